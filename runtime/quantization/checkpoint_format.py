@@ -1,26 +1,35 @@
 """Formats of quantized weights: tensors under Hugging Face's or AWS's names, and config.json.
 
-``compressed-tensors`` (its 0.10 and later) stores 8-bit values with ``weight_scale``, packs 4-bit
-integers eight to an s32 and MXFP4 two to a byte; ``fp8``, DeepSeek's form, has blocks of 128 x 128
-and ``weight_scale_inv``. NxD Inference has ``scale`` beside ``weight`` and nothing in config.json.
+The formats themselves are those that are read, see :mod:`graphgen.passes.quantize.stored`: an
+option of ``graphgen quantize`` names a scheme there, which packs the numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
+from graphgen.eval import numpy_dtype
 from graphgen.json_value import Json
-from graphgen.passes.quantize.schemes import BLOCKWISE, GROUP, PER_TENSOR, WeightScheme
-from graphgen.runtime.quantization.rounding import STORED, QuantizedWeight
+from graphgen.passes.quantize.schemes import (
+    BLOCKWISE,
+    ELEMENTS,
+    GROUP,
+    PER_TENSOR,
+    WeightScheme,
+)
+from graphgen.passes.quantize.stored.compressed_formats import compressed_config, fp8_config
+from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
+from graphgen.passes.quantize.stored.scheme import StoredForm
+from graphgen.passes.quantize.stored.scheme_table import SCHEMES
+from graphgen.runtime.quantization.rounding import QuantizedWeight
 
 Array = npt.NDArray[np.generic]
 FORMATS = ("huggingface", "nxdi")
-_NIBBLES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,60 +88,42 @@ def check_shape(name: str, shape: tuple[int, int], scheme: WeightScheme) -> None
     )
 
 
+def stored_form(form: str, scheme: WeightScheme) -> StoredQuantization:
+    """The stored scheme of a format, and its numbers."""
+    rows = 0 if scheme.scheme == PER_TENSOR else 1
+    block = scheme.block((1, 1)) if scheme.scheme in (BLOCKWISE, GROUP) else (rows, 0)
+    name = _PACKED.get(scheme.dtype, "compressed-tensors")
+    if scheme.scheme == BLOCKWISE:
+        name = "fp8"
+    if form == "nxdi":
+        name = "aws"
+    return StoredQuantization(SCHEMES[name], StoredForm(ELEMENTS[scheme.dtype], block))
+
+
 def stored_tensors(
     form: str, scheme: WeightScheme, shape: tuple[int, int]
 ) -> tuple[TensorOfWeight, ...]:
     """The tensors of one weight [N,K], without their contents."""
-    rows, columns = shape
-    high, wide = scheme.block(shape)
-    blocks = (-(-rows // high), -(-columns // wide))
-    scale = np.dtype(np.float32)
-    if scheme.dtype == "int4":
-        return (
-            TensorOfWeight("weight_packed", np.dtype(np.int32), (rows, -(-columns // _NIBBLES))),
-            TensorOfWeight("weight_scale", scale, blocks),
-            TensorOfWeight("weight_shape", np.dtype(np.int64), (2,)),
-        )
-    if scheme.dtype == "mxfp4":
-        return (
-            TensorOfWeight("weight_packed", np.dtype(np.uint8), (rows, columns // 2)),
-            TensorOfWeight("weight_scale", np.dtype(np.uint8), blocks),
-        )
-    name = "scale" if form == "nxdi" else "weight_scale"
-    if scheme.scheme == BLOCKWISE:
-        name = "weight_scale_inv"
-    counts = (1,) if scheme.scheme == PER_TENSOR else blocks
-    return (
-        TensorOfWeight("weight", STORED[scheme.dtype], shape),
-        TensorOfWeight(name, scale, counts),
-    )
+    found = stored_form(form, scheme)
+    tensors = [
+        TensorOfWeight(last, numpy_dtype(type_.dtype), type_.dims)
+        for last, type_ in found.scheme.parts(found.form, shape).items()
+    ]
+    if scheme.scheme == PER_TENSOR:
+        # Both formats write the one scale as a vector.
+        tensors[-1] = replace(tensors[-1], shape=(1,))
+    if found.scheme.shape:
+        tensors.append(TensorOfWeight(found.scheme.shape, np.dtype(np.int64), (2,)))
+    return tuple(tensors)
 
 
-def contents(made: QuantizedWeight) -> tuple[Array, ...]:
+def contents(form: str, made: QuantizedWeight) -> tuple[Array, ...]:
     """The arrays of :func:`stored_tensors`, but for their shapes."""
-    if made.scheme.dtype == "int4":
-        shape = np.array(made.values.shape, np.int64)
-        return packed_int4(made.values), made.scale, shape
-    if made.scheme.dtype == "mxfp4":
-        # E8M0: the exponent of a power of two, biased by 127.
-        exponents = (np.frexp(made.scale)[1] - 1 + 127).astype(np.uint8)
-        return packed_mxfp4(made.values), exponents
-    return made.values, made.scale
-
-
-def packed_int4(values: Array) -> npt.NDArray[np.int32]:
-    """Eight values plus 8 in an s32, the first one lowest; a row is filled up with zeros."""
-    rows, columns = values.shape
-    nibbles = np.zeros((rows, -(-columns // _NIBBLES) * _NIBBLES), np.uint8)
-    nibbles[:, :columns] = values.astype(np.int8) + 8
-    pairs = nibbles[:, ::2] | nibbles[:, 1::2] << 4
-    return pairs.view("<i4")
-
-
-def packed_mxfp4(values: Array) -> npt.NDArray[np.uint8]:
-    """Two values in a byte, the first one lowest: sign, two bits of exponent, one of mantissa."""
-    codes: npt.NDArray[np.uint8] = values.view(np.uint8) & np.uint8(15)
-    return (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
+    found = stored_form(form, made.scheme)
+    assert found.scheme.pack is not None
+    arrays = found.scheme.pack(found.form, made.values, made.scale)
+    shape = [np.array(made.values.shape, np.int64)] if found.scheme.shape else []
+    return (*arrays.values(), *shape)
 
 
 def quantization_config(scheme: WeightScheme, kept: Sequence[str]) -> Mapping[str, Json]:
@@ -142,39 +133,9 @@ def quantization_config(scheme: WeightScheme, kept: Sequence[str]) -> Mapping[st
         scheme: of the quantized weights.
         kept: modules of linear layers that are not quantized.
     """
-    if scheme.scheme == BLOCKWISE:
-        high, wide = scheme.block((1, 1))
-        return {
-            "quant_method": "fp8",
-            "activation_scheme": "dynamic",
-            "weight_block_size": [high, wide],
-            "modules_to_not_convert": list(kept),
-        }
-    weights: dict[str, Json] = {
-        "num_bits": scheme.bits,
-        "type": "int" if scheme.dtype.startswith("int") else "float",
-        "symmetric": True,
-        "strategy": {PER_TENSOR: "tensor", GROUP: "group"}.get(scheme.scheme, "channel"),
-        "dynamic": False,
-    }
-    if scheme.group_size:
-        weights["group_size"] = scheme.group_size
-    if scheme.dtype == "mxfp4":
-        weights["scale_dtype"] = "torch.uint8"
-    form = _COMPRESSED[scheme.dtype]
-    group: dict[str, Json] = {"targets": ["Linear"], "weights": weights, "format": form}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": form,
-        "quantization_status": "compressed",
-        "config_groups": {"group_0": group},
-        "ignore": list(kept),
-    }
+    found = stored_form("huggingface", scheme)
+    return (fp8_config if scheme.scheme == BLOCKWISE else compressed_config)(found, kept)
 
 
-_COMPRESSED = {
-    "int8": "int-quantized",
-    "f8e4m3": "float-quantized",
-    "int4": "pack-quantized",
-    "mxfp4": "mxfp4-pack-quantized",
-}
+# The schemes of numbers that are not stored one by one.
+_PACKED = {"int4": "pack-quantized", "mxfp4": "mxfp4"}

@@ -206,7 +206,7 @@ def _write_tensors(
         done += 1
         report(done / total)
     for made in _quantized(checkpoint, weights, request, progress):
-        for array in contents(made):
+        for array in contents(request.form, made):
             _append(file, array)
         done += 1
         report(done / total)

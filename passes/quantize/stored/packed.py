@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
 from graphgen.ir.dtype import Kind, dtype, f8e8m0fnu, f32, s32, u8
-from graphgen.passes.quantize.stored.nibbles import AWQ_ORDER, IN_ORDER, unpack
+from graphgen.passes.quantize.stored.nibbles import AWQ_ORDER, IN_ORDER, pack, unpack
 from graphgen.passes.quantize.stored.scheme import StoredForm, Widen, widened
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
 
 
 def _words(size: int, bits: int) -> int:
@@ -40,6 +44,15 @@ def pack_quantized_widen(
     return widened(b, form, values, parts["weight_scale"], zero, dtype)
 
 
+def pack_quantized_pack(form: StoredForm, numbers: Array, scale: Array) -> Mapping[str, Array]:
+    """Words of numbers half a range larger; zeros fill the last of a row."""
+    import numpy as np
+
+    bits = form.element.bits
+    unsigned = numbers.astype(np.int16) + (1 << (bits - 1))
+    return {"weight_packed": pack(unsigned, 1, bits), "weight_scale": scale}
+
+
 def mxfp4_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """Two numbers in a byte along the columns, and a byte of exponent a block."""
     rows, columns = shape
@@ -56,6 +69,19 @@ def mxfp4_widen(
     pairs = b.bitcast_convert(parts["weight_packed"], form.element)
     scale = b.convert(b.bitcast_convert(parts["weight_scale"], f8e8m0fnu), f32)
     return widened(b, form, b.reshape(pairs, shape), scale, None, dtype)
+
+
+def mxfp4_pack(form: StoredForm, numbers: Array, scale: Array) -> Mapping[str, Array]:
+    """Codes of four bits in pairs, and the exponents of scales that are powers of two."""
+    import numpy as np
+
+    codes = numbers.view(np.uint8) & np.uint8(15)
+    pairs = codes[:, ::2] | codes[:, 1::2] << 4
+    exponents = np.frexp(scale.astype(np.float32))[1] - 1 + 127
+    return {
+        "weight_packed": pairs.astype(np.uint8),
+        "weight_scale": exponents.astype(np.uint8),
+    }
 
 
 def _signed(b: Builder, form: StoredForm, numbers: Value, shape: tuple[int, ...]) -> Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
@@ -15,10 +16,16 @@ from graphgen.ir.dtype import f8e4m3fn, f32
 from graphgen.passes.quantize.stored.rescale_f8 import rescaled
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+
 # (builder, form, the tensors by their last name, shape and element type of the weight) -> it.
 Widen = Callable[[Builder, "StoredForm", Mapping[str, Value], tuple[int, ...], DType], Value]
 # (form, shape of the weight) -> the tensors by their last name.
 Parts = Callable[["StoredForm", tuple[int, ...]], Mapping[str, TensorType]]
+
+# (form, numbers [out, in], a scale a block) -> the tensors by their last name: widen's inverse.
+Pack = Callable[["StoredForm", "Array", "Array"], Mapping[str, "Array"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,8 @@ class StoredScheme:
         parts: the tensors.
         widen: the weight that they mean, in IR.
         unread: last names of tensors that say nothing about the weight.
+        pack: the contents of the tensors, of the schemes that are written.
+        shape: last name of a tensor with the weight's shape, beside :attr:`parts`; or empty.
         rank: of the weights: 2, or 3 for a matrix an expert.
         weight: the ending of a weight's name; what is before it, ``X``, is the module.
         joint: between ``X`` and a last name.
@@ -73,6 +82,8 @@ class StoredScheme:
     parts: Parts
     widen: Widen
     unread: tuple[str, ...] = ()
+    pack: Pack | None = None
+    shape: str = ""
     rank: int = 2
     weight: str = ".weight"
     joint: str = "."
@@ -118,6 +129,15 @@ def plain_widen(values: str, scale: str, zero: str = "", factor: float = 1.0) ->
         return widened(b, form, numbers, scales, parts.get(zero), dtype)
 
     return widen
+
+
+def plain_pack(values: str, scale: str) -> Pack:
+    """The inverse of :func:`plain_widen` without zero points and factor."""
+
+    def pack(form: StoredForm, numbers: Array, scales: Array) -> Mapping[str, Array]:
+        return {values: numbers, scale: scales}
+
+    return pack
 
 
 def widened(

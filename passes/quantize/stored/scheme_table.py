@@ -14,12 +14,19 @@ from graphgen.passes.quantize.stored.packed import (
     awq_widen,
     gptq_parts,
     gptq_widen,
+    mxfp4_pack,
     mxfp4_parts,
     mxfp4_widen,
+    pack_quantized_pack,
     pack_quantized_parts,
     pack_quantized_widen,
 )
-from graphgen.passes.quantize.stored.scheme import StoredScheme, plain_parts, plain_widen
+from graphgen.passes.quantize.stored.scheme import (
+    StoredScheme,
+    plain_pack,
+    plain_parts,
+    plain_widen,
+)
 
 
 def _plain(
@@ -27,7 +34,8 @@ def _plain(
 ) -> StoredScheme:
     """Numbers under the weight's own name."""
     parts, widen = plain_parts("weight", scale, zero), plain_widen("weight", scale, zero, factor)
-    return StoredScheme(name, scale, scale, parts, widen, unread)
+    pack = plain_pack("weight", scale) if factor == 1.0 else None
+    return StoredScheme(name, scale, scale, parts, widen, unread, pack)
 
 
 _ALL = (
@@ -43,9 +51,13 @@ _ALL = (
         pack_quantized_parts,
         pack_quantized_widen,
         ("weight_shape", "weight_g_idx"),
+        pack_quantized_pack,
+        "weight_shape",
     ),
     # The same, "mxfp4-pack-quantized".
-    StoredScheme("mxfp4", "weight_packed", "weight_scale", mxfp4_parts, mxfp4_widen),
+    StoredScheme(
+        "mxfp4", "weight_packed", "weight_scale", mxfp4_parts, mxfp4_widen, pack=mxfp4_pack
+    ),
     # transformers' own, of GPT-OSS's experts: X_blocks and X_scales, for a weight X.
     StoredScheme(
         "mxfp4-experts",

@@ -80,7 +80,7 @@ def quantized_state(model_path: str, config: InferenceConfig) -> QuantizedState:
         made = quantize_to_nearest(array, request.scheme)
         shape = (weight.shape[0], weight.shape[1])
         kinds = stored_tensors(_FORM, request.scheme, shape)
-        for kind, part in zip(kinds, contents(made), strict=True):
+        for kind, part in zip(kinds, contents(_FORM, made), strict=True):
             home = f"{weight.module}.{kind.suffix}"
             tensors[home] = as_user_array(part.reshape(kind.shape))
     return QuantizedState(tensors)

@@ -10,8 +10,8 @@ from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
 from graphgen.passes.quantize.stored.read_config import (
-    StoredQuantization,
     stored_quantization,
     stored_quantizations,
 )

@@ -24,15 +24,14 @@ from graphgen.runtime.checkpoint.interfaces import Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.quantization.checkpoint_format import (
-    packed_int4,
-    packed_mxfp4,
+    contents,
     stored_tensors,
 )
 from graphgen.runtime.quantization.quantize_checkpoint import (
     QuantizationRequest,
     quantize_checkpoint,
 )
-from graphgen.runtime.quantization.rounding import quantize_to_nearest
+from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.runtime.checkpoint.test_quantized_checkpoints import logical, prefill
@@ -104,14 +103,18 @@ def test_int4_as_compressed_tensors_packs_it(source: Checkpoint, tmp_path: Path)
 
 def test_rows_that_do_not_fill_a_word():
     values = np.arange(-8, 5, dtype=np.int8)[None]
-    assert packed_int4(values).shape == (1, 2)
-    first, second = (int(word) & 0xFFFFFFFF for word in packed_int4(values)[0])
+    made = QuantizedWeight(scheme_of_text("int4:group:16"), values, np.ones((1, 1), np.float32))
+    packed = contents("huggingface", made)[0]
+    assert packed.shape == (1, 2)
+    first, second = (int(word) & 0xFFFFFFFF for word in packed[0])
     assert (first, second) == (0x76543210, 0x000CBA98)
 
 
 def test_mxfp4_codes_of_the_format(source: Checkpoint, tmp_path: Path):
     values = np.array([[0.5, 1, 1.5, 2, 3, 4, 6, -6]], np.float32)
-    codes = packed_mxfp4(values.astype(ml_dtypes.float4_e2m1fn))
+    numbers, unit = values.astype(ml_dtypes.float4_e2m1fn), np.ones((1, 1), np.float32)
+    made = QuantizedWeight(scheme_of_text("mxfp4"), numbers, unit)
+    codes = contents("huggingface", made)[0]
     assert codes.tolist() == [[0x21, 0x43, 0x65, 0xF7]]
     tensors, config = written(source, tmp_path, "mxfp4")
     scale = tensors[f"{DOWN}.weight_scale"]

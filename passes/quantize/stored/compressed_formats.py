@@ -1,0 +1,152 @@
+"""The ``quantization_config`` of compressed-tensors and of ``fp8``: read, and its inverse.
+
+https://github.com/vllm-project/compressed-tensors (0.10 and later) and transformers'
+``FineGrainedFP8Config``. One table says which numbers each format of compressed-tensors holds;
+a combination that it does not list is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from graphgen.ir.dtype import DType, f4e2m1fn, f8e4m3fn, s4, s8
+from graphgen.json_value import Json
+from graphgen.passes.quantize.stored.quantization_settings import (
+    Settings,
+    StoredQuantization,
+    group_of,
+    integer_of,
+    object_of,
+    refused,
+)
+from graphgen.passes.quantize.stored.scheme import StoredForm
+from graphgen.passes.quantize.stored.scheme_table import SCHEMES
+
+# (format, type, bits) of compressed-tensors -> the scheme and the type of numbers. Of several
+# formats of the same, the first is written.
+_FORMATS: Mapping[tuple[str, str, int], tuple[str, DType]] = {
+    ("int-quantized", "int", 8): ("compressed-tensors", s8),
+    ("float-quantized", "float", 8): ("compressed-tensors", f8e4m3fn),
+    ("naive-quantized", "int", 8): ("compressed-tensors", s8),
+    ("naive-quantized", "float", 8): ("compressed-tensors", f8e4m3fn),
+    ("pack-quantized", "int", 4): ("pack-quantized", s4),
+    ("pack-quantized", "int", 8): ("pack-quantized", s8),
+    ("mxfp4-pack-quantized", "float", 4): ("mxfp4", f4e2m1fn),
+}
+_STATIC = "scales of activations that are fixed change the numbers; take a dynamic checkpoint"
+
+
+def read_compressed(settings: Settings) -> StoredQuantization:
+    """The quantization that compressed-tensors states (GG0502 for what is not read)."""
+    groups = object_of(settings.get("config_groups", {}), "config_groups")
+    if len(groups) != 1:
+        raise refused(f"compressed-tensors with {len(groups)} config_groups", "read: one group")
+    (name, found), *_ = groups.items()
+    group = object_of(found, name)
+    weights = object_of(group.get("weights"), f"{name}.weights")
+    form = str(group.get("format") or settings.get("format"))
+    if form not in {known for known, _, _ in _FORMATS}:
+        raise refused(f"format '{form}' of compressed-tensors")
+    given = group.get("input_activations")
+    activations = object_of({} if given is None else given, f"{name}.input_activations")
+    if activations and not activations.get("dynamic", False):
+        raise refused(f"{name}.input_activations with static scales", _STATIC)
+    if weights.get("actorder") in ("group", "dynamic"):
+        raise refused(f"actorder '{weights['actorder']}' of compressed-tensors")
+    kind, bits = str(weights.get("type", "int")), integer_of(weights, "num_bits", 8)
+    listed = _FORMATS.get((form, kind, bits))
+    if listed is None:
+        raise refused(f"compressed-tensors of {kind} {bits} bits in {form}")
+    scheme, element = listed
+    stored = StoredForm(element, _block(weights), not weights.get("symmetric", True))
+    note = f"{kind}{activations.get('num_bits', 8)}" if activations else ""
+    return StoredQuantization(SCHEMES[scheme], stored, note)
+
+
+def compressed_config(found: StoredQuantization, kept: Sequence[str]) -> dict[str, Json]:
+    """The inverse of :func:`read_compressed`.
+
+    Args:
+        found: of a scheme that :data:`_FORMATS` lists, with weights alone.
+        kept: modules of linear layers that are not quantized.
+    """
+    form, kind, bits = next(
+        key
+        for key, (scheme, element) in _FORMATS.items()
+        if scheme == found.scheme.name and element is found.form.element
+    )
+    weights: dict[str, Json] = {
+        "num_bits": bits,
+        "type": kind,
+        "symmetric": not found.form.zero_points,
+        **_strategy(found.form.block),
+        "dynamic": False,
+    }
+    if found.scheme.name == "mxfp4":
+        weights["scale_dtype"] = "torch.uint8"
+    group: dict[str, Json] = {"targets": ["Linear"], "weights": weights, "format": form}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": form,
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": list(kept),
+    }
+
+
+def _block(weights: Settings) -> tuple[int, int]:
+    strategy = weights.get("strategy")
+    match strategy:
+        case "tensor":
+            return 0, 0
+        case "channel":
+            return 1, 0
+        case "group":
+            return group_of(weights, 128)
+        case "block":
+            return _pair(weights.get("block_structure"), "block_structure")
+        case _:
+            raise refused(f"strategy {strategy!r} of compressed-tensors")
+
+
+def _strategy(block: tuple[int, int]) -> dict[str, Json]:
+    """The inverse of :func:`_block`."""
+    rows, columns = block
+    match block:
+        case (0, 0):
+            return {"strategy": "tensor"}
+        case (1, 0):
+            return {"strategy": "channel"}
+        case (1, _):
+            return {"strategy": "group", "group_size": columns}
+        case _:
+            return {"strategy": "block", "block_structure": [rows, columns]}
+
+
+def read_fp8(settings: Settings) -> StoredQuantization:
+    """The quantization that transformers' ``fp8`` states (GG0502 for what is not read)."""
+    if settings.get("activation_scheme", "dynamic") != "dynamic":
+        raise refused(f"activation_scheme '{settings['activation_scheme']}'", _STATIC)
+    block = _pair(settings.get("weight_block_size", [128, 128]), "weight_block_size")
+    form = StoredForm(f8e4m3fn, block)
+    return StoredQuantization(SCHEMES["fp8"], form, "f8e4m3, a scale for 128 elements")
+
+
+def fp8_config(found: StoredQuantization, kept: Sequence[str]) -> dict[str, Json]:
+    """The inverse of :func:`read_fp8`; arguments as of :func:`compressed_config`."""
+    return {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [*found.form.block],
+        "modules_to_not_convert": list(kept),
+    }
+
+
+def _pair(value: object, key: str) -> tuple[int, int]:
+    """Two sizes above 0 (GG0502)."""
+    sizes = cast("list[object]", value) if isinstance(value, list) else []
+    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise refused(f"{key} {value!r}")
+    rows, columns = cast("list[int]", sizes)
+    return rows, columns
