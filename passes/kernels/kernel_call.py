@@ -59,7 +59,7 @@ class KernelCalls:
         operands: Mapping[str, Value],
         ops: Sequence[Op],
     ) -> Op:
-        """Insert a call before the last of ``ops``, whose result it has.
+        """Insert a call before the last of ``ops``, whose results it has.
 
         Args:
             kernel: the name, such as ``linear``.
@@ -67,13 +67,18 @@ class KernelCalls:
             body: the meaning, to which copies of ``ops`` are appended.
             cloner: maps what the ops read to values of the body.
             operands: of the call.
-            ops: what the call computes, in order; the last one gives the result.
+            ops: what the call computes, in order; the last one gives the results.
         """
         for op in ops:
             cloner.op(op, body.block)
         end = ops[-1]
-        body.outputs = [("result", cloner.mapping[end.result])]
-        types = (end.result.type,)
+        names = (
+            ["result"] if len(end.results) == 1 else [f"result{i}" for i in range(len(end.results))]
+        )
+        body.outputs = [
+            (name, cloner.mapping[value]) for name, value in zip(names, end.results, strict=True)
+        ]
+        types = tuple([result.type for result in end.results])
         attrs = {
             "to_apply": self._named(kernel, body).name,
             "results": types,
@@ -82,7 +87,14 @@ class KernelCalls:
         }
         where = end.loc.through(self.via)
         given = tuple(operands.values())
-        made = Op("call", given, types, make_attrs("call", attrs), where, [end.result.name])
+        made = Op(
+            "call",
+            given,
+            types,
+            make_attrs("call", attrs),
+            where,
+            [result.name for result in end.results],
+        )
         block = end.block
         assert block is not None
         block.insert_before(made, end)
@@ -119,7 +131,7 @@ class KernelMatch(Protocol):
 
     @property
     def ops(self) -> list[Op]:
-        """All ops, in an order in which they can run; the last has the result."""
+        """All ops, in an order in which they can run; the last has the results."""
         ...
 
     def call(self, b: Builder, calls: KernelCalls) -> Op:

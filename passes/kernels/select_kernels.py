@@ -11,6 +11,7 @@ from graphgen.passes.kernels.attention_match import match_attention
 from graphgen.passes.kernels.kernel_call import KernelCalls, KernelRule
 from graphgen.passes.kernels.linear_match import match_linear
 from graphgen.passes.kernels.rotation_match import match_cache_write, match_rope
+from graphgen.passes.kernels.row_match import match_norm, match_top_k
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 
 # In the order in which they are looked for: a kernel takes in no op that an earlier one has taken.
@@ -19,6 +20,9 @@ RULES: Final = (
     KernelRule("attention", "attention", match_attention),
     KernelRule("cache_write", "kv_update", match_cache_write),
     KernelRule("rope", "rope", match_rope),
+    KernelRule("norm", "rms_norm", match_norm),
+    KernelRule("norm", "layer_norm", match_norm),
+    KernelRule("top_k", "top_k", match_top_k),
 )
 
 
@@ -34,7 +38,8 @@ class SelectKernels(Pass):
     bits are widened inside of it, also those with a scale a group. It reads its weight in tiles of
     16 columns; packing is ops in the program, which ``lift-weights`` moves out, so this runs before
     it. The kernel ``attention`` reads keys and values where they lie in the caches, ``cache_write``
-    rotates and rounds them and writes them there in place, and ``rope`` rotates queries.
+    rotates and rounds them and writes them there in place, and ``rope`` rotates queries. Norms that
+    no product takes in are calls of ``norm``, and choices among logits are calls of ``top_k``.
 
     Given:
         module @m level=canonical {

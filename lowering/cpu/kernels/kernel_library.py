@@ -22,7 +22,9 @@ HANDLERS: Final = {
     "graphgen.attention": "graphgen_attention",
     "graphgen.cache_write": "graphgen_cache_write",
     "graphgen.linear": "graphgen_linear",
+    "graphgen.norm": "graphgen_norm",
     "graphgen.rope": "graphgen_rope",
+    "graphgen.top_k": "graphgen_top_k",
 }
 
 

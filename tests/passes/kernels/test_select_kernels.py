@@ -11,12 +11,14 @@ import graphgen.passes.pipelines  # noqa: F401
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, dtype
+from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify import PassChecks, make_workload, validate
 from graphgen.text import parse
+from tests.matrix.axes import AXES, config_of
 
 ROWS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32"
 DOT = f"%d = dot_general(%x, %w) {ROWS} : f32[2,64]"
@@ -221,10 +223,11 @@ def test_an_activation_that_is_added_to_is_one_call_and_an_addition():
     assert names(item, "f") == ["call", "add"]
 
 
-def test_a_norm_that_is_read_twice_stays_before_the_call():
+def test_a_norm_that_is_read_twice_is_a_call_of_its_own():
     item = selected(module(NORM, NORMED, "%z = negate(%h) : f32[2,8]", returned=("y", "z")))
-    assert configs(item)[0]["norm"] is False
-    assert names(item, "f") == ["rms_norm", "call", "negate"]
+    norm, product = configs(item)
+    assert (norm["epsilon"], product["norm"]) == (0.5, False)
+    assert names(item, "f") == ["call", "call", "negate"]
 
 
 @pytest.mark.parametrize(
@@ -262,14 +265,15 @@ def test_programs_share_packed_weights_and_functions():
     kinds = {name: configs(item, name) for name in ("decode.b1.c8", "decode.b1.c16")}
     layers = 2
     for found in kinds.values():
-        assert len(found) == 8 * layers + 1
+        # The last norm comes before the choice of a token, not right before a product.
+        assert len(found) == 8 * layers + 2
         assert sum("attended" in config for config in found) == layers
         # Queries and keys are rotated; keys and values are written.
         assert sum(config.get("half") == 4 for config in found) == 2 * layers
         assert sum(config.get("half") == 0 for config in found) == layers
     # Both decode programs run the same products and writes, and attend to another number of slots.
     run = [{op.attrs.text("to_apply") for op in calls(item, name)} for name in kinds]
-    assert len(run[0] & run[1]) == 8
+    assert len(run[0] & run[1]) == 9
     assert len(run[0] ^ run[1]) == 2
     packed = [name for name in item.interface if name.endswith(".prepared")]
     assert len(packed) == 4 * layers + 1
@@ -357,13 +361,36 @@ def test_what_more_than_the_cache_reads_stays(
     assert found == list(left)
 
 
-@pytest.mark.parametrize("family", ["llama-3.1-8b", "gemma-3-1b", "gpt2", "gpt-j-6b", "opt-125m"])
-def test_selection_means_the_same(family: str):
-    item = build(known_shape(family), dtype("bf16"), mini=True)
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("family", AXES["family"])
+@pytest.mark.parametrize("kind", ["bf16", "f32"])
+def test_selection_means_the_same(family: str, kind: str):
+    """Of each family: the functions in double precision, the kernels in the program's own types."""
+    item = build(config_of(family), dtype(kind), mini=True)
     config = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16), kernels="on")
-    verdicts = validate(item, default(config), make_workload(item, seed=4))
+    checks = PassChecks(evaluator=CpuBackend())
+    verdicts = validate(item, default(config), make_workload(item, seed=4), checks)
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
     assert "select-kernels" in [verdict.pass_text for verdict in verdicts]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "k"),
+    [("on-device-sampling", 1), ("on-device-sampling{do_sample=true,global_topk=9}", 9)],
+)
+def test_a_choice_among_logits_is_one_call(sampling: str, k: int):
+    item = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True, phases=("decode",))
+    config = CompileConfig(batch=(2,), tokens=(8,), kernels="on", sampling=sampling)
+    run_pipeline(item, default(config))
+    found = [each for each in configs(item, item.programs()[0].name) if "k" in each]
+    assert found == [{"k": k}]
+
+
+def test_a_norm_that_no_product_takes_in_is_a_call():
+    given = ["%y = rms_norm(%x, %n) epsilon=1e-05 : f32[2,8]"]
+    item = selected(module(*given))
+    assert configs(item) == [{"offset": False, "epsilon": 1e-05}]
+    assert names(item, "kernel.norm") == ["rms_norm"]
 
 
 def test_kernels_of_the_cpu_are_for_the_cpu():

@@ -1,5 +1,5 @@
-// RunAttention, included once per instruction set, inside of its namespace, after linear_inner.h and
-// cache_inner.h.
+// RunAttention, included once per instruction set, inside of its namespace, after
+// attention_pack_inner.h.
 //
 // Keys and values are packed like weights, so that both products are the blocks of a linear layer:
 // scores[rows, C] = q · packed keys, out[rows, W] = weights · packed values. Rows are the queries
@@ -10,8 +10,6 @@
 constexpr int64_t kFewQueries = 12;
 // Narrow slots that are widened at a time, where nothing is packed.
 constexpr int64_t kSlotsAtOnce = 64;
-
-inline int64_t RoundUp(int64_t size, int64_t to) { return (size + to - 1) / to * to; }
 
 template <typename Steps>
 class AttentionRun {
@@ -56,9 +54,6 @@ class AttentionRun {
  private:
   static constexpr int64_t kBlockRows = 12;
 
-  // Of ThreadMemory.
-  enum Use { kQueries, kScores, kWeights, kSums, kWide };
-
   // A head of a row, with the factor of its products.
   struct Head {
     int64_t b, k;
@@ -79,7 +74,7 @@ class AttentionRun {
       return {first, a_.kv_heads * size, size};
     }
     const int64_t wide = RoundUp(size, kWidened), bytes = KeptBytes(size);
-    W* to = ThreadMemory<kWide, W>(count * wide);
+    W* to = ThreadMemory<kWideSlots, W>(count * wide);
     widen_(static_cast<const uint8_t*>(cache) + SlotOf(head, c) * bytes, a_.kv_heads * bytes, count,
            size, to, wide);
     return {to, wide, wide};
@@ -111,8 +106,7 @@ class AttentionRun {
     return a_.mask + (head.b * a_.active + query / a_.group()) * a_.attended;
   }
 
-  // Keys as tiles of 16 slots, [C / 16][D / step][16][step]; values as tiles of 16 columns,
-  // [W / 16][C / step][16][step]. Zero beyond C, D and W.
+  // Tiles of the keys and the values of a head, and the scales of their slots.
   void Pack(int64_t number) {
     const Head head = HeadOf(number);
     W* keys = packed_ + number * (key_size_ + value_size_);
@@ -120,66 +114,14 @@ class AttentionRun {
     const int64_t depth = RoundUp(a_.size, Steps::kDepth);
     for (int64_t c = 0; c < a_.attended; c += kLanes) {
       const int64_t count = std::min(kLanes, a_.attended - c);
-      PackKeys(Read(a_.key, head, c, count, a_.size), count, keys + c * depth);
-      PackValues(Read(a_.value, head, c, count, a_.width), count,
-                 values + c / Steps::kDepth * Steps::kStride);
+      PackKeys<Steps>(Read(a_.key, head, c, count, a_.size), count, a_.size, keys + c * depth);
+      PackValues<Steps>(Read(a_.value, head, c, count, a_.width), count, a_.width, slots_,
+                        values + c / Steps::kDepth * Steps::kStride);
       if (!a_.row_scale) continue;
       float* scales = scales_ + 2 * number * slots_ + c;
       Store(scales, ScalesOf(a_.key, head, c, a_.size));
       Store(scales + slots_, ScalesOf(a_.value, head, c, a_.width));
     }
-  }
-
-  // A tile of keys; slots from `count` on are zeros.
-  void PackKeys(Slots<W> slots, int64_t count, W* to) const {
-    if constexpr (sizeof(W) * Steps::kDepth == sizeof(uint32_t)) {
-      // A step is a word of each slot: words are transposed.
-      const int64_t steps = RoundUp(a_.size, Steps::kDepth) / Steps::kDepth;
-      for (int64_t step = 0; step < steps; step += kLanes) {
-        Words rows[kLanes];
-        for (int64_t i = 0; i < kLanes; ++i) {
-          const int64_t from = step * Steps::kDepth, left = i < count ? a_.size - from : 0;
-          rows[i] = LoadSome<Words>(slots.first + i * slots.stride + from, left);
-        }
-        Transpose(rows);
-        const int64_t end = std::min(kLanes, steps - step);
-        for (int64_t i = 0; i < end; ++i) Store(to + (step + i) * Steps::kStride, rows[i]);
-      }
-      return;
-    }
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const W* key = slots.first + i * slots.stride;
-      for (int64_t d = 0; d < a_.size; ++d) to[d * kLanes + i] = i < count ? key[d] : W();
-    }
-  }
-
-  // The tiles of sixteen values; slots from `count` on are zeros.
-  void PackValues(Slots<W> slots, int64_t count, W* to) const {
-    using Row = std::conditional_t<sizeof(W) == 4, Words, Halves>;
-    const auto row = [&](int64_t i, int64_t w) {
-      return LoadSome<Row>(slots.first + i * slots.stride + w, i < count ? a_.width - w : 0);
-    };
-    for (int64_t w = 0; w < a_.width; w += kLanes) {
-      W* tile = to + w * slots_;
-      for (int64_t i = 0; i < kLanes; i += Steps::kDepth, tile += Steps::kStride) {
-        if constexpr (Steps::kDepth == 2) {
-          const Words first = __builtin_convertvector(row(i, w), Words);
-          Store(tile, first | __builtin_convertvector(row(i + 1, w), Words) << 16);
-        } else {
-          Store(tile, row(i, w));
-        }
-      }
-    }
-  }
-
-  // A vector of elements, zeros from `count` on.
-  template <typename Vector>
-  static Vector LoadSome(const W* from, int64_t count) {
-    constexpr int64_t kWhole = sizeof(Vector) / sizeof(W);
-    if (count >= kWhole) return Load<Vector>(from);
-    Vector some = {};
-    if (count > 0) std::memcpy(&some, from, count * sizeof(W));
-    return some;
   }
 
   // The slots that any of these queries reads, [first, last), in whole tiles; all if it is none:

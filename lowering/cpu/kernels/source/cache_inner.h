@@ -1,15 +1,6 @@
 // Reads of caches, included once per instruction set, inside of its namespace, after
 // linear_inner.h.
 
-// Memory of the calling thread for one use, kept from call to call: a call like an earlier one
-// allocates nothing. What is in it is left from the last use.
-template <int kUse, typename T>
-T* ThreadMemory(int64_t count) {
-  thread_local std::vector<T> memory;
-  if (static_cast<int64_t>(memory.size()) < count) memory.resize(count);
-  return memory.data();
-}
-
 // Slots of one head, in elements of a product: `stride` from one to the next, `size` of each.
 template <typename W>
 struct Slots {

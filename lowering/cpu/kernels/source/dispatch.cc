@@ -2,7 +2,9 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "norm.h"
 #include "rotation.h"
+#include "top_k.h"
 
 namespace graphgen {
 
@@ -11,6 +13,8 @@ namespace graphgen {
   void RunLinear(const Linear& linear, const TaskPool& pool);          \
   void RunAttention(const Attention& attention, const TaskPool& pool); \
   void RunRotation(const Rotation& rotation, const TaskPool& pool);    \
+  void RunNorm(const Norm& norm, const TaskPool& pool);                \
+  void RunTopK(const TopK& top_k, const TaskPool& pool);               \
   }
 
 GRAPHGEN_DECLARE(baseline)
@@ -27,10 +31,14 @@ struct Kernels {
   void (*linear)(const Linear&, const TaskPool&);
   void (*attention)(const Attention&, const TaskPool&);
   void (*rotation)(const Rotation&, const TaskPool&);
+  void (*norm)(const Norm&, const TaskPool&);
+  void (*top_k)(const TopK&, const TaskPool&);
 };
 
 #define GRAPHGEN_KERNELS(isa) \
-  Kernels { #isa, isa::RunLinear, isa::RunAttention, isa::RunRotation }
+  Kernels { \
+    #isa, isa::RunLinear, isa::RunAttention, isa::RunRotation, isa::RunNorm, isa::RunTopK \
+  }
 
 Kernels Choose() {
 #if defined(__x86_64__)
@@ -62,6 +70,10 @@ void RunAttention(const Attention& attention, const TaskPool& pool) {
 void RunRotation(const Rotation& rotation, const TaskPool& pool) {
   Chosen().rotation(rotation, pool);
 }
+
+void RunNorm(const Norm& norm, const TaskPool& pool) { Chosen().norm(norm, pool); }
+
+void RunTopK(const TopK& top_k, const TaskPool& pool) { Chosen().top_k(top_k, pool); }
 
 const char* InstructionSet() { return Chosen().name; }
 

@@ -7,7 +7,9 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "norm.h"
 #include "rotation.h"
+#include "top_k.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace graphgen {
@@ -309,6 +311,64 @@ ffi::Error CacheWriteCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
   return ffi::Error::Success();
 }
 
+// Operands: x[..., K], norm[K] and, of a layer norm, offset[K].
+ffi::Error NormCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
+                    bool has_offset, float epsilon) {
+  const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
+  if (operands.size() != static_cast<size_t>(2 + has_offset) || results.size() != 1) {
+    return ffi::Error::InvalidArgument("graphgen.norm: operands do not match the attributes");
+  }
+  const ffi::AnyBuffer x = operand(0), factor = operand(1);
+  ffi::AnyBuffer out = **results.get<ffi::AnyBuffer>(0);
+  Norm norm;
+  if (x.dimensions().size() == 0 || !TypeOf(x.element_type(), &norm.x_type) ||
+      !TypeOf(factor.element_type(), &norm.type)) {
+    return ffi::Error::InvalidArgument("graphgen.norm: unknown type, or no rows");
+  }
+  norm.depth = x.dimensions().back();
+  norm.rows = norm.depth ? static_cast<int64_t>(x.element_count()) / norm.depth : 0;
+  bool fits = out.element_type() == factor.element_type() && out.element_count() == x.element_count();
+  for (size_t i = 1; i < operands.size(); ++i) {
+    fits = fits && operand(i).element_type() == factor.element_type() &&
+           static_cast<int64_t>(operand(i).element_count()) == norm.depth;
+  }
+  if (!fits) return ffi::Error::InvalidArgument("graphgen.norm: an operand has another size");
+  norm.x = x.untyped_data(), norm.norm = factor.untyped_data();
+  norm.offset = has_offset ? operand(2).untyped_data() : nullptr;
+  norm.epsilon = epsilon;
+  norm.out = out.untyped_data();
+  RunNorm(norm, PoolOf(threads));
+  return ffi::Error::Success();
+}
+
+// Operand: x[..., N]; results: values[..., k] and ids[..., k].
+ffi::Error TopKCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
+                    int64_t k) {
+  if (operands.size() != 1 || results.size() != 2) {
+    return ffi::Error::InvalidArgument("graphgen.top_k: it has one operand and two results");
+  }
+  const ffi::AnyBuffer x = *operands.get<ffi::AnyBuffer>(0);
+  ffi::AnyBuffer values = **results.get<ffi::AnyBuffer>(0), ids = **results.get<ffi::AnyBuffer>(1);
+  TopK top_k;
+  if (x.dimensions().size() == 0 || !TypeOf(x.element_type(), &top_k.type)) {
+    return ffi::Error::InvalidArgument("graphgen.top_k: unknown type, or no rows");
+  }
+  top_k.size = x.dimensions().back();
+  top_k.rows = top_k.size ? static_cast<int64_t>(x.element_count()) / top_k.size : 0;
+  top_k.k = k;
+  const int64_t count = top_k.rows * k;
+  const bool fits = k > 0 && k <= top_k.size && values.element_type() == x.element_type() &&
+                    static_cast<int64_t>(values.element_count()) == count &&
+                    ids.element_type() == ffi::DataType::S32 &&
+                    static_cast<int64_t>(ids.element_count()) == count;
+  if (!fits) return ffi::Error::InvalidArgument("graphgen.top_k: a result has another size");
+  top_k.x = x.untyped_data();
+  top_k.values = values.untyped_data();
+  top_k.ids = static_cast<int32_t*>(ids.untyped_data());
+  RunTopK(top_k, PoolOf(threads));
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace graphgen
 
@@ -371,6 +431,21 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_cache_write, graphgen::CacheWriteCall,
                                   .Attr<float>("limit")
                                   .Attr<bool>("scale")
                                   .Attr<bool>("row_scale"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_norm, graphgen::NormCall,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<bool>("offset")
+                                  .Attr<float>("epsilon"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_top_k, graphgen::TopKCall,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("k"));
 
 // The instruction set that the kernels use on this CPU.
 extern "C" const char* graphgen_instruction_set() { return graphgen::InstructionSet(); }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -18,7 +19,9 @@
 #include "attention.h"
 #include "kept_memory.h"
 #include "linear.h"
+#include "norm.h"
 #include "rotation.h"
+#include "top_k.h"
 
 namespace graphgen {
 namespace GRAPHGEN_ISA {
@@ -29,11 +32,15 @@ namespace {
 }  // namespace
 
 // In this order.
+#include "elements_inner.h"
+#include "norm_inner.h"
 #include "linear_inner.h"
 #include "cache_inner.h"
 #include "cache_codes_inner.h"
+#include "attention_pack_inner.h"
 #include "attention_inner.h"
 #include "rotation_inner.h"
+#include "top_k_inner.h"
 
 }  // namespace GRAPHGEN_ISA
 }  // namespace graphgen

@@ -5,14 +5,11 @@
 
 #include <cstdint>
 
+#include "element_types.h"
 #include "task_pool.h"
 
 namespace graphgen {
 
-// Columns of a weight that lie side by side in its packed form.
-constexpr int64_t kLanes = 16;
-
-enum class Type { kF32, kBf16, kF16 };
 // Numbers in which a weight may be kept: integers of 8 bits, floats of OCP's formats, integers of 4
 // bits.
 enum class Narrow { kNone, kS8, kF8E4M3, kF8E5M2, kS4 };

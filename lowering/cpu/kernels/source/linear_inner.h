@@ -1,65 +1,13 @@
-// The inner loops of RunLinear, included once per instruction set, inside of its namespace.
+// The inner loops of RunLinear, included once per instruction set, inside of its namespace, after
+// norm_inner.h.
 
 #include "blocks_inner.h"
 #include "narrow_inner.h"
 #include "nibbles_inner.h"
 
-inline Floats Logistic(Floats x) { return 1.0f / (1.0f + Exp(-x)); }
-
-// The formulas of graphgen/composites/basics.py.
-inline Floats Activate(Activation activation, Floats x) {
-  switch (activation) {
-    // A NaN stays one.
-    case Activation::kRelu: return AsFloats(AsWords(x) & ~(Words)(x < 0.0f));
-    case Activation::kSilu: return x * Logistic(x);
-    case Activation::kGeluTanh: return x * Logistic(1.59576912f * (x + 0.044715f * x * x * x));
-    case Activation::kGeluSigmoid: return x * Logistic(1.702f * x);
-    default: break;
-  }
-  Floats share;
-  for (int lane = 0; lane < kLanes; ++lane) share[lane] = std::erf(x[lane] * 0.707106781f);
-  return x * ((share + 1.0f) * 0.5f);
-}
-
-inline Halves Narrowed(Type type, Floats value) {
-  return type == Type::kBf16 ? FloatsToBf16(value) : FloatsToF16(value);
-}
-
-// Stores sixteen elements from `at` on, none from `end` on.
-inline void StoreWide(Type type, void* to, int64_t at, int64_t end, Floats value) {
-  const int64_t lanes = std::min(kLanes, end - at);
-  if (type == Type::kF32) {
-    float* out = static_cast<float*>(to) + at;
-    if (lanes == kLanes) return Store(out, value);
-    std::memcpy(out, &value, lanes * sizeof(float));
-    return;
-  }
-  uint16_t* out = static_cast<uint16_t*>(to) + at;
-  const Halves halves = Narrowed(type, value);
-  if (lanes == kLanes) return Store(out, halves);
-  std::memcpy(out, &halves, lanes * sizeof(uint16_t));
-}
-
 inline void StoreLanes(const Linear& linear, int64_t row, int64_t column, Floats value) {
   const int64_t start = row * linear.columns;
   StoreWide(linear.out_type, linear.out, start + column, start + linear.columns, value);
-}
-
-// Sixteen elements from `at` on; zeros from `end` on.
-inline Floats LoadWide(Type type, const void* from, int64_t at, int64_t end) {
-  const int64_t lanes = std::min(kLanes, end - at);
-  if (type == Type::kF32) {
-    const float* floats = static_cast<const float*>(from) + at;
-    if (lanes == kLanes) return Load<Floats>(floats);
-    Floats value = {};
-    std::memcpy(&value, floats, lanes * sizeof(float));
-    return value;
-  }
-  const uint16_t* halves = static_cast<const uint16_t*>(from) + at;
-  Halves value = {};
-  if (lanes == kLanes) value = Load<Halves>(halves);
-  else std::memcpy(&value, halves, lanes * sizeof(uint16_t));
-  return type == Type::kBf16 ? Bf16ToFloats(value) : F16ToFloats(value);
 }
 
 // What stands behind a product, and its store.
@@ -72,22 +20,6 @@ inline void Finish(const Linear& linear, int64_t row, int64_t column, Floats sum
   }
   StoreLanes(linear, row, column, sum);
 }
-
-inline Floats Rounded(Type type, Floats value) {
-  if (type == Type::kF32) return value;
-  const Halves halves = Narrowed(type, value);
-  return type == Type::kBf16 ? Bf16ToFloats(halves) : F16ToFloats(halves);
-}
-
-// Memory of the calling thread, which keeps it; each use has a number.
-template <typename T, int kUse>
-T* Scratch(int64_t count) {
-  thread_local std::vector<T> memory;
-  if (static_cast<int64_t>(memory.size()) < count) memory.resize(count);
-  return memory.data();
-}
-
-enum Use { kRowsOfX, kSumsOfX, kWidenedTiles };
 
 // The rows of x in the form of the blocks, zero beyond K. The memory is the thread's: one at a time.
 template <typename Steps>
@@ -102,8 +34,8 @@ class Rows {
     const bool in_place = !linear.norm && linear.depth % Steps::kDepth == 0 &&
                           linear.x_type == linear.type && linear.type != Type::kF16;
     if (in_place) x_ = static_cast<const X*>(linear.x);
-    else x_ = made_ = Scratch<X, kRowsOfX>(linear.rows * steps);
-    if (linear.zero) sums_ = Scratch<float, kSumsOfX>(linear.rows * depth_.groups);
+    else x_ = made_ = ThreadMemory<kRowsOfX, X>(linear.rows * steps);
+    if (linear.zero) sums_ = ThreadMemory<kSumsOfX, float>(linear.rows * depth_.groups);
     if (in_place && !sums_) return;
     const int64_t share = 8;
     ParallelFor(pool, (linear.rows + share - 1) / share, [&](int64_t part) {
@@ -121,20 +53,14 @@ class Rows {
  private:
   void Make(int64_t row) {
     const Linear& l = linear_;
-    const int64_t start = row * l.depth, end = start + l.depth;
-    const float mean = l.offset ? Mean(start, end) : 0.0f;
-    const float scale = l.norm ? Scale(start, end, mean) : 1.0f;
+    const Norm norm = {l.rows, l.depth, l.x_type, l.type, l.x, l.norm, l.offset, l.epsilon};
+    const NormedRow normed(norm, row);
+    const int64_t start = row * l.depth;
     X* to = made_ + row * depth_.steps;
-    for (int64_t at = start; at < end; at += kLanes) {
-      Floats value = LoadWide(l.x_type, l.x, at, end);
-      if (l.offset) {
-        const Floats normal = (value - mean) * scale;
-        value = normal * LoadWide(l.type, l.norm, at - start, l.depth) +
-                LoadWide(l.type, l.offset, at - start, l.depth);
-      } else if (l.norm) {
-        value = Rounded(l.type, value * scale) * LoadWide(l.type, l.norm, at - start, l.depth);
-      }
-      const int64_t lanes = std::min(kLanes, end - at);
+    for (int64_t at = 0; at < l.depth; at += kLanes, to += kLanes / Steps::kDepth) {
+      const Floats value = l.norm ? normed.At(at)
+                                  : LoadWide(l.x_type, l.x, start + at, start + l.depth);
+      const int64_t lanes = std::min(kLanes, l.depth - at);
       const size_t bytes = (lanes + Steps::kDepth - 1) / Steps::kDepth * sizeof(X);
       if constexpr (kHalves) {
         const Halves halves = FloatsToBf16(value);
@@ -143,7 +69,6 @@ class Rows {
         const Floats rounded = Rounded(l.type, value);
         std::memcpy(to, &rounded, bytes);
       }
-      to += kLanes / Steps::kDepth;
     }
   }
 
@@ -158,24 +83,6 @@ class Rows {
       for (int64_t at = group * size; at < end; at += kLanes) sums += LoadWide(type, from, at, end);
       sums_[row * depth_.groups + group] = Total(sums);
     }
-  }
-
-  float Mean(int64_t start, int64_t end) const {
-    Floats sums = {};
-    for (int64_t at = start; at < end; at += kLanes) sums += LoadWide(linear_.x_type, linear_.x, at, end);
-    return Total(sums) / static_cast<float>(linear_.depth);
-  }
-
-  // 1 / sqrt(mean((x - mean)²) + epsilon)
-  float Scale(int64_t start, int64_t end, float mean) const {
-    Floats sums = {};
-    for (int64_t at = start; at < end; at += kLanes) {
-      Floats value = LoadWide(linear_.x_type, linear_.x, at, end) - mean;
-      // What is beyond the end is zero, not as far from the mean.
-      for (int64_t lane = end - at; lane < kLanes; ++lane) value[lane] = 0.0f;
-      sums += value * value;
-    }
-    return 1.0f / std::sqrt(Total(sums) / static_cast<float>(linear_.depth) + linear_.epsilon);
   }
 
   // Whether X holds bf16, not f32.
@@ -245,7 +152,7 @@ void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, const Depth& de
   const bool gated = linear.gated;
   for (int64_t first = 0; first < count; first += most) {
     const int64_t some = std::min(most, count - first);
-    auto* wide = Scratch<typename Plain::W, kWidenedTiles>(some * stride);
+    auto* wide = ThreadMemory<kWidenedTiles, typename Plain::W>(some * stride);
     Tile<typename Plain::W> made[kGroup];
     for (int64_t t = 0; t < some; ++t) {
       const Tile<typename Steps::W>& tile = tiles[first + t];

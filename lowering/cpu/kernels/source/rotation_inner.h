@@ -4,9 +4,6 @@
 // Elements of a task, below which another thread costs more than it takes over.
 constexpr int64_t kRotationShare = 16384;
 
-// Of ThreadMemory.
-enum RotationUse { kTurnedHead };
-
 // A head of a row: its first elements in x, in the tables and in what it is turned into.
 struct Turned {
   int64_t from, table;

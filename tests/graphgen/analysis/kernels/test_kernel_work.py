@@ -82,6 +82,7 @@ def test_a_program_moves_little_more_than_its_weights_and_no_more_than_without(
         "graphgen.linear",
         "graphgen.attention",
         "graphgen.cache_write",
+        "graphgen.norm",
         "graphgen.rope",
     }
     assert found["off"].calls == []

@@ -14,6 +14,7 @@ from graphgen.exec.backend import NumpyBackend
 from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
 
@@ -40,7 +41,8 @@ class AttentionCase:
         dtype: of queries, keys and values.
         bits: whether caches hold bits as integers.
         narrow: type of 8 bits that caches are kept in; empty for ``dtype``.
-        scale: of narrow keys and values: ``tensor``, ``head`` or ``channel``; empty for none.
+        scale: of narrow keys and values: ``tensor``, ``head``, ``channel``, or ``row`` behind its
+            numbers; empty for none.
         in_place: whether row b of the call is row b of the cache.
         softcap: of the scores; 0 for none.
         sinks: whether a head has a score without a value.
@@ -73,9 +75,15 @@ class AttentionCase:
     @property
     def stored(self) -> str:
         """Type of the caches."""
+        if self.scale == "row":
+            return "u8"
         if self.narrow:
             return "u8" if self.bits and self.narrow != "s8" else self.narrow
         return BITS[self.dtype] if self.bits and self.rows else self.dtype
+
+    def kept(self, size: int) -> int:
+        """Bytes, or elements, of a row of ``size`` numbers with its scale."""
+        return size + (SCALE_BYTES if self.scale == "row" else 0)
 
     def text(self) -> str:
         """The module as a user writes it."""
@@ -83,8 +91,8 @@ class AttentionCase:
         stored = self.stored
         arguments = {
             "q": _type(self.dtype, *query, self.size),
-            "k": _type(stored, *self.cached, self.size),
-            "v": _type(stored, *self.cached, self.width),
+            "k": _type(stored, *self.cached, self.kept(self.size)),
+            "v": _type(stored, *self.cached, self.kept(self.width)),
             "m": _type("pred", self.batch, self.active, self.attended),
         }
         lines: list[str] = []
@@ -92,7 +100,7 @@ class AttentionCase:
             arguments["ids"] = _type("s32", self.batch)
             for name, size in (("k", self.size), ("v", self.width)):
                 lines += self._read(name, size)
-                if self.scale:
+                if self.scale and self.scale != "row":
                     arguments[f"s.{name}"] = _type("f32", *self._scale_dims(size))
         if self.sinks:
             arguments["sinks"] = _type("f32", query[2])
@@ -115,6 +123,13 @@ class AttentionCase:
         how = "rows=in_place " if self.in_place else ""
         kinds = [self.stored]
         steps = [f"cache_read(%{name}, %ids) attended={self.attended} {how}"]
+        if self.scale == "row":
+            read = _type(self.stored, *shape[:3], self.kept(size))
+            made = f"dequantize_rows(%{name}.0) element={self.narrow} dtype={self.dtype}"
+            return [
+                f"%{name}.0 = {steps[0]}: {read}",
+                f"%r.{name} = {made} : {_type(self.dtype, *shape)}",
+            ]
         kept = self.narrow or self.dtype
         if kept != self.stored:
             kinds.append(kept)
@@ -159,7 +174,7 @@ class AttentionCase:
         made = {"q": normal(self.batch, self.active, heads, self.size)}
         for name, size in (("k", self.size), ("v", self.width)):
             made[name] = self._cache(random, size)
-            if self.scale:
+            if self.scale and self.scale != "row":
                 numbers = random.uniform(0.5, 2, self._scale_dims(size))
                 one = 64 if self.narrow == "s8" else 1
                 made[f"s.{name}"] = np.asarray(numbers / one, np.float32)
@@ -173,11 +188,20 @@ class AttentionCase:
 
     def _cache(self, random: np.random.Generator, size: int) -> Array:
         """Numbers about 1 in size, integers of all 8 bits."""
+        if self.scale == "row":
+            return self._rows(random, size)
         if self.narrow == "s8":
             return random.integers(-128, 128, (*self.cached, size)).astype(np.int8)
         kept = numpy_dtype(dtype(self.narrow or self.dtype))
         cache = random.standard_normal((*self.cached, size)).astype(kept)
         return cache.view(numpy_dtype(dtype(self.stored)))
+
+    def _rows(self, random: np.random.Generator, size: int) -> Array:
+        """Numbers with the scale of each row after them; a row in eight is empty: all zeros."""
+        numbers = replace(self, scale="")._cache(random, size).view(np.uint8)
+        scale = random.uniform(0.5, 2, (*self.cached, 1)) / (64 if self.narrow == "s8" else 1)
+        rows = np.concatenate([numbers, scale.astype(np.float32).view(np.uint8)], -1)
+        return np.where(random.random((*self.cached, 1)) < 1 / 8, np.uint8(0), rows)
 
     def _mask(self, random: np.random.Generator) -> Array:
         start = int(random.integers(0, max(1, self.attended - self.active + 1)))
@@ -214,7 +238,7 @@ def drawn(index: int) -> tuple[AttentionCase, np.random.Generator]:
         return case, random
     narrow = NARROW[index % len(NARROW)]
     # Integers without a scale are large: softmax of their products takes one slot.
-    kinds = ["tensor", "head", "channel", *([""] if narrow != "s8" else [])]
+    kinds = ["tensor", "head", "channel", "row", *([""] if narrow != "s8" else [])]
     return replace(case, narrow=narrow, scale=str(random.choice(kinds))), random
 
 
@@ -234,7 +258,9 @@ def test_the_kernel_computes_its_meaning(index: int):
     assert config["attended"] == case.attended
     assert config["rows"] == (bool(case.rows) and not case.in_place)
     assert config["numbers"] == case.narrow
-    assert config["key_scale"] == config["value_scale"] == bool(case.scale)
+    assert config["row_scale"] == (case.scale == "row")
+    scaled = bool(case.scale) and case.scale != "row"
+    assert config["key_scale"] == config["value_scale"] == scaled
     actual = kernel(module, given)
     expected = NumpyBackend()(module, module.function("f"), [given])[0]["y"]
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
@@ -254,7 +280,7 @@ def test_the_cases_have_all_forms():
         assert {(case.active == 1, case.sinks) for case in some} >= {(True, True), (False, False)}
         assert {case.narrow for case in some} == {"", *NARROW}
         assert {case.bits for case in some if case.narrow} == {True, False}
-        assert {case.scale for case in some} == {"", "tensor", "head", "channel"}
+        assert {case.scale for case in some} == {"", "tensor", "head", "channel", "row"}
 
 
 @pytest.mark.parametrize("kind", ["bf16", "f32"])

@@ -22,10 +22,14 @@ namespace graphgen {
   void RunLinear(const Linear& linear, const TaskPool& pool);          \
   void RunAttention(const Attention& attention, const TaskPool& pool); \
   void RunRotation(const Rotation& rotation, const TaskPool& pool);    \
+  void RunNorm(const Norm& norm, const TaskPool& pool);                \
+  void RunTopK(const TopK& top_k, const TaskPool& pool);               \
   }
 
 #define VARIANT(isa) \
-  Variant { #isa, isa::RunLinear, isa::RunAttention, isa::RunRotation }
+  Variant { \
+    #isa, isa::RunLinear, isa::RunAttention, isa::RunRotation, isa::RunNorm, isa::RunTopK \
+  }
 
 DECLARE(baseline)
 #if defined(__x86_64__)
@@ -37,8 +41,8 @@ DECLARE(avx512_bf16)
 namespace {
 
 std::vector<Variant> VariantsOfThisCpu() {
-  std::vector<Variant> found = {{"dispatched", RunLinear, RunAttention, RunRotation},
-                                VARIANT(baseline)};
+  std::vector<Variant> found = {
+      {"dispatched", RunLinear, RunAttention, RunRotation, RunNorm, RunTopK}, VARIANT(baseline)};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     found.push_back(VARIANT(avx2));
@@ -417,6 +421,7 @@ void CheckVariant(const Variant& variant, int cases) {
   CheckLateHelpers(variant);
   failures += CheckAttention(variant, cases);
   failures += CheckRotation(variant, cases);
+  failures += CheckRows(variant, cases);
   std::printf("%s: %d cases, %d wrong\n", variant.name, cases, failures - before);
 }
 

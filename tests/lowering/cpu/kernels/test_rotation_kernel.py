@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from graphgen.exec.backend import NumpyBackend
 from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
 
@@ -49,7 +51,8 @@ class RotationCase:
         cached: whether the heads are written into a cache.
         bits: whether that holds bits as integers.
         narrow: type of 8 bits of the cache; empty for ``dtype``.
-        scale: of what is narrowed: ``tensor``, ``head`` or ``channel``; empty for none.
+        scale: of what is narrowed: ``tensor``, ``head``, ``channel``, or ``row`` after its numbers;
+            empty for none.
     """
 
     batch: int
@@ -110,12 +113,16 @@ class RotationCase:
             as_bits = {"f32": "u32"}.get(self.dtype, "u16") if not self.narrow else "u8"
             bits = self.bits and self.narrow != "s8"
             stored = as_bits if bits else self.kept
-            if bits:
+            row_scale = self.scale == "row"
+            if row_scale:
+                stored = "u8"
+            elif bits:
                 lines.append(
                     f"%b = bitcast_convert(%{value}) dtype={stored} : {_type(stored, *heads)}"
                 )
                 value = "b"
-            result = _type(stored, 3, 11, self.heads, self.size)
+            kept = self.size + (SCALE_BYTES if row_scale else 0)
+            result = _type(stored, 3, 11, self.heads, kept)
             arguments |= {"cache": result, "ids": _type("s32", self.batch)}
             arguments["slots"] = _type("s32", *outer)
             lines.append(f"%w = kv_update(%cache, %{value}, %ids, %slots) : {result}")
@@ -131,6 +138,11 @@ class RotationCase:
         """Append what narrows a value; returns the name of the result."""
         dims = (self.batch, self.active, self.heads, self.size)
         kind, limit = self.dtype, NARROW[self.narrow][2]
+        if self.scale == "row":
+            rows = _type("u8", *dims[:3], self.size + SCALE_BYTES)
+            made = f"quantize_rows(%{value}) element={self.narrow} limit={limit}"
+            lines.append(f"%narrow = {made} : {rows}")
+            return "narrow"
         if self.scale:
             if kind != "f32":
                 lines.append(f"%wide = convert(%{value}) dtype=f32 : {_type('f32', *dims)}")
@@ -208,7 +220,7 @@ def drawn(index: int) -> tuple[RotationCase, np.random.Generator]:
         bits=bool(random.integers(2)),
     )
     if cached and index >= 200:
-        scale = str(random.choice(["", "tensor", "head", "channel"]))
+        scale = str(random.choice(["", "tensor", "head", "channel", "row"]))
         return replace(case, narrow=[*NARROW][index % 4], scale=scale), random
     return (replace(case, size=2, half=1) if not cached and not case.half else case), random
 
@@ -226,8 +238,18 @@ def ran(case: RotationCase, given: dict[str, Array]) -> tuple[Array, Array]:
     ]
     assert results[0].shape == results[1].shape
     kind = numpy_dtype(dtype(case.kept))
-    actual, expected = (result.view(kind).astype(np.float64) for result in results)
+    if case.scale == "row":
+        actual, expected = (_widened_rows(result, kind) for result in results)
+    else:
+        actual, expected = (result.view(kind).astype(np.float64) for result in results)
     return actual, expected
+
+
+def _widened_rows(rows: Array, kind: np.dtype[Any]) -> Array:
+    """The numbers of rows in units of the scale, and the scale that follows them."""
+    numbers = np.ascontiguousarray(rows[..., :-SCALE_BYTES]).view(kind).astype(np.float64)
+    scale = np.ascontiguousarray(rows[..., -SCALE_BYTES:]).view(np.float32).astype(np.float64)
+    return np.concatenate([numbers, scale], -1)
 
 
 @pytest.mark.one_in(8)
@@ -254,9 +276,10 @@ def test_the_cases_have_all_forms():
         assert {(bool(case.half), case.bits) for case in some if case.cached} == {
             (turned, bits) for turned in (True, False) for bits in (True, False)
         }
-    assert {(case.narrow, bool(case.scale)) for case in cases if case.narrow} == {
-        (narrow, scaled) for narrow in NARROW for scaled in (True, False)
+    assert {(case.narrow, case.scale == "row") for case in cases if case.scale} == {
+        (narrow, row) for narrow in NARROW for row in (True, False)
     }
+    assert {case.narrow for case in cases if not case.scale} == {"", *NARROW}
 
 
 @pytest.mark.parametrize("cached", [True, False])

@@ -16,7 +16,9 @@
 #include "attention.h"
 #include "cache_numbers.h"
 #include "linear.h"
+#include "norm.h"
 #include "rotation.h"
+#include "top_k.h"
 
 namespace graphgen {
 
@@ -26,6 +28,8 @@ struct Variant {
   void (*linear)(const Linear&, const TaskPool&);
   void (*attention)(const Attention&, const TaskPool&);
   void (*rotation)(const Rotation&, const TaskPool&);
+  void (*norm)(const Norm&, const TaskPool&);
+  void (*top_k)(const TopK&, const TaskPool&);
 };
 
 // Compares the attention of one instruction set with plain loops; returns how many are wrong.
@@ -33,6 +37,9 @@ int CheckAttention(const Variant& variant, int cases);
 
 // The same of rotary positions and writes into a cache.
 int CheckRotation(const Variant& variant, int cases);
+
+// The same of norms and of the largest elements.
+int CheckRows(const Variant& variant, int cases);
 
 // ---- numbers ------------------------------------------------------------------------------------
 
