@@ -25,6 +25,8 @@ from graphgen.errors import GraphgenError
 CompileOptions = Mapping[str, object]
 NO_OPTIONS: CompileOptions = MappingProxyType({})
 _PARAMETER = "compile_options"
+# The fields of quantized caches.
+CACHE_FIELDS = ("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges")
 # AWS's flags and one of ours, which together make one field.
 _QUANTIZATION: Mapping[str, tuple[object, object]] = {
     "quantized": (Quantized, False),
@@ -55,6 +57,18 @@ def takes_compile_options(
     """
     flags = _flags(config, names or (*flag_fields(config), "quantization"), without, defaults or {})
     return takes_flags(_PARAMETER, flags, _collected)
+
+
+def cache_flags() -> Mapping[str, Parameter]:
+    """The parameters of quantized caches by name, for a command with other flags too."""
+    return _flags(CompileConfig, CACHE_FIELDS, (), {})
+
+
+def cache_options(given: Mapping[str, object]) -> CompileOptions:
+    """The values of :func:`cache_flags` that were given (GG0705)."""
+    values = {name: given[name] for name in CACHE_FIELDS}
+    _check_cache_options(values)
+    return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def _flags(
@@ -115,7 +129,7 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
 
 def _check_cache_options(values: Mapping[str, object]) -> None:
     """Refuse options of quantized caches without --kv-cache-quant (GG0705)."""
-    for name in ("kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"):
+    for name in CACHE_FIELDS[1:]:
         if values.get(name) is not None and not values.get("kv_cache_quant"):
             option = f"--{name.replace('_', '-')}"
             raise GraphgenError(

@@ -9,6 +9,7 @@ from typing import Annotated, cast
 
 import typer
 
+from graphgen.cli.compile_options import cache_flags, cache_options
 from graphgen.cli.flag_group import Command, flag, takes_flags
 from graphgen.errors import GraphgenError
 
@@ -208,7 +209,7 @@ def takes_serve_flags(command: Command) -> Command:
     """Give a command these flags in place of its parameter ``flags``."""
     rows = {**_MODEL_FLAGS, **_SERVER_FLAGS}
     made = {name: flag(name, kind, default) for name, (kind, default) in rows.items()}
-    return takes_flags("flags", made, _collected)(command)
+    return takes_flags("flags", {**made, **cache_flags()}, _collected)(command)
 
 
 def _collected(given: Values) -> ServeFlags:
@@ -223,6 +224,7 @@ def _collected(given: Values) -> ServeFlags:
     model |= {name: given[name] for name in ("artifact", "weights", "block_size")}
     model["num_blocks"] = given["num_gpu_blocks_override"]
     model["override"] = given["override_neuron_config"]
+    model["caches"] = cache_options(given) or None
     model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
     server = {name: given[name] for name in _SERVER_FLAGS if name != "api_key"}
     server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from graphgen.cli.compile_options import (
+    CACHE_FIELDS,
     NO_OPTIONS,
     CompileOptions,
     check_heads,
@@ -17,11 +18,13 @@ from graphgen.cli.console import note, note_remarks
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import write_module
 from graphgen.cli.shared_options import FirstLayers, check_outputs
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 
 if TYPE_CHECKING:
     from graphgen.models.twins import TwinName
+    from graphgen.passes.core import Pass
 
 Mini = Annotated[bool, typer.Option("--mini", help="The same as --twin mini.")]
 Twin = Annotated[
@@ -34,7 +37,7 @@ Twin = Annotated[
 ]
 
 
-@takes_compile_options("heads")
+@takes_compile_options("heads", *CACHE_FIELDS)
 def build(
     model: Annotated[
         str,
@@ -73,7 +76,7 @@ def build(
 
     The graph is logical: batch, tokens and cache sizes are the symbols B, S, C, R and M. With
     --tp it is partitioned: the program of one rank, with explicit collectives, and the functions
-    that prepare each rank's weights.
+    that prepare each rank's weights. With --kv-cache-quant caches hold 8-bit numbers.
 
     \b
     Examples:
@@ -90,8 +93,7 @@ def build(
     if mini and twin == "wide":
         raise typer.BadParameter("--mini is --twin mini: give one of them", param_hint="'--twin'")
     module = _module(model, dtype, phase, "mini" if mini else twin, layers)
-    if tp > 1:
-        _split(module, tp, str(strategy or "auto"))
+    _change(module, tp, str(strategy or "auto"), _narrow_caches(compile_options))
     write_module(module, output, as_json=as_json)
 
 
@@ -126,9 +128,26 @@ def _declared(config: Mapping[str, object]) -> str:
     return stated
 
 
-def _split(module: Module, tp: int, strategy: str) -> None:
-    from graphgen.passes.canonical.canonicalize import Canonicalize
+def _narrow_caches(options: CompileOptions) -> Sequence[Pass]:
+    """The pass that quantizes caches, if it is requested."""
+    from graphgen.passes.quantize.quantize_cache import QuantizeCache
+
+    config = CompileConfig().updated({n: v for n, v in options.items() if n in CACHE_FIELDS})
+    pass_ = QuantizeCache(config.kv_cache_dtype, config.cache_scale, config.kv_cache_ranges)
+    return [pass_] if config.kv_cache_quant else []
+
+
+def _change(module: Module, tp: int, strategy: str, caches: Sequence[Pass]) -> None:
+    """Quantize the caches, and split the model over its ranks."""
     from graphgen.passes.core import run_pipeline
+
+    passes = _split(tp, strategy, caches) if tp > 1 else caches
+    note_remarks(run_pipeline(module, passes))
+
+
+def _split(tp: int, strategy: str, caches: Sequence[Pass]) -> Sequence[Pass]:
+    """The passes that split a model over several ranks."""
+    from graphgen.passes.canonical.canonicalize import Canonicalize
     from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
     from graphgen.passes.heads.assign_heads import AssignHeads
     from graphgen.passes.heads.gather_heads import GatherHeads
@@ -145,9 +164,10 @@ def _split(module: Module, tp: int, strategy: str) -> None:
             help="bind the sizes: graphgen build MODEL -o FILE.gg, then graphgen opt FILE.gg "
             f"-p 'default{{tp={tp},heads={BY_ROWS},batch=[{tp}]}}'",
         )
-    passes = [
+    return [
         Canonicalize(),
         UnfuseProjections(),
+        *caches,
         AssignHeads(tp=tp, strategy=strategy),
         Shard(tp=tp),
         PadToMesh(),
@@ -155,4 +175,3 @@ def _split(module: Module, tp: int, strategy: str) -> None:
         *([GatherHeads()] if strategy == GATHERED else []),
         LiftWeights(),
     ]
-    note_remarks(run_pipeline(module, passes))

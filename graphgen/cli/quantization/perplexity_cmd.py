@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.compile_options import (
+    CACHE_FIELDS,
+    NO_OPTIONS,
+    CompileOptions,
+    takes_compile_options,
+)
 from graphgen.cli.console import emit
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.compile_config import CompileConfig
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
 @takes_compile_options(
     *("dtype", "tp", "heads", "quantization", "keep_quantized"),
-    *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
+    *CACHE_FIELDS,
     *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "activation_quantization_type"),
 )
 def perplexity(

@@ -27,6 +27,8 @@ _BY_FLAG = {
     "torch_dtype": ("dtype", "--dtype"),
     "pa_block_size": ("block_size", "--block-size"),
     "pa_num_blocks": ("num_blocks", "--num-gpu-blocks-override"),
+    "kv_cache_quant": ("caches", "--kv-cache-quant"),
+    "kv_quant_config": ("caches", "--kv-cache-quant"),
 }
 # Element types by the names that vLLM gives them; auto is the checkpoint's own.
 _DTYPES = {**ELEMENTS, "float": "f32", "half": "f16", "auto": "as-declared"}
@@ -49,6 +51,7 @@ class ServedFlags:
         weights: folder of prepared weights.
         block_size: slots of a block of a paged cache; without it each sequence has a row.
         num_blocks: number of blocks, by default as many as all rows need.
+        caches: fields of a compilation that quantize caches, by name.
     """
 
     max_num_seqs: int | None = None
@@ -61,6 +64,7 @@ class ServedFlags:
     weights: Path | None = None
     block_size: int | None = None
     num_blocks: int | None = None
+    caches: Mapping[str, object] | None = None
 
 
 def served_options(model: str, flags: ServedFlags) -> EngineOptions:
@@ -88,6 +92,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
+    requested |= flags.caches or {}
     chunk = _chunk(flags, override.chunked, base, length)
     return EngineOptions(
         {name: value for name, value in requested.items() if value is not None},

@@ -82,6 +82,23 @@ def test_split_over_ranks():
     assert any(op.name == "dynamic_slice" for op in module.function("weights.rank").ops)
 
 
+@pytest.mark.parametrize(
+    ("options", "physical"),
+    [
+        ((), "f8e4m3[R,M,2,8]"),
+        (("--kv-cache-dtype", "int8"), "u8[R,M,2,12]"),
+        (("--kv-cache-dtype", "f8e5m2", "--tp", 2), "f8e5m2[R,M,1,8]"),
+    ],
+)
+def test_caches_in_8_bits(options: tuple[object, ...], physical: str):
+    module = built("llama-3.1-8b", "--mini", "--kv-cache-quant", *options)
+    row = module.interface["model.layers.1.self_attn.v_cache"]
+    assert (row.logical.text, row.physical.text) == ("bf16[R,M,2,8]", physical)
+    refused = error("build", "llama-3.1-8b", "--mini", "--kv-cache-scale", "per_key")
+    assert "GG0705" in refused
+    assert "--kv-cache-quant" in refused
+
+
 def test_what_was_written(tmp_path: Path):
     path = tmp_path / "m.gg"
     said = facts("build", "llama-3.1-8b", "--mini", "-o", path)

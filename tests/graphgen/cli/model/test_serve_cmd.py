@@ -92,3 +92,4 @@ def test_flags_that_are_not_built_are_refused():
     assert "speculative decoding is not built" in error("serve", "x", "--speculative-model", "y")
     assert "--device tpu is unknown" in error("serve", "x", "--device", "tpu")
     assert "is not a list of sizes" in error("serve", "x", "--chunked-prefill-size", "a")
+    assert "--kv-cache-dtype has no effect" in error("serve", "x", "--kv-cache-dtype", "int8")

@@ -63,6 +63,17 @@ def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
         blocks('{"pa_block_size": 16}', flags)
 
 
+def test_caches_are_quantized_by_flags_or_attributes(model: str):
+    caches = {"kv_cache_quant": True, "kv_cache_dtype": "int8"}
+    wanted = {"prefill_batch": (1,), **caches}
+    assert served_options(model, ServedFlags(caches=caches)).requested == wanted
+    attributes = '{"kv_cache_quant": true, "kv_quant_config": {"quant_dtype": "int8"}}'
+    by_override = served_options(model, ServedFlags(override=attributes)).requested
+    assert caches.items() <= by_override.items()
+    with pytest.raises(GraphgenError, match="kv_cache_quant, which --kv-cache-quant gives too"):
+        served_options(model, ServedFlags(override=attributes, caches=caches))
+
+
 def test_an_override_ends_the_sharing_of_prefixes():
     assert read_override("{}").prefix_sharing
     assert read_override('{"is_prefix_caching": true}').prefix_sharing
