@@ -24,6 +24,7 @@ from graphgen.runtime.checkpoint.interfaces import Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.quantization.checkpoint_format import (
+    check_shape,
     contents,
     stored_tensors,
 )
@@ -222,6 +223,18 @@ def test_the_sizes_of_all_tensors_are_those_of_the_scheme():
             for stored in stored_tensors("huggingface", scheme, (256, 512))
         )
         assert total >= 256 * 512 * scheme.bits // 8
+
+
+def test_mxfp4_has_no_short_group():
+    """48 inputs are a group of 32 and a half: no other size of a group could be given."""
+    check_shape("model.up_proj.weight", (48, 64), scheme_of_text("mxfp4"))
+    with pytest.raises(GraphgenError) as caught:
+        check_shape("model.down_proj.weight", (8, 48), scheme_of_text("mxfp4"))
+    assert caught.value.code == "GG0705"
+    assert "the 48 inputs of 'model.down_proj.weight' are not divided by groups of 32" in str(
+        caught.value
+    )
+    assert caught.value.help == "--modules-to-not-convert model.down_proj"
 
 
 def test_the_command(source: Checkpoint, tmp_path: Path):
