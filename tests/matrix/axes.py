@@ -32,6 +32,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
         "f8e4m3",
         "f8e5m2",
         "int4 in groups",
+        *("stored int8 a row", "stored 4 bits in groups", "stored f8e4m3 in blocks"),
     ),
     "phases": ("prefill and decode", "decode alone"),
     "interface": ("tokens", "embeddings", "hidden states", "every token"),
@@ -91,6 +92,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "dims": "these models have no symbols of their own; tests/test_first_time_user.py has some",
     "quantize_clamp_bound": "it clips what no cell has; tests/passes/quantize varies it",
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
+    "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

@@ -25,9 +25,11 @@ from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.cache_form import FIXED_SCALES
 from graphgen.passes.quantize.cache_ranges import write_ranges
+from graphgen.passes.quantize.read_quantized import ReadQuantized
 from graphgen.passes.verify import make_workload
 from graphgen.passes.verify.compare.deviation import compare
 from graphgen.passes.verify.workload.make_workload import WorkloadSizes
+from graphgen.targets import find_target
 from tests.matrix.axes import Cell, config_of
 
 QUANTIZATION = {
@@ -38,6 +40,13 @@ QUANTIZATION = {
     "f8e5m2": "quantize-weights{dtype=f8e5m2}",
     # Whole steps of the kernel, and with some ranks an edge between ranks inside of a group.
     "int4 in groups": "quantize-weights{dtype=int4,scheme=group,group_size=32}",
+}
+# Weights as a checkpoint stores them: a scheme of each kind of product that they lead to. The other
+# schemes differ in names and bytes alone; tests/runtime/checkpoint has every one.
+STORED: Mapping[str, ReadQuantized] = {
+    "stored int8 a row": ReadQuantized("compressed-tensors", "s8", (1, 0)),
+    "stored 4 bits in groups": ReadQuantized("gptq", "u4", (1, 16), zero_points=True),
+    "stored f8e4m3 in blocks": ReadQuantized("fp8", "f8e4m3fn", (32, 32)),
 }
 # Element type and scale of quantized caches.
 CACHED: Mapping[str, tuple[str, str]] = {
@@ -124,7 +133,7 @@ def config_for(cell: Cell) -> CompileConfig:
         outline=cell["layers"] == "outlined",
         steps_per_launch=STEPS if cell["launches"] == "several steps" else 1,
         kernels="on" if cell["kernels"] == "selected" else "off",
-        quantization=QUANTIZATION[cell["weights"]],
+        quantization=QUANTIZATION.get(cell["weights"], ""),
     )
 
 
@@ -179,7 +188,7 @@ def _model(cell: Cell, *, plain: bool = False, one_layer: bool = False) -> Modul
     """The mini twin; ``plain`` for its usual inputs and outputs."""
     family = family_of(config_of(cell["family"]))
     config = family.read(config_of(cell["family"])).mini().to_hf()
-    return build(
+    module = build(
         first_layers(family, config, 1) if one_layer else config,
         dtype(cell["dtype"]),
         phases=("prefill", "decode") if cell["phases"] == "prefill and decode" else ("decode",),
@@ -187,6 +196,19 @@ def _model(cell: Cell, *, plain: bool = False, one_layer: bool = False) -> Modul
         hidden_states=cell["interface"] == "hidden states" and not plain,
         inputs_embeds=cell["interface"] == "embeddings" and not plain,
     )
+    reading = STORED.get(cell["weights"])
+    if reading is not None:
+        rescaled = find_target(cell["target"]).is_accelerator
+        modules = tuple(_multiplied(module, family.embedding))
+        run_pipeline(module, [replace(reading, rescaled=rescaled, modules=modules)])
+    return module
+
+
+def _multiplied(module: Module, embedding: str) -> set[str]:
+    """The modules whose weight products read, but for a head that is tied to the embedding."""
+    dots = [op for f in module.programs() for op in f.ops if op.name == "dot_general"]
+    names = {op.operands[1].name or "" for op in dots} & module.interface.keys()
+    return {name.removesuffix(".weight") for name in names - {embedding}}
 
 
 def _workload(cell: Cell, module: Module, seed: int, one_layer: bool) -> Workload:
@@ -203,7 +225,22 @@ def _workload(cell: Cell, module: Module, seed: int, one_layer: bool) -> Workloa
     calls = tuple(replace(call, inputs=_inputs(module, call, seed)) for call in planned)
     names = {row.name for row in module.entries(Role.WEIGHT)}
     weights = {name: array for name, array in plain.weights.items() if name in names}
+    if cell["weights"] in STORED:
+        weights = {name: _stored_numbers(name, array, seed) for name, array in weights.items()}
     return replace(plain, weights=weights, calls=calls)
+
+
+def _stored_numbers(name: str, array: Array, seed: int) -> Array:
+    """Numbers as a checkpoint has them: all bits of words, and scales of ordinary size."""
+    rng = np.random.default_rng([seed, *array.shape])
+    if array.dtype in (np.int32, np.int8):
+        ends = np.iinfo(array.dtype)
+        return rng.integers(ends.min, ends.max, array.shape, array.dtype, endpoint=True)
+    if array.dtype.itemsize == 1:
+        return (40 * rng.standard_normal(array.shape)).clip(-240, 240).astype(array.dtype)
+    if name.endswith((".scales", ".weight_scale", ".weight_scale_inv")):
+        return (rng.uniform(0.1, 1, array.shape) / 128).astype(array.dtype)
+    return array
 
 
 def _several(last: ProgramCall) -> ProgramCall:

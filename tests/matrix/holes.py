@@ -56,6 +56,11 @@ def _features_do_not_divide(cell: Cell) -> bool:
     return kv_heads * counts(cell["family"]).head_dim % ranks != 0
 
 
+# Of the last, a product has one scale for several columns of what is summed.
+_NOT_OF_8_BITS = (
+    *("as they are", "int4 in groups"),
+    *("stored 4 bits in groups", "stored f8e4m3 in blocks"),
+)
 HOLES: tuple[Hole, ...] = (
     Hole(
         ("target", "kernels"),
@@ -73,10 +78,7 @@ HOLES: tuple[Hole, ...] = (
     ),
     Hole(
         ("weights", "activations"),
-        lambda cell: (
-            cell["activations"] != "as they are"
-            and cell["weights"] in ("as they are", "int4 in groups")
-        ),
+        lambda cell: cell["activations"] != "as they are" and cell["weights"] in _NOT_OF_8_BITS,
         "Activations in 8 bits are multiplied by weights in 8 bits.",
         "GG0304",
         "no product has a weight of 8 bits",
