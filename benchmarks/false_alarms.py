@@ -17,19 +17,19 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from graphgen.version import __version__
 from graphgen.whole_file import write_whole
 from tests.json_lines import JsonLines
 
+if TYPE_CHECKING:
+    from graphgen.passes.verify.verdict import Verdict
+
 RESULTS = Path(__file__).resolve().parents[1] / ".cache" / "false_alarms.jsonl"
 RUNS = 4000
 # The element types of the runs; a run in f16 is one more rounding of the same kind.
 DTYPES = ("f32", "bf16")
-
-# Axes that stay at their first value: no script launches several steps of a program that begins to
-# choose tokens in the pipeline, and no budget is known for passes behind caches of 8 bits.
-PLAIN = ("launches", "numbers of caches")
 
 # The fields of a result: number, cell, seed, seconds, alarms (texts), error.
 Result = Mapping[str, object]
@@ -42,9 +42,7 @@ def draw(number: int) -> tuple[Mapping[str, str], int]:
 
     random = Random(number)
     while True:
-        drawn = {axis: values for axis, values in AXES.items() if axis not in PLAIN}
-        cell = {axis: random.choice(values) for axis, values in drawn.items()}
-        cell |= {axis: AXES[axis][0] for axis in PLAIN}
+        cell = {axis: random.choice(values) for axis, values in AXES.items()}
         # Plans for several ranks take longest: half of the runs have one.
         cell["ranks"] = random.choice(("1", "1", "1", *AXES["ranks"][1:]))
         cell["dtype"] = random.choice(DTYPES)
@@ -64,7 +62,7 @@ def run(number: int) -> Result:
         # Of four runs three have one layer, which makes them twice as fast.
         made = cell_run(cell, seed, one_layer=number % 4 != 0)
         for verdict in validate(made.module, made.passes, made.workload):
-            if not verdict.ok:
+            if _flagged(verdict, cell):
                 alarms.append(
                     f"{verdict.state}: {verdict.pass_text}: meaning {verdict.meaning.relative:.1e},"
                     f" rounding {verdict.rounding.relative:.1e} of {verdict.budget:.1e}"
@@ -80,6 +78,17 @@ def run(number: int) -> Result:
         "alarms": alarms,
         "error": error,
     }
+
+
+def _flagged(verdict: Verdict, cell: Mapping[str, str]) -> bool:
+    """Whether a verdict says that something is wrong.
+
+    No script launches several steps of a program that begins to choose tokens in the pipeline, or
+    whose tokens rounding may change: programs of such launches are not run.
+    """
+    if cell["launches"] == "one step":
+        return not verdict.ok
+    return not verdict.passed
 
 
 def report(results: Sequence[Result]) -> dict[str, object]:
