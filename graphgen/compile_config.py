@@ -34,10 +34,10 @@ HEAD_STRATEGIES = (
 # Element types of weights, activations and caches.
 DTYPES = ("f32", "bf16", "f16")
 # Element types and scales of quantized caches; the scale of a type that is not given one.
-CACHE_DTYPES = ("f8e4m3", "f8e5m2", "int8")
+CACHE_DTYPES = ("f8e4m3", "f8e5m2", "int8", "f8e4m3fn")
 CACHE_SCALES = ("none", "per_tensor", "per_key", "per_channel", "per_token")
 # The scale of a type that is not given one: integers without would be whole numbers alone.
-DEFAULT_CACHE_SCALE = {"f8e4m3": "none", "f8e5m2": "none", "int8": "per_token"}
+DEFAULT_CACHE_SCALE = {**dict.fromkeys(CACHE_DTYPES, "none"), "int8": "per_token"}
 # Attention in the element type of the model.
 ATTENTION_OF_MODEL = "model"
 # Values of ``activation_quantization_type``.

@@ -74,13 +74,14 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
 
     Raises:
         GraphgenError: GG0301 and GG0302 for a pass or an option that does not exist, GG0302 for
-            fewer ranks than one, for batch sizes that a strategy cannot have and for kernels of
-            another target.
+            fewer ranks than one, for batch sizes that a strategy cannot have, for kernels of
+            another target and for caches in a format that the target has not.
     """
     if config.tp < 1:
         raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
     _check_rows(config)
     _check_kernels(config)
+    _check_cache_type(config)
     own = {
         "canonicalize": _canonicalize(config),
         "quantize": [*parse_pipeline(config.quantization), *_narrow_caches(config)],
@@ -126,6 +127,20 @@ def _check_kernels(config: CompileConfig) -> None:
             "GG0302",
             f"default: kernels=on needs target=cpu, not {config.target}",
             help="leave kernels out: they are C++ for this CPU",
+        )
+
+
+def _check_cache_type(config: CompileConfig) -> None:
+    """Refuse 8-bit floats for caches in a format that the target does not have (GG0302)."""
+    known, element = config.target in target_names(), config.kv_cache_dtype
+    # A target that multiplies 8-bit floats has the formats that it multiplies.
+    formats = find_target(config.target).narrow_products if known else ()
+    missing = "f8e4m3" in formats and element not in formats
+    if config.kv_cache_quant and element == "f8e4m3fn" and missing:
+        raise GraphgenError(
+            "GG0302",
+            f"default: {config.target} has no {element}: its 8-bit floats end at 240",
+            help="take kv_cache_dtype=f8e4m3, or target=trn3",
         )
 
 

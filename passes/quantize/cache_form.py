@@ -9,14 +9,19 @@ from typing import Protocol
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
-from graphgen.ir.dtype import f8e4m3, f8e5m2, f32, lowest, s8, u8
+from graphgen.ir.dtype import f8e4m3, f8e4m3fn, f8e5m2, f32, lowest, s8, u8
 from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
 from graphgen.passes.quantize.cache_ranges import Magnitudes
 
 NO_SCALE, PER_TOKEN = "none", "per_token"
 PER_TENSOR, PER_KEY, PER_CHANNEL = FIXED_SCALES = ("per_tensor", "per_key", "per_channel")
-# Neuron's f8e4m3, which ends at 240. No checkpoint holds caches, so nothing asks for OCP's type.
-CACHE_ELEMENTS: dict[str, DType] = {"f8e4m3": f8e4m3, "f8e5m2": f8e5m2, "int8": s8}
+# Neuron's f8e4m3 ends at 240, OCP's f8e4m3fn at 448.
+CACHE_ELEMENTS: dict[str, DType] = {
+    "f8e4m3": f8e4m3,
+    "f8e5m2": f8e5m2,
+    "int8": s8,
+    "f8e4m3fn": f8e4m3fn,
+}
 
 
 def limit_of(element: DType) -> float:

@@ -37,7 +37,8 @@ class QuantizeCache(Pass):
     """Keys and values become 8-bit numbers where they are written, and floats where they are read.
 
     With ``scale=none`` they are converted as they are, and what is beyond the type becomes its
-    largest number: 240 for ``f8e4m3``, as Neuron's ends there, 57344 for ``f8e5m2``.
+    largest number: 240 for ``f8e4m3``, as Neuron's ends there, 448 for OCP's ``f8e4m3fn``, which
+    trn3 has and earlier chips have not, 57344 for ``f8e5m2``.
 
     With ``scale=per_token`` each row that is written, the channels of one token and head, has a
     scale of its own, its largest magnitude over that of the type (127 for ``int8``): rows are bytes

@@ -41,7 +41,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "caches": ("whole", "rolled", "paged"),
     "numbers of caches": (
         *("as they are", "f8e4m3 cast", "f8e5m2 cast", "f8e4m3 a tensor", "f8e4m3 a key"),
-        *("int8 a channel", "int8 a token", "f8e5m2 a token"),
+        *("int8 a channel", "int8 a token", "f8e5m2 a token", "f8e4m3fn cast"),
     ),
     "sampling": ("logits", "logits and best", "best", "drawn"),
     "layers": ("in line", "outlined"),

@@ -57,6 +57,7 @@ CACHED: Mapping[str, tuple[str, str]] = {
     "int8 a channel": ("int8", "per_channel"),
     "int8 a token": ("int8", "per_token"),
     "f8e5m2 a token": ("f8e5m2", "per_token"),
+    "f8e4m3fn cast": ("f8e4m3fn", "none"),
 }
 ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic"}
 # Passes in front of the reference, which changes with the outputs, and passes that are compared.

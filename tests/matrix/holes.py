@@ -98,6 +98,15 @@ HOLES: tuple[Hole, ...] = (
         "caches",
     ),
     Hole(
+        ("numbers of caches", "target"),
+        lambda cell: (
+            cell["numbers of caches"] == "f8e4m3fn cast" and cell["target"] not in ("cpu", "trn3")
+        ),
+        "Chips before trn3 have 8-bit floats that end at 240.",
+        "GG0302",
+        "has no f8e4m3fn",
+    ),
+    Hole(
         ("family", "ranks", "heads"),
         _with_heads("REPLICATE_TO_TP_DEGREE", _no_copies),
         "Ranks that are no multiple of the key-value heads have no whole number of copies.",

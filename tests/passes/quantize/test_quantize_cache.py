@@ -64,7 +64,9 @@ def read_back(new: list[float], passes: str, how: Arithmetic = NATIVE) -> Array:
 
 
 @pytest.mark.parametrize("how", [NATIVE, MEANING])
-@pytest.mark.parametrize(("element", "most"), [("f8e4m3", 240.0), ("f8e5m2", 57344.0)])
+@pytest.mark.parametrize(
+    ("element", "most"), [("f8e4m3", 240.0), ("f8e5m2", 57344.0), ("f8e4m3fn", 448.0)]
+)
 def test_peers_n2_what_is_too_large_becomes_the_largest(element: str, most: float, how: Arithmetic):
     """NxD Inference casts without a clamp: 300 overflows Neuron's type, which ends at 240."""
     found = read_back([1e5, -1e30, 0.5, most], f"quantize-cache{{dtype={element}}}", how)
@@ -229,6 +231,18 @@ def test_a_narrow_cache_has_a_quarter_of_the_bytes():
         for m in (whole, narrow)
     ]
     assert bytes_of[0] == 4 * bytes_of[1]
+
+
+def test_the_format_of_ocp_is_for_targets_that_have_it():
+    """The target tables say so: trn1, inf2 and trn2 have Neuron's format alone."""
+    for target in ("cpu", "trn3"):
+        module = compiled(kv_cache_dtype="f8e4m3fn", target=target)
+        kept = {row.physical.dtype.name for row in module.entries(Role.STATE)}
+        assert kept == {"u8" if target == "cpu" else "f8e4m3fn"}
+    for target in ("trn1", "inf2", "trn2"):
+        with pytest.raises(GraphgenError, match=f"{target} has no f8e4m3fn") as caught:
+            compiled(kv_cache_dtype="f8e4m3fn", target=target)
+        assert caught.value.code == "GG0302"
 
 
 def test_a_scale_a_token_takes_four_bytes_a_row():

@@ -44,7 +44,7 @@ def test_the_command(tmp_path: Path):
     known = read_ranges(ranges)
     assert written["file"] == str(ranges)
     assert written["caches"] == len(known)
-    assert written["beyond"] == {"f8e4m3": 0, "f8e5m2": 0}
+    assert written["beyond"] == {"f8e4m3": 0, "f8e5m2": 0, "f8e4m3fn": 0}
     again = ("calibrate", model, "--text", text, "-o", ranges, "--window", 8)
     shown = done(*again).stderr
     assert "ranges of" in shown
