@@ -19,46 +19,55 @@ from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Array, TensorInfo
 from graphgen.runtime.checkpoint.quantized.stated_modules import stated_modules
 
-# Bytes of a row [out, blocks, bytes of a block] -> the tensors of the scheme of that name.
-Split = Callable[[Array], Mapping[str, Array]]
+# Bytes of a weight [out, blocks, bytes of a block] -> one tensor of its scheme.
+Part = Callable[[Array], Array]
 
 
-def _half(part: Array) -> Array:
-    """f16 [out, blocks], two bytes each, in f32."""
-    return np.ascontiguousarray(part).view(np.float16)[..., 0].astype(np.float32)
+def _half(first: int) -> Part:
+    """The f16 of each block at this byte, f32 [out, blocks]."""
+
+    def part(blocks: Array) -> Array:
+        stored = np.ascontiguousarray(blocks[..., first : first + 2])
+        return stored.view(np.float16)[..., 0].astype(np.float32)
+
+    return part
 
 
-def _q8_0(blocks: Array) -> Mapping[str, Array]:
-    numbers = np.ascontiguousarray(blocks[..., 2:]).view(np.int8)
-    return {"qs": numbers.reshape(len(blocks), -1), "d": _half(blocks[..., :2])}
+def _bytes(first: int, size: int) -> Part:
+    """The bytes of each block from this one on, u8 [out, runs, size]."""
+
+    def part(blocks: Array) -> Array:
+        return np.ascontiguousarray(blocks[..., first:]).reshape(len(blocks), -1, size)
+
+    return part
 
 
-def _q4_0(blocks: Array) -> Mapping[str, Array]:
-    return {"qs": np.ascontiguousarray(blocks[..., 2:]), "d": _half(blocks[..., :2])}
+def _integers(blocks: Array) -> Array:
+    return np.ascontiguousarray(blocks[..., 2:]).view(np.int8).reshape(len(blocks), -1)
 
 
-def _q4_1(blocks: Array) -> Mapping[str, Array]:
-    numbers = np.ascontiguousarray(blocks[..., 4:])
-    return {"qs": numbers, "d": _half(blocks[..., :2]), "m": _half(blocks[..., 2:4])}
+def _multiples(first: int, which: int, sign: int) -> Part:
+    """Q4_K's 6-bit multiples of the f16 at this byte, f32 [out, blocks of 32]."""
+
+    def part(blocks: Array) -> Array:
+        packed = np.ascontiguousarray(blocks[..., 4:16]).reshape(-1, 12)
+        counts = Q4_K.get_scale_min(packed)[which].reshape(*blocks.shape[:2], 8)
+        made = sign * _half(first)(blocks)[..., None] * counts.astype(np.float32)
+        return made.reshape(len(blocks), -1)
+
+    return part
 
 
-def _q4_k(blocks: Array) -> Mapping[str, Array]:
-    """Blocks of 256 numbers with 6-bit multiples of a scale and a smallest number for each 32."""
-    rows = len(blocks)
-    packed = np.ascontiguousarray(blocks[..., 4:16]).reshape(-1, 12)
-    scale, least = [x.reshape(rows, -1, 8) for x in Q4_K.get_scale_min(packed)]
-    steps = _half(blocks[..., :2])[..., None] * scale.astype(np.float32)
-    lows = -_half(blocks[..., 2:4])[..., None] * least.astype(np.float32)
-    numbers = np.ascontiguousarray(blocks[..., 16:]).reshape(rows, -1, 32)
-    return {"qs": numbers, "d": steps.reshape(rows, -1), "m": lows.reshape(rows, -1)}
-
-
-# By the name of the kind: the bytes of a block, and its split.
-_KINDS: Final[Mapping[str, tuple[int, Split]]] = {
-    "Q8_0": (34, _q8_0),
-    "Q4_0": (18, _q4_0),
-    "Q4_1": (20, _q4_1),
-    "Q4_K": (144, _q4_k),
+# By the name of the kind: the bytes of a block, and the tensors by their last name.
+_KINDS: Final[Mapping[str, tuple[int, Mapping[str, Part]]]] = {
+    "Q8_0": (34, {"qs": _integers, "d": _half(0)}),
+    "Q4_0": (18, {"qs": _bytes(2, 16), "d": _half(0)}),
+    "Q4_1": (20, {"qs": _bytes(4, 16), "d": _half(0), "m": _half(2)}),
+    # Of 256 numbers.
+    "Q4_K": (
+        144,
+        {"qs": _bytes(16, 32), "d": _multiples(0, 0, 1), "m": _multiples(2, 1, -1)},
+    ),
 }
 _WEIGHT: Final = ".weight"
 
@@ -83,8 +92,6 @@ class GgufBlocks:
         }
         self._kinds: Final = kinds
         self._infos: Final = self._listed()
-        # The tensors of the weight that was read last: they are read one after the other.
-        self._last: tuple[str, Mapping[str, Array]] = ("", {})
         names = [name.removesuffix(_WEIGHT) for name in base.tensors()]
         stated: dict[str, object] = {
             kind: stated_modules({x for x, own in kinds.items() if own == kind}, names)
@@ -107,20 +114,16 @@ class GgufBlocks:
     def read(self, name: str) -> Array:
         """The tensor ``name``; see :class:`Checkpoint`."""
         module, _, last = name.rpartition(".")
-        if module not in self._kinds or name not in self._infos:
-            return self._base.read(name)
-        if self._last[0] != module:
-            self._last = (module, self._split(module))
-        return self._last[1][last]
+        kind = self._kinds.get(module)
+        if kind is None or last not in _KINDS[kind][1]:
+            return self._base.read(name)  # a bias, or a weight that is not kept
+        size, parts = _KINDS[kind]
+        rows = self._base.blocks(f"{module}{_WEIGHT}")
+        return parts[last](rows.reshape(len(rows), -1, size))
 
     def fingerprint(self) -> str:
         """Identity of the contents; see :class:`Checkpoint`."""
         return self._base.fingerprint()
-
-    def _split(self, module: str) -> Mapping[str, Array]:
-        size, split = _KINDS[self._kinds[module]]
-        rows = self._base.blocks(f"{module}{_WEIGHT}")
-        return split(rows.reshape(len(rows), -1, size))
 
     def _listed(self) -> Mapping[str, TensorInfo]:
         found: dict[str, TensorInfo] = {}

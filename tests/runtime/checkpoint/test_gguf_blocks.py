@@ -21,7 +21,14 @@ from graphgen.runtime.checkpoint.gguf.gguf_kept import GgufBlocks
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 from tests.graphgen.cli.conftest import error, facts
-from tests.oracles.small_gguf import small_metadata, small_weights, to_gguf, write_gguf
+from tests.oracles.small_gguf import (
+    HIDDEN,
+    LAYERS,
+    small_metadata,
+    small_weights,
+    to_gguf,
+    write_gguf,
+)
 from tests.runtime.checkpoint.test_quantized_checkpoints import logical, prefill
 
 # What of a block is f16: a scale, and of some kinds a smallest number.
@@ -55,9 +62,12 @@ def write(path: Path, *kinds: str) -> None:
     assert isinstance(tokens, list)
     tensors: dict[str, Array] = {}
     stored: dict[str, GGMLQuantizationType] = {}
-    for index, (name, weight) in enumerate(small_weights(len(tokens), tied=False).items()):
+    weights = small_weights(len(tokens), tied=False, bias=True)
+    for layer in range(LAYERS):
+        weights[f"model.layers.{layer}.self_attn.o_proj.bias"] = np.ones(HIDDEN, np.float32)
+    for index, (name, weight) in enumerate(weights.items()):
         wide = np.tile(weight, (1,) * (weight.ndim - 1) + (FACTOR,))
-        if "_proj" in name and "embed" not in name:
+        if name.endswith("_proj.weight"):
             rows = len(weight) * FACTOR
             kind = kinds[index % len(kinds)]
             own, _ = to_gguf(name, wide)
