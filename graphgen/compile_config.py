@@ -218,6 +218,13 @@ class CompileConfig:
         minimum=1,
         option="--steps-per-launch",
     )
+    speculation_length: int = knob(
+        0,
+        "tokens a row that programs of the phase verify take at once; 0 for no such programs.",
+        flag="Tokens that a speculative step verifies, the last one included; 0 for none.",
+        minimum=0,
+        option="--speculation-length",
+    )
     outline: bool = knob(
         False,
         "whether layers that compute the same become one function, as the last step.",

@@ -185,6 +185,7 @@ def _specialize(config: CompileConfig) -> list[Pass]:
         context_length_estimate=None if config.context else 0,
         tokens=config.tokens,
         chunk=config.chunk,
+        speculation_length=config.speculation_length,
         rows=config.rows,
         slots=config.slots,
         dims=config.dims,

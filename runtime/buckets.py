@@ -15,6 +15,8 @@ from graphgen.runtime.step_call import Index, StepCall
 
 # Programs of the phase ``prefill`` that take fewer tokens a row than they attend to slots.
 CHUNK = "chunk"
+# Programs that take several tokens of rows that go on, and return the logits of each.
+VERIFY = "verify"
 
 
 def bucket_limit(size: int, limit: int) -> int:
@@ -73,7 +75,7 @@ class ProgramSize:
     """One compiled program, by the calls it takes.
 
     Attributes:
-        phase: ``prefill``, ``decode``, :data:`CHUNK` or :data:`STEPS`.
+        phase: ``prefill``, ``decode``, :data:`CHUNK`, :data:`STEPS` or :data:`VERIFY`.
         batch: B, rows of a call.
         tokens: S, tokens of a row.
         bucket: C, slots of a cache row it attends to.
@@ -98,6 +100,7 @@ class ProgramTable:
         slots: M, slots of a cache row.
         limit: longest sequence: slots of the largest decode bucket, M without decode programs.
         steps: decode steps that one launch makes at most.
+        verifies: tokens of a row that one launch verifies; 0 without programs for it.
     """
 
     def __init__(self, module: Module) -> None:
@@ -114,6 +117,8 @@ class ProgramTable:
             self.sizes.append(ProgramSize(phase, batch, tokens, bucket, function.name, steps))
         self.limit = max(self.buckets("decode"), default=self.slots)
         self.steps = max((size.steps for size in self.sizes), default=1)
+        verifying = (size.tokens for size in self.sizes if size.phase == VERIFY)
+        self.verifies = max(verifying, default=0)
 
     def buckets(self, phase: str) -> list[int]:
         """The buckets of a phase, in order; empty for a phase without programs."""
@@ -164,7 +169,7 @@ class ProgramTable:
 
     def parts(self, phase: str, columns: Index) -> list[Index]:
         """The columns of each launch."""
-        if phase == "prefill":
+        if phase in ("prefill", VERIFY):
             return [columns]
         most = self.chunk_sizes()[-1] if phase == CHUNK else 1
         return [columns[start : start + most] for start in range(0, len(columns), most)]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -13,7 +14,7 @@ from graphgen.eval import rank_index
 from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
-from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
+from graphgen.runtime.buckets import VERIFY, bucket_limit, choose_prompt_bucket
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -35,6 +36,9 @@ from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.presharded import read_shards
 from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
+
+if TYPE_CHECKING:
+    from graphgen.runtime.speculation.speculator import Speculator
 
 # Tokens of a message in a conversation that one launch takes.
 _TURN = 64
@@ -132,6 +136,7 @@ class Engine:
         phases: seconds of the parts of opening an artifact, in order; empty for a checkpoint.
         from_artifact: the model was opened from an artifact.
         async_mode: decode steps start before the tokens of the last one are read.
+        speculator: makes the decode steps where it is set.
 
     Raises:
         GraphgenError: GG0705 for ``async_mode`` with programs that cannot do it.
@@ -155,6 +160,7 @@ class Engine:
         if async_mode:
             check_async(self.session)
         self.async_mode = async_mode
+        self.speculator: Speculator | None = None
         self.load_s = load_s
         self.phases: dict[str, float] = {}
         self.from_artifact = from_artifact
@@ -185,8 +191,15 @@ class Engine:
         """
         check_prompts(prompts, self.session.rows)
         self._prepare(prompts, request, held)
+        decode = self.speculator.decode if self.speculator is not None else None
         done, timings = generate(
-            self.session, prompts, request, on_token, held, async_mode=self.async_mode
+            self.session,
+            prompts,
+            request,
+            on_token,
+            held,
+            async_mode=self.async_mode,
+            decode=decode,
         )
         return GenerationResult(done, timings, self.load_s, self.programs.seconds)
 
@@ -201,14 +214,15 @@ class Engine:
         longest = max(len(prompt) for prompt in prompts)
         table = self.session.table
         if not any(held) and (table.buckets("prefill") or table.chunk_sizes()):
-            for size in self.session.prompt_programs(len(prompts), longest):
+            for size in self.session.table.prompt_programs(len(prompts), longest):
                 self.programs.get(size.name)
         # Decode steps attend to longest + 1 up to last slots.
         last = min(longest + request.max_new_tokens - 1, self.session.limit)
-        rows = min(len(prompts), table.batches("decode")[-1])
+        phase = "decode" if self.speculator is None else VERIFY
+        rows = min(len(prompts), table.batches(phase)[-1])
         below = 0
-        for bucket in table.buckets("decode"):
-            name = table.find("decode", rows, bucket).name
+        for bucket in table.buckets(phase):
+            name = table.find(phase, rows, bucket).name
             used = below < last and longest < bucket and last > longest
             if used and not self.programs.compiled(name):
                 self.programs.get(name)

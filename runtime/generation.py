@@ -21,6 +21,8 @@ from graphgen.runtime.step_call import StepLimits, packed
 
 # Called with (row, token) as soon as a token is chosen.
 OnToken = Callable[[int, int], None]
+# Decodes rows that have their first token until every one is done; yields the seconds of each step.
+Decode = Callable[[Session, "list[Row]", "GenerationRequest", "OnToken | None"], Iterator[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def generate(
     held: Sequence[int] = (),
     *,
     async_mode: bool = False,
+    decode: Decode | None = None,
 ) -> tuple[list[Completion], Timings]:
     """Answer ``prompts`` in one batch; answers do not depend on each other.
 
@@ -120,6 +123,8 @@ def generate(
             than it has: they are not processed again. Empty for none.
         async_mode: start each decode step before the tokens of the last one are read; the tokens
             are the same. A step that a row did not need, as its last token ended it, is dropped.
+        decode: makes the decode steps, as :meth:`Speculator.decode` does; ``None`` for one after
+            the other.
 
     Raises:
         GraphgenError: GG0702 for an empty prompt, GG0706 for one with a token outside the
@@ -139,11 +144,13 @@ def generate(
     if not any(held):
         session.reset()
     reserve_blocks(session, {n: _most(session, row, request) for n, row in enumerate(rows)})
-    with _Clock(session) as clock:
+    with Clock(session) as clock:
         given = _prefill(session, rows, request, held)
         _take(session, rows, given, [True] * len(rows), request, on_token)
     first = clock.seconds
-    if async_mode:
+    if decode is not None:
+        run = decode
+    elif async_mode:
         run = _decode_in_flight
     else:
         run = _decode_several if _takes_several(session, request) else _decode
@@ -194,15 +201,15 @@ def _decode(
 ) -> Iterator[float]:
     """Run decode steps until every row is done; yields the seconds of each."""
     while any(not row.finish for row in rows):
-        with _Clock(session) as clock:
-            _step(session, rows, request, on_token)
+        with Clock(session) as clock:
+            decode_step(session, rows, request, on_token)
         yield clock.seconds
 
 
-def _step(
+def decode_step(
     session: Session, rows: list[Row], request: GenerationRequest, on_token: OnToken | None
 ) -> None:
-    """Run one decode step for the rows that are not done."""
+    """Run one decode step for the rows that are not done, whose tokens are chosen as usual."""
     idle = [False] * (session.rows - len(rows))
     active = [not row.finish for row in rows] + idle
     last = [row.tokens[-1] for row in rows] + [0] * len(idle)
@@ -220,11 +227,11 @@ def _decode_several(
 ) -> Iterator[float]:
     """Run decode steps, several a launch; yields the seconds of each."""
     while any(not row.finish for row in rows):
-        left = [_left(session, row, request) for row in rows]
-        with _Clock(session) as clock:
+        left = [tokens_left(session, row, request) for row in rows]
+        with Clock(session) as clock:
             if max(left) == 1:
                 taken = 1
-                _step(session, rows, request, on_token)
+                decode_step(session, rows, request, on_token)
             else:
                 taken = _launch_steps(session, rows, request, on_token)
         for _ in range(taken):
@@ -237,7 +244,7 @@ def _launch_steps(
     """Run one launch of several steps for the rows that are not done; the steps that it took."""
     counts, last = np.zeros(session.rows, np.int32), [0] * session.rows
     for number, row in enumerate(rows):
-        counts[number] = min(_left(session, row, request), session.steps)
+        counts[number] = min(tokens_left(session, row, request), session.steps)
         last[number] = row.tokens[-1]
     stops = np.full((session.rows, STOPS), -1, np.int32)
     stops[:, : len(request.eos_ids)] = list(request.eos_ids)
@@ -250,7 +257,7 @@ def _launch_steps(
     return taken
 
 
-def _left(session: Session, row: Row, request: GenerationRequest) -> int:
+def tokens_left(session: Session, row: Row, request: GenerationRequest) -> int:
     """The most tokens that a sequence still takes."""
     made = len(row.tokens)
     room = session.limit + 1 - len(row.prompt) - made
@@ -272,7 +279,7 @@ def _decode_in_flight(
     flight = _begin(session, rows, request, None)
     # A step that no row needs any more stays unread.
     while flight is not None and any(not row.finish for row in rows):
-        with _Clock(session) as clock:
+        with Clock(session) as clock:
             later = _begin(session, rows, request, flight)
             given = session.answer(flight.step.read())
             for place, number in enumerate(flight.rows):
@@ -280,7 +287,7 @@ def _decode_in_flight(
                 # A row that ended with the token before has no use for this one.
                 if not row.finish:
                     token = int(given[place])
-                    _append(session, row, token, request)
+                    append_token(session, row, token, request)
                     if on_token is not None:
                         on_token(number, token)
             flight = later
@@ -318,14 +325,14 @@ def _draw(session: Session, rows: list[Row]) -> Draw | None:
     return draw_of(session, [row.how for row in rows], [len(row.tokens) for row in rows])
 
 
-class _Clock:
+class Clock:
     """Seconds of a block, minus the compilation and warm-up inside."""
 
     def __init__(self, session: Session) -> None:
         self.programs = session.programs
         self.seconds = 0.0
 
-    def __enter__(self) -> _Clock:
+    def __enter__(self) -> Clock:
         self._start = time.perf_counter() - self.programs.seconds
         return self
 
@@ -352,12 +359,12 @@ def _take(
         else:
             sequence = [*row.prompt, *row.tokens]
             token = choose_token(given[number], sequence, row.how, number, len(row.tokens))
-        _append(session, row, token, request)
+        append_token(session, row, token, request)
         if on_token is not None:
             on_token(number, token)
 
 
-def _append(session: Session, row: Row, token: int, request: GenerationRequest) -> None:
+def append_token(session: Session, row: Row, token: int, request: GenerationRequest) -> None:
     """Append a chosen token and decide whether the sequence ends with it."""
     row.tokens.append(token)
     if token in request.eos_ids:

@@ -122,7 +122,7 @@ def build_model(
             over ``tp`` ranks, GG0705 for kernels that are not built.
     """
     # Only here: an artifact runs without any model, any pass and any reader of checkpoints.
-    from graphgen.models import PHASES, build
+    from graphgen.models import PHASES, VERIFY, build
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.pipelines import default
     from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
@@ -132,10 +132,11 @@ def build_model(
     config = replace(settings, min_rows=8 if has_matrix_unit() else 2, kernels=_kernels(settings))
     if every_token:
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
+    phases = (*PHASES, VERIFY) if config.speculation_length else PHASES
     module = build(
         model,
         element,
-        phases=("prefill",) if every_token else PHASES,
+        phases=("prefill",) if every_token else phases,
         every_token=every_token,
         hidden_states=config.hidden_states,
         inputs_embeds=config.inputs_embeds,

@@ -1,8 +1,4 @@
-"""A session: programs, weights and one KV cache, advanced step by step.
-
-:meth:`Session.step` is the general step, of some rows in any order; :meth:`Session.prefill` and
-:meth:`Session.decode` are the two steps of generation, over all rows.
-"""
+"""A session: programs, weights and one KV cache, advanced step by step."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from graphgen.exec.weights import default_layouts
 from graphgen.ir import Module, Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
-from graphgen.runtime.buckets import ProgramSize, ProgramTable
+from graphgen.runtime.buckets import VERIFY, ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import block_table_of
 from graphgen.runtime.launching.launch_inputs import LaunchInputs
@@ -215,6 +211,8 @@ class Session:
         positions: npt.ArrayLike,
         seq_ids: npt.ArrayLike | None = None,
         draw: Draw | None = None,
+        *,
+        verify: bool = False,
     ) -> RowResults:
         """Append tokens to some rows of the cache.
 
@@ -228,6 +226,7 @@ class Session:
             positions: s32 [n,S], consecutive in each row; -1 for padding, left or right.
             seq_ids: s32 [n], the cache row of each row, each at most once; by default 0 to n - 1.
             draw: sampling inputs of the n rows, for programs that sample.
+            verify: go through the programs that give ``token_logits``, at most ``table.verifies``.
 
         Raises:
             GraphgenError: GG0701 for a prompt longer than the largest prefill bucket or a sequence
@@ -236,7 +235,7 @@ class Session:
         """
         call = self._call(tokens, positions, seq_ids, draw)
         columns = np.flatnonzero((call.positions >= 0).any(0))
-        phase = self.table.phase_of(call, len(columns))
+        phase = VERIFY if verify else self.table.phase_of(call, len(columns))
         return self._collect(call, self._run_parts(phase, call, columns))
 
     def start(
@@ -388,6 +387,10 @@ class Session:
         self.lengths += np.maximum((chosen >= 0).sum(1) - 1, 0).astype(np.int32)
         return chosen
 
+    def take_back(self, lengths: Ints) -> None:
+        """Let rows be of ``lengths`` s32 [R]: without the last tokens of a step that verifies."""
+        self.lengths, self.changes = lengths.astype(np.int32), self.changes + 1
+
     def _next_tokens(
         self, tokens: Sequence[int], active: Mask, draw: Draw | None, limits: StepLimits | None
     ) -> StepCall:
@@ -405,10 +408,6 @@ class Session:
     def answer(self, result: RowResults) -> StepOutput:
         """The tokens of programs that choose them, else the logits."""
         return cast(StepOutput, result.outputs["next_tokens" if self.chooses else "logits"])
-
-    def prompt_programs(self, rows: int, longest: int) -> list[ProgramSize]:
-        """The programs that ``rows`` prompts of up to ``longest`` tokens go through (GG0701)."""
-        return self.table.prompt_programs(rows, longest)
 
     def _run_parts(
         self, phase: str, call: StepCall, columns: Index

@@ -32,6 +32,10 @@ class Tokenizer:
         self.chat_template: Final = parts.chat_template
         self.vocab_size: Final[int] = parts.backend.get_vocab_size(with_added_tokens=True)
 
+    def vocabulary(self) -> Mapping[str, int]:
+        """Token ids by the text that the tokenizer keeps of each."""
+        return self._backend.get_vocab(with_added_tokens=True)
+
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         """The token ids of ``text``.
 

@@ -41,7 +41,7 @@ def within_range(x: Doubles, name: str) -> Doubles:
 def _last_rounded_down(form: SmallFormat) -> tuple[float, bool]:
     """The magnitude half a step beyond the largest number, and whether it rounds to that number."""
     largest = form.finite[-1]
-    # frexp's fraction lies in [1/2, 1).
+    # frexp's fraction is in [1/2, 1).
     step = math.ldexp(1.0, math.frexp(largest)[1] - 1 - form.mantissa)
     # A tie goes to the even code; of powers of two to the greater one.
     return largest + step / 2, form.signed and (len(form.finite) - 1) % 2 == 0

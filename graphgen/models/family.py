@@ -16,6 +16,8 @@ from graphgen.models.twins import TwinName
 from graphgen.nn import StepInputs
 
 PHASES = ("prefill", "decode")
+# Programs that take several tokens of a row that goes on, and return the logits of each.
+VERIFY = "verify"
 B, R, S, C, M = (symbol(name) for name in "BRSCM")
 
 Config = TypeVar("Config", bound="ModelConfig")
@@ -179,12 +181,14 @@ def build_module(
         family: the model family.
         config: its configuration.
         dtype: element type of weights, activations and caches.
-        phases: ``prefill`` (S tokens per row) and ``decode`` (one token per row).
+        phases: of ``prefill`` (S tokens per row), ``decode`` (one token per row) and ``verify`` (S
+            tokens of a row that goes on, as those that speculation proposes).
         form: inputs and outputs that differ from those below.
 
     The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
-    the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token. B, R,
-    S, C and M are symbols until ``specialize`` binds them.
+    the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token, or of
+    ``verify`` ``token_logits`` f32 [B,S,V] of every token. B, R, S, C and M are symbols until
+    ``specialize`` binds them.
 
     Raises:
         GraphgenError: GG0502 for hidden states of a family that keeps none.
@@ -214,9 +218,11 @@ def _program(
     keys.name = "key_positions"
     step = StepInputs(positions, slots, keys, seq_ids, rows=R, allocated=M, attended=C, kept=kept)
     hidden = family.body(b, config, tokens, step, dtype)
-    chosen = hidden if form.every_token else b.last_token(hidden, positions, lengths)
+    verifies = b.function.phase == VERIFY
+    every_token = form.every_token or verifies
+    chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
     logits = family.head(b, config, chosen)
-    b.output("logits", logits, logits_type(config, form.every_token))
+    b.output("token_logits" if verifies else "logits", logits, logits_type(config, every_token))
     if kept is not None:
         _return_hidden_states(b, family.model_type, [*kept, hidden])
 

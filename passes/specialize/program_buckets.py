@@ -9,6 +9,9 @@ from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function
 
+# Phase of the programs that take several tokens of a row that goes on: graphgen.models.VERIFY.
+VERIFY = "verify"
+
 
 @dataclass(frozen=True, slots=True)
 class Ladders:
@@ -20,6 +23,7 @@ class Ladders:
         context: S, and C, of the prefill programs.
         tokens: C of the decode programs.
         chunk: S of the chunk programs.
+        speculation_length: S of the verify programs; 0 for none.
     """
 
     batch: tuple[int, ...]
@@ -27,6 +31,7 @@ class Ladders:
     context: tuple[int, ...]
     tokens: tuple[int, ...]
     chunk: tuple[int, ...] = ()
+    speculation_length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,8 @@ class Bucket:
     """One program.
 
     Attributes:
-        name: of its sizes, as ``b1.s128``; that of a chunk program has C too, ``b1.s64.c256``.
+        name: of its sizes, as ``b1.s128``; that of a chunk program, or of one that verifies tokens,
+            has C too, ``b1.s64.c256``.
         dims: B, S and C; empty where the program has none of them.
     """
 
@@ -53,7 +59,8 @@ def program_buckets(
         own: sizes of other symbols.
 
     Raises:
-        GraphgenError: GG0302 for a chunk that no decode bucket has room for.
+        GraphgenError: GG0302 for a chunk, or a number of tokens to verify, that no decode bucket
+            has room for, and for programs that verify no number of tokens.
     """
     free = free_symbols([function])
     decodes = function.phase == "decode"
@@ -62,6 +69,9 @@ def program_buckets(
     if not free & {"B", "R", "S", "C", "M"}:
         named = "".join(f".{name.lower()}{own[name]}" for name in sorted(free))
         yield Bucket(named.removeprefix("."), {})
+        return
+    if function.phase == VERIFY and "S" in free:
+        yield from _verified(ladders)
         return
     fixed = not free & {"S", "C"}
     for batch in batches:
@@ -74,6 +84,23 @@ def program_buckets(
                 yield Bucket(f"b{batch}.s{size}", dims)
     if function.phase == "prefill" and not fixed:
         yield from _chunks(ladders)
+
+
+def _verified(ladders: Ladders) -> Iterator[Bucket]:
+    """A program for each decode bucket that has room for the tokens of a call."""
+    tokens = ladders.speculation_length
+    attended = [size for size in ladders.tokens if size >= tokens]
+    if tokens < 2 or not attended:
+        raise GraphgenError(
+            "GG0302",
+            f"specialize: speculation_length={tokens} for programs that verify tokens, over decode "
+            f"buckets {list(ladders.tokens)}",
+            help="give the tokens a row that one call verifies, from 2 to the largest bucket",
+        )
+    for batch in ladders.batch:
+        for size in attended:
+            dims: dict[str, Dim] = {"B": batch, "S": tokens, "C": size}
+            yield Bucket(f"b{batch}.s{tokens}.c{size}", dims)
 
 
 def _chunks(ladders: Ladders) -> Iterator[Bucket]:

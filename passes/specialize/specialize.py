@@ -28,8 +28,9 @@ class Specialize(Pass):
     A prefill program of bucket n takes S = n tokens a row and attends to C = n slots; a decode
     program of bucket n takes one token a row and attends to C = n slots. A chunk program has the
     body of a prefill program, and takes S tokens a row after those that the row holds: there is
-    one for each size of ``chunk`` and each larger decode bucket C. All of them share the weights
-    and a cache of R rows and M slots.
+    one for each size of ``chunk`` and each larger decode bucket C. A verify program of bucket n
+    takes S = ``speculation_length`` tokens a row after those that the row holds. All of them share
+    the weights and a cache of R rows and M slots.
 
     Options:
         batch: sizes of B.
@@ -37,6 +38,7 @@ class Specialize(Pass):
         context: buckets of the prefill programs.
         tokens: buckets of the decode programs.
         chunk: sizes of S of the chunk programs; by default there are none.
+        speculation_length: S of the verify programs, which models have on request.
         max_batch_size: instead of ``batch``: powers of two from 1, and this size.
         max_context_length: instead of ``context``: powers of two from 128, and this size.
         seq_len: instead of ``tokens``: powers of two from 128, and this size.
@@ -96,6 +98,7 @@ class Specialize(Pass):
     context: tuple[int, ...] = (128,)
     tokens: tuple[int, ...] = (128,)
     chunk: tuple[int, ...] = ()
+    speculation_length: int = 0
     max_batch_size: int = 0
     max_context_length: int = 0
     seq_len: int = 0
@@ -157,7 +160,7 @@ class Specialize(Pass):
         batch, context, tokens = self.ladders()
         prefill_batch = _in_order("prefill_batch", self.prefill_batch or batch)
         chunk = _in_order("chunk", self.chunk) if self.chunk else ()
-        ladders = Ladders(batch, prefill_batch, context, tokens, chunk)
+        ladders = Ladders(batch, prefill_batch, context, tokens, chunk, self.speculation_length)
         most = max((*batch, *prefill_batch))
         rows = self.rows or most
         slots = self.slots or max((*context, *tokens))

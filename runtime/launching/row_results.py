@@ -39,6 +39,11 @@ class RowResults:
         return cast("Logits | None", self.outputs.get("logits"))
 
     @property
+    def token_logits(self) -> Logits:
+        """f32 [n,S,V] of every token of a step that verifies."""
+        return cast("Logits", self.outputs["token_logits"])
+
+    @property
     def tokens(self) -> Ints | None:
         """s32 [n]: the tokens that follow, from programs that choose them."""
         return cast("Ints | None", self.outputs.get("next_tokens"))

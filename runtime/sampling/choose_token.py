@@ -45,11 +45,15 @@ def number_for(how: Sampling, sequence: int, step: int) -> float:
     return 0.5 if how.deterministic else uniform(how.seed, sequence, step)
 
 
-def uniform(seed: int, sequence: int, step: int) -> float:
+# Uses of random numbers at one step, each with numbers of its own.
+CHOOSING, DRAFTING, ACCEPTING = range(3)
+
+
+def uniform(seed: int, sequence: int, step: int, use: int = CHOOSING) -> float:
     """A number in [0, 1), a pure function of its arguments (Philox 4x64)."""
     # NumPy would make floats of a list with an integer of 2^63 or more.
     key = np.array([seed, sequence], np.uint64)
-    bits = np.random.Philox(key=key, counter=[step, 0, 0, 0])
+    bits = np.random.Philox(key=key, counter=[step, use, 0, 0])
     return float(np.random.Generator(bits).random())
 
 

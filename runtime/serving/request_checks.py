@@ -32,7 +32,7 @@ def check_request(session: Session, request: ServingRequest, *, text: bool) -> N
     _check_stop(request, text=text)
     _check_logits(session, request)
     check_choice(session, [request.sampling])
-    session.prompt_programs(1, len(request.prompt))
+    session.table.prompt_programs(1, len(request.prompt))
     _check_room(session, len(request.prompt))
 
 

@@ -83,7 +83,7 @@ Capture = Annotated[
 ]
 
 
-@takes_compile_options(without=["dtype"])
+@takes_compile_options(without=["dtype", "speculation_length"])
 def accuracy(
     model: Model,
     reference: Reference = None,

@@ -31,7 +31,7 @@ ReportFile = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the prompts.")]
 
 
-@takes_compile_options(without=["dtype"])
+@takes_compile_options(without=["dtype", "speculation_length"])
 def benchmark(
     model: Model,
     runs: Runs = 20,

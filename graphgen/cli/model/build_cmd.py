@@ -51,8 +51,8 @@ def build(
         str, typer.Option("-o", "--output", metavar="FILE.gg", help="Where to write; - is stdout.")
     ] = STANDARD,
     phase: Annotated[
-        Literal["prefill", "decode"] | None,
-        typer.Option("--phase", help="Build this program only; by default both."),
+        Literal["prefill", "decode", "verify"] | None,
+        typer.Option("--phase", help="Build this program only; by default prefill and decode."),
     ] = None,
     mini: Mini = False,
     twin: Twin = None,

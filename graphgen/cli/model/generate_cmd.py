@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -26,12 +27,18 @@ from graphgen.cli.model.sampling_options import (
     TopP,
     TopPMinTokens,
 )
+from graphgen.cli.model.speculation_options import (
+    NO_SPECULATION,
+    SpeculationFlags,
+    takes_speculation,
+)
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.cli.model.generate_summary import FirstToken
     from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
     from graphgen.runtime.generation import GenerationRequest
+    from graphgen.runtime.progress_callback import Progress
     from graphgen.runtime.sampling import Sampling
     from graphgen.runtime.tokenizer import TextStream, Tokenizer
 
@@ -81,6 +88,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 
 @takes_compile_options(without=["dtype"])
 @takes_sizes()
+@takes_speculation()
 def generate(
     model: Model,
     prompt: Prompts = None,
@@ -91,6 +99,7 @@ def generate(
     artifact: ArtifactFolder = None,
     weights: WeightsFolder = None,
     compile_options: CompileOptions = NO_OPTIONS,
+    speculation: SpeculationFlags = NO_SPECULATION,
     do_sample: DoSample = False,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -122,7 +131,7 @@ def generate(
       graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
       graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
-      graphgen generate smollm2 --max-context-length 256 --seq-len 1024 --prompt "Once"
+      graphgen generate smollm2 --prompt-lookup 3 --speculation-length 5 --prompt "Once"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
     from graphgen.runtime.engine import EngineOptions
@@ -132,13 +141,13 @@ def generate(
     filters = (temperature, *kept, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)
     choose = sampling_settings(do_sample, filters, seed, deterministic, answers)
-    tp = compile_options["tp"] != 1
-    by_programs = on_device_sampling or (tp and _by_ranks(model, artifact, choose))
+    by_programs = on_device_sampling or _by_ranks(compile_options, model, artifact, choose)
     chosen = on_device_pass(choose, global_topk, by_programs)
-    own = {"dtype": dtype, "sampling": chosen}
+    own = {"dtype": dtype, "sampling": chosen, **speculation.requested(compile_options)}
     requested = {**compile_options, **{k: v for k, v in own.items() if v is not None}}
     options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
-    asked = _Asked(_repeated(prompt, chat, answers[1]), chat, max_new_tokens, ignore_eos, choose)
+    texts = _repeated(prompt, chat, answers[1])
+    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation)
     _run(model, replace(options, async_mode=async_mode), asked, as_json, summary)
 
 
@@ -153,13 +162,15 @@ def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str
     return [text for text in prompts or () for _ in range(sequences)]
 
 
-def _by_ranks(model: str, artifact: Path | None, how: list[Sampling]) -> bool:
-    """True if ranks sample from their parts of the logits; an existing artifact decides itself."""
+def _by_ranks(
+    compiled: CompileOptions, model: str, artifact: Path | None, how: list[Sampling]
+) -> bool:
+    """True if several ranks sample from their parts of the logits; an artifact decides itself."""
     from graphgen.runtime.artifact import is_artifact
     from graphgen.runtime.sampling import GREEDY
 
     made = is_artifact(Path(model)) or (artifact is not None and is_artifact(artifact))
-    return not made and all(row == GREEDY for row in how)
+    return compiled["tp"] != 1 and not made and all(row == GREEDY for row in how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,7 @@ class _Asked:
     new_tokens: int
     ignore_eos: bool
     sampling: list[Sampling]
+    speculation: SpeculationFlags
 
     @property
     def talk(self) -> bool:
@@ -199,6 +211,8 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
         _ROOM if asked.talk else asked.new_tokens,
         progress,
     )
+    if asked.speculation.is_asked:
+        _speculate(engine, model, asked.speculation, options.requested, progress)
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.reports)
     request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)
@@ -212,6 +226,21 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
         result = _answer(engine, asked.texts, prompts, request, as_json, first)
     if summary and result is not None:
         write_summary(engine, result, progress, first.seconds)
+
+
+def _speculate(
+    engine: Engine,
+    model: str,
+    flags: SpeculationFlags,
+    requested: Mapping[str, object],
+    progress: Progress,
+) -> None:
+    """Give the engine what proposes tokens."""
+    from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
+
+    length = cast(int, requested["speculation_length"])
+    options = SpeculationOptions(flags.draft, flags.layers, flags.lookup, length, model)
+    engine.speculator = open_speculator(engine, options, progress)
 
 
 def _answer(

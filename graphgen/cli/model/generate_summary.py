@@ -77,8 +77,33 @@ def _times(
         ("tokens per second", f"{result.tokens_per_s:.1f}", ""),
         ("floor per token", f"{floor:.2f} ms", _floor_note(size, speed)),
         *_saturation_row(engine),
+        *_speculation_rows(engine),
     ]
     return Table(("", "", ""), rows, 1)
+
+
+def _speculation_rows(engine: Engine) -> list[tuple[str, str, str]]:
+    if engine.speculator is None:
+        return []
+    counts = engine.speculator.counts
+    shares = " ".join(f"{share:.0%}" for share in counts.acceptance)
+    note = f"{shares} of proposals accepted, by place" if shares else "nothing was proposed"
+    return [("tokens per step", f"{counts.tokens_per_step:.2f}", note)]
+
+
+def _speculation(engine: Engine) -> dict[str, Json]:
+    """The numbers of proposed and accepted tokens, for engines that speculate."""
+    if engine.speculator is None:
+        return {}
+    counts = engine.speculator.counts
+    found: dict[str, Json] = {
+        "speculation_length": engine.speculator.length,
+        "launches": counts.launches,
+        "tokens_per_step": round(counts.tokens_per_step, 4),
+        "proposed": list(counts.proposed),
+        "accepted": list(counts.accepted),
+    }
+    return {"speculation": found}
 
 
 def _saturation_row(engine: Engine) -> list[tuple[str, str, str]]:
@@ -146,7 +171,8 @@ def describe(
         result: of the generation.
         first: seconds from the start of the process to the first token, where it is known.
 
-    With ``kv_cache``, the saturated numbers, for quantized caches that clamp.
+    With ``kv_cache``, the saturated numbers, for quantized caches that clamp, and ``speculation``,
+    the numbers of proposed and accepted tokens by place.
     """
     outputs: list[Json] = [
         {
@@ -161,6 +187,7 @@ def describe(
     return {
         "outputs": outputs,
         **({} if saturation is None else {"kv_cache": dict(saturation.to_json())}),
+        **_speculation(engine),
         "timings": {
             "load_s": round(result.load_s, 4),
             "compile_s": round(result.compile_s, 4),

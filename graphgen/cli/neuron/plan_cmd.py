@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         "keep_quantized",
         "page_cache",
         "steps_per_launch",
+        "speculation_length",
     ]
 )
 def plan(

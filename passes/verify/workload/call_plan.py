@@ -17,6 +17,8 @@ from graphgen.passes.verify.workload.program_shapes import ProgramShape, Serving
 # Token ids of a call: random ones; with the first and the last of the vocabulary; with some outside
 # of it, which an embedding clamps.
 TokenIds = Literal["random", "ends", "outside"]
+# Phases of programs whose rows go on, with one token or several.
+_GOING_ON = ("decode", "verify")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class CallWriter:
     @property
     def prompts(self) -> list[ProgramShape]:
         """Programs that take the tokens of prompts, smallest first."""
-        return [s for s in self.sizes.shapes if s.active > 1 and s.phase != "decode"]
+        return [s for s in self.sizes.shapes if s.active > 1 and s.phase not in _GOING_ON]
 
     @property
     def steps(self) -> list[ProgramShape]:
@@ -107,8 +109,8 @@ class CallWriter:
 
     @property
     def verifying(self) -> list[ProgramShape]:
-        """Decode programs that take several tokens a row, smallest first."""
-        return [s for s in self.sizes.shapes if s.active > 1 and s.phase == "decode"]
+        """Programs that take several tokens of rows that go on, smallest first."""
+        return [s for s in self.sizes.shapes if s.active > 1 and s.phase in _GOING_ON]
 
     def may_start(self, row: int, start: int) -> bool:
         """True if a row of the cache can go on at a position."""

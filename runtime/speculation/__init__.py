@@ -1,0 +1,1 @@
+"""Speculative decoding: proposed tokens are verified in one launch. Read speculator.py first."""

@@ -1,0 +1,81 @@
+"""Acceptance of proposed tokens: the target's own tokens, or draws from its own distribution.
+
+Greedy: a proposal is accepted while it is the token that the target takes. Drawn: speculative
+sampling (Leviathan et al. 2022, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318). A token x
+that was drawn from q is accepted with probability min(1, p(x) / q(x)); the first refused one is
+replaced by a draw from max(p - q, 0), normalized. The tokens are then distributed as draws from p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.runtime.sampling.choose_token import ACCEPTING, choose_token, draw, uniform
+from graphgen.runtime.sampling.processors import Scores, probabilities, process
+from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
+
+
+def accept(logits: npt.NDArray[np.floating], proposal: Proposal, row: SpeculativeRow) -> list[int]:
+    """The next 1 to n + 1 tokens of a row: accepted ones, then one of the target.
+
+    Args:
+        logits: float [n + 1,V] of the target, after the row's last token and after each proposed
+            token.
+        proposal: n tokens.
+        row: the sequence before them.
+
+    Raises:
+        GraphgenError: GG0705 if the filters leave no token.
+    """
+    made: list[int] = []
+    for index, token in enumerate(proposal.tokens):
+        if row.how.do_sample and not row.how.deterministic:
+            chosen = _accepted_or_drawn(logits[index], proposal, index, row, made)
+        else:
+            chosen = _chosen(logits[index], row, made)
+        made.append(chosen)
+        if chosen != token:
+            return made
+    made.append(_chosen(logits[len(proposal.tokens)], row, made))
+    return made
+
+
+def _chosen(logits: npt.NDArray[np.floating], row: SpeculativeRow, made: Sequence[int]) -> int:
+    """The token that the target takes or draws, as it would without speculation."""
+    return choose_token(logits, [*row.sequence, *made], row.how, row.number, row.made + len(made))
+
+
+def _accepted_or_drawn(
+    logits: npt.NDArray[np.floating],
+    proposal: Proposal,
+    index: int,
+    row: SpeculativeRow,
+    made: Sequence[int],
+) -> int:
+    """The proposed token, or another one if it is refused."""
+    token, step = proposal.tokens[index], row.made + len(made)
+    target = probabilities(process(logits, [*row.sequence, *made], row.how))
+    drafted = _drafted(proposal, index, len(target))
+    number = uniform(row.how.seed, row.number, step, ACCEPTING)
+    if number * drafted[token] < target[token]:
+        return token
+    left = np.maximum(target - drafted, 0.0)
+    # Rounding may refuse a token where both distributions are the same.
+    left = left if left.any() else target
+    with np.errstate(divide="ignore"):
+        scores = np.log(left)
+    return draw(scores, uniform(row.how.seed, row.number, step))
+
+
+def _drafted(proposal: Proposal, index: int, size: int) -> Scores:
+    """The distribution float64 [V] of a proposed token, over the target's vocabulary."""
+    made = np.zeros(size)
+    if proposal.probabilities:
+        drafted = proposal.probabilities[index][:size]
+        made[: len(drafted)] = drafted
+    else:
+        made[proposal.tokens[index]] = 1.0
+    return made

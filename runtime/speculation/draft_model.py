@@ -1,0 +1,113 @@
+"""A smaller model proposes tokens: its own cache follows the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.runtime.sampling.choose_token import DRAFTING, draw, uniform
+from graphgen.runtime.sampling.processors import Scores, probabilities, process
+from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
+from graphgen.runtime.step_call import packed
+
+
+class DraftModel:
+    """Proposes the tokens that another model takes or draws.
+
+    Between calls its cache holds the tokens that it has proposed. Where the target has taken
+    others, the cache goes back to the last token that both have; what the draft has not seen yet
+    is processed together, before its first proposal.
+
+    Args:
+        session: the draft's, with as many rows as the target's and programs that verify tokens.
+        vocabulary: token ids of the target; the draft proposes no others.
+    """
+
+    def __init__(self, session: Session, vocabulary: int) -> None:
+        self.session = session
+        self._shared = min(vocabulary, session.vocabulary)
+        self._held: list[list[int]] = []
+        self.start()
+
+    def start(self) -> None:
+        """Empty all rows."""
+        self.session.reset()
+        self._held = [[] for _ in range(self.session.rows)]
+
+    def propose(self, rows: Sequence[SpeculativeRow]) -> list[Proposal]:
+        """Tokens that may follow each row."""
+        wanted = [self._fitting(row) for row in rows]
+        tokens: list[list[int]] = [[] for _ in rows]
+        drawn: list[list[Scores]] = [[] for _ in rows]
+        for place in range(max(wanted, default=0)):
+            active = [number for number, count in enumerate(wanted) if count > place]
+            sequences = {n: [*rows[n].sequence, *tokens[n]] for n in active}
+            logits = self._after(sequences)
+            for number in active:
+                token, from_ = self._next(logits[number], sequences[number], rows[number], place)
+                tokens[number].append(token)
+                if from_ is not None:
+                    drawn[number].append(from_)
+        return [Proposal(*each) for each in zip(tokens, drawn, strict=True)]
+
+    def _fitting(self, row: SpeculativeRow) -> int:
+        """Tokens that the draft's own cache has room to propose."""
+        return max(min(row.wanted, self.session.limit + 1 - len(row.sequence)), 0)
+
+    def _next(
+        self,
+        logits: npt.NDArray[np.floating],
+        sequence: Sequence[int],
+        row: SpeculativeRow,
+        place: int,
+    ) -> tuple[int, Scores | None]:
+        """A token, and the distribution that it was drawn from."""
+        scores = process(logits[: self._shared], sequence, row.how)
+        if not row.how.do_sample or row.how.deterministic:
+            return int(scores.argmax()), None
+        number = uniform(row.how.seed, row.number, row.made + place, DRAFTING)
+        return draw(scores, number), probabilities(scores)
+
+    def _after(self, sequences: dict[int, list[int]]) -> dict[int, npt.NDArray[np.floating]]:
+        """The logits float [V] after each sequence, by row."""
+        session, lengths = self.session, self.session.lengths.copy()
+        for row, sequence in sequences.items():
+            lengths[row] = _common(self._held[row], sequence[:-1])
+        session.take_back(lengths)
+        rest = {row: sequence[lengths[row] :] for row, sequence in sequences.items()}
+        found = dict[int, npt.NDArray[np.floating]]()
+        for several in (False, True):
+            group = {
+                r: tokens for r, tokens in rest.items() if self._verifies(r, tokens) is several
+            }
+            if group:
+                found |= self._step(group, several)
+        for row, sequence in sequences.items():
+            self._held[row] = sequence
+        return found
+
+    def _verifies(self, row: int, tokens: Sequence[int]) -> bool:
+        """True for a few tokens of a row that goes on."""
+        return bool(self.session.lengths[row]) and 1 < len(tokens) <= self.session.table.verifies
+
+    def _step(
+        self, group: dict[int, list[int]], several: bool
+    ) -> dict[int, npt.NDArray[np.floating]]:
+        """Process tokens of some rows; the logits after the last of each."""
+        ids = np.array(list(group), np.int32)
+        given = packed(list(group.values()), self.session.lengths[ids].tolist())
+        made = self.session.step(*given, ids, verify=several)
+        if not several:
+            assert made.logits is not None
+            return dict(zip(group, made.logits, strict=True))
+        last = [len(tokens) - 1 for tokens in group.values()]
+        return dict(zip(group, made.token_logits[np.arange(len(ids)), last], strict=True))
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Number of equal tokens at the front of two sequences."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,0 +1,123 @@
+"""Open what proposes tokens for an engine: another model, its own first layers, or its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.engine import Engine, locate_checkpoint
+from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.model import build_model
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.draft_model import DraftModel
+from graphgen.runtime.speculation.prompt_lookup import PromptLookup
+from graphgen.runtime.speculation.proposal import Proposer
+from graphgen.runtime.speculation.speculator import Speculator
+from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.weights.rank_weights import put_weights, weights_of
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationOptions:
+    """The request for proposals: one of the first three.
+
+    Attributes:
+        draft: path or name of a smaller model with the same tokenizer; empty for none.
+        layers: the model itself with so many of its first layers; 0 for none.
+        lookup: longest run of last tokens that is looked for earlier in the sequence; 0 for none.
+        length: k, tokens of a row that a step verifies: the last one and k - 1 proposals.
+        model: path or name of the model itself, whose first layers are read again.
+    """
+
+    draft: str = ""
+    layers: int = 0
+    lookup: int = 0
+    length: int = 5
+    model: str = ""
+
+
+def open_speculator(engine: Engine, options: SpeculationOptions, progress: Progress) -> Speculator:
+    """The speculator of an engine.
+
+    Raises:
+        GraphgenError: GG05xx and GG06xx for the draft, GG0705 for a draft with another tokenizer
+            and for programs that were compiled for fewer tokens.
+    """
+    verifies = engine.session.table.verifies
+    if verifies < options.length:
+        raise GraphgenError(
+            "GG0705",
+            f"these programs verify {verifies} tokens a row, not {options.length}",
+            help=f"compile with --speculation-length {options.length}, for example into another "
+            "--artifact",
+        )
+    return Speculator(_proposer(engine, options, progress), options.length)
+
+
+def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -> Proposer:
+    if options.lookup:
+        return PromptLookup(options.lookup)
+    path = options.draft or options.model
+    with progress.task("opening the draft"):
+        checkpoint = locate_checkpoint(path)
+        config = _first_layers(checkpoint, options.layers) if options.layers else checkpoint.config
+        if options.draft:
+            check_same_tokens(engine.tokenizer, load_tokenizer(checkpoint.path), path)
+    return DraftModel(_session(engine, checkpoint, config, progress), engine.session.vocabulary)
+
+
+def _first_layers(checkpoint: Checkpoint, layers: int) -> Mapping[str, object]:
+    from graphgen.models import family_of
+    from graphgen.models.first_layers import first_layers
+
+    return first_layers(family_of(checkpoint.config), checkpoint.config, layers)
+
+
+def _session(
+    engine: Engine, checkpoint: Checkpoint, config: Mapping[str, object], progress: Progress
+) -> Session:
+    """The draft's programs and weights: one rank, with the rows and buckets of the target."""
+    of_target = engine.model.settings
+    most = _positions(config, of_target.max_len)
+    plain = CompileConfig(
+        dtype=of_target.dtype,
+        kernels=of_target.kernels,
+        speculation_length=of_target.speculation_length,
+    )
+    settings = plain.serving(batch=engine.session.rows, max_len=most)
+    if of_target.context and most == of_target.max_len:
+        settings = replace(settings, context=of_target.context, tokens=of_target.tokens)
+    built = build_model(config, settings)
+    weights = put_weights(weights_of(checkpoint, built.module), progress)
+    return Session(ExecutableCache(built.module, progress), weights)
+
+
+def _positions(config: Mapping[str, object], wanted: int) -> int:
+    """Slots of a row of the draft's cache: those of the target, as far as the draft has them."""
+    from graphgen.models import read_model_config
+
+    return min(wanted, read_model_config(config).max_position_embeddings or wanted)
+
+
+def check_same_tokens(target: Tokenizer, draft: Tokenizer, path: str | Path) -> None:
+    """Refuse a draft whose token ids mean other texts (GG0705)."""
+    one, other = target.vocabulary(), draft.vocabulary()
+    if one == other:
+        return
+    shared = one.keys() & other.keys()
+    different = next((text for text in sorted(shared) if one[text] != other[text]), "")
+    why = (
+        f"{different!r} is token {one[different]} of the model and {other[different]} of the draft"
+        if different
+        else f"the model has {len(one)} tokens and the draft {len(other)}"
+    )
+    raise GraphgenError(
+        "GG0705",
+        f"the draft {path} has another tokenizer: {why}",
+        help="give a draft of the same model family, or --prompt-lookup 3, which needs none",
+    )

@@ -1,0 +1,171 @@
+"""The loop of speculative decoding: propose, verify in one launch, accept, take back.
+
+A step verifies the last token of each row and up to k - 1 proposed ones, k the
+``speculation_length``. Each row accepts by itself and gets 1 to k tokens; the cache ends after the
+last of them. The tokens are those of plain decoding; drawn ones have the same distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.generation import (
+    Clock,
+    GenerationRequest,
+    OnToken,
+    Row,
+    append_token,
+    decode_step,
+    tokens_left,
+)
+from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.accept import accept
+from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
+from graphgen.runtime.step_call import packed
+
+
+@dataclass(slots=True)
+class AcceptanceCounts:
+    """Numbers of proposed and of accepted tokens.
+
+    Attributes:
+        launches: steps of the target, those without proposals too.
+        rows: rows that took part in them.
+        tokens: tokens that rows got.
+        proposed: at place i, rows that were proposed more than i tokens.
+        accepted: at place i, rows that accepted more than i tokens.
+    """
+
+    launches: int = 0
+    rows: int = 0
+    tokens: int = 0
+    proposed: list[int] = field(default_factory=list[int])
+    accepted: list[int] = field(default_factory=list[int])
+
+    def note(self, proposed: int, made: int) -> None:
+        """Count one row of one launch, which got ``made`` tokens."""
+        self.rows += 1
+        self.tokens += made
+        for counts, size in ((self.proposed, proposed), (self.accepted, min(made - 1, proposed))):
+            counts.extend([0] * (size - len(counts)))
+            for place in range(size):
+                counts[place] += 1
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Mean number of tokens that a row gets of a launch; 0 without one."""
+        return self.tokens / self.rows if self.rows else 0.0
+
+    @property
+    def acceptance(self) -> list[float]:
+        """For each place the share of proposals there that was accepted."""
+        accepted = [*self.accepted, *[0] * (len(self.proposed) - len(self.accepted))]
+        return [a / p for a, p in zip(accepted, self.proposed, strict=True)]
+
+
+class Speculator:
+    """Decodes with proposals.
+
+    Args:
+        proposer: gives the proposals.
+        length: k, tokens of a row that a step verifies: the last one and up to k - 1 proposals.
+
+    Attributes:
+        counts: since the speculator was made.
+
+    Raises:
+        GraphgenError: GG0705 for fewer than two tokens.
+    """
+
+    def __init__(self, proposer: Proposer, length: int) -> None:
+        if length < 2:
+            raise GraphgenError(
+                "GG0705",
+                f"a speculation length of {length} leaves no token to propose",
+                help="give --speculation-length 2 or more: the last token, and those proposed",
+            )
+        self.proposer = proposer
+        self.length = length
+        self.counts = AcceptanceCounts()
+
+    def decode(
+        self,
+        session: Session,
+        rows: list[Row],
+        request: GenerationRequest,
+        on_token: OnToken | None,
+    ) -> Iterator[float]:
+        """Decode until every row is done; yields the seconds of each step.
+
+        Raises:
+            GraphgenError: GG0705 for programs that verify fewer tokens.
+        """
+        if session.table.verifies < self.length:
+            raise GraphgenError(
+                "GG0705",
+                f"these programs verify {session.table.verifies} tokens a row, not {self.length}",
+                help=f"compile with --speculation-length {self.length}",
+            )
+        self.proposer.start()
+        while any(not row.finish for row in rows):
+            with Clock(session) as clock:
+                self._step(session, rows, request, on_token)
+            yield clock.seconds
+
+    def _step(
+        self,
+        session: Session,
+        rows: list[Row],
+        request: GenerationRequest,
+        on_token: OnToken | None,
+    ) -> None:
+        wanted = [self._wanted(session, row, number, request) for number, row in enumerate(rows)]
+        proposals = self.proposer.propose(wanted)
+        self.counts.launches += 1
+        if not any(proposal.tokens for proposal in proposals):
+            for row in rows:
+                if not row.finish:
+                    self.counts.note(0, 1)
+            decode_step(session, rows, request, on_token)
+            return
+        self._verify(session, rows, wanted, proposals, request, on_token)
+
+    def _wanted(
+        self, session: Session, row: Row, number: int, request: GenerationRequest
+    ) -> SpeculativeRow:
+        """The row with the largest number of tokens to propose; the target adds one."""
+        most = min(self.length, tokens_left(session, row, request)) - 1
+        return SpeculativeRow(
+            [*row.prompt, *row.tokens], row.how, number, len(row.tokens), max(most, 0)
+        )
+
+    def _verify(
+        self,
+        session: Session,
+        rows: list[Row],
+        wanted: Sequence[SpeculativeRow],
+        proposals: Sequence[Proposal],
+        request: GenerationRequest,
+        on_token: OnToken | None,
+    ) -> None:
+        active = [number for number, row in enumerate(rows) if not row.finish]
+        given = [[rows[n].tokens[-1], *proposals[n].tokens] for n in active]
+        starts = session.lengths[active].tolist()
+        logits = session.step(*packed(given, starts), active, verify=True).token_logits
+        lengths = session.lengths.copy()
+        for place, number in enumerate(active):
+            row, proposal = rows[number], proposals[number]
+            seen = logits[place, : len(given[place])]
+            made = accept(seen, proposal, wanted[number])
+            self.counts.note(len(proposal.tokens), len(made))
+            for token in made:
+                append_token(session, row, token, request)
+                if on_token is not None:
+                    on_token(number, token)
+                if row.finish:
+                    break
+            # The last token of a row is not in the cache.
+            lengths[number] = len(row.prompt) + len(row.tokens) - 1
+        session.take_back(lengths)
