@@ -41,7 +41,7 @@ DEFAULT_CACHE_SCALE = {**dict.fromkeys(CACHE_DTYPES, "none"), "int8": "per_token
 # Attention in the element type of the model.
 ATTENTION_OF_MODEL = "model"
 # Values of ``activation_quantization_type``.
-ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC = "none", "dynamic"
+ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC = "none", "dynamic", "static"
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
@@ -182,11 +182,20 @@ class CompileConfig:
     )
     activation_quantization_type: str = knob(
         ACTIVATIONS_WIDE,
-        "``dynamic``: rows that 8-bit weights are multiplied by become 8-bit numbers too, with a "
-        "scale for each row.",
-        choices=(ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC),
-        flag="dynamic: 8-bit activations, with a scale a row, in products with 8-bit weights.",
+        "rows that 8-bit weights are multiplied by become 8-bit numbers too: ``dynamic`` with a "
+        "scale for each row, ``static`` with one for each product, found beforehand.",
+        choices=(ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC),
+        flag="8-bit activations in products with 8-bit weights: dynamic, a scale a row; static, "
+        "one a product.",
         option="--activation-quantization-type",
+    )
+    activation_ranges: str = knob(
+        "",
+        "the file of ``graphgen calibrate`` that static scales of activations come from; without "
+        "it those of the checkpoint.",
+        flag="File of graphgen calibrate, for static activations; by default the checkpoint's "
+        "scales.",
+        option="--activation-ranges",
     )
     quantize_clamp_bound: float = knob(
         0.0,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.compile_config import (
-    ACTIVATIONS_DYNAMIC,
+    ACTIVATIONS_STATIC,
+    ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
     DTYPES,
     KERNELS_ON,
@@ -168,11 +169,20 @@ def _narrow_caches(config: CompileConfig) -> list[Pass]:
 
 def _narrow_activations(config: CompileConfig) -> list[Pass]:
     """Products of 8-bit rows, of the types that the target has; each rank scales its own rows."""
-    if config.activation_quantization_type != ACTIVATIONS_DYNAMIC:
+    kind, ranges = config.activation_quantization_type, config.activation_ranges
+    if ranges and kind != ACTIVATIONS_STATIC:
+        raise GraphgenError(
+            "GG0302",
+            f"default: activation_ranges has no effect on {kind} activations",
+            help="give activation_quantization_type=static, or leave the ranges out",
+        )
+    if kind == ACTIVATIONS_WIDE:
         return []
-    known = config.target in target_names()
-    native = find_target(config.target).narrow_products if known else ()
-    return [QuantizeActivations(native, config.quantize_clamp_bound)]
+    target = find_target(config.target) if config.target in target_names() else Target("")
+    # Scales of checkpoints are OCP's, as their weights are until they are read.
+    rescaled = kind == ACTIVATIONS_STATIC and not ranges and target.is_accelerator
+    bound = config.quantize_clamp_bound
+    return [QuantizeActivations(target.narrow_products, bound, kind, ranges, rescaled)]
 
 
 def _specialize(config: CompileConfig) -> list[Pass]:

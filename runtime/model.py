@@ -141,7 +141,7 @@ def build_model(
         hidden_states=config.hidden_states,
         inputs_embeds=config.inputs_embeds,
     )
-    remark = read_quantized(module, model, config.target)
+    remark = read_quantized(module, model, config.target, config.activation_quantization_type)
     reports = run_pipeline(module, default(config))
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)

@@ -62,7 +62,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
     "perplexity": CommandEntry("quantization", "Measure how well a model predicts a text."),
     "quantize": CommandEntry("quantization", "Write a checkpoint with quantized weights."),
-    "calibrate": CommandEntry("quantization", "Write the ranges of caches over a text."),
+    "calibrate": CommandEntry("quantization", "Write the ranges of caches and inputs over a text."),
     # Status 1 is an answer: the outputs differ.
     "accuracy": CommandEntry("model", "Compare a model with a reference.", error_status=2),
     "benchmark": CommandEntry("model", "Measure latencies and throughput."),

@@ -86,9 +86,9 @@ class Cast:
         return b.convert(x, dtype)
 
 
-def clamped(b: Builder, x: Value, element: DType) -> Value:
-    """``x`` in the narrow type, its largest number for what is beyond it."""
-    limit = limit_of(element)
+def clamped(b: Builder, x: Value, element: DType, limit: float = 0.0) -> Value:
+    """``x`` in the narrow type, its largest number (or ``limit``) for what is beyond it."""
+    limit = limit or limit_of(element)
     ends = [b.literal(end, x.dtype) for end in (-limit, limit)]
     x = b.clamp(ends[0], x, ends[1])
     return b.convert(b.round_nearest_even(x) if element.is_integer else x, element)
@@ -174,16 +174,17 @@ def scales_of(
         A number, [K] or [K][D]; 1 where all was zero.
     """
     limit = limit_of(element)
-
-    def scale_of(largest: float) -> float:
-        return _f32_from(largest / limit) if largest > 0 else 1.0
-
     heads = [max(channels) for channels in magnitudes]
     if scale == PER_TENSOR:
-        return scale_of(max(heads))
+        return scale_of(max(heads), limit)
     if scale == PER_KEY:
-        return [scale_of(head) for head in heads]
-    return [[scale_of(channel) for channel in channels] for channels in magnitudes]
+        return [scale_of(head, limit) for head in heads]
+    return [[scale_of(channel, limit) for channel in channels] for channels in magnitudes]
+
+
+def scale_of(largest: float, limit: float) -> float:
+    """The scale, f32, that takes ``largest`` to ``limit``; 1 where all was zero."""
+    return _f32_from(largest / limit) if largest > 0 else 1.0
 
 
 def _f32_from(value: float) -> float:

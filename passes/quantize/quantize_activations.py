@@ -8,12 +8,15 @@ from math import isfinite
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.compile_config import ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, DType, Function, Module, Op, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f8e5m2, f32, f64, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
+from graphgen.passes.quantize.static_scales import StaticScales
 from graphgen.passes.weights.materialization import widened
 
 # The number that the largest of a row becomes. NxD Inference's: 240 for f8e4m3, as Neuron's ends.
@@ -33,6 +36,10 @@ class QuantizeActivations(Pass):
     narrow weights, and after ``partition``: each rank scales its own part of a row, so no rank
     waits for another one's largest element.
 
+    With ``scale=static``, AWS's other one, each product has one scale, found beforehand: from the
+    file ``ranges``, which ``graphgen calibrate`` writes, or without it from ``X.input_scale`` of a
+    checkpoint, beside ``X.weight``. What is beyond it becomes the largest number.
+
     A product of which ``native`` has no type is made of the same numbers, widened: it is rounded
     alike. A norm that nothing else reads is joined with what follows it: ``rms_norm_quantize``.
 
@@ -40,6 +47,10 @@ class QuantizeActivations(Pass):
         native: element types of products of the target; others are widened again.
         clamp_bound: largest absolute value of what is quantized, NxD Inference's
             ``quantize_clamp_bound``; 0 for any.
+        scale: ``dynamic`` for one a row, ``static`` for one a product, found beforehand.
+        ranges: the file that static scales come from; empty for those of the checkpoint.
+        rescaled: f8e4m3fn numbers of the checkpoint became 240 at most, for Neuron; so do those of
+            activations with its scales.
 
     Given:
         module @m level=canonical {
@@ -85,21 +96,35 @@ s32[2,6]
 
     name: ClassVar[str] = "quantize-activations"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
-    # A step is as fine as one of a weight with a scale a channel. With both
-    # narrow, and in one program integers or floats, the budget is that of the coarsest type.
-    rounding: ClassVar[float] = NARROW_BUDGETS[f8e5m2]
     native: tuple[str, ...] = ()
     clamp_bound: float = 0.0
+    scale: str = choice(ACTIVATIONS_DYNAMIC, (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC))
+    ranges: str = ""
+    rescaled: bool = False
+
+    @property
+    def budget(self) -> float:
+        """The budget of the coarsest type.
+
+        A step is as fine as one of a weight with a scale a channel, but a static scale spans the
+        largest numbers of all rows: most have half of the steps.
+        """
+        return (2 if self.scale == ACTIVATIONS_STATIC else 1) * NARROW_BUDGETS[f8e5m2]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The products of every program, then the norms before them.
 
         Raises:
-            GraphgenError: GG0302 for a bound below 0, GG0304 where no product has a narrow weight.
+            GraphgenError: GG0302 for a bound below 0 and for ranges without effect, GG0304 where no
+                product has a narrow weight, or none has a static scale.
         """
         if not (self.clamp_bound >= 0 and isfinite(self.clamp_bound)):
             what = f"{self.name}: clamp_bound={self.clamp_bound} is no bound"
             raise GraphgenError("GG0302", what, help="give a number above 0, or 0 for none")
+        static = self.scale == ACTIVATIONS_STATIC
+        if self.ranges and not static:
+            what = f"{self.name}: scale={self.scale} reads no ranges"
+            raise GraphgenError("GG0302", what, help="leave them out, or give scale=static")
         programs = module.programs()
         if not any(_has_narrow_weight(op) for each in programs for op in each.block):
             raise GraphgenError(
@@ -108,8 +133,15 @@ s32[2,6]
                 help="quantize the weights too: --quantized, or a quantized checkpoint",
             )
         for function in programs:
-            rewriter.apply_rules(function, (_narrow_product(self),))
+            scales = (
+                StaticScales(module, function, self.ranges, rescaled=self.rescaled)
+                if static
+                else None
+            )
+            rewriter.apply_rules(function, (_narrow_product(self, scales),))
             rewriter.apply_rules(function, (_join_norm(function),))
+            if scales is not None:
+                scales.require_some()
 
 
 def _has_narrow_weight(op: Op) -> bool:
@@ -127,7 +159,7 @@ def _narrow_weight(op: Op) -> Value | None:
     return made.operands[0]
 
 
-def _narrow_product(options: QuantizeActivations) -> Rule:
+def _narrow_product(options: QuantizeActivations, static: StaticScales | None) -> Rule:
     @rule("dot_general")
     def narrow_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """``x @ wide(q)`` is ``(n @ q) * scale`` with ``n, scale = quantize(x)``."""
@@ -138,14 +170,17 @@ def _narrow_product(options: QuantizeActivations) -> Rule:
         if why is not None:
             return why
         summed = op.attrs.integers("lhs_contracting_dims")
-        narrow, scale = _quantized(b, lhs, weight.dtype, summed, options.clamp_bound)
+        bound = _bounded(b, lhs, options.clamp_bound)
+        if static is not None:
+            made = static.quantize(b, bound, weight)
+            if isinstance(made, NoMatch):
+                return made
+        else:
+            made = _quantized(b, bound, weight.dtype, summed)
+        narrow, scale = made
         wide = f64 if op.result.dtype is f64 else f32
         sums = _product(b, op, (narrow, weight), options.native, wide)
-        batch = op.attrs.integers("lhs_batch_dims")
-        rows = [dim for dim in range(lhs.type.rank) if dim not in (*summed, *batch)]
-        kept = [dim for dim in range(lhs.type.rank) if dim not in summed]
-        ordered = b.transpose(scale, [kept.index(dim) for dim in (*batch, *rows)])
-        factor = b.broadcast_in_dim(b.convert(ordered, wide), sums.shape, list(range(len(kept))))
+        factor = _spread(b, op, b.convert(scale, wide), sums)
         return [b.convert(sums * factor, op.result.dtype)]
 
     return narrow_product
@@ -163,12 +198,24 @@ def _why_not(op: Op, lhs: Value) -> NoMatch | None:
     return None
 
 
-def _quantized(
-    b: Builder, x: Value, element: DType, dims: Sequence[int], bound: float
-) -> tuple[Value, Value]:
+def _spread(b: Builder, op: Op, scale: Value, sums: Value) -> Value:
+    """One scale, or one a row of the left operand, for each element of a product."""
+    if scale.type.rank == 0:
+        return b.broadcast_in_dim(scale, sums.shape, [])
+    summed, batch = op.attrs.integers("lhs_contracting_dims"), op.attrs.integers("lhs_batch_dims")
+    kept = [dim for dim in range(op.operands[0].type.rank) if dim not in summed]
+    rows = [dim for dim in kept if dim not in batch]
+    ordered = b.transpose(scale, [kept.index(dim) for dim in (*batch, *rows)])
+    return b.broadcast_in_dim(ordered, sums.shape, list(range(len(kept))))
+
+
+def _bounded(b: Builder, x: Value, bound: float) -> Value:
+    """``x`` within the bound; 0 for any."""
+    return b.clamp(b.literal(-bound, x.dtype), x, b.literal(bound, x.dtype)) if bound else x
+
+
+def _quantized(b: Builder, x: Value, element: DType, dims: Sequence[int]) -> tuple[Value, Value]:
     """Numbers of ``x`` and a scale a row; those that another product of ``x`` has, if there are."""
-    if bound:
-        x = b.clamp(b.literal(-bound, x.dtype), x, b.literal(bound, x.dtype))
     limit = _LIMITS[element.name]
     for user in x.users:
         if (

@@ -9,11 +9,12 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module, Op, Role, Value, dtype, entry
+from graphgen.ir import Entry, Function, Module, Op, Role, Value, dtype, entry, tensor
 from graphgen.ir.dtype import DTYPES, f32, f64
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.quantize.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
 from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 from graphgen.passes.weights.scale_blocks import BlockScaled
@@ -43,6 +44,7 @@ class ReadQuantized(Pass):
             once, when they are read.
         rescaled: numbers in f8e4m3fn are divided by 448 / 240 when they are read, and the scales
             multiplied by it: Neuron's f8e4m3 ends at 240.
+        static: ``X.input_scale`` are rows of the interface too, for ``quantize-activations``.
         modules: patterns of ``X``; nothing else is quantized.
         skip: names of ``X`` that a pattern matches and that are not quantized.
 
@@ -91,6 +93,7 @@ bf16[2,6]
     zero_points: bool = False
     ordered: bool = False
     rescaled: bool = False
+    static: bool = False
     modules: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
 
@@ -106,6 +109,7 @@ bf16[2,6]
             self.zero_points,
             self.ordered,
             self.rescaled,
+            self.static,
         )
         rows = [row for row in module.entries(Role.WEIGHT) if self._quantized(row, scheme)]
         if not rows or rewriter.exhausted:
@@ -134,7 +138,9 @@ bf16[2,6]
 
 def _entries(row: Entry, scheme: StoredScheme, form: StoredForm) -> list[Entry]:
     base = row.name.removesuffix(scheme.weight)
-    parts = scheme.parts(form, row.logical.dims)
+    parts = dict(scheme.parts(form, row.logical.dims))
+    if form.static:
+        parts[INPUT_SCALE] = tensor(f32, (1,))
     return [entry(Role.WEIGHT, scheme.tensor(base, last), type_) for last, type_ in parts.items()]
 
 

@@ -11,7 +11,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.compile_config import DTYPES, CompileConfig
+from graphgen.compile_config import (
+    ACTIVATIONS_DYNAMIC,
+    ACTIVATIONS_STATIC,
+    ACTIVATIONS_WIDE,
+    DTYPES,
+    CompileConfig,
+)
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.passes.quantize.quantize_flags import quantization_pass
@@ -83,9 +89,11 @@ def compared_models(names: str, base: CompileConfig) -> list[ComparedModel]:
 
     Args:
         names: separated by commas: ``f32``, ``bf16`` or ``f16``; ``int8``, ``f8e4m3`` or another
-            quantized element type, with ``:per_tensor_symmetric`` and the like appended; ``stored``
-            for a GGUF file's own blocks; or the folder of a checkpoint.
-        base: element type of what is not quantized, and ranks.
+            quantized element type, with ``:per_tensor_symmetric`` and the like appended, and
+            ``+dynamic`` or ``+static`` for activations in 8 bits too; ``stored`` for a GGUF file's
+            own blocks; or the folder of a checkpoint, with ``+...`` likewise.
+        base: element type of what is not quantized, ranks, and the ranges of static activations.
+            The type of activations is that of quantized rows that name none.
 
     Raises:
         GraphgenError: GG0705 for an unknown name, GG06xx for a folder that cannot be read.
@@ -93,24 +101,41 @@ def compared_models(names: str, base: CompileConfig) -> list[ComparedModel]:
     return [_compared(name.strip(), base) for name in names.split(",") if name.strip()]
 
 
+_SUFFIXES = (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC)
+
+
 def _compared(name: str, base: CompileConfig) -> ComparedModel:
     if name in DTYPES:
-        return ComparedModel(name, replace(base, dtype=name, quantization=""))
-    if name == STORED:
-        return ComparedModel(name, replace(base, quantization="", keep_quantized=True))
-    if Path(name).exists():
-        return ComparedModel(name, replace(base, quantization=""), open_checkpoint(Path(name)))
+        wide = _with_activations(base, ACTIVATIONS_WIDE)
+        return ComparedModel(name, replace(wide, dtype=name, quantization=""))
+    scheme, plus, activations = name.rpartition("+")
+    if not plus or activations not in _SUFFIXES:
+        scheme, activations = name, base.activation_quantization_type
+    settings = _with_activations(base, activations)
+    if scheme == STORED:
+        return ComparedModel(name, replace(settings, quantization="", keep_quantized=True))
+    if Path(scheme).exists():
+        return ComparedModel(
+            name, replace(settings, quantization=""), open_checkpoint(Path(scheme))
+        )
     try:
-        made = scheme_of_text(name)
+        made = scheme_of_text(scheme)
         text = quantization_pass(True, made.scheme, made.dtype, None, made.group_size or None)
     except GraphgenError as error:
         raise GraphgenError(
             "GG0705",
             f"--compare {name}: neither an element type, nor a quantized one, nor a folder",
             note=str(error),
-            help=f"such as {', '.join(DTYPES)}, int8:per_tensor_symmetric, or a checkpoint",
+            help=f"such as {', '.join(DTYPES)}, int8:per_tensor_symmetric, int8+static, or a "
+            "checkpoint",
         ) from error
-    return ComparedModel(name, replace(base, quantization=text or ""))
+    return ComparedModel(name, replace(settings, quantization=text or ""))
+
+
+def _with_activations(base: CompileConfig, kind: str) -> CompileConfig:
+    """The settings with activations of a kind; only static ones read ranges."""
+    ranges = base.activation_ranges if kind == ACTIVATIONS_STATIC else ""
+    return replace(base, activation_quantization_type=kind, activation_ranges=ranges)
 
 
 def compare_schemes(

@@ -103,7 +103,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "kernels",
         *("page_cache", "cache_blocks"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
-        *("activation_quantization_type", "quantize_clamp_bound"),
+        *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
     }
     flags = {
@@ -116,7 +116,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "steps_per_launch",
     }
     flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"}
-    flags |= {"activation_quantization_type", "keep_quantized"}
+    flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
     flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES

@@ -53,7 +53,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "attention": ("model", *DTYPES),
     "softmax": DTYPES,
     "numbers of logits": DTYPES,
-    "activations": ("as they are", "dynamic"),
+    "activations": ("as they are", "dynamic", "static"),
 }
 # The axis of each option of a compilation; an option without one says why.
 AXIS_OF_OPTION: Mapping[str, str] = {
@@ -74,6 +74,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "cast_logits_dtype": "numbers of logits",
     "kv_cache_ranges": "numbers of caches",
     "activation_quantization_type": "activations",
+    "activation_ranges": "activations",
     "outline": "layers",
     "kernels": "kernels",
     "steps_per_launch": "launches",

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.compile_config import ACTIVATIONS_STATIC, CompileConfig
 from graphgen.eval import MEANING, Array, numpy_dtype
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
 from graphgen.exec.decode_steps import STEPS as STEPS_PHASE
@@ -24,7 +24,8 @@ from graphgen.models.first_layers import first_layers
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.cache_form import FIXED_SCALES
-from graphgen.passes.quantize.cache_ranges import write_ranges
+from graphgen.passes.quantize.cache_ranges import CacheRanges, InputRanges, write_ranges
+from graphgen.passes.quantize.product_ranges import add_range_outputs
 from graphgen.passes.quantize.read_quantized import ReadQuantized
 from graphgen.passes.verify import make_workload
 from graphgen.passes.verify.compare.deviation import compare
@@ -59,7 +60,7 @@ CACHED: Mapping[str, tuple[str, str]] = {
     "f8e5m2 a token": ("f8e5m2", "per_token"),
     "f8e4m3fn cast": ("f8e4m3fn", "none"),
 }
-ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic"}
+ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic", "static": "static"}
 # Passes in front of the reference, which changes with the outputs, and passes that are compared.
 CHOOSE: Mapping[str, tuple[str, str]] = {
     "logits": ("", ""),
@@ -104,6 +105,8 @@ def cell_run(cell: Cell, seed: int = SEED, *, one_layer: bool = False) -> CellRu
     workload, config = _workload(cell, module, seed, one_layer), config_for(cell)
     if config.cache_scale in FIXED_SCALES:
         config = replace(config, kv_cache_ranges=str(_ranges(module, workload)))
+    if config.activation_quantization_type == ACTIVATIONS_STATIC:
+        config = replace(config, activation_ranges=str(_input_ranges(module, workload)))
     return CellRun(module, [*parse_pipeline(compared), *default(config)], workload)
 
 
@@ -152,9 +155,31 @@ def _ranges(module: Module, workload: Workload) -> Path:
         name: np.max([np.abs(outcome[name]).max((0, 1)) for outcome in outcomes], axis=0)
         for name in rows
     }
-    digest = sha256(b"".join(name.encode() + largest[name].tobytes() for name in rows)).hexdigest()
+    return _written({name: found.tolist() for name, found in largest.items()}, {})
+
+
+def _input_ranges(module: Module, workload: Workload) -> Path:
+    """The file of the largest magnitudes that the weights of products are multiplied by."""
+    return _written({}, input_ranges(module, workload))
+
+
+def input_ranges(module: Module, workload: Workload) -> dict[str, float]:
+    """The largest magnitude over the calls of what each weight is multiplied by."""
+    copy = clone_module(module)
+    run_pipeline(copy, parse_pipeline("canonicalize"))
+    outputs = add_range_outputs(copy)
+    outcomes = Runner(copy, workload, arithmetic=MEANING).outcomes()
+    return {
+        weight: max(float(made[name].max()) for made in outcomes if name in made)
+        for weight, name in outputs.items()
+    }
+
+
+def _written(caches: CacheRanges, inputs: InputRanges) -> Path:
+    """A file of ranges, named after what it has."""
+    digest = sha256(repr((sorted(caches.items()), sorted(inputs.items()))).encode()).hexdigest()
     path = Path(_folder().name) / f"{digest}.json"
-    write_ranges(path, {name: found.tolist() for name, found in largest.items()})
+    write_ranges(path, caches, inputs)
     return path
 
 

@@ -1,4 +1,4 @@
-"""``graphgen calibrate``: write the ranges that scales of quantized caches come from."""
+"""``graphgen calibrate``: write ranges, which fixed scales come from."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def calibrate(
     ] = 256,
     as_json: WrittenAsJson = False,
 ) -> None:
-    """Write the largest keys and values of a text, for caches in 8 bits with fixed scales.
+    """Write the largest numbers of a text, for caches and activations in 8 bits with fixed scales.
 
     The model runs over the text in f32. The file has the largest magnitude of each channel of each
     cache; --kv-cache-ranges of the commands that run models takes it, for any --kv-cache-dtype and
     --kv-cache-scale per_tensor, per_key or per_channel. How many numbers are beyond the range of
-    each 8-bit float, where caches without scales clamp them, is reported too.
+    each 8-bit float, where caches without scales clamp them, is reported too. It also has the
+    largest input of each product, which --activation-ranges takes for
+    --activation-quantization-type static.
 
     \b
     Examples:
@@ -43,19 +45,25 @@ def calibrate(
     """
     from graphgen.passes.quantize.cache_ranges import write_ranges
     from graphgen.runtime.engine import locate_checkpoint
+    from graphgen.runtime.perplexity import read_windows
     from graphgen.runtime.quantization.cache_calibration import calibrate_caches
+    from graphgen.runtime.quantization.input_calibration import calibrate_inputs
     from graphgen.runtime.terminal_progress import TerminalProgress
 
     try:
         read = text.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(text), error) from error
-    found = calibrate_caches(locate_checkpoint(model), read, window, TerminalProgress())
-    write_ranges(output, found.ranges)
+    checkpoint, progress = locate_checkpoint(model), TerminalProgress()
+    found = calibrate_caches(checkpoint, read, window, progress)
+    inputs = calibrate_inputs(checkpoint, read_windows(checkpoint, read, window), progress)
+    write_ranges(output, found.ranges, inputs)
     if as_json:
         counts = {"numbers": found.numbers, "beyond": dict(found.beyond)}
-        write_json({"file": str(output), "caches": len(found.ranges), **counts})
+        write_json(
+            {"file": str(output), "caches": len(found.ranges), "inputs": len(inputs), **counts}
+        )
         return
-    note(f"wrote {output}: ranges of {len(found.ranges)} caches")
+    note(f"wrote {output}: ranges of {len(found.ranges)} caches and {len(inputs)} inputs")
     for name, count in found.beyond.items():
         note(f"cast to {name}, {count:,} of {found.numbers:,} numbers would be clamped")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     *("dtype", "tp", "heads", "quantization", "keep_quantized"),
     *CACHE_FIELDS,
     *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "activation_quantization_type"),
+    "activation_ranges",
 )
 def perplexity(
     model: Annotated[
@@ -42,7 +43,7 @@ def perplexity(
             "--compare",
             metavar="NAME,...",
             help="Several in one table: f32, bf16, int8, int8:per_tensor_symmetric, f8e4m3, or a "
-            "folder with a quantized checkpoint.",
+            "folder with a quantized checkpoint; +dynamic or +static: 8-bit activations too.",
         ),
     ] = None,
     sensitivity: Annotated[

@@ -34,7 +34,7 @@ _FORMATS: Mapping[tuple[str, str, int], tuple[str, DType]] = {
     ("pack-quantized", "int", 8): ("pack-quantized", s8),
     ("mxfp4-pack-quantized", "float", 4): ("mxfp4", f4e2m1fn),
 }
-_STATIC = "scales of activations that are fixed change the numbers; take a dynamic checkpoint"
+_FIXED = "a fixed scale for the inputs of each module"
 
 
 def read_compressed(settings: Settings) -> StoredQuantization:
@@ -50,8 +50,9 @@ def read_compressed(settings: Settings) -> StoredQuantization:
         raise refused(f"format '{form}' of compressed-tensors")
     given = group.get("input_activations")
     activations = object_of({} if given is None else given, f"{name}.input_activations")
-    if activations and not activations.get("dynamic", False):
-        raise refused(f"{name}.input_activations with static scales", _STATIC)
+    static = bool(activations) and not activations.get("dynamic", False)
+    if static:
+        _check_static(activations, f"{name}.input_activations")
     if weights.get("actorder") in ("group", "dynamic"):
         raise refused(f"actorder '{weights['actorder']}' of compressed-tensors")
     kind, bits = str(weights.get("type", "int")), integer_of(weights, "num_bits", 8)
@@ -59,9 +60,23 @@ def read_compressed(settings: Settings) -> StoredQuantization:
     if listed is None:
         raise refused(f"compressed-tensors of {kind} {bits} bits in {form}")
     scheme, element = listed
-    stored = StoredForm(element, _block(weights), not weights.get("symmetric", True))
+    points = not weights.get("symmetric", True)
+    stored = StoredForm(element, _block(weights), points, static=static)
     note = f"{kind}{activations.get('num_bits', 8)}" if activations else ""
+    note += f", {_FIXED}" if static else ""
     return StoredQuantization(SCHEMES[scheme], stored, note)
+
+
+def _check_static(activations: Settings, where: str) -> None:
+    """Refuse other fixed scales than one a tensor, symmetric, of 8 bits (GG0502)."""
+    given = [
+        activations.get(*each)
+        for each in (("strategy", "tensor"), ("symmetric", True), ("num_bits", 8))
+    ]
+    if given != ["tensor", True, 8]:
+        strategy, symmetric, bits = given
+        what = f"static scales of strategy '{strategy}', symmetric {symmetric}, of {bits} bits"
+        raise refused(f"{where} with {what}", "one a tensor, symmetric, of 8 bits is read")
 
 
 def compressed_config(found: StoredQuantization, kept: Sequence[str]) -> dict[str, Json]:
@@ -126,8 +141,13 @@ def _strategy(block: tuple[int, int]) -> dict[str, Json]:
 
 def read_fp8(settings: Settings) -> StoredQuantization:
     """The quantization that transformers' ``fp8`` states (GG0502 for what is not read)."""
-    if settings.get("activation_scheme", "dynamic") != "dynamic":
-        raise refused(f"activation_scheme '{settings['activation_scheme']}'", _STATIC)
+    kind = settings.get("activation_scheme", "dynamic")
+    if kind == "static" and settings.get("weight_block_size") is None:
+        # As vLLM reads them: one scale a weight, and one for its inputs.
+        form = StoredForm(f8e4m3fn, (0, 0), static=True)
+        return StoredQuantization(SCHEMES["compressed-tensors"], form, f"f8e4m3, {_FIXED}")
+    if kind != "dynamic":
+        raise refused(f"activation_scheme '{kind}' of blocks", "take a dynamic checkpoint")
     block = _pair(settings.get("weight_block_size", [128, 128]), "weight_block_size")
     form = StoredForm(f8e4m3fn, block)
     return StoredQuantization(SCHEMES["fp8"], form, "f8e4m3, a scale for 128 elements")

@@ -39,6 +39,7 @@ class StoredForm:
         zero_points: with a zero point a block.
         ordered: columns are in blocks by a table of their own (GPTQ's ``desc_act``).
         rescaled: numbers in f8e4m3fn become 240 at most, for Neuron.
+        static: the inputs of each module have a scale too, ``X.input_scale``.
     """
 
     element: DType
@@ -46,6 +47,7 @@ class StoredForm:
     zero_points: bool = False
     ordered: bool = False
     rescaled: bool = False
+    static: bool = False
 
     def sizes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The sizes of a block of numbers ``[..., out, in]`` of ``shape``."""

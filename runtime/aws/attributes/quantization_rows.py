@@ -159,11 +159,9 @@ QUANTIZATION = owned_by(
         optional(choice("dynamic", "static")),
         None,
         "source",
-        "quantizes activations with scales found at run time (dynamic) or given (static)",
+        "quantizes activations with scales found at run time (dynamic) or given (static): the "
+        "input_scale of the checkpoint",
         CompileSetting("activation_quantization_type"),
-        unbuilt={
-            "static": Refused("given scales of activations", "set it to 'dynamic'"),
-        },
     ),
     Attribute(
         "quantize_clamp_bound",

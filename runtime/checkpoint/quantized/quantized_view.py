@@ -8,8 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import Final, cast
 
+from graphgen.compile_config import ACTIVATIONS_WIDE
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.passes.quantize.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
 from graphgen.passes.quantize.stored.read_config import (
     stored_quantization,
@@ -140,6 +142,9 @@ class StoredFormView:
                 continue
             rows, columns = values.shape
             counts = self._found.form.counts((rows, columns))
+            scale = tensors.get(scheme.tensor(base, INPUT_SCALE))
+            if self._found.form.static and scale is not None and prod(scale.shape) == 1:
+                shapes[scale.name] = (1,)
             for last in (scheme.scale, "weight_zero_point"):
                 info = tensors.get(scheme.tensor(base, last))
                 if info is not None and info.shape != counts and prod(info.shape) == prod(counts):
@@ -200,13 +205,19 @@ def stored_readings(config: Mapping[str, object]) -> list[StoredReading]:
     return readings
 
 
-def read_quantized(module: Module, config: Mapping[str, object], target: str = "cpu") -> str:
+def read_quantized(
+    module: Module,
+    config: Mapping[str, object],
+    target: str = "cpu",
+    activations: str = ACTIVATIONS_WIDE,
+) -> str:
     """Let a logical module read the weights of a quantized checkpoint.
 
     Args:
         module: built from ``config``; changed in place.
         config: of a checkpoint, as :func:`with_quantization` gives it.
         target: of the compilation; on Neuron's devices f8e4m3 ends at 240, and not at 448.
+        activations: their type in the compilation, ``activation_quantization_type``.
 
     Returns:
         A remark for the user on what is computed otherwise than by the checkpoint's own library;
@@ -231,12 +242,13 @@ def read_quantized(module: Module, config: Mapping[str, object], target: str = "
             zero_points=form.zero_points,
             ordered=form.ordered,
             rescaled=find_target(target).is_accelerator,
+            static=form.static,
             modules=each.modules,
             skip=each.skip,
         )
         run_pipeline(module, [reading])
     found = readings[0].found
-    if not found.activations:
+    if not found.activations or activations != ACTIVATIONS_WIDE:
         return ""
     return (
         f"the checkpoint is made for activations in {found.activations}; they stay in "

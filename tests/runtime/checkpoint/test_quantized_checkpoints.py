@@ -314,12 +314,20 @@ def test_layers_of_their_own_are_read_as_they_are(tmp_path: Path):
 REFUSED: dict[str, dict[str, object]] = {
     "quant_method 'quanto'": {"quant_method": "quanto"},
     "bitsandbytes of 4 bits (NF4, FP4)": {"quant_method": "bitsandbytes", "load_in_4bit": True},
-    "activation_scheme 'static'": {"quant_method": "fp8", "activation_scheme": "static"},
+    "activation_scheme 'static' of blocks": {
+        "quant_method": "fp8",
+        "activation_scheme": "static",
+        "weight_block_size": [32, 20],
+    },
     "version 'gemv' of awq": {"quant_method": "awq", "version": "gemv"},
     "bits 3": {**GPTQ, "bits": 3},
     "format 'marlin-24' of compressed-tensors": compressed("marlin-24", **INT4),
-    "group_0.input_activations with static scales": compressed(
-        "int-quantized", {"dynamic": False}, num_bits=8, strategy="channel"
+    "group_0.input_activations with static scales of strategy 'token', "
+    "symmetric True, of 8 bits": compressed(
+        "int-quantized",
+        {"dynamic": False, "strategy": "token"},
+        num_bits=8,
+        strategy="channel",
     ),
 }
 

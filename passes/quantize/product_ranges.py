@@ -1,0 +1,42 @@
+"""The largest magnitudes of the left operands of products, as outputs: what static scales need."""
+
+from __future__ import annotations
+
+from graphgen.build import Builder
+from graphgen.ir import Module, Value
+from graphgen.ir.dtype import f32
+from graphgen.passes.quantize.quantizable_products import QuantizableProducts
+
+PREFIX = "range."
+
+
+def add_range_outputs(module: Module) -> dict[str, str]:
+    """Return the largest magnitude of the left operand of products, too.
+
+    The output ``range.W`` is f32 [B] for an operand [B,...], padding included: the largest of each
+    row. Products of one operand share one.
+
+    Args:
+        module: canonical.
+
+    Returns:
+        The output of each weight, by its name in the checkpoint.
+    """
+    products = QuantizableProducts(module, (), copies=True)
+    outputs: dict[str, str] = {}
+    for prepared in products.programs:
+        found: dict[Value, str] = {}
+        for op in list(prepared.function.block):
+            if op.name != "dot_general" or products.why_not(op, prepared) is not None:
+                continue
+            names, x = prepared.sources(products.weight(op, prepared).value), op.operands[0]
+            if x not in found:
+                found[x] = f"{PREFIX}{names[0]}"
+                _return_largest(Builder(prepared.function, module), x, found[x])
+            outputs |= dict.fromkeys(names, found[x])
+    return outputs
+
+
+def _return_largest(b: Builder, x: Value, name: str) -> None:
+    with b:
+        b.output(name, b.reduce(b.convert(b.abs(x), f32), list(range(1, x.type.rank)), "maximum"))
