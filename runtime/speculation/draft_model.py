@@ -22,7 +22,8 @@ class DraftModel:
     is processed together, before its first proposal.
 
     Args:
-        session: the draft's, with as many rows as the target's and programs that verify tokens.
+        session: the draft's, with as many rows as the target's. Without programs that verify tokens
+            what it has not seen takes a launch each.
         vocabulary: token ids of the target; the draft proposes no others.
     """
 
@@ -79,19 +80,31 @@ class DraftModel:
         session.take_back(lengths)
         rest = {row: sequence[lengths[row] :] for row, sequence in sequences.items()}
         found = dict[int, npt.NDArray[np.floating]]()
-        for several in (False, True):
-            group = {
-                r: tokens for r, tokens in rest.items() if self._verifies(r, tokens) is several
-            }
-            if group:
-                found |= self._step(group, several)
+        while rest:
+            parts = {row: tokens[: self._taken(row, len(tokens))] for row, tokens in rest.items()}
+            verified = {row for row, part in parts.items() if self._goes_on(row, part)}
+            for several in (False, True):
+                group = {r: part for r, part in parts.items() if (r in verified) is several}
+                if group:
+                    found |= self._step(group, several)
+            left = {row: tokens[len(parts[row]) :] for row, tokens in rest.items()}
+            rest = {row: tokens for row, tokens in left.items() if tokens}
         for row, sequence in sequences.items():
             self._held[row] = sequence
         return found
 
-    def _verifies(self, row: int, tokens: Sequence[int]) -> bool:
-        """True for a few tokens of a row that goes on."""
-        return bool(self.session.lengths[row]) and 1 < len(tokens) <= self.session.table.verifies
+    def _taken(self, row: int, count: int) -> int:
+        """The number of ``count`` tokens of a row that the next launch takes.
+
+        A prompt without the token that the target has added: the two may not fit its programs.
+        """
+        if not self.session.lengths[row]:
+            return max(count - 1, 1)
+        return min(count, max(self.session.table.verifies, 1))
+
+    def _goes_on(self, row: int, tokens: Sequence[int]) -> bool:
+        """True for several tokens of a row that holds some."""
+        return bool(self.session.lengths[row]) and len(tokens) > 1
 
     def _step(
         self, group: dict[int, list[int]], several: bool

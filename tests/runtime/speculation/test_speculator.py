@@ -139,6 +139,25 @@ def test_a_draft_with_less_room_proposes_less(session: Session, folder: Path):
     assert 1 < speculator.counts.tokens_per_step < LENGTH
 
 
+@pytest.mark.parametrize("verified", [0, 2])
+def test_a_draft_may_verify_fewer_tokens_or_none(session: Session, folder: Path, verified: int):
+    small = open_session(folder, replace(PLAIN, speculation_length=verified))
+    request = GenerationRequest(40)
+    plain, _ = generate(session, PROMPTS, request)
+    done, speculator = speculated(session, request, DraftModel(small, VOCABULARY))
+    assert done == plain
+    assert speculator.counts.acceptance == [1.0] * (LENGTH - 1)
+
+
+def test_a_prompt_may_fill_the_largest_bucket_of_the_draft(session: Session, draft: Session):
+    prompts = [[5, 9, 3, 7, 2, 1, 1, 8], [4], [6, 1]]
+    request = GenerationRequest(12)
+    plain, _ = generate(session, prompts, request)
+    speculator = Speculator(DraftModel(draft, VOCABULARY), LENGTH)
+    done, _ = generate(session, prompts, request, decode=speculator.decode)
+    assert done == plain
+
+
 def test_a_token_that_ends_a_row_may_be_in_the_middle_of_a_step(session: Session):
     plain, _ = generate(session, PROMPTS, GenerationRequest(12))
     for place in range(1, 6):
