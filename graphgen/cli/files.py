@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from graphgen.cli.console import write_stdout, write_stdout_bytes
+from graphgen.errors import GraphgenError
 from graphgen.whole_file import unwritable, write_whole
 
 STANDARD = "-"
@@ -38,6 +39,15 @@ def write_text(name: str, text: str) -> None:
         write_stdout(text)
     else:
         write_file(name, lambda file: file.write(text.encode("utf-8")))
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file (GG0705)."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise GraphgenError("GG0705", f"cannot read {path}: {what}") from error
 
 
 def write_bytes(name: str, chunks: Sequence[bytes | memoryview]) -> None:

@@ -21,6 +21,7 @@ PANELS: Final = {
     "debug": "Debug a miscompile",
     "inspect": "Look into programs",
     "quantization": "Narrow the weights",
+    "speculation": "Propose tokens",
     "neuron": "Target Neuron devices",
     "aws": "Come from AWS's libraries",
     "machine": "Know this machine",
@@ -60,6 +61,7 @@ def _identifier(name: str) -> str:
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
     "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
+    "speculate": CommandEntry("speculation", "Measure how much proposed tokens speed decoding up."),
     "perplexity": CommandEntry("quantization", "Measure how well a model predicts a text."),
     "quantize": CommandEntry("quantization", "Write a checkpoint with quantized weights."),
     "calibrate": CommandEntry("quantization", "Write the ranges of caches and inputs over a text."),

@@ -15,9 +15,7 @@ from graphgen.ir.dtype import f32, s32
 from graphgen.models.twins import TwinName
 from graphgen.nn import StepInputs
 
-PHASES = ("prefill", "decode")
-# Programs that take several tokens of a row that goes on, and return the logits of each.
-VERIFY = "verify"
+PHASES, VERIFY = ("prefill", "decode"), "verify"
 B, R, S, C, M = (symbol(name) for name in "BRSCM")
 
 Config = TypeVar("Config", bound="ModelConfig")
@@ -181,14 +179,13 @@ def build_module(
         family: the model family.
         config: its configuration.
         dtype: element type of weights, activations and caches.
-        phases: of ``prefill`` (S tokens per row), ``decode`` (one token per row) and ``verify`` (S
-            tokens of a row that goes on, as those that speculation proposes).
+        phases: of ``prefill`` (S tokens per row), ``decode`` (one) and ``verify`` (S of a row that
+            goes on, as those that speculation proposes).
         form: inputs and outputs that differ from those below.
 
     The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
-    the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token, or of
-    ``verify`` ``token_logits`` f32 [B,S,V] of every token. B, R, S, C and M are symbols until
-    ``specialize`` binds them.
+    the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token, those
+    of ``verify`` ``token_logits`` f32 [B,S,V]. ``specialize`` binds B, R, S, C and M.
 
     Raises:
         GraphgenError: GG0502 for hidden states of a family that keeps none.
@@ -218,11 +215,10 @@ def _program(
     keys.name = "key_positions"
     step = StepInputs(positions, slots, keys, seq_ids, rows=R, allocated=M, attended=C, kept=kept)
     hidden = family.body(b, config, tokens, step, dtype)
-    verifies = b.function.phase == VERIFY
-    every_token = form.every_token or verifies
+    name = "token_logits" if b.function.phase == VERIFY else "logits"
+    every_token = form.every_token or b.function.phase == VERIFY
     chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
-    logits = family.head(b, config, chosen)
-    b.output("token_logits" if verifies else "logits", logits, logits_type(config, every_token))
+    b.output(name, family.head(b, config, chosen), logits_type(config, every_token))
     if kept is not None:
         _return_hidden_states(b, family.model_type, [*kept, hidden])
 

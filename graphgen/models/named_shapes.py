@@ -26,6 +26,20 @@ _LLAMA_3_1: dict[str, object] = {
 }
 
 
+# What the small models of 3.2 change.
+_LLAMA_3_2_1B: dict[str, object] = {
+    "head_dim": 64,
+    "tie_word_embeddings": True,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
+
+
 def _llama_3_1(hidden: int, intermediate: int, layers: int, heads: int) -> Mapping[str, object]:
     return MappingProxyType(
         _LLAMA_3_1
@@ -122,6 +136,7 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "llama-3.1-8b": _llama_3_1(4096, 14336, 32, 32),
         "llama-3.1-70b": _llama_3_1(8192, 28672, 80, 64),
         "llama-3.1-405b": _llama_3_1(16384, 53248, 126, 128),
+        "llama-3.2-1b": MappingProxyType({**_llama_3_1(2048, 8192, 16, 32), **_LLAMA_3_2_1B}),
         "mistral-7b": _decoder(
             "mistral",
             *(4096, 14336, 32, 32, 8),

@@ -27,7 +27,7 @@ from graphgen.cli.model.sampling_options import (
     TopP,
     TopPMinTokens,
 )
-from graphgen.cli.model.speculation_options import (
+from graphgen.cli.speculation.speculation_options import (
     NO_SPECULATION,
     SpeculationFlags,
     takes_speculation,

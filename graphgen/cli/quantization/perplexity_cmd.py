@@ -15,6 +15,7 @@ from graphgen.cli.compile_options import (
     takes_compile_options,
 )
 from graphgen.cli.console import emit
+from graphgen.cli.files import read_text
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -80,7 +81,7 @@ def perplexity(
     from graphgen.runtime.engine import locate_checkpoint
 
     _check(compare, sensitivity, plot, each, compile_options)
-    read, checkpoint = _read(text), locate_checkpoint(model)
+    read, checkpoint = read_text(text), locate_checkpoint(model)
     config = CompileConfig().updated(compile_options)
     config = replace(config, dtype=chosen_dtype(config.dtype, checkpoint))
     if compare is not None:
@@ -227,11 +228,3 @@ def _rank(
         "parts": [cost.to_json() for cost in costs],
     }
     emit(as_json, lambda: facts, lambda: Table(heads, rows))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise GraphgenError("GG0705", f"cannot read {path}: {what}") from error

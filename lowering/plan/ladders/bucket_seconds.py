@@ -31,7 +31,7 @@ def bucket_seconds(
         config: a ``config.json``; Hugging Face's names.
         device: the accelerator.
         demand: the buckets and the batch size of the phase, and the ranks.
-        phase: ``prefill`` or ``decode``.
+        phase: ``prefill``, ``decode`` or ``verify``.
         alike: what :func:`graphgen.lowering.plan.measure.layers_alike` says of ``config``. A model
             of four layers then stands for all, with the time of a layer for each further one.
 

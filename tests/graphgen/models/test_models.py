@@ -154,6 +154,7 @@ def parameters(module: Module) -> int:
         ("llama-3.1-8b", 8.03e9),
         ("llama-3.1-70b", 70.55e9),
         ("llama-3.1-405b", 405.85e9),
+        ("llama-3.2-1b", 1.2358e9),
         ("smollm2-135m", 134.5e6),
         ("mistral-7b", 7.2417e9),
         ("qwen2-7b", 7.6156e9),

@@ -1,0 +1,1 @@
+"""Commands and flags of speculative decoding. Read speculate_cmd.py first."""

@@ -1,0 +1,79 @@
+"""Speculation by the roofline: the least time of a step, and the acceptance that a time implies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphgen.compile_config import CompileConfig
+from graphgen.lowering.plan.ladders.bucket_seconds import bucket_seconds
+from graphgen.lowering.plan.measure import layers_alike
+from graphgen.targets import Accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """Seconds of the launches that decoding is made of.
+
+    Attributes:
+        decode: one token a row by the model.
+        draft: one proposed token; 0 for proposals that cost nothing.
+        verify: by k: the model over k tokens a row.
+    """
+
+    decode: float
+    draft: float
+    verify: Mapping[int, float]
+
+    def step(self, length: int) -> float:
+        """Seconds of k - 1 proposals and their verification."""
+        return (length - 1) * self.draft + self.verify[length]
+
+
+def bound_seconds(
+    config: Mapping[str, object],
+    draft: Mapping[str, object] | None,
+    device: Accelerator,
+    demand: CompileConfig,
+    lengths: Sequence[int],
+) -> StepSeconds:
+    """Lower bounds of the launches on a device, with caches of ``demand.tokens`` slots.
+
+    Args:
+        config: a ``config.json``; Hugging Face's names.
+        draft: of the draft, in ``demand.dtype``, over as many ranks; ``None`` for none.
+        device: the accelerator.
+        demand: the batch size, the slots, the ranks and the weights of the model.
+        lengths: of k.
+
+    Raises:
+        GraphgenError: GG0304 where a model cannot be split over the ranks.
+    """
+    slots = max(demand.tokens)
+    alike = layers_alike(config)
+
+    def seconds(phase: str, length: int = 0) -> float:
+        wanted = replace(demand, speculation_length=length)
+        return bucket_seconds(config, device, wanted, phase, alike)[slots]
+
+    proposing = 0.0
+    if draft is not None:
+        plain = replace(demand, quantization="", kv_cache_quant=False)
+        proposing = bucket_seconds(draft, device, plain, "decode", layers_alike(draft))[slots]
+    verify = {length: seconds("verify", length) for length in lengths}
+    return StepSeconds(seconds("decode"), proposing, verify)
+
+
+def implied_acceptance(tokens: float, length: int) -> float:
+    """The acceptance a of each proposal by itself that gives ``tokens`` a step of k tokens.
+
+    tokens = 1 + a + a² + ... + a^(k-1), solved by bisection; 0 below one token, 1 above k.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if sum(middle**place for place in range(length)) < tokens:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
