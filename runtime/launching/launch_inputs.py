@@ -9,7 +9,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
-from graphgen.runtime.buckets import ProgramSize
+from graphgen.runtime.buckets import VERIFY, ProgramSize
 from graphgen.runtime.launching.row_results import Outputs, some_rows
 from graphgen.runtime.step_call import Ints, StepCall
 
@@ -51,7 +51,8 @@ class LaunchInputs:
         Raises:
             GraphgenError: GG0705 for a step without sampling inputs where the programs sample.
         """
-        if self.draws and call.draw is None:
+        # A program that verifies gives logits alone.
+        if self.draws and call.draw is None and size.phase != VERIFY:
             raise GraphgenError(
                 "GG0705", "these programs draw tokens, and were not told how", help="sample"
             )

@@ -194,7 +194,7 @@ def _arguments(report: ConfigReport) -> dict[str, str]:
     config, device = report.config, find_target(report.target).is_accelerator
     if report.settings is None or not device or not isinstance(config, NeuronConfig):
         return {}
-    from graphgen.runtime.aws.application.base_model import PHASES
+    from graphgen.runtime.aws.application.base_model import tags_of
     from graphgen.runtime.aws.application.compiler_args import default_compiler_args
 
-    return {tag: default_compiler_args(config, tag, report.target) for tag in PHASES}
+    return {tag: default_compiler_args(config, tag, report.target) for tag in tags_of(config)}

@@ -54,6 +54,13 @@ def check_arguments(given: DemoArguments) -> None:
             _check_built(DEMO_FLAGS[flag], given)
     _check_modes(given)
     _check_checks(given)
+    if given.get("--speculation-length") and not ends:
+        raise GraphgenError(
+            "GG0705",
+            "--speculation-length has no effect: nothing proposes tokens here",
+            help="add --compile-only, and give generate an assistant_model, or use graphgen "
+            "generate --draft-model-path",
+        )
     default = attributes_of(SAMPLING)["global_topk"].default if on_device(given) else 0
     top_k, most = given.get("--top-k", 0), given.get("--global-topk", default)
     if 0 < cast(int, most) < cast(int, top_k):

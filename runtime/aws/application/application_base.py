@@ -14,7 +14,12 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
-from graphgen.runtime.aws.application.base_model import PHASES, ModelWrapper, NeuronBaseModel
+from graphgen.runtime.aws.application.base_model import (
+    PHASES,
+    ModelWrapper,
+    NeuronBaseModel,
+    tags_of,
+)
 from graphgen.runtime.aws.application.compiled_folder import (
     CompiledParts,
     open_compiled,
@@ -184,10 +189,13 @@ class NeuronApplicationBase:
 
     def _wrappers(self) -> list[ModelWrapper]:
         settings = self.compile_config()
-        sizes = {"prefill": settings.context, "decode": settings.tokens}
+        verified = tuple(size for size in settings.tokens if size >= settings.speculation_length)
+        sizes = {"prefill": settings.context, "decode": settings.tokens, "verify": verified}
         return [
-            ModelWrapper(self.config, self._model_cls, tag, self._compiler_args(tag), sizes[phase])
-            for tag, phase in PHASES.items()
+            ModelWrapper(
+                self.config, self._model_cls, tag, self._compiler_args(tag), sizes[PHASES[tag]]
+            )
+            for tag in tags_of(self.neuron_config)
         ]
 
     def _compiler_args(self, tag: str) -> str:

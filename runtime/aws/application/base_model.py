@@ -13,11 +13,23 @@ from graphgen.models import register_family
 from graphgen.models.family import AnyFamily
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_user_array
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 
 CONTEXT_ENCODING = "context_encoding_model"
 TOKEN_GENERATION = "token_generation_model"
+SPECULATION = "speculation_model"
 # Phase of graphgen's programs, by AWS's tag.
-PHASES: Mapping[str, str] = {CONTEXT_ENCODING: "prefill", TOKEN_GENERATION: "decode"}
+PHASES: Mapping[str, str] = {
+    CONTEXT_ENCODING: "prefill",
+    TOKEN_GENERATION: "decode",
+    SPECULATION: "verify",
+}
+
+
+def tags_of(config: NeuronConfig) -> tuple[str, ...]:
+    """The tags that have programs: the last one with a ``speculation_length`` alone."""
+    verifies = bool(config.value("speculation_length"))
+    return tuple(tag for tag in PHASES if verifies or tag != SPECULATION)
 
 
 class NeuronBaseModel:
@@ -62,7 +74,7 @@ class ModelWrapper:
         tag: AWS's name of the sub-model, such as ``context_encoding_model``.
         compiler_args: the command line of ``neuronx-cc`` without input and output.
         buckets: the sizes that programs are compiled for: tokens of a prompt for context encoding,
-            attended tokens for token generation.
+            attended tokens for token generation and speculation.
     """
 
     config: InferenceConfig
@@ -75,12 +87,15 @@ class ModelWrapper:
         """Example inputs, one tuple a bucket: zeros, in torch if the program imported it.
 
         Each is (input_ids s32 [B,S], attention_mask s32 [B,A], position_ids s32 [B,S], seq_ids
-        s32 [B], sampling_params f32 [B,3]); A is the bucket, and S the bucket or 1.
+        s32 [B], sampling_params f32 [B,3]); A is the bucket, and S the bucket, 1, or the
+        ``speculation_length``.
         """
-        batch = int(str(self.config.neuron_config.value("batch_size")))
+        settings = self.config.neuron_config
+        batch = int(str(settings.value("batch_size")))
+        verified = int(str(settings.value("speculation_length")))
         made: list[tuple[UserArray, ...]] = []
         for bucket in self.buckets:
-            size = bucket if self.tag == CONTEXT_ENCODING else 1
+            size = {CONTEXT_ENCODING: bucket, SPECULATION: verified}.get(self.tag, 1)
             arrays = (
                 np.zeros((batch, size), np.int32),
                 np.ones((batch, bucket), np.int32),

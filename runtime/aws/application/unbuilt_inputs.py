@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from graphgen.errors import GraphgenError
 
 # Argument to feature and remedy.
-_SPECULATION = ("speculative decoding", "leave it out")
+_SPECULATION = ("fused and tree speculation", "leave it out")
 _PAGES = ("a table of blocks of the caller", "leave it out: sequences get blocks by seq_ids")
 _ADAPTERS = ("multi-LoRA serving", "merge the adapter into the weights")
 _IMAGES = ("multimodal input", "leave it out")

@@ -303,6 +303,16 @@ FEATURE_RULES = (
         ),
         source="C12",
     ),
+    CombinationRule(
+        ("speculation_length", "max_length"),
+        "speculation_length must be from 2, the last token and one proposed, to max_length",
+        "set speculation_length to 2 or more, or to 0 for no speculation",
+        lambda read: (
+            read.on("speculation_length")
+            and not 2 <= read.number("speculation_length") <= read.number("max_length")
+        ),
+        source="C51",
+    ),
     needs("enable_fused_speculation", "speculation_length", "C55"),
     needs("enable_eagle_draft_input_norm", "enable_eagle_speculation", "C54"),
     needs("is_medusa", "medusa_speculation_length", "C57"),

@@ -100,7 +100,10 @@ def _run(
     return made if kind is not None else replace(made, form="switch")
 
 
-_SPECULATION = Refused("speculative decoding", "leave it out: one token is chosen at a time")
+_SPECULATION = Refused(
+    "a draft model of inference_demo",
+    "give generate an assistant_model, or use graphgen generate --draft-model-path",
+)
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _CLUSTER = Refused("a run of several machines", "leave it out: all ranks run on this machine")
 _OFFSETS = Refused(

@@ -102,7 +102,7 @@ QUANTIZATION = owned_by(
         None,
         "C41",
         "the same for the draft model",
-        Refused("speculative decoding", "leave it out: there is no draft model"),
+        Refused("fused speculation", "leave it out: a draft has a NeuronConfig of its own"),
         inactive=((),),
     ),
     Attribute(

@@ -1,4 +1,4 @@
-"""Attributes of features that are not built: speculation, LoRA, chunked prefill; paged caches."""
+"""Attributes of speculation, paged caches, and what is not built: LoRA, chunked prefill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from graphgen.runtime.aws.attributes.value_kinds import (
     optional,
 )
 
-_SPECULATION = Refused("speculative decoding", "leave it out: one token is chosen at a time")
+_SEPARATE = "set speculation_length and give generate an assistant_model"
+_FUSED_PROGRAMS = Refused("fused speculation", _SEPARATE)
+_EAGLE = Refused("EAGLE speculation", _SEPARATE)
+_TREE = Refused("speculation with a tree of tokens", _SEPARATE)
 _MEDUSA = Refused("Medusa decoding", "leave it out: one token is chosen at a time")
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _BLOCK = CompileSetting("page_cache")
@@ -47,27 +50,37 @@ SPECULATION = owned_by(
         True,
         "C50",
         "whether there are token programs; False for targets of speculation",
-        _SPECULATION,
+        Refused(
+            "a target of speculation without token programs",
+            "leave it out: steps that nothing is proposed for go through them",
+        ),
         decision="the older documents use it; the library computes it from the speculation "
-        "attributes and ignores what is given, here False is refused with them",
+        "attributes and ignores what is given, here False is refused",
     ),
-    Attribute("speculation_length", INDEX, 0, "C51", "tokens of a verification", _SPECULATION),
+    Attribute(
+        "speculation_length",
+        INDEX,
+        0,
+        "C51",
+        "tokens of a verification: the last one of a row, and those proposed",
+        CompileSetting("speculation_length"),
+    ),
     Attribute(
         "spec_batch_size",
         COUNT,
         same_as("batch_size"),
         "C52",
         "sequences of a verification",
-        _SPECULATION,
+        Refused("a batch size of verifications alone", "leave it out: it is that of decoding"),
     ),
-    Attribute("enable_eagle_speculation", BOOL, False, "C53", "EAGLE", _SPECULATION),
+    Attribute("enable_eagle_speculation", BOOL, False, "C53", "EAGLE", _EAGLE),
     Attribute(
         "enable_eagle_draft_input_norm",
         BOOL,
         False,
         "C54",
         "a norm of the EAGLE draft's input",
-        _SPECULATION,
+        _EAGLE,
     ),
     Attribute(
         "enable_fused_speculation",
@@ -75,20 +88,18 @@ SPECULATION = owned_by(
         Derived("enable_eagle_speculation", lambda values: values["enable_eagle_speculation"]),
         "C55",
         "draft and target in one program",
-        _SPECULATION,
+        _FUSED_PROGRAMS,
     ),
-    Attribute("is_eagle_draft", BOOL, False, "C56", "marks an EAGLE draft", _SPECULATION),
-    Attribute("is_eagle3", BOOL, False, "source", "EAGLE-3", _SPECULATION),
-    Attribute(
-        "token_tree_config", optional(MAPPING), None, "source", "a tree of drafts", _SPECULATION
-    ),
+    Attribute("is_eagle_draft", BOOL, False, "C56", "marks an EAGLE draft", _EAGLE),
+    Attribute("is_eagle3", BOOL, False, "source", "EAGLE-3", _EAGLE),
+    Attribute("token_tree_config", optional(MAPPING), None, "source", "a tree of drafts", _TREE),
     Attribute(
         "enable_token_tree",
         BOOL,
         Derived("token_tree_config is given", lambda values: bool(values["token_tree_config"])),
         "source",
         "a tree of drafts",
-        _SPECULATION,
+        _TREE,
     ),
     Attribute("is_medusa", BOOL, False, "C57", "Medusa", _MEDUSA),
     Attribute("medusa_speculation_length", INDEX, 0, "C57", "tokens of a verification", _MEDUSA),

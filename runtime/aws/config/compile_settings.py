@@ -53,6 +53,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         kv_cache_quant=bool(config.value("kv_cache_quant")),
         kv_cache_dtype=_cache_dtype(config),
         sampling=_sampling(config),
+        speculation_length=_count(config, "speculation_length"),
     )
 
 

@@ -14,6 +14,8 @@ from graphgen.runtime.aws.config.neuron_config import ChunkedPrefillConfig, Neur
 
 # Attributes of the server itself that programs are compiled by, too.
 _BOTH = ("async_mode",)
+# The attribute of programs that the server has no use for.
+_SPECULATION = "speculation_length"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def read_override(text: str) -> ServedOverride:
             served[row.name] = _accepted(row.name, value)
         elif isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
             raise _refused("NeuronConfig", row.name, value, f"it is about {effect.what}, and")
+        if row.name == _SPECULATION and not row.requests_nothing(value, row.default):
+            raise _refused("NeuronConfig", row.name, value, "nothing proposes tokens, and")
         if not row.served or row.name in _BOTH:
             programs[row.name] = value
     prompts = _prompts(served.get("chunked_prefill_config"))

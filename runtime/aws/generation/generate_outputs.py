@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.generation.generation_model import GenerationModel
-from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +51,8 @@ def get_generate_outputs(
         prompts: texts, at most as many as the compiled batch.
         tokenizer: of transformers.
         is_hf: ``model`` is one of transformers.
-        draft_model: refused; of speculation.
+        draft_model: proposes tokens, an application beside an application and a model of
+            transformers beside one; ``None`` for none.
         generation_config: the settings, a ``GenerationConfig``.
         generate_kwargs: further arguments of ``generate``.
 
@@ -60,14 +60,15 @@ def get_generate_outputs(
         The result of ``generate``, and the text of each sequence, prompt included.
 
     Raises:
-        GraphgenError: GG0904 for a draft model, GG0702 for no prompt, others of ``generate``.
+        GraphgenError: GG0702 for no prompt, others of ``generate``.
     """
-    refuse_unbuilt_modes({"assistant_model": draft_model})
     if not prompts:
         raise GraphgenError("GG0702", "get_generate_outputs got no prompt", help="give some texts")
     generator, side = _generator(model, is_hf)
     encoder = cast(_Tokenizer, tokenizer)
     ids, mask = _padded(encoder, prompts, side)
+    if draft_model is not None:
+        generate_kwargs["assistant_model"] = draft_model
     outputs = generator.generate(
         ids, attention_mask=mask, generation_config=generation_config, **generate_kwargs
     )

@@ -16,10 +16,24 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.generation.assisted.assisted_decoding import (
+    SpeculatingModel,
+    decode_assisted,
+    open_speculator,
+)
+from graphgen.runtime.aws.generation.assisted.assisted_settings import (
+    DRAFT_SETTINGS,
+    AssistedSettings,
+    check_assisted,
+    end_rules,
+    refuse_with_proposals,
+    sampling_rows,
+)
 from graphgen.runtime.aws.generation.choice_settings import (
     host_processors,
     on_device_choice,
     refuse_host_only,
+    takes_best,
 )
 from graphgen.runtime.aws.generation.generation_model import (
     AttributeValues,
@@ -31,6 +45,7 @@ from graphgen.runtime.aws.generation.prompt_rows import check_mask, prompt_rows
 from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.hub_download import is_plain_name
+from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.sampling_params import settings_of_params
 
 try:
@@ -43,7 +58,7 @@ try:
         PreTrainedConfig,
         StoppingCriteriaList,
     )
-    from transformers.generation import GenerateDecoderOnlyOutput
+    from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
 
     from graphgen.runtime.aws.generation.token_loop import TokenLoop, TokenStreamer
 except ImportError as _error:
@@ -185,7 +200,8 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             logits_processor: applied beside those that the settings request.
             stopping_criteria: applied beside those that the settings request.
             kwargs: fields of ``GenerationConfig``, ``attention_mask`` [B,S], ``sampling_params``
-                f32 [B,3] or [1,3], ``streamer``, ``prefix_allowed_tokens_fn``, ``tokenizer``.
+                f32 [B,3] or [1,3], ``streamer``, ``prefix_allowed_tokens_fn``, ``tokenizer``, and
+                ``assistant_model``, an application that proposes tokens, or its adapter.
 
         Returns:
             Integers [B,S+N]: prompts as given and new tokens, padded after the end of sequence; or
@@ -241,7 +257,23 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
     ) -> tuple[GenerationConfig, dict[str, Any]]:
         generation, others = super()._prepare_generation_config(*args, **kwargs)  # pyright: ignore
         refuse_unbuilt_modes({**vars(generation), **others})
+        configs = [args[0] if args else None, self.generation_config]
+        for name in DRAFT_SETTINGS:
+            # transformers has filled in defaults.
+            given = [kwargs.get(name), *(getattr(config, name, None) for config in configs)]
+            setattr(generation, name, next((v for v in given if v is not None), None))
         return generation, others
+
+    def _validate_generation_mode(self, *args: Any, **kwargs: Any) -> None:
+        mode, _, arguments = args
+        if mode != GenerationMode.ASSISTED_GENERATION:
+            super()._validate_generation_mode(*args, **kwargs)  # pyright: ignore
+            return
+        # transformers' loop has one sequence and one vocabulary; this one has not.
+        if arguments.get("streamer") is not None:
+            refuse_with_proposals("streamer", "leave streamer out")
+        if arguments.get("assistant_tokenizer") is not None:
+            refuse_with_proposals("assistant_tokenizer", "give a draft with the same tokenizer")
 
     def _expand_inputs_for_generation(
         self, *args: Any, **kwargs: Any
@@ -295,6 +327,63 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             return sequences
         parts: dict[str, Any] = {"scores": loop.scores, "logits": loop.logits}
         return GenerateDecoderOnlyOutput(sequences=sequences, **parts)  # pyright: ignore[reportArgumentType]
+
+    def _assisted_decoding(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        assistant_model: object = None,
+        **kwargs: object,
+    ) -> torch.Tensor | GenerateDecoderOnlyOutput:
+        """The loop that ``generate`` calls for a draft model and for prompt lookup."""
+        settings = cast(AssistedSettings, generation_config)
+        check_assisted(settings, kwargs.get("input_capture_hook"))
+        prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
+        self._check_sizes(prompts.lengths, input_ids, generation_config)
+        params = cast("torch.Tensor | None", kwargs.get("sampling_params"))
+        choices = self._choices(
+            cast("Sequence[ScoreProcessor]", logits_processor),
+            generation_config,
+            params,
+            len(input_ids),
+        )
+        ends, target = end_rules(stopping_criteria), cast(SpeculatingModel, self.neuron_model)
+        new = ends.length - input_ids.shape[1]
+        needs = [size + new - 1 for size in prompts.lengths.tolist()]
+        pad = getattr(generation_config, "_pad_token_tensor", None) if ends.tokens else None
+        with _one_torch_thread():
+            speculator = open_speculator(target, assistant_model, settings, needs)
+            sequences = decode_assisted(target, speculator, prompts, choices, ends, pad)
+        if not generation_config.return_dict_in_generate:
+            return sequences
+        return GenerateDecoderOnlyOutput(sequences=sequences)  # pyright: ignore[reportArgumentType]
+
+    def _choices(
+        self,
+        processors: Sequence[ScoreProcessor],
+        how: GenerationConfig,
+        params: torch.Tensor | None,
+        rows: int,
+    ) -> list[Sampling]:
+        """The sampling settings of each row, where tokens are proposed."""
+        device = self.neuron_config.value("on_device_sampling_config")
+        if device is not None:
+            refuse_host_only(processors, how, gives_logits=False)
+            on_device_choice(cast(AttributeValues, device), how, params, rows)
+        settings = None if params is None else settings_of_params(params.numpy(), rows)
+        if settings is not None and device is None:
+            host_processors(processors, how, settings)
+        seed = int(torch.randint(1 << 62, (1,))) if how.do_sample else 0
+        made = sampling_rows(
+            processors, settings, rows=rows, do_sample=bool(how.do_sample), seed=seed
+        )
+        if device is not None and not all(takes_best(row) for row in made):
+            refuse_with_proposals(
+                "drawing in the programs", "compile without on_device_sampling_config"
+            )
+        return made
 
     def _check_sizes(self, lengths: torch.Tensor, ids: torch.Tensor, how: GenerationConfig) -> None:
         """Refuse more sequences or tokens than the programs hold (GG0705, GG0701)."""

@@ -30,9 +30,9 @@ _ONE_SEQUENCE = "num_beams=1, with do_sample=True and num_return_sequences for s
 _OWN_CACHE = "leave it out: the compiled programs hold the cache"
 # In this order: the more special mode comes first.
 REFUSED: tuple[RefusedArgument, ...] = (
-    RefusedArgument(("assistant_model", "assistant_early_exit", "is_assistant"),
-                    "assisted decoding with a draft model", _ONE_TOKEN),
-    RefusedArgument(("prompt_lookup_num_tokens",), "prompt lookup decoding", _ONE_TOKEN),
+    RefusedArgument(("assistant_early_exit", "is_assistant"),
+                    "assisted decoding with some layers of the model",
+                    "give assistant_model, an application with fewer layers"),
     RefusedArgument(("use_mtp",), "multi-token prediction", _ONE_TOKEN),
     RefusedArgument(("constraints", "force_words_ids"), "constrained beam search", _ONE_SEQUENCE),
     RefusedArgument(("num_beam_groups", "diversity_penalty"), "group beam search", _ONE_SEQUENCE,

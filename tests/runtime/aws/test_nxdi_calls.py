@@ -242,6 +242,28 @@ def test_top_k_of_the_configuration(model: Any, model_path: str, tmp_path: Path)
         assert (best == tokens).any(dim=1).all()
 
 
+def test_a_target_and_its_draft_as_documented(model: Any, model_path: str, tmp_path: Path):
+    given = {"speculation_length": 5, "torch_dtype": torch.float32, "seq_len": 64}
+    neuron_config = NeuronConfig(batch_size=2, **given)
+    load_config = load_pretrained_config(model_path)
+    config = LlamaInferenceConfig(neuron_config, load_config=load_config)
+    target = NeuronLlamaForCausalLM(model_path, config)
+    draft_neuron_config = copy.deepcopy(neuron_config)
+    draft_neuron_config.speculation_length = 0
+    draft_config = LlamaInferenceConfig(draft_neuron_config, load_config=load_config)
+    draft = NeuronLlamaForCausalLM(model_path, draft_config)
+    for application, name in ((target, "target"), (draft, "draft")):
+        application.compile(str(tmp_path / name))
+        application.load(str(tmp_path / name))
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    settings = settings_of(model_path)
+    made = get_generate_outputs(
+        target, PROMPTS, tokenizer, draft_model=draft, generation_config=settings
+    )
+    plain = get_generate_outputs(model, PROMPTS, tokenizer, generation_config=settings)
+    assert made[1] == plain[1]
+
+
 def with_a_draft(model_path: str) -> None:
     """A target that verifies five tokens at a time, and its draft."""
     neuron_config = NeuronConfig(speculation_length=5, trace_tokengen_model=False)
@@ -306,9 +328,9 @@ def only(model_path: str, **options: Any) -> None:
 @pytest.mark.parametrize(
     ("program", "feature"),
     [
-        (with_a_draft, "speculative decoding"),
+        (with_a_draft, "a target of speculation without token programs"),
         (with_medusa, "Medusa"),
-        (with_eagle, "speculative decoding"),
+        (with_eagle, "speculation"),
         (with_adapters, "LoRA"),
         (with_experts, "mixture of experts"),
         (lambda path: only(path, flash_decoding_enabled=True), "flash decoding"),

@@ -60,7 +60,9 @@ def test_the_tutorials_first_command(demo: Demo, monkeypatch: pytest.MonkeyPatch
 def test_flags_of_the_whole_tutorial_that_are_not_built(demo: Demo):
     outcome = demo(f"{TUTORIAL} --draft-model-path draft --enable-fused-speculation")
     assert outcome.status == 1
-    assert "--draft-model-path draft: speculative decoding is not built yet" in outcome.err
+    assert (
+        "--draft-model-path draft: a draft model of inference_demo is not built yet" in outcome.err
+    )
 
 
 def test_compile_only_and_dry_run(demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

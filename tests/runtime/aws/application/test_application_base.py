@@ -18,6 +18,7 @@ from graphgen.runtime.aws.application.model_classes import (
     NeuronMistralForCausalLM,
 )
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.buckets import ProgramTable
 from tests.oracles.families import ORACLES, save
 from tests.runtime.aws.application.conftest import Checkpoint
 
@@ -184,10 +185,10 @@ def test_part_of_the_ranks_is_refused(llama: Checkpoint, compiled: Path):
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_neuron_target_gets_its_hlo(llama: Checkpoint, folder: Path, debug: bool):
-    config = llama.config(target="trn2")
+    config = llama.config(target="trn2", speculation_length=4)
     application = NeuronLlamaForCausalLM(llama.path, config)
     application.compile(folder, debug=debug)
-    for tag in ("context_encoding_model", "token_generation_model"):
+    for tag in ("context_encoding_model", "token_generation_model", "speculation_model"):
         home = folder / "hlo" / tag / "_tp0_bk0"
         proto = (home / "model" / "graph.hlo").read_bytes()
         assert (b".py" in proto) is debug
@@ -237,6 +238,22 @@ def test_models_are_the_sub_models_with_their_buckets(llama: Checkpoint):
     ]
     one = NeuronLlamaForCausalLM(llama.path, llama.config(seq_len=256)).models
     assert [[*model.buckets] for model in one] == [[256], [256]]
+
+
+def test_a_target_of_speculation_has_a_third_sub_model(llama: Checkpoint):
+    config = llama.config(
+        seq_len=64,
+        enable_bucketing=True,
+        token_generation_buckets=[4, 32, 64],
+        speculation_length=5,
+    )
+    application = NeuronLlamaForCausalLM(llama.path, config)
+    last = application.models[2]
+    assert (last.tag, [*last.buckets]) == ("speculation_model", [32, 64])
+    shapes = [tuple(array.shape) for array in last.input_generator()[0]]
+    assert shapes == [(3, 5), (3, 32), (3, 5), (3,), (3, 3)]
+    table = ProgramTable(application.build().module)
+    assert table.buckets("verify") == [32, 64]
 
 
 def test_notes_are_printed_once(llama: Checkpoint, capsys: pytest.CaptureFixture[str]):

@@ -154,7 +154,7 @@ def test_the_capture_hook_gets_the_inputs(application: Any):
 @pytest.mark.parametrize(
     ("name", "value", "feature"),
     [
-        ("medusa_args", (1,), "speculative decoding"),
+        ("medusa_args", (1,), "tree speculation"),
         ("adapter_ids", [1], "multi-LoRA"),
         ("block_table", [[1]], "a table of blocks"),
         ("labels", [[1]], "training"),

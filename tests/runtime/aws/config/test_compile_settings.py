@@ -22,6 +22,12 @@ def test_with_bucketing_the_ladders_are_complete():
     assert made.tokens == made.context == (128, 256, 512, 1024, 2048, 4096, 8192, 10240)
 
 
+def test_tokens_that_a_step_verifies():
+    assert compile_settings(NeuronConfig()).speculation_length == 0
+    made = compile_settings(NeuronConfig(speculation_length=5), "trn2")
+    assert made.speculation_length == 5
+
+
 def test_explicit_buckets_are_sorted():
     made = compile_settings(
         NeuronConfig(

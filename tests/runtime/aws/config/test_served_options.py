@@ -148,6 +148,7 @@ def test_parts_and_whole_prompts_exclude_each_other(model: str):
         ('{"pa_num_blocks": 64}', "GG0705", "pa_num_blocks 64 without blocks"),
         ('{"seq_len": "long"}', "GG0902", "seq_len"),
         ('{"async_mode": true}', "GG0903", "on_device_sampling_config"),
+        ('{"speculation_length": 4}', "GG0904", "nothing proposes tokens"),
         ('{"is_prefix_caching": 1}', "GG0902", "is_prefix_caching"),
         ('{"is_chunked_prefill": "yes"}', "GG0902", "is_chunked_prefill"),
         ('{"chunked_prefill_config": {"max_seqs": 1}}', "GG0901", "max_num_seqs"),

@@ -124,6 +124,8 @@ IMPOSSIBLE = [
     case(mlp_cp_degree=2),
     case(token_generation_batches=[1, 8], batch_size=4),
     case(token_generation_batches=[1], speculation_length=5),
+    case(speculation_length=1),
+    case(speculation_length=300, seq_len=256),
     case(sequence_parallel_enabled=True, tp_degree=3),
     case(padding_side="left", is_block_kv_layout=True),
     case(ctx_batch_size=4, max_batch_size=2),
@@ -158,8 +160,9 @@ IMPOSSIBLE = [
     ),
 ]
 LATER = [
-    case(speculation_length=5),
     case(trace_tokengen_model=False),
+    case(spec_batch_size=2),
+    case(enable_fused_speculation=True, speculation_length=5),
     Case({"direct_cast": False}, "KVQuantizationConfig"),
     case(flash_decoding_enabled=True),
     case(lora_config={"max_loras": 4}),

@@ -129,8 +129,8 @@ def test_texts_are_answered_as_by_transformers(folder: Path, tmp_path: Path, sid
     pad = tokenizer.decode([0])
     assert [text.replace(pad, "") for text in texts] == [text.replace(pad, "") for text in wanted]
     assert tokenizer.pad_token_id is None
-    with pytest.raises(GraphgenError, match="assisted decoding"):
-        get_generate_outputs(application, prompts, tokenizer, draft_model=application)
+    with pytest.raises(GraphgenError, match="need programs that verify tokens"):
+        get_generate_outputs(application, prompts, tokenizer, draft_model=application, **settings)
 
 
 def test_logits_beside_the_tokens_that_programs_choose(folder: Path):

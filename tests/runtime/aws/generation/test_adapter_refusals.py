@@ -54,15 +54,16 @@ FOLLOWED = {
     "bos_token_id",
     "eos_token_id",
     "encoder_no_repeat_ngram_size",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+    "prompt_lookup_num_tokens",
+    "max_matching_ngram_size",
 }
 # Fields that change nothing in transformers either, unless a refused one is set too.
 PARTS = {
     "early_stopping",
     "length_penalty",
-    "num_assistant_tokens",
-    "num_assistant_tokens_schedule",
-    "assistant_confidence_threshold",
-    "max_matching_ngram_size",
     "assistant_lookbehind",
     "target_lookbehind",
     "assistant_ensemble_weight",
@@ -95,8 +96,7 @@ def test_every_setting_of_transformers_is_followed_or_refused():
         ({"num_beams": 4, "num_beam_groups": 2}, "group beam search"),
         ({"num_beams": 4, "force_words_ids": [[5]]}, "constrained beam search"),
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive search"),
-        ({"assistant_model": object()}, "assisted decoding"),
-        ({"prompt_lookup_num_tokens": 3}, "prompt lookup"),
+        ({"assistant_early_exit": 3}, "assisted decoding"),
         ({"use_mtp": True}, "multi-token"),
         ({"dola_layers": "low"}, "DoLa"),
         ({"guidance_scale": 1.5}, "guidance"),
@@ -128,7 +128,7 @@ def test_settings_of_a_generation_config_are_refused_too(adapter: Any):
 
 def test_settings_that_request_nothing_pass():
     refuse_unbuilt_modes(
-        {"num_beams": 1, "penalty_alpha": 0.0, "use_cache": True, "assistant_model": None}
+        {"num_beams": 1, "penalty_alpha": 0.0, "use_cache": True, "is_assistant": None}
     )
 
 
