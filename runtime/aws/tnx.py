@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graphgen.runtime.aws.config.tnx_config import TnxGenerationConfig as GenerationConfig
     from graphgen.runtime.aws.config.tnx_config import TnxNeuronConfig as NeuronConfig
     from graphgen.runtime.aws.config.tnx_config import TnxQuantizationConfig as QuantizationConfig
+    from graphgen.runtime.aws.generation.assisted.tnx_speculation import SpeculativeGenerator
     from graphgen.runtime.aws.generation.tnx_adapter import HuggingFaceGenerationModelAdapter
     from graphgen.runtime.aws.generation.tnx_families import (
         BloomForSampling,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         OPTForSampling,
         Qwen2ForSampling,
         Qwen3ForSampling,
-        SpeculativeGenerator,
     )
     from graphgen.runtime.aws.generation.tnx_model import save_pretrained_split
     from graphgen.runtime.aws.generation.tnx_stopping import (
@@ -65,7 +65,6 @@ _HOMES = {
             "OPTForSampling",
             "Qwen2ForSampling",
             "Qwen3ForSampling",
-            "SpeculativeGenerator",
         )
     },
     **{
@@ -86,6 +85,7 @@ _HOMES = {
         "generation.tnx_adapter",
         "HuggingFaceGenerationModelAdapter",
     ),
+    "SpeculativeGenerator": ("generation.assisted.tnx_speculation", "SpeculativeGenerator"),
     "StoppingCriteria": ("generation.tnx_stopping", "StoppingCriteria"),
     "StoppingCriteriaList": ("generation.tnx_stopping", "StoppingCriteriaList"),
     "save_pretrained_split": ("generation.tnx_model", "save_pretrained_split"),

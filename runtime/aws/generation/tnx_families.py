@@ -112,14 +112,3 @@ class MixtralForSampling:
             "MixtralForSampling: a mixture of experts is not built yet",
             help="take a dense model, such as MistralForSampling",
         )
-
-
-class SpeculativeGenerator:
-    """Speculative sampling, which is refused: it is not built."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        raise GraphgenError(
-            "GG0904",
-            "SpeculativeGenerator: speculative decoding is not built yet",
-            help="generate with the target model alone: target.sample(...)",
-        )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Never, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -152,13 +153,31 @@ class TnxModel:
         source = self._checkpoint
         return source if isinstance(source, Path) else Path(source.path)
 
-    def enable_speculative_decoder(self, *_: object, **__: object) -> Never:
-        """Refuse (GG0904)."""
-        raise GraphgenError(
-            "GG0904",
-            "enable_speculative_decoder: speculative decoding is not built yet",
-            help="leave it out, and generate with sample()",
-        )
+    def enable_speculative_decoder(self, speculation_length: int | Sequence[int]) -> None:
+        """Compile programs that verify tokens of a sequence, for ``SpeculativeGenerator``.
+
+        Args:
+            speculation_length: the last token and those proposed; the largest of several, whose
+                programs take fewer too.
+
+        Raises:
+            GraphgenError: GG0908 after :meth:`to_neuron`, GG0903 for a length that does not fit.
+        """
+        given = speculation_length
+        length, most = given if isinstance(given, int) else max(given), self.settings.max_len
+        if self._session is not None:
+            raise GraphgenError(
+                "GG0908",
+                f"{type(self).__name__} is compiled already",
+                help="call enable_speculative_decoder() before to_neuron()",
+            )
+        if not 2 <= length <= most:
+            raise exclusion(
+                f"speculation_length is {length}",
+                f"a step verifies 2 to {most} tokens",
+                "a speculation_length of 2 or more, for example 4",
+            )
+        self.settings = replace(self.settings, speculation_length=length)
 
     @classmethod
     def check_family(cls, config: Mapping[str, object]) -> None:
@@ -377,11 +396,11 @@ class TnxModel:
                 programs contradict, GG0701, GG0705, GG0908.
         """
         refuse_unknown(unknown)
-        ids, starts = self._rows_of_prompts(matrix(input_ids, "input_ids"), start_ids)
+        ids, starts = self.prompts_of(matrix(input_ids, "input_ids"), start_ids)
         choice = HostChoice(top_k, top_p, temperature, no_repeat_ngram_size)
         settings = self._choices(choice, len(ids), output_scores)
-        length = self._length(sequence_length, ids.shape[1], starts)
-        eos = self._eos() if eos_token_override is None else [eos_token_override]
+        length = self.length_of(sequence_length, ids.shape[1], starts)
+        eos = self.end_tokens() if eos_token_override is None else [eos_token_override]
         request = SampleRequest(
             *(ids, starts, length, settings, eos),
             *(streamer, stopping_criteria_list, self._scores),
@@ -401,7 +420,7 @@ class TnxModel:
         check_choice(self.session, settings)
         return settings
 
-    def _rows_of_prompts(self, ids: Ints, start_ids: Ids | None) -> tuple[Ints, Ints]:
+    def prompts_of(self, ids: Ints, start_ids: Ids | None) -> tuple[Ints, Ints]:
         """The prompts of all sequences, where each of ``prompt_batch_size`` gives several, and the
         padding of each."""
         starts = np.zeros(len(ids), np.int32)
@@ -428,7 +447,7 @@ class TnxModel:
             return [Sampling()] * rows
         return row_settings(self.generation_config, rows, seed)
 
-    def _length(self, sequence_length: int, width: int, starts: Ints) -> int:
+    def length_of(self, sequence_length: int, width: int, starts: Ints) -> int:
         """The longest sequence that a call may reach, padding included (GG0701)."""
         limit = self.session.limit
         most = limit + int(starts.min(initial=0))
@@ -448,7 +467,7 @@ class TnxModel:
         own = None if self.generation_config is None else self.generation_config.value("max_length")
         return sequence_length if own is None else max(width, min(sequence_length, cast(int, own)))
 
-    def _eos(self) -> list[int]:
+    def end_tokens(self) -> list[int]:
         """The tokens that end a sequence."""
         value = None
         if self.generation_config is not None:

@@ -28,7 +28,6 @@ FOUND = [
 # Word of a listing -> feature that its refusal names.
 LATER = {
     "speculation_length": "specul",
-    "SpeculativeGenerator": "specul",
     "enable_eagle_speculation": "specul",
     "is_medusa": "Medusa",
     "save_quantized_state_dict": "quantized checkpoint",

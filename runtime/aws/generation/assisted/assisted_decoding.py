@@ -135,27 +135,26 @@ def _draft(
         )
     _check_tokens(target.model_path, draft.model_path)
     made = draft.running().session
-    _check_draft(made, len(needs))
+    check_draft(made, len(needs))
     draft.reset()
     limit = min(made.limit, made.slots)
     reserve_blocks(made, {row: min(need, limit) for row, need in enumerate(needs)})
     return DraftModel(made, session.vocabulary or session.token_ids)
 
 
-def _check_draft(draft: Session, rows: int) -> None:
+def check_draft(draft: Session, rows: int) -> None:
     """Refuse programs that cannot propose tokens for all rows (GG0705, GG0904)."""
     if draft.rows < rows:
         raise GraphgenError(
             "GG0705",
-            f"{rows} sequences, but the assistant_model was compiled for {draft.rows}",
-            help=f"compile it with NeuronConfig(batch_size={rows})",
+            f"{rows} sequences, but the draft was compiled for {draft.rows}",
+            help=f"compile the draft with batch_size={rows}",
         )
     if draft.draws or not draft.vocabulary:
         raise GraphgenError(
             "GG0904",
-            "an assistant_model whose programs choose tokens is not built yet: proposals follow "
-            "from logits",
-            help="compile the assistant_model without on_device_sampling_config",
+            "a draft whose programs choose tokens is not built yet: proposals follow from logits",
+            help="compile the draft without on-device sampling",
         )
 
 
