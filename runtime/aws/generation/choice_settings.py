@@ -139,6 +139,18 @@ def refuse_host_only(
         )
 
 
+def ignore_padding(processors: Sequence[ScoreProcessor], padding: torch.Tensor) -> None:
+    """Let penalties leave out the padding of rows that are padded on the left now.
+
+    Args:
+        processors: of this call; transformers has counted padding before the prompts as given.
+        padding: integers [B].
+    """
+    for each in processors:
+        if hasattr(getattr(each, "prompt_ignore_length", None), "shape"):
+            setattr(each, "prompt_ignore_length", padding)  # noqa: B010 - of some classes alone
+
+
 def host_processors(
     processors: Sequence[ScoreProcessor], generation: GenerationSettings, rows: Sequence[Sampling]
 ) -> Sequence[ScoreProcessor]:

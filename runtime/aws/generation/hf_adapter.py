@@ -31,6 +31,7 @@ from graphgen.runtime.aws.generation.assisted.assisted_settings import (
 )
 from graphgen.runtime.aws.generation.choice_settings import (
     host_processors,
+    ignore_padding,
     on_device_choice,
     refuse_host_only,
     takes_best,
@@ -299,6 +300,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         self._check_sizes(prompts.lengths, input_ids, generation_config)
         params = cast("torch.Tensor | None", kwargs.get("sampling_params"))
         rows, processors = len(input_ids), cast("Sequence[ScoreProcessor]", logits_processor)
+        ignore_padding(processors, input_ids.shape[1] - prompts.lengths)
         device = self.neuron_config.value("on_device_sampling_config")
         if device is not None:
             gives = bool(self.neuron_config.value("output_logits"))

@@ -277,6 +277,19 @@ def test_processors_see_right_padded_rows_as_left_padded_ones(llama: Pair):
     assert torch.equal(left[:, 9:], right[:, 9:])
 
 
+def test_a_penalty_does_not_see_padding_on_either_side(llama: Pair):
+    adapter = llama[0]
+    options = {"max_new_tokens": NEW, "eos_token_id": None, "repetition_penalty": 1.8}
+    for row in (1, 2):
+        inputs = prompts("right")
+        # The token that the row would begin with, if it were not taken for one of its own.
+        pad = int(adapter.generate(**prompts(), **options, pad_token_id=PAD)[row, 9])
+        inputs["input_ids"][inputs["attention_mask"] == 0] = pad
+        made = adapter.generate(**inputs, **options, pad_token_id=pad)
+        wanted = adapter.generate(**prompts(), **options, pad_token_id=PAD)
+        assert torch.equal(made[row, 9:], wanted[row, 9:])
+
+
 def test_parameters_of_each_row_replace_those_of_the_configuration(llama: Pair):
     adapter = llama[0]
     options = {"max_new_tokens": NEW, "pad_token_id": PAD, "eos_token_id": None}
