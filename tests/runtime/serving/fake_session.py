@@ -72,8 +72,13 @@ class LetterStream:
 class FakeTable:
     """Programs that take chunks of prompts, ``prompts`` rows each."""
 
-    def __init__(self, chunk: int, prompts: int) -> None:
-        self._chunk, self._prompts = chunk, prompts
+    def __init__(self, chunk: int, prompts: int, limit: int) -> None:
+        self._chunk, self._prompts, self._limit = chunk, prompts, limit
+
+    def prompt_programs(self, rows: int, longest: int) -> list[None]:
+        if longest > self._limit:
+            raise GraphgenError("GG0701", f"a prompt of {longest} tokens is too long")
+        return [None]
 
     def chunk_sizes(self) -> list[int]:
         return [self._chunk] if self._chunk else []
@@ -104,7 +109,7 @@ class FakeSession:
     ) -> None:
         self.chooses = chooses
         self.rows, self.limit, self.rings = rows, limit, rings
-        self.table = FakeTable(chunk, prompts)
+        self.table = FakeTable(chunk, prompts, limit)
         self.held: list[list[int]] = [[] for _ in range(rows)]
         self.launched: list[list[int]] = []
         self.fails = False
@@ -126,11 +131,6 @@ class FakeSession:
     def copy_row(self, source: int, target: int) -> None:
         self.copied.append((source, target))
         self.held[target] = list(self.held[source])
-
-    def prompt_programs(self, rows: int, longest: int) -> list[None]:
-        if longest > self.limit:
-            raise GraphgenError("GG0701", f"a prompt of {longest} tokens is too long")
-        return [None]
 
     def start(
         self,
