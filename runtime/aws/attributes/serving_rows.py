@@ -50,12 +50,9 @@ SPECULATION = owned_by(
         True,
         "C50",
         "whether there are token programs; False for targets of speculation",
-        Refused(
-            "a target of speculation without token programs",
-            "leave it out: steps that nothing is proposed for go through them",
-        ),
+        NoEffect("there are token programs: steps that nothing is proposed for go through them"),
         decision="the older documents use it; the library computes it from the speculation "
-        "attributes and ignores what is given, here False is refused",
+        "attributes and ignores what is given, here there are token programs whatever it says",
     ),
     Attribute(
         "speculation_length",

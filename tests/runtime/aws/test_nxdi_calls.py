@@ -325,10 +325,13 @@ def only(model_path: str, **options: Any) -> None:
     configured(model_path, **options).compile_config()
 
 
+def test_the_documented_target_of_a_draft_is_taken(model_path: str):
+    with_a_draft(model_path)
+
+
 @pytest.mark.parametrize(
     ("program", "feature"),
     [
-        (with_a_draft, "a target of speculation without token programs"),
         (with_medusa, "Medusa"),
         (with_eagle, "speculation"),
         (with_adapters, "LoRA"),

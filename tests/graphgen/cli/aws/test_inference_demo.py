@@ -189,7 +189,6 @@ WRONG = (
     f"{HEAD} --on-cpu --prompt x --input-capture-save-dir d",
     f"{HEAD} --on-cpu --prompt x --modules-to-not-convert-file nowhere.json",
     f"{HEAD} --on-cpu --prompt x --speculation-length 7",
-    f"{HEAD} --on-cpu --prompt x --no-trace-tokengen-model",
     f"{HEAD} --on-cpu --prompt x --is-medusa",
     f"{HEAD} --on-cpu --prompt x --enable-lora",
     f"{HEAD} --on-cpu --prompt x --max-loras 2",

@@ -160,7 +160,6 @@ IMPOSSIBLE = [
     ),
 ]
 LATER = [
-    case(trace_tokengen_model=False),
     case(spec_batch_size=2),
     case(enable_fused_speculation=True, speculation_length=5),
     Case({"direct_cast": False}, "KVQuantizationConfig"),
