@@ -55,7 +55,10 @@ def match_norm(op: Op, prepared: PreparedValues) -> RowMatch | NoMatch:
         return no_match(f"the kernel rounds to no {op.result.dtype}", op.result)
     if not all(x.type.dims):
         return no_match("it has no elements", x, depth=2)
-    config = {"offset": len(vectors) == 2, "epsilon": op.attrs.number("epsilon")}
+    config: dict[str, object] = {
+        "offset": len(vectors) == 2,
+        "epsilon": op.attrs.number("epsilon"),
+    }
     return RowMatch(op, "norm", config)
 
 
