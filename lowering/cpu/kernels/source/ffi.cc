@@ -20,8 +20,7 @@ namespace ffi = xla::ffi;
 TaskPool PoolOf(ffi::ThreadPool threads) {
   // XLA counts none where it has no pool.
   return {std::max<int64_t>(threads.num_threads(), 1) - 1,
-          [threads](std::function<void()> task) mutable { threads.Schedule(std::move(task)); },
-          &HelperThreads::Get()};
+          [threads](std::function<void()> task) mutable { threads.Schedule(std::move(task)); }};
 }
 
 bool TypeOf(ffi::DataType type, Type* found) {

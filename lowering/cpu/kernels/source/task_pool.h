@@ -9,8 +9,6 @@
 #include <memory>
 #include <thread>
 
-#include "helper_threads.h"
-
 namespace graphgen {
 
 // Runs a task on another thread, now or later.
@@ -20,13 +18,10 @@ using Schedule = std::function<void(std::function<void()>)>;
 struct TaskPool {
   int64_t helpers = 0;
   Schedule schedule;
-  // Those that take a loop at once; null for none.
-  HelperThreads* threads = nullptr;
 };
 
-// Calls body(i) for every i in [0, count), on the calling thread and on helpers that come in time:
-// the pool's own threads, or those it schedules on where they are in use. Returns when all calls have
-// returned. A helper that starts late finds nothing to do and touches
+// Calls body(i) for every i in [0, count), on the calling thread and on helpers that come in time.
+// Returns when all calls have returned. A helper that starts late finds nothing to do and touches
 // nothing but the shared counters, so the caller never waits for a thread that does not come.
 template <typename Body>
 void ParallelFor(const TaskPool& pool, int64_t count, const Body& body) {
@@ -37,10 +32,6 @@ void ParallelFor(const TaskPool& pool, int64_t count, const Body& body) {
   if (count <= 1 || pool.helpers == 0) {
     for (int64_t i = 0; i < count; ++i) body(i);
     return;
-  }
-  if (pool.threads != nullptr) {
-    const auto call = [](const void* of, int64_t i) { (*static_cast<const Body*>(of))(i); };
-    if (pool.threads->TryRun(pool.helpers, count, call, &body)) return;
   }
   auto shared = std::make_shared<Shared>();
   // By address: a helper reads it only while it holds an index, for which the caller waits.

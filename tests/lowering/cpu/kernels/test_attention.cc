@@ -181,7 +181,7 @@ int CheckAttention(const Variant& variant, int cases) {
     const Problem problem = Make(index, random);
     const Attention& a = problem.a;
     {
-      Threads threads(index);
+      Threads threads(index % 3);
       variant.attention(a, threads.pool);
     }
     for (int64_t b = 0; b < a.batch; ++b) {

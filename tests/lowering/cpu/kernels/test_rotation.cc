@@ -136,7 +136,7 @@ int CheckRotation(const Variant& variant, int cases) {
     const Rotation& r = problem.r;
     std::memset(problem.out.get(), 0, problem.places * r.heads * BytesOf(r));
     {
-      Threads threads(index);
+      Threads threads(index % 3);
       variant.rotation(r, threads.pool);
     }
     wrong += Wrong(problem);

@@ -35,7 +35,7 @@ int WrongNorms(const Variant& variant, int index, std::mt19937& random) {
                offset = Random(random, n.type, n.depth), out(new char[n.rows * n.depth * SizeOf(n.type)]);
   n.x = x.get(), n.norm = norm.get(), n.offset = random() % 2 ? offset.get() : nullptr, n.out = out.get();
   {
-    Threads threads(index);
+    Threads threads(index % 3);
     variant.norm(n, threads.pool);
   }
   int wrong = 0;
@@ -77,7 +77,7 @@ int WrongLargest(const Variant& variant, int index, std::mt19937& random) {
   }
   t.x = x.get(), t.values = values.get(), t.ids = reinterpret_cast<int32_t*>(ids.get());
   {
-    Threads threads(index);
+    Threads threads(index % 3);
     variant.top_k(t, threads.pool);
   }
   int wrong = 0;

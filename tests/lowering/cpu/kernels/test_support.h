@@ -41,9 +41,6 @@ int CheckRotation(const Variant& variant, int cases);
 // The same of norms and of the largest elements.
 int CheckRows(const Variant& variant, int cases);
 
-// Loops of several callers over the kernels' own threads.
-int CheckThreads();
-
 // ---- numbers ------------------------------------------------------------------------------------
 
 inline int64_t SizeOf(Type type) { return type == Type::kF32 ? 4 : 2; }
@@ -173,12 +170,11 @@ inline Buffer RandomScale(std::mt19937& random, CacheNumbers numbers, int64_t he
   return made;
 }
 
-// Threads that start with their task, and end here; of an odd case with those of the kernels.
+// Threads that start with their task, and end here.
 class Threads {
  public:
-  explicit Threads(int64_t index) {
-    pool.helpers = index % 3;
-    if (index % 2) pool.threads = &HelperThreads::Get();
+  explicit Threads(int64_t helpers) {
+    pool.helpers = helpers;
     pool.schedule = [this](std::function<void()> task) { made_.emplace_back(std::move(task)); };
   }
   ~Threads() {
