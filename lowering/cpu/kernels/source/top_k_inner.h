@@ -12,6 +12,9 @@ inline Ints InOrder(Ints bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
 // Sixteen elements from `at` on as integers of the same order; what is beyond the end is the least.
 inline Ints OrderedAt(Type type, const void* from, int64_t at, int64_t end) {
   const int64_t lanes = std::min(kLanes, end - at);
+  if (type == Type::kF32 && lanes == kLanes) {
+    return InOrder(Load<Ints>(static_cast<const float*>(from) + at));
+  }
   Ints bits = {};
   if (type == Type::kF32) {
     std::memcpy(&bits, static_cast<const float*>(from) + at, lanes * sizeof(float));
