@@ -64,7 +64,7 @@ def _times(
     with progress.task("measuring memory bandwidth"):
         speed = read_bandwidth(2 * GIB)
     steps = result.timings.steps
-    per_token = f"{result.timings.per_step * 1e3:.2f} ms" if steps else "-"
+    per_token = f"{_token_seconds(engine, result) * 1e3:.2f} ms" if steps else "-"
     best = f"{min(steps) * 1e3:.2f} ms" if steps else "-"
     floor = size / speed * 1e3
     rows = [
@@ -80,6 +80,13 @@ def _times(
         *_speculation_rows(engine),
     ]
     return Table(("", "", ""), rows, 1)
+
+
+def _token_seconds(engine: Engine, result: GenerationResult) -> float:
+    """Mean seconds of a row's token; a step of speculation gives several."""
+    speculator = engine.speculator
+    tokens = 1.0 if speculator is None else max(speculator.counts.tokens_per_step, 1.0)
+    return result.timings.per_step / tokens
 
 
 def _speculation_rows(engine: Engine) -> list[tuple[str, str, str]]:
@@ -192,7 +199,7 @@ def describe(
             "load_s": round(result.load_s, 4),
             "compile_s": round(result.compile_s, 4),
             "ttft_ms": round(result.timings.first_token * 1e3, 3),
-            "ms_per_token": round(result.timings.per_step * 1e3, 3),
+            "ms_per_token": round(_token_seconds(engine, result) * 1e3, 3),
             "tokens_per_s": round(result.tokens_per_s, 3),
             **({} if first is None else {"cold_start_s": round(first, 2)}),
             **({"phases_s": _rounded(engine.phases)} if engine.phases else {}),

@@ -45,6 +45,9 @@ def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, .
     ]
     assert found["speculation"]["launches"] <= 11
     assert "speculation" not in plain
+    # A row's steps take as long as its tokens, of which the first is the prompt's.
+    each = found["timings"]["ms_per_token"] * found["speculation"]["tokens_per_step"]
+    assert 0 < each * found["speculation"]["launches"] < 60_000
     if "MODEL" in flags:
         assert found["speculation"]["tokens_per_step"] > 3
 
