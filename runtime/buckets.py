@@ -10,13 +10,11 @@ import numpy as np
 from graphgen.compile_config import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import COUNT, STEPS
-from graphgen.ir import Dim, Module
+from graphgen.ir import VERIFY, Dim, Module
 from graphgen.runtime.step_call import Index, StepCall
 
 # Programs of the phase ``prefill`` that take fewer tokens a row than they attend to slots.
 CHUNK = "chunk"
-# Programs that take several tokens of rows that go on, and return the logits of each.
-VERIFY = "verify"
 
 
 def bucket_limit(size: int, limit: int) -> int:

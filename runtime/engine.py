@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
-from graphgen.ir import RANK
+from graphgen.ir import RANK, VERIFY
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
-from graphgen.runtime.buckets import VERIFY, bucket_limit, choose_prompt_bucket
+from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint

@@ -9,7 +9,7 @@ from typing import cast
 
 from graphgen.compile_config import KERNELS_OFF, KERNELS_ON, CompileConfig, powers
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, Role, dtype
+from graphgen.ir import VERIFY, Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 
@@ -122,7 +122,7 @@ def build_model(
             over ``tp`` ranks, GG0705 for kernels that are not built.
     """
     # Only here: an artifact runs without any model, any pass and any reader of checkpoints.
-    from graphgen.models import PHASES, VERIFY, build
+    from graphgen.models import PHASES, build
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.pipelines import default
     from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized

@@ -14,10 +14,10 @@ from graphgen.eval import numpy_dtype
 from graphgen.exec.decode_steps import STEP_TOKENS, STEPS
 from graphgen.exec.inputs import stated_vocabulary
 from graphgen.exec.weights import default_layouts
-from graphgen.ir import Module, Role
+from graphgen.ir import VERIFY, Module, Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
-from graphgen.runtime.buckets import VERIFY, ProgramSize, ProgramTable
+from graphgen.runtime.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import block_table_of
 from graphgen.runtime.launching.launch_inputs import LaunchInputs

@@ -22,13 +22,22 @@ from graphgen.ir.dtype import DType, dtype
 from graphgen.ir.graph import Block, Op, Value
 from graphgen.ir.interface import Entry, Role, entry
 from graphgen.ir.loc import Loc, loc
-from graphgen.ir.module import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module
+from graphgen.ir.module import (
+    MAIN,
+    RANK,
+    VERIFY,
+    WEIGHTS_GLOBAL,
+    WEIGHTS_RANK,
+    Function,
+    Module,
+)
 from graphgen.ir.sharding import Sharding, replicated, sharding
 from graphgen.ir.types import TensorType, tensor
 
 __all__ = [
     "MAIN",
     "RANK",
+    "VERIFY",
     "WEIGHTS_GLOBAL",
     "WEIGHTS_RANK",
     "AttrValue",

@@ -18,6 +18,8 @@ WEIGHTS_RANK = "weights.rank"
 RANK = "rank"
 # The phase of a program that was read from elsewhere, of which nobody says what it is for.
 MAIN = "main"
+# The phase of a program that takes several tokens of rows that go on, and gives logits of each.
+VERIFY = "verify"
 
 
 class Outputs(Sequence[tuple[str, Value]]):

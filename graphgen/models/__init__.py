@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from graphgen.models.families.llama import LlamaConfig, read_llama
-from graphgen.models.family import (
-    PHASES,
-    VERIFY,
-    Family,
-    ModelConfig,
-    ProgramForm,
-    build_module,
-)
+from graphgen.models.family import PHASES, Family, ModelConfig, ProgramForm, build_module
 from graphgen.models.family_registry import (
     FAMILIES,
     build,
@@ -25,7 +18,6 @@ __all__ = [
     "FAMILIES",
     "PHASES",
     "SHAPES",
-    "VERIFY",
     "Family",
     "LlamaConfig",
     "ModelConfig",

@@ -10,12 +10,12 @@ from typing import Generic, Protocol, TypeVar
 from graphgen.build import Builder
 from graphgen.build.slot_layout import CacheLayout, PlainRows
 from graphgen.errors import GraphgenError
-from graphgen.ir import DType, Function, Module, TensorType, Value, symbol, tensor
+from graphgen.ir import VERIFY, DType, Function, Module, TensorType, Value, symbol, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.models.twins import TwinName
 from graphgen.nn import StepInputs
 
-PHASES, VERIFY = ("prefill", "decode"), "verify"
+PHASES = ("prefill", "decode")
 B, R, S, C, M = (symbol(name) for name in "BRSCM")
 
 Config = TypeVar("Config", bound="ModelConfig")

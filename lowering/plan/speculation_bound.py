@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphgen.compile_config import CompileConfig
+from graphgen.ir import VERIFY
 from graphgen.lowering.plan.ladders.bucket_seconds import bucket_seconds
 from graphgen.lowering.plan.measure import layers_alike
 from graphgen.targets import Accelerator
@@ -60,7 +61,7 @@ def bound_seconds(
     if draft is not None:
         plain = replace(demand, quantization="", kv_cache_quant=False)
         proposing = bucket_seconds(draft, device, plain, "decode", layers_alike(draft))[slots]
-    verify = {length: seconds("verify", length) for length in lengths}
+    verify = {length: seconds(VERIFY, length) for length in lengths}
     return StepSeconds(seconds("decode"), proposing, verify)
 
 

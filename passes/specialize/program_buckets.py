@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, Function
-
-# Phase of the programs that take several tokens of a row that goes on: graphgen.models.VERIFY.
-VERIFY = "verify"
+from graphgen.ir import VERIFY, Dim, Function
 
 
 @dataclass(frozen=True, slots=True)

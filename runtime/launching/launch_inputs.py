@@ -9,7 +9,8 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
-from graphgen.runtime.buckets import VERIFY, ProgramSize
+from graphgen.ir import VERIFY
+from graphgen.runtime.buckets import ProgramSize
 from graphgen.runtime.launching.row_results import Outputs, some_rows
 from graphgen.runtime.step_call import Ints, StepCall
 

@@ -17,7 +17,7 @@ from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposer
-from graphgen.runtime.speculation.speculator import Speculator
+from graphgen.runtime.speculation.speculator import Speculator, check_verifies
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
@@ -48,14 +48,7 @@ def open_speculator(engine: Engine, options: SpeculationOptions, progress: Progr
         GraphgenError: GG05xx and GG06xx for the draft, GG0705 for a draft with another tokenizer
             and for programs that were compiled for fewer tokens.
     """
-    verifies = engine.session.table.verifies
-    if verifies < options.length:
-        raise GraphgenError(
-            "GG0705",
-            f"these programs verify {verifies} tokens a row, not {options.length}",
-            help=f"compile with --speculation-length {options.length}, for example into another "
-            "--artifact",
-        )
+    check_verifies(engine.session, options.length)
     return Speculator(_proposer(engine, options, progress), options.length)
 
 

@@ -65,6 +65,17 @@ class AcceptanceCounts:
         return [a / p for a, p in zip(accepted, self.proposed, strict=True)]
 
 
+def check_verifies(session: Session, length: int) -> None:
+    """Refuse programs that verify fewer than ``length`` tokens of a row (GG0705)."""
+    verifies = session.table.verifies
+    if verifies < length:
+        raise GraphgenError(
+            "GG0705",
+            f"these programs verify {verifies} tokens a row, not {length}",
+            help=f"compile with --speculation-length {length}, for example into another --artifact",
+        )
+
+
 class Speculator:
     """Decodes with proposals.
 
@@ -102,12 +113,7 @@ class Speculator:
         Raises:
             GraphgenError: GG0705 for programs that verify fewer tokens.
         """
-        if session.table.verifies < self.length:
-            raise GraphgenError(
-                "GG0705",
-                f"these programs verify {session.table.verifies} tokens a row, not {self.length}",
-                help=f"compile with --speculation-length {self.length}",
-            )
+        check_verifies(session, self.length)
         self.proposer.start()
         while any(not row.finish for row in rows):
             with Clock(session) as clock:

@@ -23,6 +23,7 @@ from graphgen.cli.speculation.speculate_report import (
 from graphgen.cli.speculation.speculation_options import (
     NO_SPECULATION,
     SpeculationFlags,
+    nothing_proposes,
     takes_speculation,
 )
 from graphgen.compile_config import CompileConfig
@@ -86,7 +87,7 @@ def speculate(
     """
     check_plot(plot)
     asked = _SpeculateRequest(model, speculation, compile_options, _lengths(lengths))
-    _check(speculation)
+    _check(speculation, asked.lengths[-1])
     if target is not None:
         _refuse(text is not None or plot is not None, "--text and --plot", "with --target")
         made = _bound(asked, target, seq_len, token_ms)
@@ -102,13 +103,11 @@ def speculate(
         note(f"wrote {plot}")
 
 
-def _check(speculation: SpeculationFlags) -> None:
+def _check(speculation: SpeculationFlags, most: int) -> None:
     if not speculation.is_asked:
-        raise GraphgenError(
-            "GG0705",
-            "nothing proposes tokens",
-            help="add --draft-model-path MODEL, --draft-layers N or --prompt-lookup N",
-        )
+        raise nothing_proposes()
+    # A number of proposals that is given too has to be the largest one.
+    speculation.requested({"speculation_length": most})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def _measured(
         )
     most, progress = asked.lengths[-1], TerminalProgress()
     flags = asked.speculation
-    compiled = {**asked.compiled, **flags.requested({"speculation_length": most})}
+    compiled = {**asked.compiled, "speculation_length": most}
     read = read_text(text)
     cut: list[list[int]] = []
 
@@ -182,7 +181,6 @@ def _bound(
     from graphgen.targets import accelerator
 
     config, flags = model_config(asked.model), asked.speculation
-    flags.requested({"speculation_length": asked.lengths[-1]})
     draft = model_config(flags.draft) if flags.draft else None
     if flags.layers:
         draft = first_layers(family_of(config), config, flags.layers)

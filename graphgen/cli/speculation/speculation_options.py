@@ -71,11 +71,7 @@ class SpeculationFlags:
         if not self.is_asked:
             if given or self.proposed:
                 name = "--speculation-length" if given else "--num-speculative-tokens"
-                raise GraphgenError(
-                    "GG0705",
-                    f"{name} has no effect: nothing proposes tokens",
-                    help="add --draft-model-path MODEL, --draft-layers N or --prompt-lookup N",
-                )
+                raise nothing_proposes(f"{name} has no effect: ")
             return {}
         length = self.proposed + 1 if self.proposed else given or _LENGTH
         if given not in (None, length):
@@ -92,6 +88,15 @@ class SpeculationFlags:
                 help="it counts the last token of a sequence and those proposed: 2 or more",
             )
         return {"speculation_length": length}
+
+
+def nothing_proposes(effect: str = "") -> GraphgenError:
+    """The error of flags without what proposes tokens; ``effect`` says which, if any."""
+    return GraphgenError(
+        "GG0705",
+        f"{effect}nothing proposes tokens",
+        help="add --draft-model-path MODEL, --draft-layers N or --prompt-lookup N",
+    )
 
 
 NO_SPECULATION = SpeculationFlags()

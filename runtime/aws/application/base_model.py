@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import VERIFY
 from graphgen.models import register_family
 from graphgen.models.family import AnyFamily
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_user_array
@@ -22,7 +23,7 @@ SPECULATION = "speculation_model"
 PHASES: Mapping[str, str] = {
     CONTEXT_ENCODING: "prefill",
     TOKEN_GENERATION: "decode",
-    SPECULATION: "verify",
+    SPECULATION: VERIFY,
 }
 
 

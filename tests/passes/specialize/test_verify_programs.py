@@ -7,8 +7,8 @@ import pytest
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, Role, dtype
-from graphgen.models import PHASES, VERIFY, build, known_shape
+from graphgen.ir import VERIFY, Module, Role, dtype
+from graphgen.models import PHASES, build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.verify import make_workload, validate
