@@ -120,7 +120,10 @@ class DraftModel:
         return dict(zip(group, made.token_logits[np.arange(len(ids)), last], strict=True))
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common(one: list[int], other: list[int]) -> int:
     """Number of equal tokens at the front of two sequences."""
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    size = min(len(one), len(other))
+    # Mostly all of them: one comparison of lists is enough.
+    if one[:size] == other[:size]:
+        return size
+    return next(n for n in range(size) if one[n] != other[n])
