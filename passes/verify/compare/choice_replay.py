@@ -13,7 +13,8 @@ of the first. A *flip*, a line in which the two chose differently, is right only
 
 The bound is relative to the largest score. In a line whose flips are all right the second run goes
 on with the choice of the first: with its order, and with its own values in that order. In any other
-line it keeps its own choice, so that a real difference shows in what follows.
+line it keeps its own choice, so that a real difference shows in what follows. A run that went on
+with another's choice is itself compared by its own: by the one that its scores make.
 
 A choice is looked up by number of call, module scope, shape of the lines, and its number among
 those that agree in these. After a top-k of parts, the sort of what the parts gave has the ids of
@@ -23,7 +24,7 @@ its elements in an operand; it is looked up among the choices between all elemen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -59,11 +60,18 @@ class Choice:
         scores: what was put in order, [..., N].
         ids: which elements these are, [..., N]; ``None`` for 0 to N - 1.
         places: where the chosen elements were, [..., K], in the order chosen.
+        replayed: the places that the run went on with, where those are a reference's.
     """
 
     scores: tuple[Array, ...]
     ids: tuple[Array, ...] | None
     places: tuple[Array, ...]
+    replayed: tuple[Array, ...] | None = None
+
+    @property
+    def followed(self) -> tuple[Array, ...]:
+        """The places that the run went on with."""
+        return self.places if self.replayed is None else self.replayed
 
     @property
     def lines(self) -> int:
@@ -153,24 +161,29 @@ class ReplayObserver:
         self.log.add(key, taken)
         if taken is own:
             return results
-        return _replaced(how, axis, given, results, taken.places)
+        return _replaced(how, axis, given, results, taken.followed)
 
     def _settled(self, own: Choice, other: Choice) -> Choice:
         """``own`` with the reference's choice in the lines where that is right."""
         self.counts.compared += own.lines
-        places = list(own.places)
-        for rank in range(len(places)):
-            places[rank] = self._of_rank(own, other, rank)
+        places = tuple(self._of_rank(own, other, rank) for rank in range(len(own.places)))
         if all(new is old for new, old in zip(places, own.places, strict=True)):
             return own
-        return Choice(own.scores, own.ids, tuple(places))
+        return replace(own, replayed=places)
 
     def _of_rank(self, own: Choice, other: Choice, rank: int) -> Array:
         """The places to take on one rank."""
         theirs = rank if len(other.scores) > 1 else 0
         count = min(own.places[rank].shape[-1], other.places[theirs].shape[-1])
-        mine, wanted = _chosen(own, rank, count), _chosen(other, theirs, count)
-        flipped = np.nonzero((mine != wanted).any(axis=-1))
+        mine, before, wanted = (
+            _chosen(choice, places, count, at)
+            for choice, places, at in (
+                (own, own.places, rank),
+                (other, other.places, theirs),
+                (other, other.followed, theirs),
+            )
+        )
+        flipped = np.nonzero(((mine != before) | (mine != wanted)).any(axis=-1))
         if not flipped[0].size:
             return own.places[rank]
         scale = _largest(other.scores[theirs])
@@ -178,9 +191,10 @@ class ReplayObserver:
         for line in zip(*flipped, strict=True):
             left = _Line(other, theirs, line, count)
             right = _Line(own, rank, line, count)
-            if may_flip(left, right, self.bound * scale):
+            order = right.in_order(wanted[line])
+            if order is not None and may_flip(left, right, self.bound * scale):
                 self.counts.replayed += 1
-                places[line] = right.in_order(left.chosen)
+                places[line] = order
             else:
                 self.counts.wrong += 1
         return places
@@ -224,9 +238,9 @@ def _are_ids(column: Sequence[Array]) -> bool:
     return column[0].dtype.kind in "iu" and column[0].dtype.itemsize >= 4
 
 
-def _chosen(choice: Choice, rank: int, count: int) -> Array:
-    """Ids of the first chosen elements, [..., count]."""
-    places = choice.places[rank][..., :count]
+def _chosen(choice: Choice, chosen: Sequence[Array], count: int, rank: int) -> Array:
+    """Ids of the first of the places ``chosen``, [..., count]."""
+    places = chosen[rank][..., :count]
     return places if choice.ids is None else np.take_along_axis(choice.ids[rank], places, -1)
 
 
@@ -258,10 +272,14 @@ class _Line:
         found = np.minimum(np.searchsorted(ordered, ids), ordered.size - 1)
         return self._by_id[found] if bool((ordered[found] == ids).all()) else None
 
-    def in_order(self, chosen: Array) -> Array:
-        """Places of ``chosen``, then those of the others that were chosen or are left, in order."""
+    def in_order(self, chosen: Array) -> Array | None:
+        """Places of ``chosen``, then those of the others that were chosen or are left, in order.
+
+        ``None`` where one of ``chosen`` is not among the elements of the line.
+        """
         at = self._at(chosen)
-        assert at is not None
+        if at is None:
+            return None
         rest = self.places[~np.isin(self.places, at)]
         return np.concatenate([at, rest])[: self.places.size]
 

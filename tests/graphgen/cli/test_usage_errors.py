@@ -86,7 +86,9 @@ def test_commands_about_a_device_have_one_default():
     asks = {name for name, default in found.items() if default == "trn2"}
     assert asks == {"check", "cost", "plan", "hash"}
     # What makes a program, or shows how it runs here: as generate and run, for this CPU.
-    assert {name: found[name] for name in found.keys() - asks} == {"lower": "cpu", "config": "cpu"}
+    # speculate measures on it, if no device is asked for.
+    others = {"lower": "cpu", "config": "cpu", "speculate": None}
+    assert {name: found[name] for name in found.keys() - asks} == others
 
 
 def test_lower_writes_no_bytes_to_a_terminal(small: Path):

@@ -68,13 +68,19 @@ def kernel(b: Builder, x: Value, k: int) -> tuple[Value, Value]:
 FORMS = {"top_k": best, "sort": ordered, "halves": halves, "second": second, "kernel": kernel}
 
 
-def ran(module: Module, x: list[float], noise: list[float], other: RecordedRun | None = None):
+def ran(
+    module: Module,
+    x: list[float],
+    noise: list[float],
+    other: RecordedRun | None = None,
+    bound: float = BOUND,
+) -> RecordedRun:
     inputs = {
         "x": np.tile(np.array(x), (ROWS, 1)).astype(np.float64),
         "noise": np.tile(np.array(noise), (ROWS, 1)).astype(np.float64),
     }
     workload = Workload({"table": TABLE}, (ProgramCall("decode", {}, inputs),))
-    return record(module, workload, MEANING, reference=other, bound=BOUND)
+    return record(module, workload, MEANING, reference=other, bound=bound)
 
 
 NEAR = [1.0, 0.2, 1.0 + 1e-12, 0.1, 0.3, 0.0]
@@ -100,6 +106,18 @@ def test_a_flip_outside_of_the_margin_stands(form: str):
     assert found.counts.replayed == 0
     assert found.counts.wrong == ROWS
     assert compare(reference.outcomes, found.outcomes).relative > 0.1
+
+
+def test_a_run_that_replayed_is_compared_by_its_own_choice():
+    first = ran(chooser("top_k"), NEAR, FLIP)
+    replayed = ran(chooser("top_k", noisy=True), NEAR, FLIP, first)
+    # The same program once more, as after a pass that may not round at all.
+    again = ran(chooser("top_k", noisy=True), NEAR, FLIP, replayed, bound=0.0)
+    assert again.counts.wrong == 0
+    assert compare(replayed.outcomes, again.outcomes).relative == 0
+    # Another program that chooses what was replayed, by scores that are not those of the run.
+    other = ran(chooser("top_k"), NEAR, FLIP, replayed, bound=0.0)
+    assert other.counts.wrong == ROWS
 
 
 def test_the_second_best_is_no_flip():
