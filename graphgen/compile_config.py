@@ -258,6 +258,13 @@ class CompileConfig:
         flag=None,
         pipeline=False,
     )
+    feature_layers: tuple[int, ...] = knob(
+        (),
+        "numbers of the hidden states that programs return as ``features``, one after the other, "
+        "as drafts of EAGLE take them.",
+        flag=None,
+        pipeline=False,
+    )
     quantization: str = knob(
         "",
         "the pass that quantizes the weights, as pipelines write it; empty for none.",

@@ -140,6 +140,7 @@ def build_model(
         every_token=every_token,
         hidden_states=config.hidden_states,
         inputs_embeds=config.inputs_embeds,
+        feature_layers=config.feature_layers,
     )
     remark = read_quantized(module, model, config.target, config.activation_quantization_type)
     reports = run_pipeline(module, default(config))

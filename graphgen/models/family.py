@@ -16,6 +16,8 @@ from graphgen.models.twins import TwinName
 from graphgen.nn import StepInputs
 
 PHASES = ("prefill", "decode")
+# Name of the output of ``feature_layers``.
+FEATURES = "features"
 B, R, S, C, M = (symbol(name) for name in "BRSCM")
 
 Config = TypeVar("Config", bound="ModelConfig")
@@ -58,11 +60,19 @@ class ProgramForm:
             output of the last norm.
         inputs_embeds: take ``inputs_embeds`` f32 [B,S,E] in the place of tokens, as transformers
             does.
+        feature_layers: return ``features`` f32 [B,S,n*E] too, n of those hidden states by their
+            numbers, one after the other; negative numbers count from the end.
     """
 
     every_token: bool = False
     hidden_states: bool = False
     inputs_embeds: bool = False
+    feature_layers: tuple[int, ...] = ()
+
+    @property
+    def keeps_states(self) -> bool:
+        """True if programs return hidden states in some form."""
+        return self.hidden_states or bool(self.feature_layers)
 
 
 FORM = ProgramForm()
@@ -209,7 +219,7 @@ def _program(
     positions = b.input("positions", s32, (B, S))
     lengths = b.input("lengths", s32, (B,))
     seq_ids = b.input("seq_ids", s32, (B,))
-    kept: list[Value] | None = [] if form.hidden_states else None
+    kept: list[Value] | None = [] if form.keeps_states else None
     layout: CacheLayout = PlainRows()
     slots, keys = layout.slot_of(b, positions), layout.position_of(b, lengths, C)
     keys.name = "key_positions"
@@ -220,7 +230,7 @@ def _program(
     chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
     b.output(name, family.head(b, config, chosen), logits_type(config, every_token))
     if kept is not None:
-        _return_hidden_states(b, family.model_type, [*kept, hidden])
+        _return_states(b, family.model_type, [*kept, hidden], form)
 
 
 def _tokens(b: Builder, family: Family[Config], config: Config) -> Value:
@@ -231,16 +241,31 @@ def _tokens(b: Builder, family: Family[Config], config: Config) -> Value:
     return b.input("inputs_embeds", f32, (B, S, width))
 
 
-def _return_hidden_states(b: Builder, family: str, states: Sequence[Value]) -> None:
+def _return_states(b: Builder, family: str, states: Sequence[Value], form: ProgramForm) -> None:
     if len(states) == 1:
         raise GraphgenError(
             "GG0502",
             f"the family '{family}' keeps no hidden states",
             help="call step.keep(x) in its body before each layer",
         )
-    for number, x in enumerate(states):
-        logical = tensor(f32, (B, S, x.shape[-1]))
-        b.output(f"hidden_states.{number}", b.convert(x, f32), logical)
+    if form.hidden_states:
+        for number, x in enumerate(states):
+            logical = tensor(f32, (B, S, x.shape[-1]))
+            b.output(f"hidden_states.{number}", b.convert(x, f32), logical)
+    if form.feature_layers:
+        chosen = [b.convert(_state(states, n), f32) for n in form.feature_layers]
+        joined = chosen[0] if len(chosen) == 1 else b.concatenate(chosen, 2)
+        b.output(FEATURES, joined, tensor(f32, (B, S, joined.shape[-1])))
+
+
+def _state(states: Sequence[Value], number: int) -> Value:
+    if not -len(states) <= number < len(states):
+        raise GraphgenError(
+            "GG0503",
+            f"there is no hidden state {number}: there are {len(states)}",
+            help=f"0 to {len(states) - 2} are before a layer, {len(states) - 1} after the norm",
+        )
+    return states[number]
 
 
 def logits_type(config: ModelConfig, every_token: bool = False) -> TensorType:

@@ -94,6 +94,7 @@ def build(
     every_token: bool = False,
     hidden_states: bool = False,
     inputs_embeds: bool = False,
+    feature_layers: tuple[int, ...] = (),
     layers: int | None = None,
 ) -> Module:
     """The logical module of a model.
@@ -107,12 +108,13 @@ def build(
         every_token: give the logits of every token instead of each row's last.
         hidden_states: give the hidden states before each layer and after the last norm too.
         inputs_embeds: take embeddings in the place of tokens.
+        feature_layers: give these hidden states, joined, as ``features`` too.
         layers: keep only the first layers, at their real width; ``None`` for all.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503.
     """
-    form = ProgramForm(every_token, hidden_states, inputs_embeds)
+    form = ProgramForm(every_token, hidden_states, inputs_embeds, feature_layers)
     twin = twin or ("mini" if mini else None)
     family = family_of(config)
     if layers is not None:

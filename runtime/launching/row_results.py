@@ -54,6 +54,11 @@ class RowResults:
         count = sum(name.startswith("hidden_states.") for name in self.outputs)
         return tuple(cast("Floats", self.outputs[f"hidden_states.{n}"]) for n in range(count))
 
+    @property
+    def features(self) -> Floats:
+        """f32 [n,S,W] of every token, from programs with ``feature_layers``."""
+        return cast("Floats", self.outputs["features"])
+
 
 def some_rows(array: npt.NDArray[np.generic], rows: Ints) -> npt.NDArray[np.generic]:
     """Some rows, without a copy if they are all in order."""

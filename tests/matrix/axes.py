@@ -35,7 +35,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
         *("stored int8 a row", "stored 4 bits in groups", "stored f8e4m3 in blocks"),
     ),
     "phases": ("prefill and decode", "decode alone"),
-    "interface": ("tokens", "embeddings", "hidden states", "every token"),
+    "interface": ("tokens", "embeddings", "hidden states", "every token", "features"),
     "buckets": ("8, 16", "7, 13", "8, 32"),
     "rows": ("3", "4", "1"),
     "caches": ("whole", "rolled", "paged"),
@@ -81,6 +81,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "dtype": "dtype",
     "hidden_states": "interface",
     "inputs_embeds": "interface",
+    "feature_layers": "interface",
     "quantization": "weights",
     "sampling": "sampling",
 }

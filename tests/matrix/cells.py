@@ -221,6 +221,7 @@ def _model(cell: Cell, *, plain: bool = False, one_layer: bool = False) -> Modul
         every_token=cell["interface"] == "every token" and not plain,
         hidden_states=cell["interface"] == "hidden states" and not plain,
         inputs_embeds=cell["interface"] == "embeddings" and not plain,
+        feature_layers=(1, 0, -1) if cell["interface"] == "features" and not plain else (),
     )
     reading = STORED.get(cell["weights"])
     if reading is not None:
