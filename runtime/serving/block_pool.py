@@ -113,6 +113,12 @@ class BlockPool:
         row.blocks += [self._new() for _ in range(missing)]
         return copies
 
+    def trim(self, row: BlockRow) -> None:
+        """Give up the blocks beyond the tokens of a sequence."""
+        kept = -(-len(row.tokens) // self.block)
+        while len(row.blocks) > kept:
+            self._drop(row.blocks.pop())
+
     def extend(self, row: BlockRow, tokens: Sequence[int]) -> None:
         """Add tokens that have been written; blocks that are full now can be found by others."""
         row.tokens += tokens

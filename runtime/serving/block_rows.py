@@ -136,6 +136,14 @@ class BlockRows:
             self._changed(row, held, copies, None)
         return True
 
+    def trim(self, row: int) -> None:
+        """Give up the blocks of a row beyond its tokens.
+
+        The table on the devices keeps them, as nothing reads or writes there until the row gets
+        blocks again.
+        """
+        self.blocks.trim(self._of(row))
+
     def append(self, row: int, tokens: Sequence[int]) -> None:
         """Note tokens that a launch has appended."""
         self.blocks.extend(self._of(row), tokens)

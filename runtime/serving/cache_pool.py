@@ -69,6 +69,10 @@ class CachePool(Protocol):
         """Make room for the first ``length`` tokens of a row; False where there is none."""
         ...
 
+    def trim(self, row: int) -> None:
+        """Give up the room of a row beyond its tokens."""
+        ...
+
     def append(self, row: int, tokens: Sequence[int]) -> None:
         """Note tokens that a launch has appended."""
         ...

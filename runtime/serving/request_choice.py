@@ -95,18 +95,29 @@ def next_token(
         GraphgenError: GG0705 for a mask of another size or without a token, or if the filters of
             sampling leave no token.
     """
-    if bias or allowed is not None:
-        logits = _changed(logits, bias, allowed)
+    logits = changed_logits(logits, bias, allowed)
     if how == GREEDY:
         return int(logits.argmax())
     return choose_token(logits, tokens, how, sequence, step)
 
 
-def _changed(
+def changed_logits(
     logits: npt.NDArray[np.floating],
     bias: Mapping[int, float],
     allowed: npt.NDArray[np.bool_] | None,
-) -> npt.NDArray[np.float64]:
+) -> npt.NDArray[np.floating]:
+    """The logits that a token is chosen from, before any sampling setting applies.
+
+    Args:
+        logits: float [V], those of the model.
+        bias: added to the logits of its tokens.
+        allowed: bool [V], false for tokens that may not follow; ``None`` for none of these.
+
+    Raises:
+        GraphgenError: GG0705 for a mask of another size or without a token.
+    """
+    if not bias and allowed is None:
+        return logits
     out = logits.astype(np.float64)
     for token, added in bias.items():
         out[token] += added

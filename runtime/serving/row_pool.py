@@ -117,6 +117,9 @@ class RowPool:
         """True: a row has room for every text that is accepted."""
         return True
 
+    def trim(self, row: int) -> None:
+        """Nothing: the slots of a row are its own."""
+
     def _source(self, tokens: Sequence[int]) -> tuple[int, int]:
         """The row of a request that holds most of a text, and the number of tokens."""
         held = [(self._held(i, tokens), -i) for i, row in enumerate(self.rows) if row.taken]

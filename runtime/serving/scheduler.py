@@ -57,9 +57,11 @@ class Launch:
 
     Attributes:
         parts: requests that have rows, and numbers of their next tokens.
+        answers: each row takes the one token before its next one.
     """
 
     parts: tuple[tuple[RequestProgress, int], ...]
+    answers: bool = False
 
 
 @dataclass(slots=True)
@@ -152,7 +154,7 @@ class Scheduler:
             yield Launch(tuple((p, self._count(p)) for p in chosen))
         answers = [p for p in self.running if p.remaining == 1 and not p.spent]
         if answers:
-            yield Launch(tuple((p, 1) for p in answers))
+            yield Launch(tuple((p, 1) for p in answers), answers=True)
 
     def _count(self, progress: RequestProgress) -> int:
         """Tokens of a prompt's next launch."""

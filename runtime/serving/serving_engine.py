@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from graphgen.errors import GraphgenError
@@ -27,7 +27,14 @@ from graphgen.runtime.serving.serving_request import (
     ServingRequest,
     TokenEvent,
 )
+from graphgen.runtime.serving.speculative_steps import (
+    ProposedRow,
+    SpeculativeSteps,
+    check_in_step,
+    row_of,
+)
 from graphgen.runtime.session import Logits, RowResults, Session
+from graphgen.runtime.speculation.speculator import Speculator
 from graphgen.runtime.step_call import packed
 
 # Seconds, from any beginning.
@@ -50,9 +57,12 @@ class ServingEngine:
             step later.
         prefix_sharing: process what texts have in common once; without it each text is processed
             whole, with the same tokens.
+        speculator: proposes tokens that the rows which answer verify in one launch. Greedy tokens
+            are the same; drawn ones have the same distribution.
 
     Raises:
-        GraphgenError: GG0705 for ``async_mode`` with programs that cannot do it.
+        GraphgenError: GG0705 for ``async_mode`` with programs that cannot do it or with a
+            speculator, and for programs that verify fewer tokens than that.
 
     Attributes:
         scheduler: the requests that wait and that have rows.
@@ -67,7 +77,10 @@ class ServingEngine:
         *,
         async_mode: bool = False,
         prefix_sharing: bool = True,
+        speculator: Speculator | None = None,
     ) -> None:
+        if speculator is not None:
+            check_in_step(async_mode=async_mode)
         if async_mode:
             check_async(session)
         session.reset()
@@ -78,6 +91,11 @@ class ServingEngine:
         self._clock: Final = clock
         self.scheduler: Final = Scheduler(
             pool_of(session, prefix_sharing=prefix_sharing), options or options_of(session)
+        )
+        self._speculation: Final = (
+            None
+            if speculator is None
+            else SpeculativeSteps(session, self.scheduler.pool, speculator)
         )
         self._requests: dict[str, RequestProgress] = {}
         self._submitted = 0
@@ -93,6 +111,8 @@ class ServingEngine:
         Without it a program is loaded, or compiled, at its first use.
         """
         self._session.warm_up(in_flight=self._async, copies=self._session.rows > 1)
+        if self._speculation is not None:
+            self._speculation.warm_up()
 
     def submit(self, request: ServingRequest) -> None:
         """Enter a request; the next step begins with it, if a row is free.
@@ -128,6 +148,9 @@ class ServingEngine:
         try:
             self.scheduler.admit()
             for launch in self.scheduler.launches():
+                if proposed := self._proposed(launch):
+                    events += self._verify(proposed)
+                    continue
                 self._flight.append(self._start(launch))
                 if not self._async:
                     events += self._read(1)
@@ -146,7 +169,7 @@ class ServingEngine:
     def _start(self, launch: Launch) -> _StartedLaunch:
         """Start a launch; the requests go on as if its tokens were read already."""
         session, requests = self._session, [progress for progress, _ in launch.parts]
-        rows = [_row_of(progress) for progress in requests]
+        rows = [row_of(progress) for progress in requests]
         texts = [p.text[p.processed : p.processed + count] for p, count in launch.parts]
         fed = {n: _last_of(p) for n, p in enumerate(requests) if not texts[n]}
         starts = [p.processed for p in requests]
@@ -192,19 +215,79 @@ class ServingEngine:
             token = self._choice(progress, result, place, logits)
         except GraphgenError as error:
             return self._end(progress, Finish.ERROR, error=str(error))
-        logprobs = None
+        if (
+            token not in request.eos_ids
+            and progress.row == part.row
+            and progress.processed > part.processed
+        ):
+            # The next launch has put it into the row.
+            self.scheduler.pool.append(part.row, [token])
+        return self._taken(progress, token, logits, part.processed)
+
+    def _proposed(self, launch: Launch) -> list[ProposedRow]:
+        """The rows of a launch that verifies proposals; empty for any other launch."""
+        return [] if self._speculation is None else self._speculation.proposed(launch)
+
+    def _verify(self, parts: Sequence[ProposedRow]) -> Iterator[TokenEvent]:
+        """Verify proposals in one launch; the events of each row's next tokens."""
+        assert self._speculation is not None
+        rows = [row_of(part.progress) for part in parts]
+        logits = self._speculation.verify(parts)
+        lengths = self._session.lengths.copy()
+        for row, part, found in zip(rows, parts, logits, strict=True):
+            events = list(self._accepted(part, row, found))
+            accepted = sum(event.accepted for event in events)
+            size = len(part.proposal.tokens)
+            self._speculation.speculator.counts.note(size, len(events), accepted)
+            lengths[row] = part.progress.processed
+            yield from events
+        self._session.take_back(lengths)
+
+    def _accepted(self, part: ProposedRow, row: int, logits: Logits) -> Iterator[TokenEvent]:
+        """The events of the tokens that a row accepts, and of the one after them."""
+        progress, tokens, pool = part.progress, part.proposal.tokens, self.scheduler.pool
+        proposed = len(tokens)
+        choices, last = part.choices(logits), part.row.sequence[-1]
+        for place in range(len(tokens) + 1):
+            # It is in the cache, as the row goes on with it.
+            pool.append(row, [last])
+            progress.processed += 1
+            try:
+                last = next(choices)
+            except GraphgenError as error:
+                yield self._end(progress, Finish.ERROR, error=str(error))
+                return
+            event = self._taken(progress, last, logits[place], progress.processed)
+            accepted = place < len(tokens) and last == tokens[place]
+            yield replace(event, proposed=proposed, accepted=accepted)
+            proposed = 0
+            if event.finish is not None:
+                return
+            if not accepted:
+                break
+        pool.trim(row)
+
+    def _taken(
+        self, progress: RequestProgress, token: int, logits: Logits | None, processed: int
+    ) -> TokenEvent:
+        """Append a token to an answer, and end the request if it is the last.
+
+        Args:
+            progress: of the request.
+            token: the token.
+            logits: f32 [V] that it was chosen from.
+            processed: tokens of the text that the row held for them.
+        """
+        request, logprobs = progress.request, None
         if request.logprobs is not None and logits is not None:
             logprobs = logprobs_of(logits, token, request.logprobs)
         progress.tokens.append(token)
         if token in request.eos_ids:
             return self._end(progress, Finish.EOS, token, logprobs=logprobs)
-        if progress.row == part.row and progress.processed > part.processed:
-            # The next launch has put it into the row.
-            self.scheduler.pool.append(part.row, [token])
         piece = "" if progress.written is None else progress.written.push(token)
         if progress.written is not None and progress.written.stopped:
             return self._end(progress, Finish.STOP, token, text=piece, logprobs=logprobs)
-        if self._is_last(progress, part.processed, 0):
+        if self._is_last(progress, processed, 0):
             return self._end(progress, Finish.LENGTH, token, text=piece, logprobs=logprobs)
         return TokenEvent(request.id, token, text=piece, logprobs=logprobs)
 
@@ -261,6 +344,8 @@ class ServingEngine:
             progress.unread = 0
         self.scheduler.pool.clear()
         self._session.reset()
+        if self._speculation is not None:
+            self._speculation.restart()
         return ended
 
 
@@ -297,11 +382,6 @@ def options_of(session: Session) -> SchedulerOptions:
     chunks = table.chunk_sizes()
     sizes = [*table.batches("prefill"), *table.batches("chunk")] or table.batches("decode")
     return SchedulerOptions(chunk=chunks[-1] if chunks else 0, prompts=max(sizes))
-
-
-def _row_of(progress: RequestProgress) -> int:
-    assert progress.row is not None
-    return progress.row
 
 
 def _last_of(progress: RequestProgress) -> FedToken:

@@ -119,6 +119,9 @@ class TokenEvent:
             The pieces of all events, joined, are the text of the tokens without the ending one of
             ``eos_ids``, cut before the first stop string. A piece may come later than its tokens.
         logprobs: of the token, where the request wants them.
+        proposed: number of tokens that were proposed for the step that gave the token; at the first
+            token of the step only, so that they can be added up.
+        accepted: the token is a proposed one.
     """
 
     id: str
@@ -127,3 +130,5 @@ class TokenEvent:
     error: str = ""
     text: str = ""
     logprobs: TokenLogprobs | None = None
+    proposed: int = 0
+    accepted: bool = False

@@ -8,14 +8,19 @@ replaced by a draw from max(p - q, 0), normalized. The tokens are then distribut
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.runtime.sampling import GREEDY
 from graphgen.runtime.sampling.choose_token import ACCEPTING, choose_token, draw, uniform
 from graphgen.runtime.sampling.processors import Scores, probabilities, process
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
+
+# Called with logits float [V] of the target and the tokens accepted before them; gives the logits
+# that the next token is chosen from.
+Change = Callable[[npt.NDArray[np.floating], Sequence[int]], npt.NDArray[np.floating]]
 
 
 def accept(logits: npt.NDArray[np.floating], proposal: Proposal, row: SpeculativeRow) -> list[int]:
@@ -30,21 +35,45 @@ def accept(logits: npt.NDArray[np.floating], proposal: Proposal, row: Speculativ
     Raises:
         GraphgenError: GG0705 if the filters leave no token.
     """
+    return list(accepted_tokens(logits, proposal, row))
+
+
+def accepted_tokens(
+    logits: npt.NDArray[np.floating],
+    proposal: Proposal,
+    row: SpeculativeRow,
+    change: Change | None = None,
+) -> Iterator[int]:
+    """The tokens of :func:`accept`, each chosen at the iteration that takes it.
+
+    Args:
+        logits: as for :func:`accept`.
+        proposal: as for :func:`accept`.
+        row: as for :func:`accept`.
+        change: made to the logits before a token is chosen, such as a bias.
+
+    Raises:
+        GraphgenError: as for :func:`accept`.
+    """
+    drawn = row.how.do_sample and not row.how.deterministic
     made: list[int] = []
-    for index, token in enumerate(proposal.tokens):
-        if row.how.do_sample and not row.how.deterministic:
-            chosen = _accepted_or_drawn(logits[index], proposal, index, row, made)
+    for index, scores in enumerate(logits[: len(proposal.tokens) + 1]):
+        mine = scores if change is None else change(scores, made)
+        proposed = index < len(proposal.tokens)
+        if proposed and drawn:
+            chosen = _accepted_or_drawn(mine, proposal, index, row, made)
         else:
-            chosen = _chosen(logits[index], row, made)
+            chosen = _chosen(mine, row, made)
+        yield chosen
+        if not proposed or chosen != proposal.tokens[index]:
+            return
         made.append(chosen)
-        if chosen != token:
-            return made
-    made.append(_chosen(logits[len(proposal.tokens)], row, made))
-    return made
 
 
 def _chosen(logits: npt.NDArray[np.floating], row: SpeculativeRow, made: Sequence[int]) -> int:
     """The token that the target takes or draws, as it would without speculation."""
+    if row.how == GREEDY:
+        return int(logits.argmax())
     return choose_token(logits, [*row.sequence, *made], row.how, row.number, row.made + len(made))
 
 
@@ -57,7 +86,11 @@ def _accepted_or_drawn(
 ) -> int:
     """The proposed token, or another one if it is refused."""
     token, step = proposal.tokens[index], row.made + len(made)
-    target = probabilities(process(logits, [*row.sequence, *made], row.how))
+    scores = process(logits, [*row.sequence, *made], row.how)
+    if not np.isfinite(scores.max()):
+        # It raises, as nothing is left to draw from.
+        return _chosen(logits, row, made)
+    target = probabilities(scores)
     drafted = _drafted(proposal, index, len(target))
     number = uniform(row.how.seed, row.number, step, ACCEPTING)
     if number * drafted[token] < target[token]:
@@ -66,8 +99,8 @@ def _accepted_or_drawn(
     # Rounding may refuse a token where both distributions are the same.
     left = left if left.any() else target
     with np.errstate(divide="ignore"):
-        scores = np.log(left)
-    return draw(scores, uniform(row.how.seed, row.number, step))
+        rest = np.log(left)
+    return draw(rest, uniform(row.how.seed, row.number, step))
 
 
 def _drafted(proposal: Proposal, index: int, size: int) -> Scores:

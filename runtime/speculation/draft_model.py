@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.ir import Role
 from graphgen.runtime.sampling.choose_token import DRAFTING, draw, uniform
 from graphgen.runtime.sampling.processors import Scores, probabilities, process
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
 from graphgen.runtime.step_call import packed
+
+# Launches of several tokens that a row takes rather than one of the programs for prompts.
+_FEW = 2
 
 
 class DraftModel:
@@ -19,7 +23,8 @@ class DraftModel:
 
     Between calls its cache holds the tokens that it has proposed. Where the target has taken
     others, the cache goes back to the last token that both have; what the draft has not seen yet
-    is processed together, before its first proposal.
+    is processed together, before its first proposal. So is a row that begins another text, as rows
+    of a server do.
 
     Args:
         session: the draft's, with as many rows as the target's. Without programs that verify tokens
@@ -31,12 +36,17 @@ class DraftModel:
         self.session = session
         self._shared = min(vocabulary, session.vocabulary)
         self._held: list[list[int]] = []
+        self._rings = any(row.last for row in session.module.entries(Role.STATE))
         self.start()
 
     def start(self) -> None:
         """Empty all rows."""
         self.session.reset()
         self._held = [[] for _ in range(self.session.rows)]
+
+    def warm_up(self) -> None:
+        """Compile or load every program; no row changes."""
+        self.session.warm_up()
 
     def propose(self, rows: Sequence[SpeculativeRow]) -> list[Proposal]:
         """Tokens that may follow each row."""
@@ -76,35 +86,62 @@ class DraftModel:
         """The logits float [V] after each sequence, by row."""
         session, lengths = self.session, self.session.lengths.copy()
         for row, sequence in sequences.items():
-            lengths[row] = _common(self._held[row], sequence[:-1])
+            lengths[row] = self._kept(row, sequence)
         session.take_back(lengths)
         rest = {row: sequence[lengths[row] :] for row, sequence in sequences.items()}
         found = dict[int, npt.NDArray[np.floating]]()
         while rest:
             parts = {row: tokens[: self._taken(row, len(tokens))] for row, tokens in rest.items()}
-            verified = {row for row, part in parts.items() if self._goes_on(row, part)}
-            for several in (False, True):
-                group = {r: part for r, part in parts.items() if (r in verified) is several}
-                if group:
-                    found |= self._step(group, several)
+            for several, group in self._groups(parts):
+                found |= self._step(group, several)
             left = {row: tokens[len(parts[row]) :] for row, tokens in rest.items()}
             rest = {row: tokens for row, tokens in left.items() if tokens}
         for row, sequence in sequences.items():
             self._held[row] = sequence
         return found
 
+    def _kept(self, row: int, sequence: Sequence[int]) -> int:
+        """Tokens at the front of a sequence, without its last, that a row holds and keeps."""
+        held = self._held[row]
+        common = _common(held, sequence[:-1])
+        # A ring has room for the tokens that one step may refuse.
+        lost = self._rings and len(held) - common >= max(self.session.table.verifies, 1)
+        return 0 if lost else common
+
     def _taken(self, row: int, count: int) -> int:
         """The number of ``count`` tokens of a row that the next launch takes.
 
-        A prompt without the token that the target has added: the two may not fit its programs.
+        A new text without the token that the target has added: the two may not fit its programs.
         """
-        if not self.session.lengths[row]:
-            return max(count - 1, 1)
-        return min(count, max(self.session.table.verifies, 1))
+        held, table = int(self.session.lengths[row]), self.session.table
+        several = max(table.verifies, 1)
+        if count == 1 or (held and count <= _FEW * several):
+            return min(count, several if held else 1)
+        prompts = table.buckets("prefill")
+        if table.chunk_sizes() or (prompts and held + count - 1 <= prompts[-1]):
+            return count - 1
+        if held or not prompts:
+            return min(count, several if held else count - 1)
+        return prompts[-1]
 
-    def _goes_on(self, row: int, tokens: Sequence[int]) -> bool:
-        """True for several tokens of a row that holds some."""
-        return bool(self.session.lengths[row]) and len(tokens) > 1
+    def _groups(self, parts: dict[int, list[int]]) -> list[tuple[bool, dict[int, list[int]]]]:
+        """The launches of some tokens by row, and whether each goes through programs that verify.
+
+        Single tokens share the launch of a few, where there is one.
+        """
+        few, single, texts = dict[int, list[int]](), dict[int, list[int]](), dict[int, list[int]]()
+        for row, part in parts.items():
+            goes_on = bool(self.session.lengths[row])
+            if len(part) == 1:
+                (few if goes_on and self.session.table.verifies else single)[row] = part
+            elif goes_on and len(part) <= self.session.table.verifies:
+                few[row] = part
+            else:
+                texts[row] = part
+        if all(len(part) == 1 for part in few.values()):
+            few, single = {}, {**single, **few}
+        groups = ((True, few), (False, single), (False, texts))
+        return [(several, group) for several, group in groups if group]
 
     def _step(
         self, group: dict[int, list[int]], several: bool
@@ -120,7 +157,7 @@ class DraftModel:
         return dict(zip(group, made.token_logits[np.arange(len(ids)), last], strict=True))
 
 
-def _common(one: list[int], other: list[int]) -> int:
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Number of equal tokens at the front of two sequences."""
     size = min(len(one), len(other))
     # Mostly all of them: one comparison of lists is enough.

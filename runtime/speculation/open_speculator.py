@@ -32,6 +32,7 @@ class SpeculationOptions:
         lookup: longest run of last tokens that is looked for earlier in the sequence; 0 for none.
         length: k, tokens of a row that a step verifies: the last one and k - 1 proposals.
         model: path or name of the model itself, whose first layers are read again.
+        max_len: longest sequence that a draft proposes tokens for; 0 for the target's.
     """
 
     draft: str = ""
@@ -39,6 +40,7 @@ class SpeculationOptions:
     lookup: int = 0
     length: int = 5
     model: str = ""
+    max_len: int = 0
 
 
 def open_speculator(engine: Engine, options: SpeculationOptions, progress: Progress) -> Speculator:
@@ -61,7 +63,8 @@ def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -
         config = _first_layers(checkpoint, options.layers) if options.layers else checkpoint.config
         if options.draft:
             check_same_tokens(engine.tokenizer, load_tokenizer(checkpoint.path), path)
-    return DraftModel(_session(engine, checkpoint, config, progress), engine.session.vocabulary)
+    session = _session(engine, checkpoint, config, options.max_len, progress)
+    return DraftModel(session, engine.session.vocabulary)
 
 
 def _first_layers(checkpoint: Checkpoint, layers: int) -> Mapping[str, object]:
@@ -72,17 +75,23 @@ def _first_layers(checkpoint: Checkpoint, layers: int) -> Mapping[str, object]:
 
 
 def _session(
-    engine: Engine, checkpoint: Checkpoint, config: Mapping[str, object], progress: Progress
+    engine: Engine,
+    checkpoint: Checkpoint,
+    config: Mapping[str, object],
+    max_len: int,
+    progress: Progress,
 ) -> Session:
     """The draft's programs and weights: one rank, with the rows and buckets of the target."""
     of_target = engine.model.settings
-    most = _positions(config, of_target.max_len)
+    most = _positions(config, min(of_target.max_len, max_len or of_target.max_len))
     plain = CompileConfig(
         dtype=of_target.dtype,
         kernels=of_target.kernels,
+        prefill_batch=of_target.prefill_batch,
         speculation_length=of_target.speculation_length,
     )
-    settings = plain.serving(batch=engine.session.rows, max_len=most)
+    chunk = tuple(size for size in of_target.chunk if size < most)
+    settings = plain.serving(batch=engine.session.rows, max_len=most, chunk=chunk)
     if of_target.context and most == of_target.max_len:
         settings = replace(settings, context=of_target.context, tokens=of_target.tokens)
     built = build_model(config, settings)

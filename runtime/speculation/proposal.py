@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from graphgen.runtime.sampling.processors import Scores
 from graphgen.runtime.sampling.sampling_settings import Sampling
@@ -31,7 +31,8 @@ class SpeculativeRow:
     Attributes:
         sequence: all tokens so far, prompt first.
         how: the sampling settings of the row.
-        number: its place in the batch; random numbers depend on it.
+        number: of the sequence, for its random numbers: its place in a batch, 0 for requests that
+            are served. Its row of a cache is its place among the rows that a proposer is given.
         made: tokens generated so far.
         wanted: largest number of tokens to propose; 0 for a row that takes no part.
     """
@@ -52,4 +53,13 @@ class Proposer(Protocol):
 
     def propose(self, rows: Sequence[SpeculativeRow]) -> list[Proposal]:
         """Tokens that may follow each row, at most as many as it wants."""
+        ...
+
+
+@runtime_checkable
+class WarmedProposer(Protocol):
+    """A proposer with programs of its own."""
+
+    def warm_up(self) -> None:
+        """Compile or load every program; no row changes."""
         ...

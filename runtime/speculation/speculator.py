@@ -44,11 +44,18 @@ class AcceptanceCounts:
     proposed: list[int] = field(default_factory=list[int])
     accepted: list[int] = field(default_factory=list[int])
 
-    def note(self, proposed: int, made: int) -> None:
-        """Count one row of one launch, which got ``made`` tokens."""
+    def note(self, proposed: int, made: int, accepted: int | None = None) -> None:
+        """Count one row of one launch.
+
+        Args:
+            proposed: tokens that it was proposed.
+            made: tokens that it got.
+            accepted: proposed ones of them; all but the last one by default.
+        """
         self.rows += 1
         self.tokens += made
-        for counts, size in ((self.proposed, proposed), (self.accepted, min(made - 1, proposed))):
+        taken = min(made - 1, proposed) if accepted is None else accepted
+        for counts, size in ((self.proposed, proposed), (self.accepted, taken)):
             counts.extend([0] * (size - len(counts)))
             for place in range(size):
                 counts[place] += 1
