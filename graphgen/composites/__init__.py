@@ -6,6 +6,7 @@ A decomposition is instantiated from the operand types when a composite is inlin
 
 from __future__ import annotations
 
+from graphgen.composites.accept_proposals import accept
 from graphgen.composites.attention import ATTENTION
 from graphgen.composites.basics import BASICS
 from graphgen.composites.decomposition_registry import Decomposition, decompose
@@ -22,6 +23,7 @@ from graphgen.composites.top_k import top_k
 DECOMPOSITIONS: dict[str, Decomposition] = {
     **BASICS,
     **ATTENTION,
+    "accept": accept,
     "dequantize": dequantize,
     "dequantize_rows": dequantize_rows,
     "quantize": quantize,

@@ -26,6 +26,7 @@ from graphgen.ops.numerical import (
     quantization,
     quantized_rows,
     random_bits,
+    speculative_sampling,
 )
 from graphgen.ops.opdef import (
     OPS,
@@ -66,6 +67,7 @@ FAMILIES = (
         attention,
         quantized_rows,
         rms_norm_quantize,
+        speculative_sampling,
     ),
 )
 

@@ -8,7 +8,8 @@ independent; removed tokens have probability 0.
 from __future__ import annotations
 
 from graphgen.build import Builder
-from graphgen.ir import Dim, Value, tensor
+from graphgen.composites.drawing import draw, prefix_sums
+from graphgen.ir import Value
 from graphgen.ir.dtype import f32, s32
 
 
@@ -38,9 +39,7 @@ def sample(
         kept: s32 [B], how many of the tokens that top_k keeps top_p keeps at least; 1 if omitted.
     """
     left, ids = remaining(b, logits, params, global_topk, kept)
-    rows, count = left.shape
-    assert isinstance(count, int)
-    return _pick(b, left, ids, random, (rows, count))
+    return draw(b, left, ids, random)
 
 
 def remaining(
@@ -63,7 +62,7 @@ def remaining(
     scores = _best(b, values / temperature, top_k, count)
     probable = b.softmax(scores, 1)
     # A token stays while those before it have not reached top_p, so the one that does stays too.
-    reached = _sums(b, probable, inclusive=False)
+    reached = prefix_sums(b, probable, inclusive=False)
     stays = b.compare(reached, top_p, "LT")
     if kept is not None:
         stays = b.binary("or", stays, _first(b, kept, cold, count))
@@ -95,52 +94,3 @@ def _best(b: Builder, scores: Value, top_k: Value, count: int) -> Value:
     here = b.select(b.compare(place, at, "EQ"), scores, nothing)
     least = b.broadcast_in_dim(b.reduce(here, [1], "maximum"), scores.shape, [0])
     return b.select(b.compare(scores, least, "GE"), scores, nothing)
-
-
-# Prefix sums are computed in blocks: a triangle over a whole vocabulary does not fit in memory.
-_BLOCK = 256
-
-
-def _sums(b: Builder, x: Value, *, inclusive: bool) -> Value:
-    """Sums of each row's elements up to each place."""
-    size = x.shape[1]
-    assert isinstance(size, int)
-    if size <= _BLOCK:
-        return _triangle(b, x, inclusive=inclusive)
-    rows, blocks = x.shape[0], -(-size // _BLOCK)
-    zero = b.full(0.0, tensor(f32, ()))
-    whole = b.pad(x, zero, [0, 0], [0, blocks * _BLOCK - size])
-    parts = b.reshape(whole, (rows, blocks, _BLOCK))
-    before = _sums(b, b.reduce(parts, [2], "add"), inclusive=False)
-    inside = _triangle(b, parts, inclusive=inclusive)
-    reached = inside + b.broadcast_in_dim(before, inside.shape, [0, 1])
-    return b.slice_dim(b.reshape(reached, whole.shape), 1, 0, size)
-
-
-def _triangle(b: Builder, x: Value, *, inclusive: bool) -> Value:
-    """Sums along the last dimension: a product with a triangle of ones."""
-    last = len(x.shape) - 1
-    square = (x.shape[last], x.shape[last])
-    earlier = b.compare(b.iota(s32, square, 0), b.iota(s32, square, 1), "LE" if inclusive else "LT")
-    triangle = b.select(earlier, b.full(1.0, tensor(f32, square)), b.full(0.0, tensor(f32, square)))
-    return b.dot_general(x, triangle, ([last], [0]), dtype=f32)
-
-
-def _pick(b: Builder, left: Value, ids: Value, random: Value, shape: tuple[Dim, int]) -> Value:
-    """The token at which the sum of what is left passes the random part of it all."""
-    rows, count = shape
-    reached = _sums(b, left, inclusive=True)
-    whole = b.slice_dim(reached, 1, count - 1, count)
-    wanted = b.reshape(whole, (rows,)) * random
-    passed = b.compare(reached, b.broadcast_in_dim(wanted, shape, [0]), "LE")
-    index = _counted(b, passed)
-    stay = _counted(b, b.compare(left, b.full(0.0, left.type), "GT"))
-    last = stay - b.full(1, stay.type)
-    at = b.broadcast_in_dim(b.binary("minimum", index, last), shape, [0])
-    chosen = b.compare(b.iota(s32, shape, 1), at, "EQ")
-    return b.reduce(b.select(chosen, ids, b.full(-1, ids.type)), [1], "maximum")
-
-
-def _counted(b: Builder, flags: Value) -> Value:
-    """Number of true elements in each row, s32 [B]."""
-    return b.reduce(b.convert(flags, s32), [1], "add")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.eval.numerical.rules_acceptance import accepts, residual
 from graphgen.runtime.sampling import GREEDY
 from graphgen.runtime.sampling.choose_token import ACCEPTING, choose_token, draw, uniform
 from graphgen.runtime.sampling.processors import Scores, probabilities, process
@@ -93,11 +94,9 @@ def _accepted_or_drawn(
     target = probabilities(scores)
     drafted = _drafted(proposal, index, len(target))
     number = uniform(row.how.seed, row.number, step, ACCEPTING)
-    if number * drafted[token] < target[token]:
+    if accepts(number, float(target[token]), float(drafted[token])):
         return token
-    left = np.maximum(target - drafted, 0.0)
-    # Rounding may refuse a token where both distributions are the same.
-    left = left if left.any() else target
+    left = residual(target, drafted)
     with np.errstate(divide="ignore"):
         rest = np.log(left)
     return draw(rest, uniform(row.how.seed, row.number, step))

@@ -244,6 +244,25 @@ def top_k(s: Sizes) -> Case:
     return s.case("top_k", {"k": s.size(0, size)}, x + np.zeros((), x.dtype))
 
 
+def accept(s: Sizes) -> Case:
+    b, places, count, draft = s.size(), s.size(2, 5), s.size(1, 5), s.size(1, 4)
+
+    def candidates(rows: int, size: int) -> tuple[Array, Array]:
+        ids = s.random.permuted(np.tile(np.arange(7, dtype=np.int32), (b, rows, 1)), axis=-1)
+        # Sums of 64th parts are exact, in any order.
+        shares = s.integers(0, 3, b, rows, size) * s.integers(1, 9, b, rows, 1)
+        shares[..., 0] = np.where(shares.any(-1), shares[..., 0], 1)
+        return ids[..., :size], (shares / 64).astype(np.float32)
+
+    ids, target = candidates(places, count)
+    draft_ids, drafted = candidates(places - 1, draft)
+    proposals = draft_ids[..., 0] if s.size(0, 1) else s.integers(0, 7, b, places - 1)
+    limits, random = s.integers(0, places + 2, b), s.integers(0, 64, b, places, 2) / 64
+    tokens = proposals.astype(np.int32), limits.astype(np.int32)
+    given = *tokens, ids, target, draft_ids, drafted, random.astype(np.float32)
+    return s.case("accept", {}, *given)
+
+
 CASES: Mapping[str, Callable[[Sizes], Case]] = {
     make.__name__: make
     for make in (
@@ -267,6 +286,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         quantize_rows,
         dequantize_rows,
         top_k,
+        accept,
     )
 }
 

@@ -342,6 +342,16 @@ rms_norm_quantize f32[] f32[] epsilon=1e-05 dtype=s8 limit=127.0
 rms_norm_quantize f32[2,4] f32[2] epsilon=1e-05 dtype=s8 limit=127.0
 rms_norm_quantize f32[2,4] f32[4] epsilon=1e-05 dtype=s4 limit=7.0
 rms_norm_quantize f32[2,4] f32[4] epsilon=1e-05 dtype=f8e4m3 limit=448.0
+accept s32[2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2] s32[2,3] f32[2,3] s32[2,2,5] f32[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,5] f32[2,5] f32[2,3,2]
+accept s32[2,3] s32[2] s32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2,1] s32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2] f32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2] s32[2,3,4] f32[2,3,5] s32[2,2,5] f32[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,3,5] f32[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,2,5] bf16[2,2,5] f32[2,3,2]
+accept s32[2,2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3]
 quantize s32[2,3] dtype=s8 dimensions=[1] limit=127.0
 quantize f32[2,3] dtype=u8 dimensions=[1] limit=127.0
 quantize f32[2,3] dtype=bf16 dimensions=[1] limit=127.0

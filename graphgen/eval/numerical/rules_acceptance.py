@@ -1,0 +1,67 @@
+"""Speculative sampling: the rule of acceptance, and the NumPy rule of ``accept``.
+
+A token that was drawn from q is right with probability min(1, p / q); what replaces a refused one
+is drawn from max(p - q, 0) (arXiv 2211.17192, 2302.01318). The host's loop has the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.op_rules import composite_rule
+from graphgen.ir import Attrs
+
+
+def accepts(random: float, target: float, drafted: float) -> bool:
+    """True for a proposed token of probability ``target`` that had ``drafted`` in the draft."""
+    return bool(random * drafted < target)
+
+
+def residual(target: Array, drafted: Array) -> Array:
+    """``max(p - q, 0)``, from which the token after a refused one is drawn.
+
+    Rounding may refuse a token where both distributions are the same: then p.
+    """
+    left = np.maximum(target - drafted, 0)
+    return left if left.any() else target
+
+
+@composite_rule("accept")
+def _accept(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    proposals, limits, *_ = x
+    tokens = np.full((len(proposals), proposals.shape[1] + 1), -1, np.int32)
+    counts = np.zeros(len(proposals), np.int32)
+    for row, limit in enumerate(limits.tolist()):
+        made = _row([array[row] for array in x], min(limit, tokens.shape[1])) if limit > 0 else []
+        tokens[row, : len(made)] = made
+        counts[row] = len(made)
+    return [tokens, counts]
+
+
+def _row(x: Sequence[Array], limit: int) -> list[int]:
+    """The tokens of one row with room for some."""
+    proposals, _, ids, target, draft_ids, drafted, random = x
+    made: list[int] = []
+    for place in range(limit):
+        left = target[place]
+        if place < limit - 1:
+            token = int(proposals[place])
+            p = left[ids[place] == token].sum()
+            q = drafted[place][draft_ids[place] == token].sum()
+            if accepts(random[place, 0], p, q):
+                made.append(token)
+                continue
+            same = ids[place][:, None] == draft_ids[place]
+            left = residual(left, np.where(same, drafted[place], 0).sum(1).astype(left.dtype))
+        return [*made, int(ids[place][_drawn(left, random[place, 1])])]
+    return made
+
+
+def _drawn(left: Array, random: Array) -> int:
+    """The first place at which the sum of what is left passes the random part of it all."""
+    reached = np.cumsum(left)
+    index = int(np.count_nonzero(reached <= reached[-1] * random))
+    return min(index, int(np.flatnonzero(left > 0).max(initial=0)))
