@@ -19,11 +19,13 @@ from graphgen.composites.quantize import (
 )
 from graphgen.composites.take import take_by_gather
 from graphgen.composites.top_k import top_k
+from graphgen.composites.tree import TREE
 
 DECOMPOSITIONS: dict[str, Decomposition] = {
     **BASICS,
     **ATTENTION,
     "accept": accept,
+    **TREE,
     "dequantize": dequantize,
     "dequantize_rows": dequantize_rows,
     "quantize": quantize,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from graphgen.eval import (
     collectives,
     composites,
+    composites_tree,
     numerical,
     rules_bits,
     rules_elementwise,
@@ -27,6 +28,7 @@ MODULES = (
     rules_indexing,
     rules_sorting,
     composites,
+    composites_tree,
     collectives,
     *windows.MODULES,
     *numerical.MODULES,

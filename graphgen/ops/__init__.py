@@ -18,6 +18,7 @@ from graphgen.ops import (
     linalg,
     shape,
     sorting,
+    tree,
 )
 from graphgen.ops.fused import rms_norm_quantize
 from graphgen.ops.numerical import (
@@ -63,6 +64,7 @@ FAMILIES = (
         random_bits,
         collective,
         composite,
+        tree,
         quantization,
         attention,
         quantized_rows,

@@ -132,6 +132,38 @@ def key_distance(s: Sizes) -> Case:
     return s.case("key_distance", attrs, s.integers(-1, 8, s.size(), s.size()))
 
 
+def tree(s: Sizes) -> tuple[Array, Array]:
+    """Positions [B,S] of trees, with padding after them and idle rows, and slots [B,C]."""
+    b, nodes = s.size(), s.size()
+    start, count = s.integers(0, 6, b)[:, None], s.integers(0, nodes + 1, b)[:, None]
+    depth = np.minimum(np.arange(nodes), s.integers(0, 3, b, nodes))
+    positions = np.where(np.arange(nodes) < count, start + depth, -1).astype(np.int32)
+    return positions, s.integers(-2, 12, b, s.size(0, 8))
+
+
+def tree_slots(s: Sizes) -> Case:
+    return s.case("tree_slots", {}, tree(s)[0])
+
+
+def tree_positions(s: Sizes) -> Case:
+    return s.case("tree_positions", {}, *tree(s))
+
+
+def tree_mask(s: Sizes) -> Case:
+    positions, slots = tree(s)
+    ancestors = s.integers(-1, 2, *positions.shape, positions.shape[1])
+    return s.case("tree_mask", {"window": s.size(0, 4)}, positions, slots, ancestors)
+
+
+def kv_move(s: Sizes) -> Case:
+    rows, slots, b, count = s.size(2, 4), s.size(2, 6), s.size(1, 2), s.size(1, 2)
+    ids = [s.random.permutation(rows + 1)[:b].astype(np.int32) for _ in range(2)]
+    to = s.random.permutation(slots + 1)[:count].astype(np.int32) - 1
+    sources = s.integers(-1, slots + 1, b, count)
+    cache = s.floats(rows, slots, 2, 3)
+    return s.case("kv_move", {}, cache, ids[0], sources, ids[1], np.tile(to, (b, 1)))
+
+
 def cache_read(s: Sizes) -> Case:
     rows, slots = s.size(), s.size(2, 6)
     in_place = bool(s.size(0, 1))
@@ -278,6 +310,10 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         key_distance,
         cache_read,
         kv_update,
+        kv_move,
+        tree_slots,
+        tree_positions,
+        tree_mask,
         attention,
         last_token,
         quantize,
@@ -328,9 +364,13 @@ EXACT = (
     "key_positions",
     "attention_mask",
     "cache_read",
+    "kv_move",
     "kv_update",
     "last_token",
     "top_k",
+    "tree_mask",
+    "tree_positions",
+    "tree_slots",
 )
 
 

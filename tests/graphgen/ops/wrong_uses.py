@@ -316,6 +316,19 @@ kv_update f32[4,8,2,4] bf16[2,1,2,4] s32[2] s32[2,1]
 kv_update f32[4,8,2,4] f32[2,1,2,4] s32[3] s32[2,1]
 kv_update f32[4,8,2,4] f32[2,1,2,4] s32[2] s32[2,2]
 kv_update f32[4,8,2,4] f32[2,1,2,4] s32[2] s32[2,1] rows=in_place
+kv_move f32[4,8,2] s32[2] s32[2,3] s32[2] s32[2,3]
+kv_move f32[4,8,2,4] s32[3] s32[2,3] s32[2] s32[2,3]
+kv_move f32[4,8,2,4] s32[2] f32[2,3] s32[2] s32[2,3]
+kv_move f32[4,8,2,4] s32[2] s32[2,3] s32[1] s32[2,3]
+kv_move f32[4,8,2,4] s32[2] s32[2,3] s32[2] s32[2,4]
+tree_slots f32[2,3]
+tree_slots s32[2]
+tree_positions s32[2,3] s32[3,8]
+tree_positions s32[2,3] f32[2,8]
+tree_mask s32[2,3] s32[2,8] s32[2,3,4]
+tree_mask s32[2,3] s32[2,8] pred[2,3,3]
+tree_mask s32[2,3] s32[3,8] s32[2,3,3]
+tree_mask s32[2,3] s32[2,8] s32[2,3,3] window=-1
 attention f32[2,1,4,8] f32[2,6,3,8] f32[2,6,3,8] pred[2,1,6] scale=0.125
 attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,1,8] pred[2,1,6] scale=0.125
 attention f32[2,1,4,8] bf16[2,6,2,8] bf16[2,6,2,8] pred[2,1,6] scale=0.125

@@ -34,6 +34,7 @@ GATHER = "gather(%x, %w) offset_dims=[1] collapsed_slice_dims=[0] start_index_ma
 SCATTER = "scatter(%x, %w, %v) update_window_dims=[1] inserted_window_dims=[0] scatter_dims_to_operand_dims=[0] index_vector_dim=1"
 MATRIX, PAIR_OF = "f32[8,4]", "f32[8,4] f32[8,4]"
 CACHE = "f32[4,6,4,8] f32[2,3,4,8] s32[2] s32[2,3]"
+MOVED = "f32[4,6,4,8] s32[2] s32[2,3] s32[2] s32[2,3]"
 IN_PLACE = "f32[4,6,4,8] f32[4,3,4,8] s32[4] s32[4,3]"
 HEADS = "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6]"
 ALIBI = f"{HEADS} f32[4] f32[2,3,6]"
@@ -132,6 +133,10 @@ DIVIDED = [
     (CACHE, "kv_update(%x, %w, %v, %u)", "{-,-,tp,-} {-,-,tp,-} {-} {-,-}", "{-,-,tp,-}"),
     (CACHE, "kv_update(%x, %w, %v, %u)", "{tp,-,-,-} {-,-,-,-} {-} {-,-}", "{tp,-,-,-}"),
     (IN_PLACE, "kv_update(%x, %w, %v, %u) rows=in_place", "{tp,-,-,-} {tp,-,-,-} {tp} {tp,-}", "{tp,-,-,-}"),
+    ("s32[2,3]", "tree_slots(%x)", "{tp,-}", "{tp,-}"),
+    ("s32[2,3] s32[2,6]", "tree_positions(%x, %w)", "{tp,-} {tp,-}", "{tp,-}"),
+    ("s32[2,3] s32[2,6] s32[2,3,3]", "tree_mask(%x, %w, %v)", "{tp,-} {tp,-} {tp,-,-}", "{tp,-,-}"),
+    (MOVED, "kv_move(%x, %w, %v, %u, %s)", "{-,-,tp,-} {-} {-,-} {-} {-,-}", "{-,-,tp,-}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-}", "{-,-,tp,-}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{tp,-,-,-} {tp,-,-,-} {tp,-,-,-} {tp,-,-}", "{tp,-,-,-}"),
     # One key-value head: its query heads may be dealt out.
