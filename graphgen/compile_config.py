@@ -234,6 +234,13 @@ class CompileConfig:
         minimum=0,
         option="--speculation-length",
     )
+    tree_nodes: int = knob(
+        0,
+        "nodes of a tree that programs of the phase verify_tree take at once, the last token of a "
+        "row and those proposed; 0 for no such programs.",
+        flag=None,
+        minimum=0,
+    )
     outline: bool = knob(
         False,
         "whether layers that compute the same become one function, as the last step.",

@@ -9,7 +9,7 @@ from typing import cast
 
 from graphgen.compile_config import KERNELS_OFF, KERNELS_ON, CompileConfig, powers
 from graphgen.errors import GraphgenError
-from graphgen.ir import VERIFY, Module, Role, dtype
+from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 
@@ -132,11 +132,12 @@ def build_model(
     config = replace(settings, min_rows=8 if has_matrix_unit() else 2, kernels=_kernels(settings))
     if every_token:
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
-    phases = (*PHASES, VERIFY) if config.speculation_length else PHASES
+    phases = list(PHASES)
+    phases += [VERIFY] * bool(config.speculation_length) + [VERIFY_TREE] * bool(config.tree_nodes)
     module = build(
         model,
         element,
-        phases=("prefill",) if every_token else phases,
+        phases=("prefill",) if every_token else tuple(phases),
         every_token=every_token,
         hidden_states=config.hidden_states,
         inputs_embeds=config.inputs_embeds,

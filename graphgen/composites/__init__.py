@@ -19,7 +19,7 @@ from graphgen.composites.quantize import (
 )
 from graphgen.composites.take import take_by_gather
 from graphgen.composites.top_k import top_k
-from graphgen.composites.tree import TREE
+from graphgen.composites.tree_decompositions import TREE
 
 DECOMPOSITIONS: dict[str, Decomposition] = {
     **BASICS,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from graphgen.eval import (
     collectives,
     composites,
-    composites_tree,
     numerical,
     rules_bits,
     rules_elementwise,
@@ -19,6 +18,7 @@ from graphgen.eval import (
     windows,
 )
 from graphgen.eval.op_rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
+from graphgen.eval.token_trees import tree_rules
 
 MODULES = (
     rules_elementwise,
@@ -28,7 +28,7 @@ MODULES = (
     rules_indexing,
     rules_sorting,
     composites,
-    composites_tree,
+    tree_rules,
     collectives,
     *windows.MODULES,
     *numerical.MODULES,

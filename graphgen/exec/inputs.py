@@ -22,6 +22,7 @@ from graphgen.exec.session import ProgramCall, Workload
 from graphgen.exec.weights import default_layouts
 from graphgen.ir import Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
+from graphgen.ops.token_trees.tree_ops import ANCESTORS
 from graphgen.whole_file import unreadable
 
 # Standard deviation of random weights: what Llama's own initialization uses.
@@ -105,6 +106,10 @@ class RandomInputs:
         """0 to B-1."""
         return np.arange(dims[0])
 
+    def chain(self, name: str, dims: tuple[int, ...]) -> Array:
+        """A tree of one branch: each token reads those before it."""
+        return np.broadcast_to(np.tri(dims[-1]), dims)
+
     def _generator(self, name: str) -> np.random.Generator:
         # The name is part of the seed: an array does not depend on which others are made.
         return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
@@ -132,6 +137,7 @@ _INPUTS = {
     "positions": RandomInputs.positions,
     "lengths": RandomInputs.lengths,
     "seq_ids": RandomInputs.rows,
+    ANCESTORS: RandomInputs.chain,
     STEP_COUNTS: RandomInputs.all_steps,
     STOP_TOKENS: RandomInputs.no_stops,
 }

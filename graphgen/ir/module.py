@@ -20,6 +20,9 @@ RANK = "rank"
 MAIN = "main"
 # The phase of a program that takes several tokens of rows that go on, and gives logits of each.
 VERIFY = "verify"
+# The same for tokens that form a tree, one a row, with the ancestors of each as an input.
+VERIFY_TREE = "verify_tree"
+VERIFYING = (VERIFY, VERIFY_TREE)
 
 
 class Outputs(Sequence[tuple[str, Value]]):

@@ -10,10 +10,21 @@ from typing import Generic, Protocol, TypeVar
 from graphgen.build import Builder
 from graphgen.build.slot_layout import CacheLayout, PlainRows
 from graphgen.errors import GraphgenError
-from graphgen.ir import VERIFY, DType, Function, Module, TensorType, Value, symbol, tensor
+from graphgen.ir import (
+    VERIFY_TREE,
+    VERIFYING,
+    DType,
+    Function,
+    Module,
+    TensorType,
+    Value,
+    symbol,
+    tensor,
+)
 from graphgen.ir.dtype import f32, s32
 from graphgen.models.twins import TwinName
 from graphgen.nn import StepInputs
+from graphgen.ops.token_trees.tree_ops import ANCESTORS
 
 PHASES = ("prefill", "decode")
 # Name of the output of ``feature_layers``.
@@ -189,13 +200,15 @@ def build_module(
         family: the model family.
         config: its configuration.
         dtype: element type of weights, activations and caches.
-        phases: of ``prefill`` (S tokens per row), ``decode`` (one) and ``verify`` (S of a row that
-            goes on, as those that speculation proposes).
+        phases: of ``prefill`` (S tokens per row), ``decode`` (one), ``verify`` (S of a row that
+            goes on, as those that speculation proposes) and ``verify_tree`` (S that form a tree).
         form: inputs and outputs that differ from those below.
 
     The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
     the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token, those
-    of ``verify`` ``token_logits`` f32 [B,S,V]. ``specialize`` binds B, R, S, C and M.
+    of ``verify`` and ``verify_tree`` ``token_logits`` f32 [B,S,V]. ``specialize`` binds B, R, S, C
+    and M. Those of ``verify_tree`` take ``ancestors`` s32 [B,S,S] too, not 0 where a token reads
+    another one of its row; positions are those of the first token plus the depth of each.
 
     Raises:
         GraphgenError: GG0502 for hidden states of a family that keeps none.
@@ -221,12 +234,15 @@ def _program(
     seq_ids = b.input("seq_ids", s32, (B,))
     kept: list[Value] | None = [] if form.keeps_states else None
     layout: CacheLayout = PlainRows()
-    slots, keys = layout.slot_of(b, positions), layout.position_of(b, lengths, C)
+    tree = b.input(ANCESTORS, s32, (B, S, S)) if b.function.phase == VERIFY_TREE else None
+    places = positions if tree is None else b.op("tree_slots", positions)
+    slots, keys = layout.slot_of(b, places), layout.position_of(b, lengths, C)
     keys.name = "key_positions"
-    step = StepInputs(positions, slots, keys, seq_ids, rows=R, allocated=M, attended=C, kept=kept)
+    step = StepInputs(positions, slots, keys, seq_ids, R, M, C, tree, kept)
     hidden = family.body(b, config, tokens, step, dtype)
-    name = "token_logits" if b.function.phase == VERIFY else "logits"
-    every_token = form.every_token or b.function.phase == VERIFY
+    verifies = b.function.phase in VERIFYING
+    name = "token_logits" if verifies else "logits"
+    every_token = form.every_token or verifies
     chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
     b.output(name, family.head(b, config, chosen), logits_type(config, every_token))
     if kept is not None:

@@ -18,11 +18,14 @@ class StepInputs:
     Attributes:
         positions: s32 [B,S], of each token; -1 for padding.
         slots: s32 [B,S], the cache slot each token is written to; -1 for padding.
-        key_positions: s32 [B,C], the position in each attended slot; -1 for none.
+        key_positions: s32 [B,C], the position in each attended slot; -1 for none. Of a tree, as if
+            its tokens followed each other.
         seq_ids: s32 [B], the cache row of each row; R for an idle row.
         rows: R, rows of the cache.
         allocated: M, slots of a cache row.
         attended: C, slots that attention reads.
+        ancestors: s32 [B,S,S], not 0 where a token reads another one of its row, where the tokens
+            form a tree; ``None`` for tokens that follow each other.
         kept: what :meth:`keep` got; ``None`` if nothing is kept.
     """
 
@@ -33,6 +36,7 @@ class StepInputs:
     rows: Dim
     allocated: Dim
     attended: Dim
+    ancestors: Value | None = None
     kept: list[Value] | None = None
 
     def keep(self, x: Value) -> None:
@@ -100,14 +104,25 @@ def rotary(b: Builder, step: StepInputs, inv_freq: Literal, factor: float = 1.0)
 
 
 def causal_mask(b: Builder, step: StepInputs, window: int = 0) -> Value:
-    """pred [B,S,C]: a token reads its position and those before it, ``window`` in all if not 0."""
+    """pred [B,S,C]: a token reads its position and those before it, ``window`` in all if not 0.
+
+    Of the tokens of a tree it reads its ancestors alone.
+    """
+    if step.ancestors is not None:
+        operands = (step.positions, step.key_positions, step.ancestors)
+        return b.op("tree_mask", *operands, window=window)
     return b.attention_mask(step.positions, step.key_positions, window)
 
 
 def linear_biases(b: Builder, step: StepInputs, heads: int) -> Alibi:
     """The linear biases of a step, with the slopes of arXiv 2108.12409 for ``heads`` heads."""
     slopes = b.literal(alibi_slopes(heads), f32)
-    return Alibi(slopes, b.key_distance(step.positions, step.attended))
+    if step.ancestors is None:
+        return Alibi(slopes, b.key_distance(step.positions, step.attended))
+    held = b.op("tree_positions", step.positions, step.key_positions)
+    shape = (*step.positions.shape, step.attended)
+    own = b.broadcast_in_dim(step.positions, shape, [0, 1])
+    return Alibi(slopes, b.convert(b.broadcast_in_dim(held, shape, [0, 2]) - own, f32))
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -18,7 +18,6 @@ from graphgen.ops import (
     linalg,
     shape,
     sorting,
-    tree,
 )
 from graphgen.ops.fused import rms_norm_quantize
 from graphgen.ops.numerical import (
@@ -40,6 +39,7 @@ from graphgen.ops.opdef import (
     op_def,
     ops_with,
 )
+from graphgen.ops.token_trees import tree_ops
 from graphgen.ops.traits import LinearIn, Trait, UpdatesPart
 from graphgen.ops.verifier.legality import IR_STAGES, IRStage
 from graphgen.ops.verifier.verify import verify
@@ -64,7 +64,7 @@ FAMILIES = (
         random_bits,
         collective,
         composite,
-        tree,
+        tree_ops,
         quantization,
         attention,
         quantized_rows,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
-from graphgen.ir import VERIFY, Dim, Function
+from graphgen.ir import VERIFY, VERIFY_TREE, Dim, Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Ladders:
         tokens: C of the decode programs.
         chunk: S of the chunk programs.
         speculation_length: S of the verify programs; 0 for none.
+        tree_nodes: S of the verify_tree programs; 0 for none.
     """
 
     batch: tuple[int, ...]
@@ -29,6 +30,7 @@ class Ladders:
     tokens: tuple[int, ...]
     chunk: tuple[int, ...] = ()
     speculation_length: int = 0
+    tree_nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,9 @@ def program_buckets(
         named = "".join(f".{name.lower()}{own[name]}" for name in sorted(free))
         yield Bucket(named.removeprefix("."), {})
         return
-    if function.phase == VERIFY and "S" in free:
-        yield from _verified(ladders)
+    verified = {VERIFY: "speculation_length", VERIFY_TREE: "tree_nodes"}
+    if function.phase in verified and "S" in free:
+        yield from _verified(ladders, verified[function.phase])
         return
     fixed = not free & {"S", "C"}
     for batch in batches:
@@ -83,14 +86,14 @@ def program_buckets(
         yield from _chunks(ladders)
 
 
-def _verified(ladders: Ladders) -> Iterator[Bucket]:
+def _verified(ladders: Ladders, option: str) -> Iterator[Bucket]:
     """A program for each decode bucket that has room for the tokens of a call."""
-    tokens = ladders.speculation_length
+    tokens: int = getattr(ladders, option)
     attended = [size for size in ladders.tokens if size >= tokens]
     if tokens < 2 or not attended:
         raise GraphgenError(
             "GG0302",
-            f"specialize: speculation_length={tokens} for programs that verify tokens, over decode "
+            f"specialize: {option}={tokens} for programs that verify tokens, over decode "
             f"buckets {list(ladders.tokens)}",
             help="give the tokens a row that one call verifies, from 2 to the largest bucket",
         )

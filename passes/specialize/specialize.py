@@ -29,8 +29,9 @@ class Specialize(Pass):
     program of bucket n takes one token a row and attends to C = n slots. A chunk program has the
     body of a prefill program, and takes S tokens a row after those that the row holds: there is
     one for each size of ``chunk`` and each larger decode bucket C. A verify program of bucket n
-    takes S = ``speculation_length`` tokens a row after those that the row holds. All of them share
-    the weights and a cache of R rows and M slots.
+    takes S = ``speculation_length`` tokens a row after those that the row holds, a verify_tree
+    program S = ``tree_nodes`` tokens that form a tree. All of them share the weights and
+    a cache of R rows and M slots.
 
     Options:
         batch: sizes of B.
@@ -39,6 +40,7 @@ class Specialize(Pass):
         tokens: buckets of the decode programs.
         chunk: sizes of S of the chunk programs; by default there are none.
         speculation_length: S of the verify programs, which models have on request.
+        tree_nodes: S of the verify_tree programs, likewise.
         max_batch_size: instead of ``batch``: powers of two from 1, and this size.
         max_context_length: instead of ``context``: powers of two from 128, and this size.
         seq_len: instead of ``tokens``: powers of two from 128, and this size.
@@ -99,6 +101,7 @@ class Specialize(Pass):
     tokens: tuple[int, ...] = (128,)
     chunk: tuple[int, ...] = ()
     speculation_length: int = 0
+    tree_nodes: int = 0
     max_batch_size: int = 0
     max_context_length: int = 0
     seq_len: int = 0
@@ -160,7 +163,8 @@ class Specialize(Pass):
         batch, context, tokens = self.ladders()
         prefill_batch = _in_order("prefill_batch", self.prefill_batch or batch)
         chunk = _in_order("chunk", self.chunk) if self.chunk else ()
-        ladders = Ladders(batch, prefill_batch, context, tokens, chunk, self.speculation_length)
+        verified = self.speculation_length, self.tree_nodes
+        ladders = Ladders(batch, prefill_batch, context, tokens, chunk, *verified)
         most = max((*batch, *prefill_batch))
         rows = self.rows or most
         slots = self.slots or max((*context, *tokens))

@@ -109,8 +109,13 @@ def _overtakes(layer: WindowLayer, ring: int) -> bool:
 
 def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
     """The slots and the mask of a program, by the functions of the layout."""
-    (positions, _), (lengths,) = layer.mask.operands, layer.keys.operands
+    (positions, _, *ancestors), (lengths,) = layer.mask.operands, layer.keys.operands
     ring, window = layout.ring, layer.window
+    if ancestors:
+        # Slots are given out as if the nodes of a tree followed each other, and no node overtakes.
+        slots = layout.slot_of(b, b.op("tree_slots", positions))
+        keys = layout.position_of(b, lengths, ring)
+        return Shared(slots, b.op("tree_mask", positions, keys, *ancestors, window=window))
     slots = layout.slot_of(b, positions)
     if not _overtakes(layer, ring):
         keys = layout.position_of(b, lengths, ring)

@@ -26,7 +26,7 @@ class WindowLayer:
         updates: the ``kv_update`` of each.
         reads: the ``cache_read`` of each.
         widening: the ops between each read and the attention, in order: of caches in 8 bits.
-        mask: the ``attention_mask``.
+        mask: the ``attention_mask``, or the ``tree_mask``.
         keys: the ``key_positions`` of the mask.
     """
 
@@ -73,7 +73,7 @@ class WindowLayer:
 def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer | NoMatch:
     """The caches and the mask of an attention op, or the reason that they cannot be rings."""
     _, *read, masked = attention.operands[:4]
-    mask = masked.producer("attention_mask")
+    mask = masked.producer("attention_mask") or masked.producer("tree_mask")
     if mask is None:
         return no_match("the mask is made otherwise", masked)
     keys = mask.operands[1].producer("key_positions")
@@ -97,7 +97,7 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
     widening = tuple(ops[1:] for ops in found_reads)
     updates: list[Op] = []
     for op in reads:
-        found = _update_of(module, function, op, (mask.operands[0], keys.operands[0]))
+        found = _update_of(module, function, op, mask, keys)
         if isinstance(found, NoMatch):
             return found
         updates.append(found)
@@ -119,13 +119,8 @@ def _read_of(value: Value) -> tuple[Op, ...] | NoMatch:
     return (read, *reversed(found))
 
 
-def _update_of(
-    module: Module, function: Function, read: Op, masked: tuple[Value, Value]
-) -> Op | NoMatch:
-    """The update before the read of a cache that only this attention reads.
-
-    ``masked`` are the positions and the lengths that the mask is made of.
-    """
+def _update_of(module: Module, function: Function, read: Op, mask: Op, keys: Op) -> Op | NoMatch:
+    """The update before the read of a cache that only this attention reads."""
     update = read.operands[0].producer("kv_update")
     if update is None:
         return no_match("it is not read behind its update", read.result, depth=6)
@@ -133,8 +128,12 @@ def _update_of(
     row = module.interface.get(cache.name or "")
     if cache.op is not None or row is None or row.role is not Role.STATE:
         return no_match("it is no state", cache, depth=7)
-    said = (slots, masked[1], rows)
-    if said != (*masked, read.operands[1]):
+    written: Value | None = slots
+    if mask.name == "tree_mask":
+        places = slots.producer("tree_slots")
+        written = None if places is None else places.operands[0]
+    said = (mask.operands[0], keys.operands[0], rows)
+    if (written, rows) != (mask.operands[0], read.operands[1]):
         return no_match("it is written, read and masked at different positions", slots, depth=8)
     if any(value.op is not None or value.name not in _POSITION_INPUTS for value in said):
         return no_match("it is not the caller who says the positions", slots, depth=9)

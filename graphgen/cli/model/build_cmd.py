@@ -51,7 +51,7 @@ def build(
         str, typer.Option("-o", "--output", metavar="FILE.gg", help="Where to write; - is stdout.")
     ] = STANDARD,
     phase: Annotated[
-        Literal["prefill", "decode", "verify"] | None,
+        Literal["prefill", "decode", "verify", "verify_tree"] | None,
         typer.Option("--phase", help="Build this program only; by default prefill and decode."),
     ] = None,
     mini: Mini = False,

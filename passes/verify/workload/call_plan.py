@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from graphgen.ir import VERIFY
+from graphgen.ir import VERIFYING
 from graphgen.passes.verify.workload.program_shapes import ProgramShape, ServingSizes
 
 # Token ids of a call: random ones; with the first and the last of the vocabulary; with some outside
 # of it, which an embedding clamps.
 TokenIds = Literal["random", "ends", "outside"]
 # Phases of programs whose rows go on, with one token or several.
-_GOING_ON = ("decode", VERIFY)
+_GOING_ON = ("decode", *VERIFYING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@ import numpy as np
 from graphgen.eval import Array
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
 from graphgen.exec.session import ProgramCall
-from graphgen.ir import Dim, Entry
+from graphgen.exec.token_tree import ancestors, depths
+from graphgen.ir import VERIFY_TREE, Dim, Entry
+from graphgen.ops.token_trees.tree_ops import ANCESTORS
 from graphgen.passes.verify.workload.call_plan import CallPlan
 from graphgen.passes.verify.workload.program_shapes import ServingSizes
 from graphgen.passes.verify.workload.random_arrays import ArraySource, own_generator
 from graphgen.passes.verify.workload.value_ranges import boundary_ids
 
-_PLANNED = ("tokens", "positions", "lengths", "seq_ids")
+_PLANNED = ("tokens", "positions", "lengths", "seq_ids", ANCESTORS)
 _OF_STEPS = (STEP_COUNTS, STOP_TOKENS, STEP_RANDOM)
 
 
@@ -69,7 +71,8 @@ class CallDrawer:
                 first = shape.active - span.count if span.left else 0
                 positions[index, first : first + span.count] = np.arange(span.start, span.end)
                 lengths[index] = span.end
-        return {"positions": positions, "lengths": lengths, "seq_ids": seq_ids}
+        made = {"positions": positions, "lengths": lengths, "seq_ids": seq_ids}
+        return made | _trees(positions) if shape.phase == VERIFY_TREE else made
 
     def _tokens(self, rng: np.random.Generator, plan: CallPlan) -> Array:
         """Token ids; those of padding are arbitrary."""
@@ -108,6 +111,21 @@ class CallDrawer:
         if row.name == "top_p_min_tokens":
             return rng.integers(1, 4, rows).astype(np.int32)
         return self.source(rng, row, row.logical.bind(dims))
+
+
+def _trees(positions: Array) -> dict[str, Array]:
+    """Consecutive positions s32 [B,S] as those of trees, and s32 [B,S,S] of the ancestors.
+
+    The tree of a row depends on its place in the call and on its first position.
+    """
+    made, reads = positions.copy(), np.zeros((*positions.shape, positions.shape[1]), np.int32)
+    for index, row in enumerate(positions):
+        count = np.count_nonzero(row >= 0)
+        rng = np.random.default_rng([index, max(int(row[0]), 0)])
+        parents = [-1, *[int(rng.integers(max(node - 3, 0), node)) for node in range(1, count)]]
+        made[index, :count] = row[0] + np.array(depths(parents[:count]), np.int32)
+        reads[index, :count, :count] = ancestors(parents[:count])
+    return {"positions": made, ANCESTORS: reads}
 
 
 def _sampling_params(rng: np.random.Generator, rows: int) -> Array:

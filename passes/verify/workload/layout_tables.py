@@ -54,6 +54,8 @@ def _lengths(rows: int, calls: Sequence[ProgramCall]) -> Array:
         if "positions" not in call.inputs or "seq_ids" not in call.inputs:
             return np.full(rows, np.iinfo(np.int64).max)
         ends = call.inputs["positions"].max(1, initial=-1) + 1
+        # The nodes of a tree share positions, and have a slot each.
+        ends = np.maximum(ends, call.inputs.get("lengths", ends))
         for row, end in zip(call.inputs["seq_ids"].tolist(), ends.tolist(), strict=True):
             if 0 <= row < rows:
                 longest[row] = max(longest[row], end)

@@ -16,6 +16,8 @@ from graphgen.ops.opdef import Attr, define, rank_of, require
 from graphgen.ops.traits import Trait
 
 COMPOSITE = (Trait.COMPOSITE,)
+# The input s32 [B,S,S] of programs of the phase ``verify_tree``: which nodes each node reads.
+ANCESTORS = "ancestors"
 
 
 def _ints(types: Sequence[TensorType], index: int, shape: Sequence[object]) -> None:

@@ -1,0 +1,1 @@
+"""NumPy rules of the ops of token trees."""
