@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -33,12 +32,10 @@ from graphgen.runtime.model import BuiltModel, PassStep, build_model
 from graphgen.runtime.program_kernels import missing_kernels
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.speculator import Speculator, check_in_step
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.presharded import read_shards
 from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
-
-if TYPE_CHECKING:
-    from graphgen.runtime.speculation.speculator import Speculator
 
 # Tokens of a message in a conversation that one launch takes.
 _TURN = 64
@@ -187,9 +184,11 @@ class Engine:
             held: as for :func:`~graphgen.runtime.generation.generate`.
 
         Raises:
-            GraphgenError: GG0701, GG0702, GG0705.
+            GraphgenError: GG0701, GG0702; GG0705 for these and for speculation with ``async_mode``.
         """
         check_prompts(prompts, self.session.rows)
+        if self.speculator is not None:
+            check_in_step(async_mode=self.async_mode)
         self._prepare(prompts, request, held)
         decode = self.speculator.decode if self.speculator is not None else None
         done, timings = generate(

@@ -59,9 +59,14 @@ def takes_compile_options(
     return takes_flags(_PARAMETER, flags, _collected)
 
 
+def field_flags(*names: str) -> Mapping[str, Parameter]:
+    """The parameters of fields by name, for a command with other flags too."""
+    return _flags(CompileConfig, names, (), {})
+
+
 def cache_flags() -> Mapping[str, Parameter]:
     """The parameters of quantized caches by name, for a command with other flags too."""
-    return _flags(CompileConfig, CACHE_FIELDS, (), {})
+    return field_flags(*CACHE_FIELDS)
 
 
 def cache_options(given: Mapping[str, object]) -> CompileOptions:

@@ -9,8 +9,14 @@ from typing import Annotated, cast
 
 import typer
 
-from graphgen.cli.compile_options import cache_flags, cache_options
+from graphgen.cli.compile_options import cache_flags, cache_options, field_flags
 from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.cli.speculation.speculation_options import (
+    NO_SPECULATION,
+    SpeculationFlags,
+    read_speculation,
+    speculation_parameters,
+)
 from graphgen.errors import GraphgenError
 
 
@@ -115,18 +121,6 @@ _MODEL_FLAGS: Mapping[str, tuple[object, object]] = {
         Annotated[bool, _option("--use-v2-block-manager", help="Accepted; no effect.")],
         False,
     ),
-    "speculative_model": (
-        Annotated[str | None, _option("--speculative-model", help="Not built.")],
-        None,
-    ),
-    "num_speculative_tokens": (
-        Annotated[int | None, _option("--num-speculative-tokens", help="Not built.")],
-        None,
-    ),
-    "speculative_max_model_len": (
-        Annotated[int | None, _option("--speculative-max-model-len", help="Not built.")],
-        None,
-    ),
 }
 _SERVER_FLAGS: Mapping[str, tuple[object, object]] = {
     "host": (Annotated[str, _option("--host", help="Address to listen on.")], "127.0.0.1"),
@@ -185,6 +179,8 @@ _SERVER_FLAGS: Mapping[str, tuple[object, object]] = {
     ),
 }
 Values = Mapping[str, object]
+# The field of the compilation that speculation needs.
+_LENGTH = "speculation_length"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +191,13 @@ class ServeFlags:
         model: those of :class:`~graphgen.runtime.aws.config.served_options.ServedFlags`.
         server: those of :class:`~graphgen.runtime.server.server_options.ServerOptions`.
         notes: remarks on flags without effect.
+        speculation: what proposes tokens.
     """
 
     model: Values
     server: Values
     notes: tuple[str, ...]
+    speculation: SpeculationFlags = NO_SPECULATION
 
 
 NO_FLAGS = ServeFlags({}, {}, ())
@@ -209,13 +207,13 @@ def takes_serve_flags(command: Command) -> Command:
     """Give a command these flags in place of its parameter ``flags``."""
     rows = {**_MODEL_FLAGS, **_SERVER_FLAGS}
     made = {name: flag(name, kind, default) for name, (kind, default) in rows.items()}
-    return takes_flags("flags", {**made, **cache_flags()}, _collected)(command)
+    speculation = {**speculation_parameters(), **field_flags(_LENGTH)}
+    return takes_flags("flags", {**made, **cache_flags(), **speculation}, _collected)(command)
 
 
 def _collected(given: Values) -> ServeFlags:
     from graphgen.cli.model.bucket_options import read_buckets
 
-    _check_speculation(given)
     chunks = cast("str | None", given["chunked_prefill_size"])
     model = {
         name: given[name]
@@ -226,20 +224,11 @@ def _collected(given: Values) -> ServeFlags:
     model["override"] = given["override_neuron_config"]
     model["caches"] = cache_options(given) or None
     model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
+    speculation = read_speculation(given)
+    model |= {_LENGTH: None, **speculation.requested({_LENGTH: given[_LENGTH]})}
     server = {name: given[name] for name in _SERVER_FLAGS if name != "api_key"}
     server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
-    return ServeFlags(model, server, _notes(given))
-
-
-def _check_speculation(given: Values) -> None:
-    """Refuse the flags of speculative decoding (GG0904)."""
-    for name in ("speculative_model", "num_speculative_tokens", "speculative_max_model_len"):
-        if given[name] is not None:
-            raise GraphgenError(
-                "GG0904",
-                f"--{name.replace('_', '-')} {given[name]}: speculative decoding is not built yet",
-                help="leave it out: one token is chosen at a time",
-            )
+    return ServeFlags(model, server, _notes(given), speculation)
 
 
 def _notes(given: Values) -> tuple[str, ...]:

@@ -49,7 +49,19 @@ class LoadReport:
         failed = len(self.result.outcomes) - len(good)
         found = request_metrics(good, failed, self.result.wall)
         # As text, as LLMPerf writes it.
-        return {**found, "error_code_frequency": str(self.errors())}
+        return {**found, "error_code_frequency": str(self.errors()), **self._speculation()}
+
+    def _speculation(self) -> dict[str, Json]:
+        """Tokens that the server's speculation proposed; empty where it names none."""
+        accepted = sum(one.accepted or 0 for one in self.result.outcomes)
+        proposed = accepted + sum(one.rejected or 0 for one in self.result.outcomes)
+        if not proposed:
+            return {}
+        return {
+            "number_proposed_tokens": proposed,
+            "number_accepted_tokens": accepted,
+            "acceptance_rate": accepted / proposed,
+        }
 
     def errors(self) -> dict[int | str, int]:
         """Number of errors by code, the most frequent first."""
@@ -73,6 +85,9 @@ class LoadReport:
         lines.append(f"Overall Output Throughput: {rate}")
         lines.append(f"Number Of Completed Requests: {found['num_completed_requests']}")
         lines.append(f"Completed Requests Per Minute: {found['num_completed_requests_per_min']}")
+        if "acceptance_rate" in found:
+            counts = f"{found['number_accepted_tokens']} of {found['number_proposed_tokens']}"
+            lines.append(f"Accepted Proposed Tokens: {counts}")
         return "\n".join(lines) + "\n"
 
     def summary(self) -> dict[str, Json]:

@@ -33,12 +33,17 @@ class RequestOutcome:
         error_code: an HTTP status, the code in an event of the stream, or -1; ``None`` without an
             error.
         error_msg: the server's words, or the client's; empty without an error.
+        accepted: tokens of the answer that the server's speculation proposed; ``None`` where it
+            does not say.
+        rejected: tokens that it proposed in vain.
     """
 
     start: float
     times: RequestTimes
     error_code: int | str | None = None
     error_msg: str = ""
+    accepted: int | None = None
+    rejected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,13 @@ class OpenAIClient:
             code, message = NO_STATUS, f"{type(error).__name__}: {error}"
         times = self._times(prompt, answer, time.perf_counter())
         start = answer.begin - self._epoch
-        return RequestOutcome(start, times, code, message[:_MESSAGE_CHARACTERS])
+        details = answer.usage.get("completion_tokens_details")
+        accepted, rejected = (
+            value if isinstance(details, dict) and type(value := details.get(name)) is int else None
+            for name in ("accepted_prediction_tokens", "rejected_prediction_tokens")
+        )
+        text = message[:_MESSAGE_CHARACTERS]
+        return RequestOutcome(start, times, code, text, accepted, rejected)
 
     async def _stream(self, prompt: LoadPrompt, answer: _Answer) -> tuple[int | None, str]:
         """Fill ``answer``; returns the status and text of an HTTP error."""

@@ -28,6 +28,8 @@ class ChoiceProgress:
         new: those of the tokens since the last chunk.
         text: so far.
         tokens: number of new tokens.
+        proposed: number of tokens that speculation proposed.
+        accepted: those of them that are in the answer.
         reason: OpenAI's reason for the end; ``None`` before it.
     """
 
@@ -35,11 +37,15 @@ class ChoiceProgress:
     new: LogprobList
     text: str = ""
     tokens: int = 0
+    proposed: int = 0
+    accepted: int = 0
     reason: str | None = None
 
     def take(self, event: TokenEvent) -> None:
         """Add an event."""
         self.tokens += event.token is not None
+        self.proposed += event.proposed
+        self.accepted += event.accepted
         self.text += event.text
         self.whole.take(event)
         self.new.take(event)
@@ -75,14 +81,28 @@ class AnswerProgress:
 
     @property
     def usage(self) -> Json:
-        """OpenAI's object of token counts."""
+        """OpenAI's object of token counts.
+
+        ``completion_tokens_details`` has the proposed tokens of speculation, where there are any.
+        """
         new = sum(choice.tokens for choice in self.choices)
         prompts = self.request.prompt_tokens
         return {
             "prompt_tokens": prompts,
             "completion_tokens": new,
             "total_tokens": prompts + new,
+            **self._predicted(),
         }
+
+    def _predicted(self) -> dict[str, Json]:
+        """OpenAI's counts of predicted tokens, empty without any."""
+        proposed = sum(choice.proposed for choice in self.choices)
+        accepted = sum(choice.accepted for choice in self.choices)
+        counts = {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": proposed - accepted,
+        }
+        return {"completion_tokens_details": counts} if proposed else {}
 
     def take(self, place: int, event: TokenEvent) -> None:
         """Add an event of a choice."""

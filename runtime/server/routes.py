@@ -209,6 +209,9 @@ class _OpenAnswer:
             "new_tokens": sum(choice.tokens for choice in self.progress.choices),
             "finish": [choice.reason for choice in self.progress.choices],
         }
+        if proposed := sum(choice.proposed for choice in self.progress.choices):
+            accepted = sum(choice.accepted for choice in self.progress.choices)
+            facts |= {"proposed_tokens": proposed, "accepted_tokens": accepted}
         if self.service.options.log_prompts:
             decode = self.service.model.tokenizer.decode
             prompts = [decode(r.prompt, skip_special=False) for r in self.asked.requests]

@@ -37,6 +37,11 @@ class ServerMetrics:
         self._choices = self._counter("choices", "Choices that ended.", "reason")
         self._prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts.")
         self._new_tokens = self._counter("new_tokens", "Tokens chosen.")
+        self._proposed = self._counter("speculation_proposed_tokens", "Tokens that were proposed.")
+        self._accepted = self._counter("speculation_accepted_tokens", "Those that were accepted.")
+        self._verified = self._counter(
+            "speculation_verifications", "Steps of a choice that verified proposals."
+        )
         self._pool: Final = scheduler.pool
         self._prefix_queries = self._counter(
             "prefix_cache_queries", "Tokens of texts that were given a row."
@@ -81,6 +86,9 @@ class ServerMetrics:
         self._prefix_hits.inc(now[1] - self._counted[1])
         self._counted = now
         self._new_tokens.inc(sum(event.token is not None for event in events))
+        self._proposed.inc(sum(event.proposed for event in events))
+        self._accepted.inc(sum(event.accepted for event in events))
+        self._verified.inc(sum(event.proposed > 0 for event in events))
         for event in events:
             if event.finish is not None:
                 self._choices.labels(event.finish.value).inc()

@@ -30,11 +30,10 @@ from graphgen.runtime.serving.serving_request import (
 from graphgen.runtime.serving.speculative_steps import (
     ProposedRow,
     SpeculativeSteps,
-    check_in_step,
     row_of,
 )
 from graphgen.runtime.session import Logits, RowResults, Session
-from graphgen.runtime.speculation.speculator import Speculator
+from graphgen.runtime.speculation.speculator import Speculator, check_in_step
 from graphgen.runtime.step_call import packed
 
 # Seconds, from any beginning.

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.serving.cache_pool import CachePool
 from graphgen.runtime.serving.request_choice import changed_logits
@@ -134,17 +133,6 @@ class SpeculativeSteps:
         while count and not self._pool.reserve(row_of(progress), progress.processed + 1 + count):
             count -= 1
         return Proposal(proposal.tokens[:count], proposal.probabilities[:count])
-
-
-def check_in_step(*, async_mode: bool) -> None:
-    """Refuse speculation with launches in flight (GG0705)."""
-    if async_mode:
-        raise GraphgenError(
-            "GG0705",
-            "speculation and --async-mode exclude each other: proposals follow tokens that the "
-            "host has read",
-            help="leave one of them out",
-        )
 
 
 def row_of(progress: RequestProgress) -> int:

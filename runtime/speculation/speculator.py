@@ -83,6 +83,16 @@ def check_verifies(session: Session, length: int) -> None:
         )
 
 
+def check_in_step(*, async_mode: bool) -> None:
+    """Refuse speculation with steps in flight (GG0705)."""
+    if async_mode:
+        raise GraphgenError(
+            "GG0705",
+            "speculation and async_mode exclude each other: proposals follow tokens that were read",
+            help="leave one of them out",
+        )
+
+
 class Speculator:
     """Decodes with proposals.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from graphgen.cli.model.generate_summary import FirstToken
     from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
     from graphgen.runtime.generation import GenerationRequest
-    from graphgen.runtime.progress_callback import Progress
     from graphgen.runtime.sampling import Sampling
     from graphgen.runtime.tokenizer import TextStream, Tokenizer
 
@@ -200,9 +198,12 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
     from graphgen.cli.model.generate_summary import FirstToken, write_summary
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.generation import GenerationRequest
+    from graphgen.runtime.speculation.speculator import check_in_step
     from graphgen.runtime.terminal_progress import TerminalProgress
 
     check_dtype(options.dtype)
+    if asked.speculation.is_asked:
+        check_in_step(async_mode=options.async_mode)
     progress = TerminalProgress()
     engine, prompts = open_engine(
         model,
@@ -211,8 +212,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
         _ROOM if asked.talk else asked.new_tokens,
         progress,
     )
-    if asked.speculation.is_asked:
-        _speculate(engine, model, asked.speculation, options.requested, progress)
+    asked.speculation.give(engine, model, options.requested, progress)
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.reports)
     request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)
@@ -226,21 +226,6 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
         result = _answer(engine, asked.texts, prompts, request, as_json, first)
     if summary and result is not None:
         write_summary(engine, result, progress, first.seconds)
-
-
-def _speculate(
-    engine: Engine,
-    model: str,
-    flags: SpeculationFlags,
-    requested: Mapping[str, object],
-    progress: Progress,
-) -> None:
-    """Give the engine what proposes tokens."""
-    from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
-
-    length = cast(int, requested["speculation_length"])
-    options = SpeculationOptions(flags.draft, flags.layers, flags.lookup, length, model)
-    engine.speculator = open_speculator(engine, options, progress)
 
 
 def _answer(

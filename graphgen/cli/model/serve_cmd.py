@@ -47,6 +47,7 @@ def serve(
       graphgen serve smollm2
       graphgen serve smollm2 --dtype bf16 --artifact smollm2.served --max-num-seqs 4
       graphgen serve llama --max-model-len 4096 --tensor-parallel-size 2 --port 8080
+      graphgen serve llama --speculative-model small-llama --num-speculative-tokens 4
       graphgen serve llama --override-neuron-config '{"quantized": true}'
     """
     name = _one_model(model, model_option)
@@ -56,16 +57,22 @@ def serve(
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.server.http_server import run_server
     from graphgen.runtime.server.server_options import ServerOptions
+    from graphgen.runtime.speculation.speculator import check_in_step
     from graphgen.runtime.terminal_progress import TerminalProgress
 
     for text in flags.notes:
         note(text)
     model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
     options = served_options(name, model_flags)
-    sharing = read_override(model_flags.override).prefix_sharing
+    speculates = flags.speculation.is_asked
+    if speculates:
+        check_in_step(async_mode=options.async_mode)
+    sharing = read_override(model_flags.override, speculates=speculates).prefix_sharing
     server = ServerOptions(served_model_name or name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
-    engine, _ = open_engine(name, options, lambda _: [[0]], 1, TerminalProgress())
+    progress = TerminalProgress()
+    engine, _ = open_engine(name, options, lambda _: [[0]], 1, progress)
+    flags.speculation.give(engine, name, options.requested, progress)
     note_remarks(engine.reports)
 
     def listening(url: str) -> None:

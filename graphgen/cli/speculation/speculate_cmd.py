@@ -140,7 +140,6 @@ def _measured(
     """Acceptance over the text, and the speed of each k on this machine."""
     from graphgen.runtime.engine import EngineOptions, open_engine
     from graphgen.runtime.speculation.measure_speedup import measure_speculation, text_prompts
-    from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
     from graphgen.runtime.speculation.speedup import speedups
     from graphgen.runtime.terminal_progress import TerminalProgress
 
@@ -151,7 +150,6 @@ def _measured(
             help="give --text FILE, or --target for lower bounds on an accelerator",
         )
     most, progress = asked.lengths[-1], TerminalProgress()
-    flags = asked.speculation
     compiled = {**asked.compiled, "speculation_length": most}
     read = read_text(text)
     cut: list[list[int]] = []
@@ -163,8 +161,7 @@ def _measured(
     engine, _ = open_engine(
         asked.model, EngineOptions(compiled, batch=1), encoded, new_tokens + most, progress
     )
-    options = SpeculationOptions(flags.draft, flags.layers, flags.lookup, most, asked.model)
-    engine.speculator = open_speculator(engine, options, progress)
+    asked.speculation.give(engine, asked.model, compiled, progress)
     found = measure_speculation(engine, cut, new_tokens, asked.lengths, progress)
     return found, speedups(found.accepted, found.seconds)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, cast
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from graphgen.cli.flag_group import Command, flag, takes_flags
 from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from graphgen.runtime.engine import Engine
+    from graphgen.runtime.progress_callback import Progress
 
 DraftModelPath = Annotated[
     str | None,
@@ -40,7 +45,22 @@ NumSpeculativeTokens = Annotated[
         help="Tokens to propose, as in vLLM: --speculation-length less one.",
     ),
 ]
+SpeculativeMaxModelLen = Annotated[
+    int | None,
+    typer.Option(
+        "--speculative-max-model-len",
+        min=1,
+        help="Longest sequence that a draft proposes tokens for, as in vLLM: the model's.",
+    ),
+]
 _LENGTH = 5
+_KINDS = {
+    "draft_model_path": DraftModelPath,
+    "draft_layers": DraftLayers,
+    "prompt_lookup": PromptLookupTokens,
+    "num_speculative_tokens": NumSpeculativeTokens,
+    "speculative_max_model_len": SpeculativeMaxModelLen,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,7 @@ class SpeculationFlags:
     layers: int = 0
     lookup: int = 0
     proposed: int = 0
+    max_len: int = 0
 
     @property
     def is_asked(self) -> bool:
@@ -69,9 +90,7 @@ class SpeculationFlags:
         """
         given = cast("int | None", compiled.get("speculation_length"))
         if not self.is_asked:
-            if given or self.proposed:
-                name = "--speculation-length" if given else "--num-speculative-tokens"
-                raise nothing_proposes(f"{name} has no effect: ")
+            self._check_nothing_asked(given)
             return {}
         length = self.proposed + 1 if self.proposed else given or _LENGTH
         if given not in (None, length):
@@ -89,6 +108,41 @@ class SpeculationFlags:
             )
         return {"speculation_length": length}
 
+    def _check_nothing_asked(self, length: int | None) -> None:
+        """Refuse what has no effect where nothing proposes tokens (GG0705)."""
+        given = {
+            "--speculation-length": length,
+            "--num-speculative-tokens": self.proposed,
+            "--speculative-max-model-len": self.max_len,
+        }
+        for name, value in given.items():
+            if value:
+                raise nothing_proposes(f"{name} has no effect: ")
+
+    def give(
+        self, engine: Engine, model: str, requested: Mapping[str, object], progress: Progress
+    ) -> None:
+        """Give an engine what proposes tokens, where a flag names it.
+
+        Args:
+            engine: opened with ``requested``.
+            model: its path or name.
+            requested: options of the compilation, with those of :meth:`requested`.
+            progress: notified of long tasks.
+
+        Raises:
+            GraphgenError: as for :func:`~graphgen.runtime.speculation.open_speculator`.
+        """
+        if not self.is_asked:
+            return
+        from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
+
+        length = cast(int, requested["speculation_length"])
+        options = SpeculationOptions(
+            self.draft, self.layers, self.lookup, length, model, self.max_len
+        )
+        engine.speculator = open_speculator(engine, options, progress)
+
 
 def nothing_proposes(effect: str = "") -> GraphgenError:
     """The error of flags without what proposes tokens; ``effect`` says which, if any."""
@@ -104,17 +158,16 @@ NO_SPECULATION = SpeculationFlags()
 
 def takes_speculation() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``speculation``."""
-    kinds = {
-        "draft_model_path": DraftModelPath,
-        "draft_layers": DraftLayers,
-        "prompt_lookup": PromptLookupTokens,
-        "num_speculative_tokens": NumSpeculativeTokens,
-    }
-    flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
-    return takes_flags("speculation", flags, _collected)
+    return takes_flags("speculation", speculation_parameters(), read_speculation)
 
 
-def _collected(given: Mapping[str, object]) -> SpeculationFlags:
+def speculation_parameters() -> Mapping[str, Parameter]:
+    """The parameters of these flags by name, for a command with other flags too."""
+    return {name: flag(name, kind, None) for name, kind in _KINDS.items()}
+
+
+def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
+    """The values of :func:`speculation_parameters` (GG0705 for flags that exclude each other)."""
     names = ("draft_model_path", "draft_layers", "prompt_lookup")
     asked = [name for name in names if given[name]]
     if len(asked) > 1:
@@ -122,10 +175,17 @@ def _collected(given: Mapping[str, object]) -> SpeculationFlags:
         raise GraphgenError(
             "GG0705", f"{flags} exclude each other", help="give one that proposes tokens"
         )
-    draft, layers, lookup, proposed = (given[name] for name in (*names, "num_speculative_tokens"))
+    if given["prompt_lookup"] and given["speculative_max_model_len"]:
+        raise GraphgenError(
+            "GG0705",
+            "--speculative-max-model-len has no effect on --prompt-lookup, which has no draft",
+            help="leave it out",
+        )
+    draft, layers, lookup, proposed, most = (given[name] for name in _KINDS)
     return SpeculationFlags(
         cast("str | None", draft) or "",
         cast("int | None", layers) or 0,
         cast("int | None", lookup) or 0,
         cast("int | None", proposed) or 0,
+        cast("int | None", most) or 0,
     )

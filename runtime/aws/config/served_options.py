@@ -29,6 +29,7 @@ _BY_FLAG = {
     "pa_num_blocks": ("num_blocks", "--num-gpu-blocks-override"),
     "kv_cache_quant": ("caches", "--kv-cache-quant"),
     "kv_quant_config": ("caches", "--kv-cache-quant"),
+    "speculation_length": ("speculation_length", "--speculation-length"),
 }
 # Element types by the names that vLLM gives them; auto is the checkpoint's own.
 _DTYPES = {**ELEMENTS, "float": "f32", "half": "f16", "auto": "as-declared"}
@@ -52,6 +53,7 @@ class ServedFlags:
         block_size: slots of a block of a paged cache; without it each sequence has a row.
         num_blocks: number of blocks, by default as many as all rows need.
         caches: fields of a compilation that quantize caches, by name.
+        speculation_length: k, tokens of a row that a step verifies, where something proposes them.
     """
 
     max_num_seqs: int | None = None
@@ -65,6 +67,7 @@ class ServedFlags:
     block_size: int | None = None
     num_blocks: int | None = None
     caches: Mapping[str, object] | None = None
+    speculation_length: int | None = None
 
 
 def served_options(model: str, flags: ServedFlags) -> EngineOptions:
@@ -79,7 +82,9 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     Raises:
         GraphgenError: GG0901 to GG0904 and GG0906 for the override, GG0705 for flags.
     """
-    base, override = _compiled(model, flags), read_override(flags.override)
+    speculates = flags.speculation_length is not None
+    base = _compiled(model, flags)
+    override = read_override(flags.override, speculates=speculates)
     changes = _overridden(flags, override.programs, base or _fresh(model, flags))
     wanted: dict[str, object] = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
     requested = {**wanted, "tp": flags.tensor_parallel_size, **_without_sizes(changes)}
@@ -92,7 +97,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
-    requested |= flags.caches or {}
+    requested |= {**(flags.caches or {}), "speculation_length": flags.speculation_length}
     chunk = _chunk(flags, override.chunked, base, length)
     return EngineOptions(
         {name: value for name, value in requested.items() if value is not None},

@@ -14,7 +14,7 @@ from graphgen.runtime.aws.config.neuron_config import ChunkedPrefillConfig, Neur
 
 # Attributes of the server itself that programs are compiled by, too.
 _BOTH = ("async_mode",)
-# The attribute of programs that the server has no use for.
+# The attribute of programs that the server has no use for without what proposes tokens.
 _SPECULATION = "speculation_length"
 
 
@@ -43,8 +43,12 @@ class ServedOverride:
     prefix_sharing: bool = True
 
 
-def read_override(text: str) -> ServedOverride:
+def read_override(text: str, *, speculates: bool = False) -> ServedOverride:
     """Read the JSON object of the flag.
+
+    Args:
+        text: the object.
+        speculates: something proposes tokens.
 
     Raises:
         GraphgenError: GG0906 for another text, GG0901 for an unknown name with the nearest one,
@@ -65,7 +69,11 @@ def read_override(text: str) -> ServedOverride:
             served[row.name] = _accepted(row.name, value)
         elif isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
             raise _refused("NeuronConfig", row.name, value, f"it is about {effect.what}, and")
-        if row.name == _SPECULATION and not row.requests_nothing(value, row.default):
+        if (
+            row.name == _SPECULATION
+            and not speculates
+            and not row.requests_nothing(value, row.default)
+        ):
             raise _refused("NeuronConfig", row.name, value, "nothing proposes tokens, and")
         if not row.served or row.name in _BOTH:
             programs[row.name] = value

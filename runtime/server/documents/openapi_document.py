@@ -31,6 +31,13 @@ _USAGE: Mapping[str, Json] = {
         "prompt_tokens": {"type": "integer"},
         "completion_tokens": {"type": "integer"},
         "total_tokens": {"type": "integer"},
+        "completion_tokens_details": {
+            "type": "object",
+            "properties": {
+                "accepted_prediction_tokens": {"type": "integer"},
+                "rejected_prediction_tokens": {"type": "integer"},
+            },
+        },
     },
 }
 _MODEL: Mapping[str, Json] = {

@@ -54,6 +54,7 @@ class FakeServer:
         usage: whether answers end with the server's counts where they are asked for.
         gap: seconds between tokens.
         hang: whether answers never end.
+        predicted: accepted and rejected tokens of speculation in those counts.
         bodies, keys: of the requests, in order.
         most: requests at a time.
     """
@@ -62,6 +63,7 @@ class FakeServer:
     usage: bool = True
     gap: float = 0.0
     hang: bool = False
+    predicted: tuple[int, int] | None = None
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -154,6 +156,12 @@ class FakeServer:
         if not self.usage or "stream_options" not in body:
             return []
         counts: dict[str, Json] = {"prompt_tokens": 1000, "completion_tokens": count}
+        if self.predicted:
+            accepted, rejected = self.predicted
+            counts["completion_tokens_details"] = {
+                "accepted_prediction_tokens": accepted,
+                "rejected_prediction_tokens": rejected,
+            }
         return [data(json.dumps({"choices": [], "usage": counts}))]
 
 

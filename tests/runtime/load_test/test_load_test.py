@@ -244,6 +244,19 @@ def test_text_and_files_have_llmperf_s_layout(tmp_path: Path):
     assert one["inter_token_latency_s"] == pytest.approx(gaps / 2)
 
 
+def test_accepted_tokens_of_speculation_are_those_that_the_server_names(tmp_path: Path):
+    for predicted, known in (((2, 1), True), ((0, 0), False)):
+        with FakeServer(predicted=predicted) as server:
+            options = ("--max-num-completed-requests", 5, "--results-dir", tmp_path / str(known))
+            shown = load_test(server.base, *options).stdout
+        assert ("Accepted Proposed Tokens: 10 of 15\n" in shown) is known
+        summary, _ = files(tmp_path / str(known))
+        assert ("results_acceptance_rate" in summary) is known
+        if known:
+            assert summary["results_number_accepted_tokens"] == 10
+            assert summary["results_acceptance_rate"] == pytest.approx(2 / 3)
+
+
 def test_several_loads_have_files_of_their_own_and_a_picture(tmp_path: Path):
     picture = tmp_path / "load.svg"
     with FakeServer(script=(ANSWER, ANSWER, "429")) as server:

@@ -21,6 +21,7 @@ from graphgen.runtime.server.http_server import DrainingServer, IdleLimit, make_
 from graphgen.runtime.server.routes import Service
 from graphgen.runtime.server.server_options import ServerOptions
 from graphgen.runtime.session import LaunchObserver
+from graphgen.runtime.speculation.speculator import Speculator
 from tests.oracles.small_gguf import write_small_model
 
 TEMPLATE = (
@@ -42,9 +43,16 @@ def small_engine() -> Engine:
 
 
 @cache
-def engine_of(*, tp: int = 1, sampling: str = "", async_mode: bool = False) -> Engine:
+def engine_of(
+    *, tp: int = 1, sampling: str = "", async_mode: bool = False, verifies: int = 0
+) -> Engine:
     """The model compiled with these settings, with a session that no server has."""
-    requested = {"prefill_batch": (1,), "tp": tp, "sampling": sampling}
+    requested = {
+        "prefill_batch": (1,),
+        "tp": tp,
+        "sampling": sampling,
+        "speculation_length": verifies,
+    }
     with TemporaryDirectory() as folder:
         path = Path(folder) / "small.gguf"
         write_small_model(path, SHAPE)
@@ -61,7 +69,9 @@ def engine_of(*, tp: int = 1, sampling: str = "", async_mode: bool = False) -> E
     return engine
 
 
-def service_of(first: Engine | None = None, **options: Any) -> Service:
+def service_of(
+    first: Engine | None = None, speculator: Speculator | None = None, **options: Any
+) -> Service:
     """What the endpoints of a server share; each has rows of its own."""
     first = first or small_engine()
     weights = first.session.weights
@@ -75,6 +85,7 @@ def service_of(first: Engine | None = None, **options: Any) -> Service:
         async_mode=first.async_mode,
     )
     engine.session.observers = OBSERVERS
+    engine.speculator = speculator
     return make_service(engine, ServerOptions(NAME, **options))
 
 

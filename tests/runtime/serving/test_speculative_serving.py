@@ -351,5 +351,5 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(GraphgenError, match="verify 4 tokens a row, not 5"):
         ServingEngine(session_of(SPECULATIVE), speculator=Speculator(PromptLookup(), LENGTH + 1))
     speculator = Speculator(PromptLookup(), LENGTH)
-    with pytest.raises(GraphgenError, match="speculation and --async-mode exclude each other"):
+    with pytest.raises(GraphgenError, match="speculation and async_mode exclude each other"):
         ServingEngine(session_of(SPECULATIVE), async_mode=True, speculator=speculator)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.graphgen.cli.conftest import ROOT, error
+from tests.graphgen.cli.conftest import ROOT, done, error
 from tests.oracles.small_gguf import write_small_model
 
 
@@ -88,8 +88,52 @@ def test_a_server_starts_from_its_artifact_and_drains(tmp_path: Path):
     assert '"prompts"' not in log
 
 
+@pytest.mark.slow
+def test_a_draft_of_vllm_s_flags_proposes_tokens(tmp_path: Path):
+    model = tmp_path / "small.gguf"
+    write_small_model(model, {"llama.context_length": 256})
+    flags = ("--speculative-model", model, "--num-speculative-tokens", 3, "--max-num-seqs", 2)
+    more = ("--speculative-max-model-len", 200, "--served-model-name", "s")
+    process, facts = start(model, *flags, *more)
+    url = facts["url"]
+    ready(url)
+    body = {"model": "s", "prompt": "a", "max_tokens": 230, "ignore_eos": True, "temperature": 0}
+    made = httpx2.post(f"{url}/v1/completions", json=body, timeout=120).json()
+    process.terminate()
+    process.communicate(timeout=60)
+    details = made["usage"]["completion_tokens_details"]
+    # The model accepts its own proposals, which end at 200 tokens.
+    assert details["rejected_prediction_tokens"] <= 3
+    assert 135 < details["accepted_prediction_tokens"] < 155
+    plain = done(
+        "generate", model, "--prompt", "a", "--max-new-tokens", 230, "--ignore-eos", "--json"
+    )
+    assert made["choices"][0]["text"] == json.loads(plain.stdout)["outputs"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--num-speculative-tokens", 4), "--num-speculative-tokens has no effect: nothing"),
+        (("--speculation-length", 4), "--speculation-length has no effect: nothing proposes"),
+        (("--speculative-max-model-len", 64), "has no effect: nothing proposes"),
+        (("--prompt-lookup", 2, "--draft-layers", 1), "exclude each other"),
+        (("--prompt-lookup", 2, "--speculative-max-model-len", 64), "which has no draft"),
+        (
+            ("--prompt-lookup", 2, "--override-neuron-config", '{"speculation_length": 4}'),
+            "which --speculation-length gives too",
+        ),
+    ],
+)
+def test_flags_of_speculation_that_say_nothing_are_refused(
+    tmp_path: Path, flags: tuple[object, ...], message: str
+):
+    model = tmp_path / "small.gguf"
+    write_small_model(model)
+    assert message in " ".join(error("serve", model, *flags).split())
+
+
 def test_flags_that_are_not_built_are_refused():
-    assert "speculative decoding is not built" in error("serve", "x", "--speculative-model", "y")
     assert "--device tpu is unknown" in error("serve", "x", "--device", "tpu")
     assert "is not a list of sizes" in error("serve", "x", "--chunked-prefill-size", "a")
     assert "--kv-cache-dtype has no effect" in error("serve", "x", "--kv-cache-dtype", "int8")

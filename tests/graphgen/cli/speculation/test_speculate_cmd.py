@@ -63,6 +63,8 @@ def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, .
             ("--prompt-lookup", 2, "--speculation-length", 4, "--num-speculative-tokens", 4),
             "the length counts the last token too",
         ),
+        (("--speculative-max-model-len", 64), "--speculative-max-model-len has no effect"),
+        (("--prompt-lookup", 2, "--async-mode"), "speculation and async_mode exclude each other"),
         (("--draft-layers", 99), "99 layers of a model that has"),
     ],
 )
