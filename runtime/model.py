@@ -123,13 +123,10 @@ def build_model(
     """
     # Only here: an artifact runs without any model, any pass and any reader of checkpoints.
     from graphgen.models import PHASES, build
-    from graphgen.passes.core import run_pipeline
-    from graphgen.passes.pipelines import default
     from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 
     element = dtype(settings.dtype)
-    # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
-    config = replace(settings, min_rows=8 if has_matrix_unit() else 2, kernels=_kernels(settings))
+    config = _of_machine(settings)
     if every_token:
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
     phases = list(PHASES)
@@ -144,14 +141,46 @@ def build_model(
         feature_layers=config.feature_layers,
     )
     remark = read_quantized(module, model, config.target, config.activation_quantization_type)
-    reports = run_pipeline(module, default(config))
-    steps = [
-        PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
-        for r in reports
-    ]
+    steps = _run_passes(module, config)
     if remark:
         steps.insert(0, PassStep("read-quantized", 0, 0, 0, 0.0, (remark,)))
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
+
+
+def build_eagle(model: Mapping[str, object], settings: CompileConfig) -> BuiltModel:
+    """Build a draft of EAGLE, as :func:`build_model` builds models.
+
+    Args:
+        model: with the keys of :class:`~graphgen.models.eagle.EagleConfig`.
+        settings: the configuration, with a ``speculation_length``.
+
+    Raises:
+        GraphgenError: GG0502 and GG0503 for the configuration.
+    """
+    from graphgen.models import PHASES
+    from graphgen.models.eagle import EAGLE
+
+    config = _of_machine(settings)
+    module = EAGLE.module(model, dtype(settings.dtype), (*PHASES, VERIFY))
+    steps = _run_passes(module, config)
+    return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
+
+
+def _of_machine(settings: CompileConfig) -> CompileConfig:
+    """The configuration with what follows from the machine."""
+    # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
+    rows = 8 if has_matrix_unit() else 2
+    return replace(settings, min_rows=rows, kernels=_kernels(settings))
+
+
+def _run_passes(module: Module, config: CompileConfig) -> list[PassStep]:
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.pipelines import default
+
+    return [
+        PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
+        for r in run_pipeline(module, default(config))
+    ]
 
 
 def _kernels(settings: CompileConfig) -> str:

@@ -20,7 +20,8 @@ from graphgen.lowering.cpu.pjrt import join, put
 from graphgen.runtime.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import block_table_of
-from graphgen.runtime.launching.launch_inputs import LaunchInputs
+from graphgen.runtime.launching.feature_log import FeatureLog
+from graphgen.runtime.launching.launch_inputs import launch_inputs
 from graphgen.runtime.launching.launch_observer import LaunchObserver
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep, TokenFeed
 from graphgen.runtime.launching.row_copy import RowCopy
@@ -37,7 +38,16 @@ from graphgen.runtime.launching.session_checks import (
     checked_layout,
 )
 from graphgen.runtime.program_kernels import plans_products
-from graphgen.runtime.step_call import Draw, Index, Ints, Mask, StepCall, StepLimits, padded
+from graphgen.runtime.step_call import (
+    Draw,
+    Index,
+    Ints,
+    Mask,
+    StepCall,
+    StepLimits,
+    padded,
+    step_call,
+)
 
 __all__ = ["LaunchObserver", "Logits", "RowResults", "Session", "StepOutput"]
 
@@ -63,6 +73,7 @@ class Session:
         token_ids: number of token ids that the programs take; 0 where it is unknown.
         candidates: number of best tokens that sampling considers; 0 for all.
         observers: notified of each launch, for measurements and captured inputs.
+        feature_log: keeps the features of each launch where it is set.
         keeps: sampling takes the least number of tokens that top_p keeps.
         changes: number of launches and resets so far: rows are as they were while it is the same.
         steps: decode steps that :meth:`decode_steps` makes at most; 1 without programs for it.
@@ -88,6 +99,7 @@ class Session:
         self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
         self._warm: set[str] = set()
         self.observers: list[LaunchObserver] = []
+        self.feature_log: FeatureLog | None = None
         self.table: Final = ProgramTable(self.module)
         self.rows, self.slots, self.steps = self.table.rows, self.table.slots, self.table.steps
         self.blocks: Final = block_table_of(self.module)
@@ -96,9 +108,7 @@ class Session:
         self.lengths: Ints = np.zeros(self.rows, np.int32)
         self.changes = 0
         self._values: dict[str, DeviceValue] = {}
-        self._inputs: Final = LaunchInputs(
-            self.input_name, self._width, self.rows, self.draws, self.deterministic, self.keeps
-        )
+        self._inputs: Final = launch_inputs(self.module, self.input_name, self.rows)
         self._feed: Final = TokenFeed(programs)
         self._row_copy: Final = RowCopy(programs, self.rows, self.blocks)
         self.load_weights(weights)
@@ -213,6 +223,7 @@ class Session:
         draw: Draw | None = None,
         *,
         verify: bool = False,
+        features: npt.ArrayLike | None = None,
     ) -> RowResults:
         """Append tokens to some rows of the cache.
 
@@ -227,13 +238,14 @@ class Session:
             seq_ids: s32 [n], the cache row of each row, each at most once; by default 0 to n - 1.
             draw: sampling inputs of the n rows, for programs that sample.
             verify: go through the programs that give ``token_logits``, at most ``table.verifies``.
+            features: f32 [n,S,W], for drafts of EAGLE: what their programs take beside tokens.
 
         Raises:
             GraphgenError: GG0701 for a prompt longer than the largest prefill bucket or a sequence
                 longer than the largest decode bucket; GG0705 for inputs that contradict each other
                 or the lengths of the rows.
         """
-        call = self._call(tokens, positions, seq_ids, draw)
+        call = step_call(tokens, positions, seq_ids, draw, self._width, self.lengths, features)
         columns = np.flatnonzero((call.positions >= 0).any(0))
         phase = VERIFY if verify else self.table.phase_of(call, len(columns))
         return self._collect(call, self._run_parts(phase, call, columns))
@@ -261,11 +273,13 @@ class Session:
         Raises:
             GraphgenError: as for :meth:`step`.
         """
-        call, waiting = self._call(tokens, positions, seq_ids, draw), fed or {}
+        call = step_call(tokens, positions, seq_ids, draw, self._width, self.lengths)
+        waiting = fed or {}
         columns = np.flatnonzero((call.positions >= 0).any(0))
         phase = self.table.phase_of(call, len(columns))
+        watched = self.observers or self.feature_log is not None
         at_once = len(call.seq_ids) <= self.table.batches(phase)[-1]
-        if at_once and not self.observers and len(self.table.parts(phase, columns)) == 1:
+        if at_once and not watched and len(self.table.parts(phase, columns)) == 1:
             return self._started(phase, call.part(np.arange(len(call.seq_ids)), columns), waiting)
         for row, token in waiting.items():
             call.tokens[row, call.positions[row] >= 0] = token.read()
@@ -289,23 +303,6 @@ class Session:
                 self._inputs.results(self._read(outputs), size, call, self._is_per_token)
             ),
         )
-
-    def _call(
-        self,
-        tokens: npt.ArrayLike,
-        positions: npt.ArrayLike,
-        seq_ids: npt.ArrayLike | None,
-        draw: Draw | None,
-    ) -> StepCall:
-        """The checked inputs of a step (GG0705)."""
-        places = np.asarray(positions, np.int32)
-        ids = np.arange(len(places)) if seq_ids is None else seq_ids
-        given: npt.NDArray[np.int32 | np.float32] = (
-            np.asarray(tokens, np.int32) if not self._width else np.asarray(tokens, np.float32)
-        )
-        call = StepCall(given, places, np.asarray(ids, np.int32), draw)
-        call.check(self._width, self.lengths)
-        return call
 
     def prefill(
         self,
@@ -443,7 +440,10 @@ class Session:
         outputs = self._read(self._launch(size.name, inputs))
         for observer in tuple(self.observers):
             observer.after_launch(self, size.name)
-        return self._inputs.results(outputs, size, call, self._is_per_token)
+        results = self._inputs.results(outputs, size, call, self._is_per_token)
+        if self.feature_log is not None:
+            self.feature_log.note(call, results)
+        return results
 
     def _ready(self, phase: str, call: StepCall) -> ProgramSize:
         """The program of a launch, launched before if XLA has products of its own to plan."""

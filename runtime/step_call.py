@@ -64,6 +64,7 @@ class StepCall:
         seq_ids: s32 [n], rows of the cache.
         draw: sampling inputs of n rows.
         limits: of a launch of several steps.
+        features: f32 [n,S,W], for programs that take features beside tokens.
     """
 
     tokens: npt.NDArray[np.int32 | np.float32]
@@ -71,6 +72,7 @@ class StepCall:
     seq_ids: Ints
     draw: Draw | None
     limits: StepLimits | None = None
+    features: Floats | None = None
 
     @property
     def ends(self) -> Ints:
@@ -95,7 +97,8 @@ class StepCall:
         draw = None if self.draw is None else self.draw.of(rows)
         limits = None if self.limits is None else self.limits.of(rows)
         tokens, positions = self.tokens[rows][:, columns], self.positions[rows][:, columns]
-        return StepCall(tokens, positions, self.seq_ids[rows], draw, limits)
+        features = None if self.features is None else self.features[rows][:, columns]
+        return StepCall(tokens, positions, self.seq_ids[rows], draw, limits, features)
 
     def check(self, width: int, held: Ints) -> None:
         """Refuse inputs that contradict each other or the cache (GG0705).
@@ -159,6 +162,43 @@ class StepCall:
                 f"{held[cache_row]} tokens",
                 "go on where the row ends, or earlier",
             )
+
+
+def step_call(
+    tokens: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    seq_ids: npt.ArrayLike | None,
+    draw: Draw | None,
+    width: int,
+    held: Ints,
+    features: npt.ArrayLike | None = None,
+) -> StepCall:
+    """The checked inputs of a step.
+
+    Args:
+        tokens: as for :class:`StepCall`.
+        positions: as for :class:`StepCall`.
+        seq_ids: as for :class:`StepCall`; by default 0 to n - 1.
+        draw: sampling inputs of n rows.
+        width: E of programs that take embeddings; 0 for those that take tokens.
+        held: s32 [R], tokens in each cache row.
+        features: f32 [n,S,W], for programs that take them.
+
+    Raises:
+        GraphgenError: GG0705 for inputs that contradict each other or the cache.
+    """
+    places = np.asarray(positions, np.int32)
+    ids = np.arange(len(places)) if seq_ids is None else seq_ids
+    given: npt.NDArray[np.int32 | np.float32] = (
+        np.asarray(tokens, np.float32) if width else np.asarray(tokens, np.int32)
+    )
+    more = None if features is None else np.asarray(features, np.float32)
+    call = StepCall(given, places, np.asarray(ids, np.int32), draw, features=more)
+    call.check(width, held)
+    if more is not None and more.shape[:2] != places.shape:
+        what = f"features {_text(more)} for positions {_text(places)}"
+        raise _refused(what, "n rows of S tokens each, W numbers a token")
+    return call
 
 
 def packed(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None) -> tuple[Ints, Ints]:

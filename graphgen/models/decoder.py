@@ -19,6 +19,7 @@ from graphgen.nn import (
     ACTIVATIONS,
     AttentionConfig,
     RopeConfig,
+    Rotary,
     StepInputs,
     causal_mask,
     embed,
@@ -192,10 +193,6 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
     windows = dict.fromkeys(attention.window for attention in attentions)
     masks = {window: causal_mask(b, step, window) for window in windows}
     epsilon = config.rms_norm_eps
-
-    def normalize(name: str, x: Value) -> Value:
-        return rms_norm(b, name, x, epsilon, dtype)
-
     with b.scope("model"):
         x = embed(b, "embed_tokens", tokens, config.vocab_size, config.hidden_size, dtype)
         x = b.convert(x, f32)
@@ -203,26 +200,49 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
             step.keep(x)
             with b.scope(f"layers.{layer}"):
                 h = rms_norm(b, "input_layernorm", x, epsilon, dtype)
-                x = x + self_attention(
-                    b,
-                    h,
-                    attention,
-                    step,
-                    masks[attention.window],
-                    turns,
-                    dtype=f32,
-                    normalize=normalize if config.qk_norm else None,
-                )
-                h = rms_norm(b, "post_attention_layernorm", x, epsilon, dtype)
-                x = x + gated_mlp(
-                    b,
-                    h,
-                    config.intermediate_size,
-                    activation=config.hidden_act,
-                    bias=config.mlp_bias,
-                    dtype=f32,
-                )
+                step_mask = masks[attention.window]
+                x = decoder_layer(b, config, x, h, attention, step, step_mask, turns)
         return rms_norm(b, "norm", x, epsilon, dtype)
+
+
+def decoder_layer(
+    b: Builder,
+    config: DecoderConfig,
+    x: Value,
+    h: Value,
+    attention: AttentionConfig,
+    step: StepInputs,
+    mask: Value,
+    turns: Rotary,
+) -> Value:
+    """The residual stream x f32 [B,S,E] after one layer: plus attention, then plus the MLP.
+
+    ``h`` [B,S,K] is what attention projects: x after the layer's first norm, or more than that.
+    """
+    dtype, epsilon = h.dtype, config.rms_norm_eps
+
+    def normalize(name: str, x: Value) -> Value:
+        return rms_norm(b, name, x, epsilon, dtype)
+
+    x = x + self_attention(
+        b,
+        h,
+        attention,
+        step,
+        mask,
+        turns,
+        width=config.hidden_size,
+        dtype=f32,
+        normalize=normalize if config.qk_norm else None,
+    )
+    return x + gated_mlp(
+        b,
+        rms_norm(b, "post_attention_layernorm", x, epsilon, dtype),
+        config.intermediate_size,
+        activation=config.hidden_act,
+        bias=config.mlp_bias,
+        dtype=f32,
+    )
 
 
 def head(b: Builder, config: DecoderConfig, x: Value) -> Value:

@@ -16,7 +16,6 @@ from graphgen.ir import (
     DType,
     Function,
     Module,
-    TensorType,
     Value,
     symbol,
     tensor,
@@ -244,7 +243,8 @@ def _program(
     name = "token_logits" if verifies else "logits"
     every_token = form.every_token or verifies
     chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
-    b.output(name, family.head(b, config, chosen), logits_type(config, every_token))
+    logits = family.head(b, config, chosen)
+    b.output(name, logits, tensor(f32, ((B, S) if every_token else (B,)) + logits.shape[-1:]))
     if kept is not None:
         _return_states(b, family.model_type, [*kept, hidden], form)
 
@@ -282,9 +282,3 @@ def _state(states: Sequence[Value], number: int) -> Value:
             help=f"0 to {len(states) - 2} are before a layer, {len(states) - 1} after the norm",
         )
     return states[number]
-
-
-def logits_type(config: ModelConfig, every_token: bool = False) -> TensorType:
-    """f32 [B,V], or [B,S,V] for every token."""
-    rows = (B, S) if every_token else (B,)
-    return tensor(f32, (*rows, config.vocab_size))

@@ -144,15 +144,16 @@ def self_attention(
     mask: Value,
     turns: Rotary,
     *,
+    width: int = 0,
     dtype: DType | None = None,
     normalize: Normalize | None = None,
 ) -> Value:
     """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache.
 
-    ``normalize``, if given, applies to q and k before they are rotated. The result is of
-    type ``dtype``, by default that of ``x``.
+    ``normalize``, if given, applies to q and k before they are rotated. The result has ``width``
+    columns, by default E, and is of type ``dtype``, by default that of ``x``.
     """
-    size = x.shape[-1]
+    size = width or x.shape[-1]
     assert isinstance(size, int)
     with b.scope("self_attn"):
         # Rotated in f32 and rounded once.

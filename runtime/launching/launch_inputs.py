@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
-from graphgen.ir import VERIFY
+from graphgen.ir import VERIFY, Module, Role
 from graphgen.runtime.buckets import ProgramSize
 from graphgen.runtime.launching.row_results import Outputs, some_rows
 from graphgen.runtime.step_call import Ints, StepCall
@@ -26,6 +28,7 @@ class LaunchInputs:
         draws: the programs sample.
         deterministic: they sample without random numbers.
         keeps: they take the least number of tokens that top_p keeps.
+        features: of programs that take features beside tokens, the input's name and W.
     """
 
     tokens: str
@@ -34,6 +37,7 @@ class LaunchInputs:
     draws: bool
     deterministic: bool
     keeps: bool
+    features: Mapping[str, tuple[str, int]]
 
     def home(self, size: ProgramSize, call: StepCall) -> Ints:
         """s32 [n]: the place of each row of a step in the batch of a program.
@@ -63,6 +67,8 @@ class LaunchInputs:
         inputs["positions"][home, :width] = call.positions
         inputs["lengths"][home] = call.lengths
         inputs["seq_ids"][home] = call.seq_ids
+        if size.name in self.features:
+            self._put_features(inputs[self.features[size.name][0]], home, call)
         if call.limits is not None:
             inputs[STEP_COUNTS][home] = call.limits.counts
             inputs[STOP_TOKENS][home, : call.limits.stops.shape[1]] = call.limits.stops
@@ -73,6 +79,17 @@ class LaunchInputs:
             if self.keeps and call.draw.kept is not None:
                 inputs["top_p_min_tokens"][home] = call.draw.kept
         return inputs
+
+    def _put_features(self, inputs: npt.NDArray[np.generic], home: Ints, call: StepCall) -> None:
+        """Put the features of a step in their places, as many numbers a token as there are."""
+        given = None if call.features is None else call.features.shape[2]
+        if call.features is None or given != inputs.shape[2]:
+            raise GraphgenError(
+                "GG0705",
+                f"these programs take features of {inputs.shape[2]} numbers a token, not {given}",
+                help="give step the features of the target, or those that the draft predicted",
+            )
+        inputs[home, : call.positions.shape[1]] = call.features
 
     def results(
         self, outputs: Outputs, size: ProgramSize, call: StepCall, per_token: Callable[[str], bool]
@@ -95,6 +112,9 @@ class LaunchInputs:
             # Row R does not exist: what an idle row writes is dropped.
             "seq_ids": np.full(size.batch, self.rows, np.int32),
         }
+        if size.name in self.features:
+            name, width = self.features[size.name]
+            inputs[name] = np.zeros((*shape, width), np.float32)
         if size.steps > 1:
             inputs[STEP_COUNTS] = np.zeros(size.batch, np.int32)
             inputs[STOP_TOKENS] = np.full((size.batch, STOPS), -1, np.int32)
@@ -107,3 +127,38 @@ class LaunchInputs:
             if self.keeps:
                 inputs["top_p_min_tokens"] = np.ones(size.batch, np.int32)
         return inputs
+
+
+def launch_inputs(module: Module, tokens: str, rows: int) -> LaunchInputs:
+    """What the programs of a module take.
+
+    Args:
+        module: the programs.
+        tokens: name of the input of tokens or embeddings.
+        rows: R, rows of the cache.
+    """
+    interface = module.interface
+    draws = "sampling_params" in interface
+    embedded = interface[tokens].logical.shape[2:]
+    return LaunchInputs(
+        tokens,
+        cast(int, embedded[0]) if embedded else 0,
+        rows,
+        draws,
+        draws and "random" not in interface,
+        "top_p_min_tokens" in interface,
+        _features(module, tokens),
+    )
+
+
+def _features(module: Module, tokens: str) -> dict[str, tuple[str, int]]:
+    """The input of numbers for each token, beside ``tokens``, of programs that have one."""
+    found: dict[str, tuple[str, int]] = {}
+    for function in module.programs():
+        for value in function.args:
+            row = module.interface.get(value.name or "")
+            if row is None or row.role is not Role.INPUT or row.name == tokens:
+                continue
+            if row.logical.dtype.is_float and len(row.logical.shape) == 3:
+                found[function.name] = (row.name, cast(int, row.logical.shape[2]))
+    return found

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.ir import Role
-from graphgen.runtime.sampling.choose_token import DRAFTING, draw, uniform
-from graphgen.runtime.sampling.processors import Scores, probabilities, process
+from graphgen.runtime.sampling.processors import Scores
 from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.draft_token import draft_token
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
 from graphgen.runtime.step_call import packed
 
@@ -58,7 +58,8 @@ class DraftModel:
             sequences = {n: [*rows[n].sequence, *tokens[n]] for n in active}
             logits = self._after(sequences)
             for number in active:
-                token, from_ = self._next(logits[number], sequences[number], rows[number], place)
+                scores = logits[number][: self._shared]
+                token, from_ = draft_token(scores, sequences[number], rows[number], place)
                 tokens[number].append(token)
                 if from_ is not None:
                     drawn[number].append(from_)
@@ -67,20 +68,6 @@ class DraftModel:
     def _fitting(self, row: SpeculativeRow) -> int:
         """Tokens that the draft's own cache has room to propose."""
         return max(min(row.wanted, self.session.limit + 1 - len(row.sequence)), 0)
-
-    def _next(
-        self,
-        logits: npt.NDArray[np.floating],
-        sequence: Sequence[int],
-        row: SpeculativeRow,
-        place: int,
-    ) -> tuple[int, Scores | None]:
-        """A token, and the distribution that it was drawn from."""
-        scores = process(logits[: self._shared], sequence, row.how)
-        if not row.how.do_sample or row.how.deterministic:
-            return int(scores.argmax()), None
-        number = uniform(row.how.seed, row.number, row.made + place, DRAFTING)
-        return draw(scores, number), probabilities(scores)
 
     def _after(self, sequences: dict[int, list[int]]) -> dict[int, npt.NDArray[np.floating]]:
         """The logits float [V] after each sequence, by row."""
@@ -103,7 +90,7 @@ class DraftModel:
     def _kept(self, row: int, sequence: Sequence[int]) -> int:
         """Tokens at the front of a sequence, without its last, that a row holds and keeps."""
         held = self._held[row]
-        common = _common(held, sequence[:-1])
+        common = common_length(held, sequence[:-1])
         # A ring has room for the tokens that one step may refuse.
         lost = self._rings and len(held) - common >= max(self.session.table.verifies, 1)
         return 0 if lost else common
@@ -157,7 +144,7 @@ class DraftModel:
         return dict(zip(group, made.token_logits[np.arange(len(ids)), last], strict=True))
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Number of equal tokens at the front of two sequences."""
     size = min(len(one), len(other))
     # Mostly all of them: one comparison of lists is enough.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import Engine, locate_checkpoint
@@ -15,6 +14,9 @@ from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.draft_model import DraftModel
+from graphgen.runtime.speculation.draft_settings import draft_settings
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint, is_eagle
+from graphgen.runtime.speculation.open_eagle import open_eagle
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposer
 from graphgen.runtime.speculation.speculator import Speculator, check_verifies
@@ -27,11 +29,13 @@ class SpeculationOptions:
     """The request for proposals: one of the first three.
 
     Attributes:
-        draft: path or name of a smaller model with the same tokenizer; empty for none.
+        draft: path or name of a smaller model with the same tokenizer, or of a draft of EAGLE;
+            empty for none.
         layers: the model itself with so many of its first layers; 0 for none.
         lookup: longest run of last tokens that is looked for earlier in the sequence; 0 for none.
         length: k, tokens of a row that a step verifies: the last one and k - 1 proposals.
-        model: path or name of the model itself, whose first layers are read again.
+        model: path or name of the model itself, whose first layers, or embedding and head, are
+            read again.
         max_len: longest sequence that a draft proposes tokens for; 0 for the target's.
     """
 
@@ -60,11 +64,15 @@ def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -
     path = options.draft or options.model
     with progress.task("opening the draft"):
         checkpoint = locate_checkpoint(path)
+        if options.draft and is_eagle(checkpoint):
+            eagle = EagleCheckpoint(checkpoint, locate_checkpoint(options.model))
+            return open_eagle(engine, eagle, options.max_len, progress)
         config = _first_layers(checkpoint, options.layers) if options.layers else checkpoint.config
         if options.draft:
             check_same_tokens(engine.tokenizer, load_tokenizer(checkpoint.path), path)
     session = _session(engine, checkpoint, config, options.max_len, progress)
-    return DraftModel(session, engine.session.vocabulary)
+    # Programs that choose tokens have no logits.
+    return DraftModel(session, engine.session.vocabulary or engine.session.token_ids)
 
 
 def _first_layers(checkpoint: Checkpoint, layers: int) -> Mapping[str, object]:
@@ -81,29 +89,13 @@ def _session(
     max_len: int,
     progress: Progress,
 ) -> Session:
-    """The draft's programs and weights: one rank, with the rows and buckets of the target."""
-    of_target = engine.model.settings
-    most = _positions(config, min(of_target.max_len, max_len or of_target.max_len))
-    plain = CompileConfig(
-        dtype=of_target.dtype,
-        kernels=of_target.kernels,
-        prefill_batch=of_target.prefill_batch,
-        speculation_length=of_target.speculation_length,
-    )
-    chunk = tuple(size for size in of_target.chunk if size < most)
-    settings = plain.serving(batch=engine.session.rows, max_len=most, chunk=chunk)
-    if of_target.context and most == of_target.max_len:
-        settings = replace(settings, context=of_target.context, tokens=of_target.tokens)
-    built = build_model(config, settings)
-    weights = put_weights(weights_of(checkpoint, built.module), progress)
-    return Session(ExecutableCache(built.module, progress), weights)
-
-
-def _positions(config: Mapping[str, object], wanted: int) -> int:
-    """Slots of a row of the draft's cache: those of the target, as far as the draft has them."""
+    """The draft's programs and weights."""
     from graphgen.models import read_model_config
 
-    return min(wanted, read_model_config(config).max_position_embeddings or wanted)
+    most = read_model_config(config).max_position_embeddings
+    built = build_model(config, draft_settings(engine, most, max_len))
+    weights = put_weights(weights_of(checkpoint, built.module), progress)
+    return Session(ExecutableCache(built.module, progress), weights)
 
 
 def check_same_tokens(target: Tokenizer, draft: Tokenizer, path: str | Path) -> None:

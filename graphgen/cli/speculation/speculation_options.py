@@ -21,7 +21,7 @@ DraftModelPath = Annotated[
     typer.Option(
         "--draft-model-path",
         "--speculative-model",
-        help="A smaller model with the same tokenizer that proposes tokens.",
+        help="A smaller model with the same tokenizer, or a draft of EAGLE, to propose tokens.",
     ),
 ]
 DraftLayers = Annotated[
@@ -78,16 +78,29 @@ class SpeculationFlags:
         """True if a flag names what proposes tokens."""
         return bool(self.draft or self.layers or self.lookup)
 
-    def requested(self, compiled: Mapping[str, object]) -> Mapping[str, object]:
-        """The option of the compilation: how many tokens a step verifies.
+    def requested(self, compiled: Mapping[str, object], model: str) -> Mapping[str, object]:
+        """The options of the compilation: how many tokens a step verifies, and what EAGLE needs.
 
         Args:
             compiled: the options that are given, perhaps with ``speculation_length``.
+            model: path or name of the model.
 
         Raises:
             GraphgenError: GG0705 for a length without what proposes tokens, for two different
-                lengths, and for one that leaves no token to propose.
+                lengths, and for one that leaves no token to propose; GG05xx and GG06xx for a draft
+                of EAGLE.
         """
+        return {**self.length(compiled), **self._features(model)}
+
+    def _features(self, model: str) -> Mapping[str, object]:
+        if not self.draft:
+            return {}
+        from graphgen.runtime.speculation.open_eagle import eagle_options
+
+        return eagle_options(self.draft, model)
+
+    def length(self, compiled: Mapping[str, object]) -> Mapping[str, object]:
+        """The option ``speculation_length`` alone; see :meth:`requested`."""
         given = cast("int | None", compiled.get("speculation_length"))
         if not self.is_asked:
             self._check_nothing_asked(given)
