@@ -157,6 +157,7 @@ def speculated(
     return done, speculator
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", ["EAGLE", "EAGLE-3"])
 @pytest.mark.parametrize(
     "changes",
@@ -188,6 +189,7 @@ def test_any_draft_gives_the_targets_own_tokens(
     assert done == plain(session, eos_ids=ends)
 
 
+@pytest.mark.slow
 def test_a_draft_with_less_room_or_other_ranks_proposes_too(folder: Path, tmp_path: Path):
     write_eagle(tmp_path / "draft")
     session, _, eagle = opened(folder, tmp_path / "draft")
