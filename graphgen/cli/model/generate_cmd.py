@@ -141,7 +141,7 @@ def generate(
     choose = sampling_settings(do_sample, filters, seed, deterministic, answers)
     by_programs = on_device_sampling or _by_ranks(compile_options, model, artifact, choose)
     chosen = on_device_pass(choose, global_topk, by_programs)
-    own = {"dtype": dtype, "sampling": chosen, **speculation.requested(compile_options, model)}
+    own = {"dtype": dtype, "sampling": chosen, **speculation.needed(compile_options, model)}
     requested = {**compile_options, **{k: v for k, v in own.items() if v is not None}}
     options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
     texts = _repeated(prompt, chat, answers[1])

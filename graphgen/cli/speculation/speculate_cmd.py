@@ -107,7 +107,7 @@ def _check(speculation: SpeculationFlags, most: int) -> None:
     if not speculation.is_asked:
         raise nothing_proposes()
     # A number of proposals that is given too has to be the largest one.
-    speculation.length({"speculation_length": most})
+    speculation.requested({"speculation_length": most})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _measured(
         )
     most, progress = asked.lengths[-1], TerminalProgress()
     compiled = {**asked.compiled, "speculation_length": most}
-    compiled |= flags.requested(compiled, asked.model)
+    compiled |= asked.speculation.features(asked.model)
     read = read_text(text)
     cut: list[list[int]] = []
 

@@ -78,29 +78,36 @@ class SpeculationFlags:
         """True if a flag names what proposes tokens."""
         return bool(self.draft or self.layers or self.lookup)
 
-    def requested(self, compiled: Mapping[str, object], model: str) -> Mapping[str, object]:
-        """The options of the compilation: how many tokens a step verifies, and what EAGLE needs.
+    def needed(self, compiled: Mapping[str, object], model: str) -> Mapping[str, object]:
+        """The options of the compilation: those of :meth:`requested`, and what EAGLE needs.
 
         Args:
-            compiled: the options that are given, perhaps with ``speculation_length``.
+            compiled: the options that are given.
             model: path or name of the model.
 
         Raises:
-            GraphgenError: GG0705 for a length without what proposes tokens, for two different
-                lengths, and for one that leaves no token to propose; GG05xx and GG06xx for a draft
-                of EAGLE.
+            GraphgenError: as for :meth:`requested`; GG05xx and GG06xx for a draft of EAGLE.
         """
-        return {**self.length(compiled), **self._features(model)}
+        return {**self.requested(compiled), **self.features(model)}
 
-    def _features(self, model: str) -> Mapping[str, object]:
+    def features(self, model: str) -> Mapping[str, object]:
+        """The option ``feature_layers`` of a model that a draft of EAGLE proposes for."""
         if not self.draft:
             return {}
         from graphgen.runtime.speculation.open_eagle import eagle_options
 
         return eagle_options(self.draft, model)
 
-    def length(self, compiled: Mapping[str, object]) -> Mapping[str, object]:
-        """The option ``speculation_length`` alone; see :meth:`requested`."""
+    def requested(self, compiled: Mapping[str, object]) -> Mapping[str, object]:
+        """The option of the compilation: how many tokens a step verifies.
+
+        Args:
+            compiled: the options that are given, perhaps with ``speculation_length``.
+
+        Raises:
+            GraphgenError: GG0705 for a length without what proposes tokens, for two different
+                lengths, and for one that leaves no token to propose.
+        """
         given = cast("int | None", compiled.get("speculation_length"))
         if not self.is_asked:
             self._check_nothing_asked(given)
