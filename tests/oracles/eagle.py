@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
-Array = npt.NDArray[np.floating]
+Array = npt.NDArray[Any]
 # Of the small Llama that tests/oracles/llama.py writes.
 SIZES: dict[str, Any] = {
     "vocab_size": 131,
@@ -88,7 +88,7 @@ def write_eagle(
         shapes["embed_tokens.weight"] = (sizes["vocab_size"], hidden)
     if "lm_head" in own:
         shapes["lm_head.weight"] = (words or sizes["vocab_size"], hidden)
-    made = {
+    made: dict[str, Array] = {
         name: random.normal(0, scale, shape).astype(np.float32) for name, shape in shapes.items()
     }
     made |= {n: np.abs(a) * 2 + 0.5 for n, a in made.items() if "norm" in n}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -67,6 +68,8 @@ def serve(
     speculates = flags.speculation.is_asked
     if speculates:
         check_in_step(async_mode=options.async_mode)
+        features = flags.speculation.features(name)
+        options = replace(options, requested={**options.requested, **features})
     sharing = read_override(model_flags.override, speculates=speculates).prefix_sharing
     server = ServerOptions(served_model_name or name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
