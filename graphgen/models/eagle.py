@@ -88,7 +88,7 @@ def read_eagle(config: Mapping[str, object]) -> EagleConfig:
     """A ``config.json`` with the keys of :class:`EagleConfig` (GG0502, GG0503)."""
     reader = ConfigReader(config)
     reader.only("eagle_version", [1, 3], 1)
-    # Said by tensors, or by the target.
+    # They follow from the tensors, or from the target.
     reader.neutral("bias", "target_hidden_size", "eagle_config", "tie_word_embeddings")
     read = EagleConfig(
         **read_sizes(reader, positions=2048),
@@ -114,7 +114,7 @@ def read_eagle(config: Mapping[str, object]) -> EagleConfig:
 def draft_body(
     b: Builder, config: EagleConfig, tokens: Value, step: StepInputs, dtype: DType
 ) -> Value:
-    """What the head reads [B,S,E]; the features go to the output ``next_features``."""
+    """Hidden states [B,S,E] for the head; the features go to the output ``next_features``."""
     own = b.function.phase == "decode"
     width = config.hidden_size if own else config.features
     features = b.input(DRAFT_FEATURES if own else TARGET_FEATURES, f32, (B, S, width))
@@ -194,7 +194,7 @@ EAGLE = Family(
 
 
 def target_layers(version: int, layers: int) -> tuple[int, ...]:
-    """The ``feature_layers`` of a target with so many layers, as published drafts were trained.
+    """The ``feature_layers`` of a target of L layers, as published drafts were trained.
 
     The last norm's output for EAGLE; for EAGLE-3 the inputs of layers 2, L / 2 and L - 3.
     """

@@ -1,4 +1,4 @@
-"""The features of the tokens that rows of a cache hold, as far as nobody has taken them."""
+"""The features of tokens that rows of a cache hold, until a draft has taken them."""
 
 from __future__ import annotations
 

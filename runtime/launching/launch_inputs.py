@@ -130,7 +130,7 @@ class LaunchInputs:
 
 
 def launch_inputs(module: Module, tokens: str, rows: int) -> LaunchInputs:
-    """What the programs of a module take.
+    """The inputs that the programs of a module have.
 
     Args:
         module: the programs.

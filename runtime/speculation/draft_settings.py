@@ -1,4 +1,4 @@
-"""How a draft is compiled: one rank, with the rows and buckets of its target."""
+"""The settings of a draft: one rank, with the rows and buckets of its target."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.draft_settings import draft_settings
-from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint, is_eagle
-from graphgen.runtime.speculation.open_eagle import open_eagle
+from graphgen.runtime.speculation.eagle.eagle_checkpoint import EagleCheckpoint, is_eagle
+from graphgen.runtime.speculation.eagle.open_eagle import open_eagle
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposer
 from graphgen.runtime.speculation.speculator import Speculator, check_verifies

@@ -94,7 +94,7 @@ class SpeculationFlags:
         """The option ``feature_layers`` of a model that a draft of EAGLE proposes for."""
         if not self.draft:
             return {}
-        from graphgen.runtime.speculation.open_eagle import eagle_options
+        from graphgen.runtime.speculation.eagle.open_eagle import eagle_options
 
         return eagle_options(self.draft, model)
 

@@ -29,7 +29,7 @@ NEXT_FEATURES = "next_features"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What the draft says after one place of its cache: logits [Vd] and features [E]."""
+    """Outputs of the draft after one place of its cache: logits [Vd] and features [E]."""
 
     logits: npt.NDArray[np.floating]
     features: Floats

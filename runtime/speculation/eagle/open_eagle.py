@@ -16,8 +16,8 @@ from graphgen.runtime.model import build_eagle
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.draft_settings import draft_settings
-from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint, is_eagle
-from graphgen.runtime.speculation.eagle_draft import EagleDraft
+from graphgen.runtime.speculation.eagle.eagle_checkpoint import EagleCheckpoint, is_eagle
+from graphgen.runtime.speculation.eagle.eagle_draft import EagleDraft
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
 

@@ -1,0 +1,1 @@
+"""Drafts of EAGLE: read eagle_draft.py first."""
