@@ -10,7 +10,7 @@ import numpy as np
 from graphgen.compile_config import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import COUNT, STEPS
-from graphgen.ir import VERIFY, Dim, Module
+from graphgen.ir import VERIFY, VERIFY_TREE, VERIFYING, Dim, Module
 from graphgen.runtime.step_call import Index, StepCall
 
 # Programs of the phase ``prefill`` that take fewer tokens a row than they attend to slots.
@@ -73,7 +73,7 @@ class ProgramSize:
     """One compiled program, by the calls it takes.
 
     Attributes:
-        phase: ``prefill``, ``decode``, :data:`CHUNK`, :data:`STEPS` or :data:`VERIFY`.
+        phase: ``prefill``, ``decode``, :data:`CHUNK`, :data:`STEPS`, or one of :data:`VERIFYING`.
         batch: B, rows of a call.
         tokens: S, tokens of a row.
         bucket: C, slots of a cache row it attends to.
@@ -99,6 +99,7 @@ class ProgramTable:
         limit: longest sequence: slots of the largest decode bucket, M without decode programs.
         steps: decode steps that one launch makes at most.
         verifies: tokens of a row that one launch verifies; 0 without programs for it.
+        tree_nodes: the same of tokens that form a tree.
     """
 
     def __init__(self, module: Module) -> None:
@@ -115,8 +116,10 @@ class ProgramTable:
             self.sizes.append(ProgramSize(phase, batch, tokens, bucket, function.name, steps))
         self.limit = max(self.buckets("decode"), default=self.slots)
         self.steps = max((size.steps for size in self.sizes), default=1)
-        verifying = (size.tokens for size in self.sizes if size.phase == VERIFY)
-        self.verifies = max(verifying, default=0)
+        self.verifies, self.tree_nodes = (
+            max((size.tokens for size in self.sizes if size.phase == phase), default=0)
+            for phase in (VERIFY, VERIFY_TREE)
+        )
 
     def buckets(self, phase: str) -> list[int]:
         """The buckets of a phase, in order; empty for a phase without programs."""
@@ -137,8 +140,11 @@ class ProgramTable:
         through the chunk programs where one of those takes them with less padding, or where they
         reach beyond the largest prefill bucket: then more than the largest chunk go in several
         launches. Without chunk programs several tokens go through the decode programs one after the
-        other, where a row goes on beyond the largest prefill bucket or there is none.
+        other, where a row goes on beyond the largest prefill bucket or there is none. Trees have
+        programs of their own.
         """
+        if call.ancestors is not None:
+            return VERIFY_TREE
         prefill, decode = self.buckets("prefill"), self.buckets("decode")
         if width == 1 and decode:
             return "decode"
@@ -167,7 +173,7 @@ class ProgramTable:
 
     def parts(self, phase: str, columns: Index) -> list[Index]:
         """The columns of each launch."""
-        if phase in ("prefill", VERIFY):
+        if phase in ("prefill", *VERIFYING):
             return [columns]
         most = self.chunk_sizes()[-1] if phase == CHUNK else 1
         return [columns[start : start + most] for start in range(0, len(columns), most)]

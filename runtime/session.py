@@ -37,14 +37,15 @@ from graphgen.runtime.launching.session_checks import (
     check_weights,
     checked_layout,
 )
+from graphgen.runtime.launching.slot_moves import SlotMoves
 from graphgen.runtime.program_kernels import plans_products
 from graphgen.runtime.step_call import (
     Draw,
     Index,
     Ints,
-    Mask,
     StepCall,
     StepLimits,
+    next_tokens,
     padded,
     step_call,
 )
@@ -110,6 +111,7 @@ class Session:
         self._values: dict[str, DeviceValue] = {}
         self._inputs: Final = launch_inputs(self.module, self.input_name, self.rows)
         self._feed: Final = TokenFeed(programs)
+        self._slot_moves: Final = SlotMoves(programs, self.rows, self.table.tree_nodes)
         self._row_copy: Final = RowCopy(programs, self.rows, self.blocks)
         self.load_weights(weights)
 
@@ -186,6 +188,11 @@ class Session:
         held = int(self.lengths[row])
         return position in (0, held) or (position < held and not self._rings)
 
+    def move_slots(self, seq_ids: Sequence[int], moves: Sequence[Sequence[int]]) -> None:
+        """Let slots of each row become those before its length, in all states at once (GG0304)."""
+        self._keep_states(self._slot_moves.launch(self._values, self.lengths, seq_ids, moves))
+        self.changes += 1
+
     @property
     def copies_rows(self) -> bool:
         """True if :meth:`copy_row` knows where the rows of all states are."""
@@ -224,6 +231,7 @@ class Session:
         *,
         verify: bool = False,
         features: npt.ArrayLike | None = None,
+        ancestors: npt.ArrayLike | None = None,
     ) -> RowResults:
         """Append tokens to some rows of the cache.
 
@@ -239,13 +247,16 @@ class Session:
             draw: sampling inputs of the n rows, for programs that sample.
             verify: go through the programs that give ``token_logits``, at most ``table.verifies``.
             features: f32 [n,S,W], for drafts of EAGLE: what their programs take beside tokens.
+            ancestors: s32 [n,S,S] of a tree of tokens, not 0 where a node reads another one.
 
         Raises:
             GraphgenError: GG0701 for a prompt longer than the largest prefill bucket or a sequence
                 longer than the largest decode bucket; GG0705 for inputs that contradict each other
                 or the lengths of the rows.
         """
-        call = step_call(tokens, positions, seq_ids, draw, self._width, self.lengths, features)
+        call = step_call(
+            tokens, positions, seq_ids, draw, self._width, self.lengths, features, ancestors
+        )
         columns = np.flatnonzero((call.positions >= 0).any(0))
         phase = VERIFY if verify else self.table.phase_of(call, len(columns))
         return self._collect(call, self._run_parts(phase, call, columns))
@@ -265,9 +276,7 @@ class Session:
 
         Args:
             tokens: as for :meth:`step`, one or more in each row.
-            positions: as for :meth:`step`.
-            seq_ids: as for :meth:`step`.
-            draw: as for :meth:`step`.
+            positions, seq_ids, draw: as for :meth:`step`.
             fed: of rows with one token, those whose token an earlier step chooses.
 
         Raises:
@@ -356,8 +365,7 @@ class Session:
             GraphgenError: GG0701 if a row has no slot left.
         """
         check_takes_tokens(self.input_name)
-        mask = np.ones(self.rows, np.bool_) if active is None else np.asarray(active, np.bool_)
-        call = self._next_tokens(tokens, mask, draw, None)
+        call = next_tokens(self.lengths, tokens, active, draw)
         return self.answer(self._collect(call, self._run_parts("decode", call, np.arange(1))))
 
     def decode_steps(
@@ -377,7 +385,7 @@ class Session:
             GraphgenError: GG0701 if a row has no slot left for its steps.
         """
         active = limits.counts > 0
-        call = self._next_tokens(tokens, active, draw, limits)
+        call = next_tokens(self.lengths, tokens, active, draw, limits)
         made = self._collect(call, self._run_parts(STEPS, call, np.arange(1)))
         chosen = cast(Ints, np.where(active[:, None], made.outputs[STEP_TOKENS], -1))
         # The launch was noted as one step.
@@ -387,14 +395,6 @@ class Session:
     def take_back(self, lengths: Ints) -> None:
         """Let rows be of ``lengths`` s32 [R]: without the last tokens of a step that verifies."""
         self.lengths, self.changes = lengths.astype(np.int32), self.changes + 1
-
-    def _next_tokens(
-        self, tokens: Sequence[int], active: Mask, draw: Draw | None, limits: StepLimits | None
-    ) -> StepCall:
-        """A step of one token of each active row, at its length."""
-        positions = np.where(active, self.lengths, -1).astype(np.int32)[:, None]
-        column = np.where(active, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
-        return StepCall(column, positions, np.arange(self.rows, dtype=np.int32), draw, limits)
 
     def state(self, name: str) -> DeviceValue:
         """The device value of a state (GG0705 for an unknown name)."""

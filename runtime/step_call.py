@@ -65,6 +65,8 @@ class StepCall:
         draw: sampling inputs of n rows.
         limits: of a launch of several steps.
         features: f32 [n,S,W], for programs that take features beside tokens.
+        ancestors: s32 [n,S,S], not 0 where a token reads another one of its row, of tokens that
+            form a tree; ``None`` for tokens that follow each other.
     """
 
     tokens: npt.NDArray[np.int32 | np.float32]
@@ -73,6 +75,7 @@ class StepCall:
     draw: Draw | None
     limits: StepLimits | None = None
     features: Floats | None = None
+    ancestors: Ints | None = None
 
     @property
     def ends(self) -> Ints:
@@ -82,7 +85,13 @@ class StepCall:
 
     @property
     def lengths(self) -> Ints:
-        """s32 [n]: tokens in each row after the step; 0 for a row without a token."""
+        """s32 [n]: tokens in each row after the step; 0 for a row without a token.
+
+        All nodes of a tree count.
+        """
+        if self.ancestors is not None:
+            count = (self.positions >= 0).sum(1)
+            return np.where(count, self.positions[:, 0] + count, 0).astype(np.int32)
         return (self.positions.max(1) + 1).astype(np.int32)
 
     @property
@@ -98,7 +107,9 @@ class StepCall:
         limits = None if self.limits is None else self.limits.of(rows)
         tokens, positions = self.tokens[rows][:, columns], self.positions[rows][:, columns]
         features = None if self.features is None else self.features[rows][:, columns]
-        return StepCall(tokens, positions, self.seq_ids[rows], draw, limits, features)
+        tree = self.ancestors
+        tree = None if tree is None else tree[rows][:, columns][:, :, columns]
+        return StepCall(tokens, positions, self.seq_ids[rows], draw, limits, features, tree)
 
     def check(self, width: int, held: Ints) -> None:
         """Refuse inputs that contradict each other or the cache (GG0705).
@@ -144,8 +155,16 @@ class StepCall:
 
     def _check_positions(self, held: Ints) -> None:
         real, starts = self.positions >= 0, self.starts
-        wanted = starts[:, None] + np.cumsum(real, 1, dtype=np.int32) - 1
+        after = np.cumsum(real, 1, dtype=np.int32) if self.ancestors is None else self._depths()
+        wanted = starts[:, None] + after - 1
         wrong = np.argwhere(real & (self.positions != wanted))
+        if len(wrong) and self.ancestors is not None:
+            row, column = wrong[0]
+            raise _refused(
+                f"node {column} of row {row} has position {self.positions[row, column]} and "
+                f"{after[row, column] - 1} ancestors after position {starts[row]}",
+                "a node's position is that of node 0 and one more for each of its other ancestors",
+            )
         if len(wrong):
             row, column = wrong[0]
             raise _refused(
@@ -163,6 +182,46 @@ class StepCall:
                 "go on where the row ends, or earlier",
             )
 
+    def _depths(self) -> Ints:
+        """s32 [n,S]: the nodes that each node of a tree reads, itself included (GG0705)."""
+        assert self.ancestors is not None
+        shape = self.positions.shape
+        if self.ancestors.shape != (*shape, shape[-1]):
+            raise _refused(
+                f"ancestors {_text(self.ancestors)} for positions {_text(self.positions)}",
+                "one row of S numbers for each token, 0 where it does not read the other one",
+            )
+        reads = self.ancestors != 0
+        later = np.triu(reads, 1).any((1, 2)) | ~np.diagonal(reads, 0, 1, 2).all(1)
+        if later.any():
+            raise _refused(
+                f"a node of row {int(later.argmax())} reads a later one, or not itself",
+                "write parents before children; every node reads itself and its ancestors",
+            )
+        return reads.sum(2).astype(np.int32)
+
+
+def next_tokens(
+    held: Ints,
+    tokens: Sequence[int],
+    active: Sequence[bool] | Mask | None,
+    draw: Draw | None,
+    limits: StepLimits | None = None,
+) -> StepCall:
+    """A step of one token of each active row of a cache, at its length.
+
+    Args:
+        held: s32 [R], tokens in each row.
+        tokens: one a row; ignored for idle rows.
+        active: pred [R], of the rows that take part; ``None`` for all.
+        draw: sampling inputs of R rows.
+        limits: where a launch makes several steps.
+    """
+    active = np.ones(len(held), np.bool_) if active is None else np.asarray(active, np.bool_)
+    positions = np.where(active, held, -1).astype(np.int32)[:, None]
+    column = np.where(active, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
+    return StepCall(column, positions, np.arange(len(held), dtype=np.int32), draw, limits)
+
 
 def step_call(
     tokens: npt.ArrayLike,
@@ -172,6 +231,7 @@ def step_call(
     width: int,
     held: Ints,
     features: npt.ArrayLike | None = None,
+    ancestors: npt.ArrayLike | None = None,
 ) -> StepCall:
     """The checked inputs of a step.
 
@@ -183,6 +243,7 @@ def step_call(
         width: E of programs that take embeddings; 0 for those that take tokens.
         held: s32 [R], tokens in each cache row.
         features: f32 [n,S,W], for programs that take them.
+        ancestors: s32 [n,S,S], of tokens that form a tree.
 
     Raises:
         GraphgenError: GG0705 for inputs that contradict each other or the cache.
@@ -193,7 +254,8 @@ def step_call(
         np.asarray(tokens, np.float32) if width else np.asarray(tokens, np.int32)
     )
     more = None if features is None else np.asarray(features, np.float32)
-    call = StepCall(given, places, np.asarray(ids, np.int32), draw, features=more)
+    tree = None if ancestors is None else np.asarray(ancestors, np.int32)
+    call = StepCall(given, places, np.asarray(ids, np.int32), draw, None, more, tree)
     call.check(width, held)
     if more is not None and more.shape[:2] != places.shape:
         what = f"features {_text(more)} for positions {_text(places)}"

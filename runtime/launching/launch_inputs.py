@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
-from graphgen.ir import VERIFY, Module, Role
+from graphgen.ir import VERIFY_TREE, VERIFYING, Module, Role
+from graphgen.ops.token_trees.tree_ops import ANCESTORS
 from graphgen.runtime.buckets import ProgramSize
 from graphgen.runtime.launching.row_results import Outputs, some_rows
 from graphgen.runtime.step_call import Ints, StepCall
@@ -57,7 +58,7 @@ class LaunchInputs:
             GraphgenError: GG0705 for a step without sampling inputs where the programs sample.
         """
         # A program that verifies gives logits alone.
-        if self.draws and call.draw is None and size.phase != VERIFY:
+        if self.draws and call.draw is None and size.phase not in VERIFYING:
             raise GraphgenError(
                 "GG0705", "these programs draw tokens, and were not told how", help="sample"
             )
@@ -69,6 +70,8 @@ class LaunchInputs:
         inputs["seq_ids"][home] = call.seq_ids
         if size.name in self.features:
             self._put_features(inputs[self.features[size.name][0]], home, call)
+        if call.ancestors is not None:
+            inputs[ANCESTORS][home, :width, :width] = call.ancestors
         if call.limits is not None:
             inputs[STEP_COUNTS][home] = call.limits.counts
             inputs[STOP_TOKENS][home, : call.limits.stops.shape[1]] = call.limits.stops
@@ -115,6 +118,8 @@ class LaunchInputs:
         if size.name in self.features:
             name, width = self.features[size.name]
             inputs[name] = np.zeros((*shape, width), np.float32)
+        if size.phase == VERIFY_TREE:
+            inputs[ANCESTORS] = np.zeros((*shape, size.tokens), np.int32)
         if size.steps > 1:
             inputs[STEP_COUNTS] = np.zeros(size.batch, np.int32)
             inputs[STOP_TOKENS] = np.full((size.batch, STOPS), -1, np.int32)

@@ -1,0 +1,1 @@
+"""Speculation with trees of proposals: several tokens at each place. Read tree_speculator.py."""
