@@ -234,6 +234,12 @@ class CompileConfig:
         minimum=0,
         option="--speculation-length",
     )
+    verify_lengths: tuple[int, ...] = knob(
+        (),
+        "fewer tokens a row that further programs of the phase verify take, for steps that are "
+        "proposed fewer.",
+        flag=None,
+    )
     tree_nodes: int = knob(
         0,
         "nodes of a tree that programs of the phase verify_tree take at once, the last token of a "

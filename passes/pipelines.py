@@ -196,6 +196,7 @@ def _specialize(config: CompileConfig) -> list[Pass]:
         tokens=config.tokens,
         chunk=config.chunk,
         speculation_length=config.speculation_length,
+        verify_lengths=config.verify_lengths,
         tree_nodes=config.tree_nodes,
         rows=config.rows,
         slots=config.slots,

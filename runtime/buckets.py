@@ -133,6 +133,10 @@ class ProgramTable:
         """The sizes of S of the chunk programs, in order."""
         return sorted({size.tokens for size in self.sizes if size.phase == CHUNK})
 
+    def verify_sizes(self) -> list[int]:
+        """The sizes of S of the verify programs, in order."""
+        return sorted({size.tokens for size in self.sizes if size.phase == VERIFY})
+
     def phase_of(self, call: StepCall, width: int) -> str:
         """The programs that a step goes through, of ``width`` columns.
 
@@ -194,19 +198,19 @@ class ProgramTable:
             phase: that has programs.
             rows: at most those of the largest program.
             needed: slots up to the last token.
-            tokens: of a row, at most those of the largest chunk; of chunk programs only, as the
-                others take one, or as many as they have slots.
+            tokens: of a row, at most those of the largest chunk; of chunk and verify programs only,
+                as the others take one, or as many as they have slots.
 
         Raises:
             GraphgenError: GG0701 if the largest bucket is too small.
         """
         batch = min(size for size in self.batches(phase) if size >= rows)
-        width = min((size for size in self.chunk_sizes() if size >= tokens), default=0)
+        several = {CHUNK: self.chunk_sizes, VERIFY: self.verify_sizes}.get(phase)
+        width = min((size for size in several() if size >= tokens), default=0) if several else 0
         fitting = {
             size.bucket: size
             for size in self.sizes
-            if (size.phase, size.batch) == (phase, batch)
-            and (phase != CHUNK or size.tokens == width)
+            if (size.phase, size.batch) == (phase, batch) and (not several or size.tokens == width)
         }
         if phase == "prefill":
             return fitting[choose_prompt_bucket(list(fitting), needed, self.limit)]

@@ -221,7 +221,7 @@ class Engine:
         rows = min(len(prompts), table.batches(phase)[-1])
         below = 0
         for bucket in table.buckets(phase):
-            name = table.find(phase, rows, bucket).name
+            name = table.find(phase, rows, bucket, max(table.verifies, 1)).name
             used = below < last and longest < bucket and last > longest
             if used and not self.programs.compiled(name):
                 self.programs.get(name)

@@ -22,6 +22,7 @@ class Ladders:
         chunk: S of the chunk programs.
         speculation_length: S of the verify programs; 0 for none.
         tree_nodes: S of the verify_tree programs; 0 for none.
+        verify_lengths: further S of the verify programs.
     """
 
     batch: tuple[int, ...]
@@ -31,6 +32,7 @@ class Ladders:
     chunk: tuple[int, ...] = ()
     speculation_length: int = 0
     tree_nodes: int = 0
+    verify_lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +89,27 @@ def program_buckets(
 
 
 def _verified(ladders: Ladders, option: str) -> Iterator[Bucket]:
-    """A program for each decode bucket that has room for the tokens of a call."""
+    """A program for each number of tokens and each decode bucket that has room for them."""
     tokens: int = getattr(ladders, option)
-    attended = [size for size in ladders.tokens if size >= tokens]
-    if tokens < 2 or not attended:
+    fewer = ladders.verify_lengths if option == "speculation_length" else ()
+    if tokens < 2 or tokens > max(ladders.tokens):
         raise GraphgenError(
             "GG0302",
             f"specialize: {option}={tokens} for programs that verify tokens, over decode "
             f"buckets {list(ladders.tokens)}",
             help="give the tokens a row that one call verifies, from 2 to the largest bucket",
         )
+    if any(not 2 <= size < tokens for size in fewer) or len(set(fewer)) < len(fewer):
+        raise GraphgenError(
+            "GG0302",
+            f"specialize: verify_lengths={list(fewer)} beside speculation_length={tokens}",
+            help=f"give each number once, from 2 to {tokens - 1}",
+        )
     for batch in ladders.batch:
-        for size in attended:
-            dims: dict[str, Dim] = {"B": batch, "S": tokens, "C": size}
-            yield Bucket(f"b{batch}.s{tokens}.c{size}", dims)
+        for size in (*sorted(fewer), tokens):
+            for attended in (bucket for bucket in ladders.tokens if bucket >= size):
+                dims: dict[str, Dim] = {"B": batch, "S": size, "C": attended}
+                yield Bucket(f"b{batch}.s{size}.c{attended}", dims)
 
 
 def _chunks(ladders: Ladders) -> Iterator[Bucket]:

@@ -40,6 +40,7 @@ class Specialize(Pass):
         tokens: buckets of the decode programs.
         chunk: sizes of S of the chunk programs; by default there are none.
         speculation_length: S of the verify programs, which models have on request.
+        verify_lengths: further sizes of S of these, less than that.
         tree_nodes: S of the verify_tree programs, likewise.
         max_batch_size: instead of ``batch``: powers of two from 1, and this size.
         max_context_length: instead of ``context``: powers of two from 128, and this size.
@@ -101,6 +102,7 @@ class Specialize(Pass):
     tokens: tuple[int, ...] = (128,)
     chunk: tuple[int, ...] = ()
     speculation_length: int = 0
+    verify_lengths: tuple[int, ...] = ()
     tree_nodes: int = 0
     max_batch_size: int = 0
     max_context_length: int = 0
@@ -163,7 +165,7 @@ class Specialize(Pass):
         batch, context, tokens = self.ladders()
         prefill_batch = _in_order("prefill_batch", self.prefill_batch or batch)
         chunk = _in_order("chunk", self.chunk) if self.chunk else ()
-        verified = self.speculation_length, self.tree_nodes
+        verified = self.speculation_length, self.tree_nodes, self.verify_lengths
         ladders = Ladders(batch, prefill_batch, context, tokens, chunk, *verified)
         most = max((*batch, *prefill_batch))
         rows = self.rows or most

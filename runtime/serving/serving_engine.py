@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -150,9 +151,10 @@ class ServingEngine:
                 if proposed := self._proposed(launch):
                     events += self._verify(proposed)
                     continue
-                self._flight.append(self._start(launch))
-                if not self._async:
-                    events += self._read(1)
+                with self._launching(launch):
+                    self._flight.append(self._start(launch))
+                    if not self._async:
+                        events += self._read(1)
             events += self._read(earlier)
         except Exception as error:
             events += self._failed(error)
@@ -227,6 +229,9 @@ class ServingEngine:
         """The rows of a launch that verifies proposals; empty for any other launch."""
         return [] if self._speculation is None else self._speculation.proposed(launch)
 
+    def _launching(self, launch: Launch) -> AbstractContextManager[None]:
+        return nullcontext() if self._speculation is None else self._speculation.launching(launch)
+
     def _verify(self, parts: Sequence[ProposedRow]) -> Iterator[TokenEvent]:
         """Verify proposals in one launch; the events of each row's next tokens."""
         assert self._speculation is not None
@@ -237,7 +242,8 @@ class ServingEngine:
             events = list(self._accepted(part, row, found))
             accepted = sum(event.accepted for event in events)
             size = len(part.proposal.tokens)
-            self._speculation.speculator.counts.note(size, len(events), accepted)
+            key = part.progress.order
+            self._speculation.speculator.note(key, size, len(events), accepted)
             lengths[row] = part.progress.processed
             yield from events
         self._session.take_back(lengths)

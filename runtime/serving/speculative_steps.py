@@ -8,6 +8,7 @@ not depend on other rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +20,7 @@ from graphgen.runtime.serving.serving_request import RequestProgress
 from graphgen.runtime.session import Logits, Session
 from graphgen.runtime.speculation.accept import accepted_tokens
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow, WarmedProposer
-from graphgen.runtime.speculation.speculator import Speculator, check_verifies
+from graphgen.runtime.speculation.speculator import Speculator
 from graphgen.runtime.step_call import packed
 
 _IDLE = SpeculativeRow((), GREEDY, 0, 0, 0)
@@ -71,8 +72,7 @@ class SpeculativeSteps:
     """
 
     def __init__(self, session: Session, pool: CachePool, speculator: Speculator) -> None:
-        check_verifies(session, speculator.length)
-        speculator.proposer.start()
+        speculator.begin(session)
         self.speculator: Final = speculator
         self._session: Final = session
         self._pool: Final = pool
@@ -85,7 +85,7 @@ class SpeculativeSteps:
 
     def restart(self) -> None:
         """Forget all rows, after a launch that failed."""
-        self.speculator.proposer.start()
+        self.speculator.begin(self._session)
 
     def proposed(self, launch: Launch) -> list[ProposedRow]:
         """The rows of a launch with their proposals; empty where none has any."""
@@ -94,8 +94,8 @@ class SpeculativeSteps:
         wanted = [_IDLE] * self._session.rows
         for progress, _ in launch.parts:
             wanted[row_of(progress)] = self._wanted(progress)
-        proposals = self.speculator.proposer.propose(wanted)
-        self.speculator.counts.launches += 1
+        keys = {row_of(progress): progress.order for progress, _ in launch.parts}
+        proposals = self.speculator.propose(wanted, keys)
         parts = [progress for progress, _ in launch.parts]
         made = [
             ProposedRow(p, wanted[row_of(p)], self._with_room(p, proposals[row_of(p)]))
@@ -103,8 +103,8 @@ class SpeculativeSteps:
         ]
         if any(part.proposal.tokens for part in made):
             return made
-        for _ in parts:
-            self.speculator.counts.note(0, 1)
+        for progress in parts:
+            self.speculator.note(progress.order, 0, 1)
         return []
 
     def verify(self, parts: Sequence[ProposedRow]) -> Logits:
@@ -112,7 +112,12 @@ class SpeculativeSteps:
         given = [[part.row.sequence[-1], *part.proposal.tokens] for part in parts]
         starts = [part.progress.processed for part in parts]
         rows = [row_of(part.progress) for part in parts]
-        return self._session.step(*packed(given, starts), rows, verify=True).token_logits
+        with self.speculator.launching(self._session, max(map(len, given))):
+            return self._session.step(*packed(given, starts), rows, verify=True).token_logits
+
+    def launching(self, launch: Launch) -> AbstractContextManager[None]:
+        """Measure a launch that verifies nothing, where the number of proposals follows from it."""
+        return self.speculator.launching(self._session, 1) if launch.answers else nullcontext()
 
     def _wanted(self, progress: RequestProgress) -> SpeculativeRow:
         """The row with the largest number of tokens to propose; the target adds one."""

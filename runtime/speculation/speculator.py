@@ -7,8 +7,10 @@ last of them. The tokens are those of plain decoding; drawn ones have the same d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.generation import (
@@ -22,6 +24,7 @@ from graphgen.runtime.generation import (
 )
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.accept import accept
+from graphgen.runtime.speculation.adaptive_length import AdaptiveLength
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
 from graphgen.runtime.step_call import packed
 
@@ -99,15 +102,18 @@ class Speculator:
     Args:
         proposer: gives the proposals.
         length: k, tokens of a row that a step verifies: the last one and up to k - 1 proposals.
+        adaptive: each step proposes as many as pay by recent acceptance and measured times, which
+            :mod:`~graphgen.runtime.speculation.adaptive_length` says.
 
     Attributes:
         counts: since the speculator was made.
+        chooser: of an adaptive speculator that has begun; else ``None``.
 
     Raises:
         GraphgenError: GG0705 for fewer than two tokens.
     """
 
-    def __init__(self, proposer: Proposer, length: int) -> None:
+    def __init__(self, proposer: Proposer, length: int, *, adaptive: bool = False) -> None:
         if length < 2:
             raise GraphgenError(
                 "GG0705",
@@ -117,6 +123,53 @@ class Speculator:
         self.proposer = proposer
         self.length = length
         self.counts = AcceptanceCounts()
+        self.chooser: AdaptiveLength | None = None
+        self._adaptive = adaptive
+
+    def begin(self, session: Session) -> None:
+        """Begin with empty rows; what was measured is kept.
+
+        Raises:
+            GraphgenError: GG0705 for programs that verify fewer tokens.
+        """
+        check_verifies(session, self.length)
+        self.proposer.start()
+        if self._adaptive and self.chooser is None:
+            self.chooser = AdaptiveLength(session.table.verify_sizes(), self.length)
+        elif self.chooser is not None:
+            self.chooser.rows.clear()
+
+    def propose(self, rows: Sequence[SpeculativeRow], active: Mapping[int, int]) -> list[Proposal]:
+        """Tokens for the rows of a step.
+
+        Args:
+            rows: in the order of the rows of a cache.
+            active: the keys of those that take part, by their place in ``rows``.
+        """
+        self.counts.launches += 1
+        if self.chooser is None:
+            return self.proposer.propose(rows)
+        most = self.chooser.choose({key: rows[place].wanted for place, key in active.items()})
+        start = time.perf_counter()
+        made = self.proposer.propose([replace(r, wanted=min(r.wanted, most)) for r in rows])
+        count = max((len(proposal.tokens) for proposal in made), default=0)
+        self.chooser.note_proposals(count, time.perf_counter() - start)
+        return made
+
+    def note(self, key: int, proposed: int, made: int, accepted: int | None = None) -> None:
+        """Count a row of a step as :meth:`AcceptanceCounts.note` does, under its key."""
+        self.counts.note(proposed, made, accepted)
+        if self.chooser is not None:
+            taken = min(made - 1, proposed) if accepted is None else accepted
+            self.chooser.note(key, proposed, taken)
+
+    @contextmanager
+    def launching(self, session: Session, tokens: int) -> Generator[None]:
+        """Measure a launch over as many as ``tokens`` of a row, of an adaptive speculator."""
+        with Clock(session) as clock:
+            yield
+        if self.chooser is not None:
+            self.chooser.note_launch(tokens, clock.seconds)
 
     def decode(
         self,
@@ -130,8 +183,7 @@ class Speculator:
         Raises:
             GraphgenError: GG0705 for programs that verify fewer tokens.
         """
-        check_verifies(session, self.length)
-        self.proposer.start()
+        self.begin(session)
         while any(not row.finish for row in rows):
             with Clock(session) as clock:
                 self._step(session, rows, request, on_token)
@@ -145,13 +197,13 @@ class Speculator:
         on_token: OnToken | None,
     ) -> None:
         wanted = [self._wanted(session, row, number, request) for number, row in enumerate(rows)]
-        proposals = self.proposer.propose(wanted)
-        self.counts.launches += 1
+        active = {number: number for number, row in enumerate(rows) if not row.finish}
+        proposals = self.propose(wanted, active)
         if not any(proposal.tokens for proposal in proposals):
-            for row in rows:
-                if not row.finish:
-                    self.counts.note(0, 1)
-            decode_step(session, rows, request, on_token)
+            for number in active:
+                self.note(number, 0, 1)
+            with self.launching(session, 1):
+                decode_step(session, rows, request, on_token)
             return
         self._verify(session, rows, wanted, proposals, request, on_token)
 
@@ -176,13 +228,14 @@ class Speculator:
         active = [number for number, row in enumerate(rows) if not row.finish]
         given = [[rows[n].tokens[-1], *proposals[n].tokens] for n in active]
         starts = session.lengths[active].tolist()
-        logits = session.step(*packed(given, starts), active, verify=True).token_logits
+        with self.launching(session, max(map(len, given))):
+            logits = session.step(*packed(given, starts), active, verify=True).token_logits
         lengths = session.lengths.copy()
         for place, number in enumerate(active):
             row, proposal = rows[number], proposals[number]
             seen = logits[place, : len(given[place])]
             made = accept(seen, proposal, wanted[number])
-            self.counts.note(len(proposal.tokens), len(made))
+            self.note(number, len(proposal.tokens), len(made))
             for token in made:
                 append_token(session, row, token, request)
                 if on_token is not None:

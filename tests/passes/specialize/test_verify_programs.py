@@ -53,6 +53,23 @@ def test_the_small_workload_has_them_too():
     assert {call.phase for call in calls} == {*PHASES, VERIFY}
 
 
+def test_further_numbers_of_tokens_have_programs_of_their_own():
+    config = SIZES.updated({"verify_lengths": (2, 3), "tokens": (2, 8, 16)})
+    item = model()
+    verdicts = validate(item, default(config), workload_for(item, default(config), seed=2))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(item, default(config))
+    sizes = [(f.dims["S"], f.dims["C"]) for f in item.programs() if f.phase == VERIFY]
+    assert sizes == [(2, 2), (2, 8), (2, 16), (3, 8), (3, 16), (4, 8), (4, 16)]
+
+
+@pytest.mark.parametrize("sizes", ["[1]", "[4]", "[2,2]"])
+def test_further_numbers_are_less_than_the_largest(sizes: str):
+    options = f"batch=[2],tokens=[8],speculation_length=4,verify_lengths={sizes}"
+    with pytest.raises(GraphgenError, match=r"beside speculation_length=4"):
+        run_pipeline(model(), parse_pipeline(f"specialize{{{options}}}"))
+
+
 @pytest.mark.parametrize("options", ["tokens=[8]", "tokens=[3],speculation_length=4"])
 def test_sizes_that_leave_no_program_are_refused(options: str):
     with pytest.raises(GraphgenError, match=r"speculation_length=[04] for programs that verify"):
