@@ -225,7 +225,11 @@ def _collected(given: Values) -> ServeFlags:
     model["caches"] = cache_options(given) or None
     model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
     speculation = read_speculation(given)
-    model |= {_LENGTH: None, **speculation.requested({_LENGTH: given[_LENGTH]})}
+    model |= {
+        _LENGTH: None,
+        "verify_lengths": (),
+        **speculation.requested({_LENGTH: given[_LENGTH]}),
+    }
     server = {name: given[name] for name in _SERVER_FLAGS if name != "api_key"}
     server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
     return ServeFlags(model, server, _notes(given), speculation)

@@ -48,7 +48,7 @@ class RowAcceptance:
         return (self.accepted + _EXPECTED * _WEIGHT) / (self.tried + _WEIGHT)
 
     def tokens(self, proposed: int) -> float:
-        """Expected number of tokens of a step with so few or many proposals."""
+        """Expected number of tokens of a step with that number of proposals."""
         return sum(self.share**place for place in range(proposed + 1))
 
 
@@ -117,7 +117,7 @@ class AdaptiveLength:
         self.rows[key].note(proposed, accepted)
 
     def _width(self, tokens: int) -> int:
-        """Tokens of the smallest program for so many."""
+        """Tokens of the smallest program that takes this number."""
         return min(width for width in self._widths if width >= tokens)
 
     def _due(self, most: int) -> int | None:

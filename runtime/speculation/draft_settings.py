@@ -23,6 +23,7 @@ def draft_settings(engine: Engine, positions: int | None, max_len: int = 0) -> C
         kernels=of_target.kernels,
         prefill_batch=of_target.prefill_batch,
         speculation_length=of_target.speculation_length,
+        verify_lengths=of_target.verify_lengths,
     )
     chunk = tuple(size for size in of_target.chunk if size < most)
     settings = plain.serving(batch=engine.session.rows, max_len=most, chunk=chunk)

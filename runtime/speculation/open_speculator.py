@@ -37,6 +37,7 @@ class SpeculationOptions:
         model: path or name of the model itself, whose first layers, or embedding and head, are
             read again.
         max_len: longest sequence that a draft proposes tokens for; 0 for the target's.
+        adaptive: propose as many tokens at each step as pay, k - 1 at most.
     """
 
     draft: str = ""
@@ -45,6 +46,7 @@ class SpeculationOptions:
     length: int = 5
     model: str = ""
     max_len: int = 0
+    adaptive: bool = False
 
 
 def open_speculator(engine: Engine, options: SpeculationOptions, progress: Progress) -> Speculator:
@@ -55,7 +57,8 @@ def open_speculator(engine: Engine, options: SpeculationOptions, progress: Progr
             and for programs that were compiled for fewer tokens.
     """
     check_verifies(engine.session, options.length)
-    return Speculator(_proposer(engine, options, progress), options.length)
+    proposer = _proposer(engine, options, progress)
+    return Speculator(proposer, options.length, adaptive=options.adaptive)
 
 
 def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -> Proposer:

@@ -106,6 +106,7 @@ def speculate(
 def _check(speculation: SpeculationFlags, most: int) -> None:
     if not speculation.is_asked:
         raise nothing_proposes()
+    _refuse(speculation.adaptive, "--speculative-adaptive", "where every k is measured")
     # A number of proposals that is given too has to be the largest one.
     speculation.requested({"speculation_length": most})
 

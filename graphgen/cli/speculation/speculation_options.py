@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.compile_config import powers
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ SpeculativeMaxModelLen = Annotated[
         help="Longest sequence that a draft proposes tokens for, as in vLLM: the model's.",
     ),
 ]
+SpeculativeAdaptive = Annotated[
+    bool,
+    typer.Option(
+        "--speculative-adaptive",
+        help="Propose fewer tokens where recent acceptance and times of launches make it pay.",
+    ),
+]
 _LENGTH = 5
 _KINDS = {
     "draft_model_path": DraftModelPath,
@@ -60,6 +68,7 @@ _KINDS = {
     "prompt_lookup": PromptLookupTokens,
     "num_speculative_tokens": NumSpeculativeTokens,
     "speculative_max_model_len": SpeculativeMaxModelLen,
+    "speculative_adaptive": SpeculativeAdaptive,
 }
 
 
@@ -72,6 +81,7 @@ class SpeculationFlags:
     lookup: int = 0
     proposed: int = 0
     max_len: int = 0
+    adaptive: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -99,7 +109,7 @@ class SpeculationFlags:
         return eagle_options(self.draft, model)
 
     def requested(self, compiled: Mapping[str, object]) -> Mapping[str, object]:
-        """The option of the compilation: how many tokens a step verifies.
+        """The options of the compilation: how many tokens a step verifies.
 
         Args:
             compiled: the options that are given, perhaps with ``speculation_length``.
@@ -126,7 +136,9 @@ class SpeculationFlags:
                 f"--speculation-length {length} leaves no token to propose",
                 help="it counts the last token of a sequence and those proposed: 2 or more",
             )
-        return {"speculation_length": length}
+        # Fewer tokens have programs of their own: powers of two.
+        fewer = {"verify_lengths": powers(length, 2)[:-1]} if self.adaptive else {}
+        return {"speculation_length": length, **fewer}
 
     def _check_nothing_asked(self, length: int | None) -> None:
         """Refuse what has no effect where nothing proposes tokens (GG0705)."""
@@ -134,6 +146,7 @@ class SpeculationFlags:
             "--speculation-length": length,
             "--num-speculative-tokens": self.proposed,
             "--speculative-max-model-len": self.max_len,
+            "--speculative-adaptive": self.adaptive,
         }
         for name, value in given.items():
             if value:
@@ -159,7 +172,7 @@ class SpeculationFlags:
 
         length = cast(int, requested["speculation_length"])
         options = SpeculationOptions(
-            self.draft, self.layers, self.lookup, length, model, self.max_len
+            self.draft, self.layers, self.lookup, length, model, self.max_len, self.adaptive
         )
         engine.speculator = open_speculator(engine, options, progress)
 
@@ -183,7 +196,10 @@ def takes_speculation() -> Callable[[Command], Command]:
 
 def speculation_parameters() -> Mapping[str, Parameter]:
     """The parameters of these flags by name, for a command with other flags too."""
-    return {name: flag(name, kind, None) for name, kind in _KINDS.items()}
+    return {
+        name: flag(name, kind, False if kind is SpeculativeAdaptive else None)
+        for name, kind in _KINDS.items()
+    }
 
 
 def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
@@ -201,11 +217,12 @@ def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
             "--speculative-max-model-len has no effect on --prompt-lookup, which has no draft",
             help="leave it out",
         )
-    draft, layers, lookup, proposed, most = (given[name] for name in _KINDS)
+    draft, layers, lookup, proposed, most, adaptive = (given[name] for name in _KINDS)
     return SpeculationFlags(
         cast("str | None", draft) or "",
         cast("int | None", layers) or 0,
         cast("int | None", lookup) or 0,
         cast("int | None", proposed) or 0,
         cast("int | None", most) or 0,
+        bool(adaptive),
     )

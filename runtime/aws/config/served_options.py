@@ -54,6 +54,7 @@ class ServedFlags:
         num_blocks: number of blocks, by default as many as all rows need.
         caches: fields of a compilation that quantize caches, by name.
         speculation_length: k, tokens of a row that a step verifies, where something proposes them.
+        verify_lengths: fewer tokens that further programs verify.
     """
 
     max_num_seqs: int | None = None
@@ -68,6 +69,7 @@ class ServedFlags:
     num_blocks: int | None = None
     caches: Mapping[str, object] | None = None
     speculation_length: int | None = None
+    verify_lengths: tuple[int, ...] = ()
 
 
 def served_options(model: str, flags: ServedFlags) -> EngineOptions:
@@ -97,7 +99,9 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
-    requested |= {**(flags.caches or {}), "speculation_length": flags.speculation_length}
+    requested |= flags.caches or {}
+    requested["speculation_length"] = flags.speculation_length
+    requested["verify_lengths"] = flags.verify_lengths or None
     chunk = _chunk(flags, override.chunked, base, length)
     return EngineOptions(
         {name: value for name, value in requested.items() if value is not None},

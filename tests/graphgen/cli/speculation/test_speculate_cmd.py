@@ -33,6 +33,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("--prompt-lookup", 2),
         ("--draft-layers", 1, "--speculation-length", 3),
+        ("--prompt-lookup", 2, "--speculative-adaptive"),
         ("--speculative-model", "MODEL", "--num-speculative-tokens", 3),
     ],
 )
@@ -64,6 +65,7 @@ def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, .
             "the length counts the last token too",
         ),
         (("--speculative-max-model-len", 64), "--speculative-max-model-len has no effect"),
+        (("--speculative-adaptive",), "--speculative-adaptive has no effect: nothing proposes"),
         (("--prompt-lookup", 2, "--async-mode"), "speculation and async_mode exclude each other"),
         (("--draft-layers", 99), "99 layers of a model that has"),
     ],
