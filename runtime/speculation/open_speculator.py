@@ -96,7 +96,9 @@ def _session(
     from graphgen.models import read_model_config
 
     most = read_model_config(config).max_position_embeddings
-    built = build_model(config, draft_settings(engine, most, max_len))
+    built = build_model(
+        config, draft_settings(engine.model.settings, engine.session.rows, most, max_len)
+    )
     weights = put_weights(weights_of(checkpoint, built.module), progress)
     return Session(ExecutableCache(built.module, progress), weights)
 

@@ -35,6 +35,7 @@ from graphgen.runtime.aws.application.program_forms import ProgramForms
 from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
 from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
+from graphgen.runtime.aws.config.eagle_checks import check_eagle, eagle_layers
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
 from graphgen.runtime.aws.config.model_checks import (
     check_model,
@@ -158,7 +159,9 @@ class NeuronApplicationBase:
                 are not built for the target.
         """
         check_model(self.neuron_config, self.model_config())
+        check_eagle(self.config)
         made = compile_settings(self.neuron_config, target)
+        made = replace(made, feature_layers=eagle_layers(self.neuron_config, self.model_config()))
         if made.dtype != AS_DECLARED:
             return made
         stated = stated_dtype(self.model_config())

@@ -10,6 +10,7 @@ from graphgen.runtime.aws.attributes.attribute import (
     NoEffect,
     PartOf,
     Refused,
+    RunTimeSetting,
     owned_by,
     same_as,
 )
@@ -32,7 +33,6 @@ from graphgen.runtime.aws.attributes.value_kinds import (
 
 _SEPARATE = "set speculation_length and give generate an assistant_model"
 _FUSED_PROGRAMS = Refused("fused speculation", _SEPARATE)
-_EAGLE = Refused("EAGLE speculation", _SEPARATE)
 _TREE = Refused("speculation with a tree of tokens", _SEPARATE)
 _MEDUSA = Refused("Medusa decoding", "leave it out: one token is chosen at a time")
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
@@ -70,14 +70,21 @@ SPECULATION = owned_by(
         "sequences of a verification",
         Refused("a batch size of verifications alone", "leave it out: it is that of decoding"),
     ),
-    Attribute("enable_eagle_speculation", BOOL, False, "C53", "EAGLE", _EAGLE),
+    Attribute(
+        "enable_eagle_speculation",
+        BOOL,
+        False,
+        "C53",
+        "EAGLE: programs return the hidden states that the draft takes",
+        CompileSetting("feature_layers"),
+    ),
     Attribute(
         "enable_eagle_draft_input_norm",
         BOOL,
         False,
         "C54",
-        "a norm of the EAGLE draft's input",
-        _EAGLE,
+        "a norm of the EAGLE draft's input; it has to be what the draft's tensors say",
+        PartOf("is_eagle_draft"),
     ),
     Attribute(
         "enable_fused_speculation",
@@ -86,9 +93,18 @@ SPECULATION = owned_by(
         "C55",
         "draft and target in one program",
         _FUSED_PROGRAMS,
+        # Drafts of EAGLE are programs of their own, whatever a configuration states.
+        inactive=(False,),
     ),
-    Attribute("is_eagle_draft", BOOL, False, "C56", "marks an EAGLE draft", _EAGLE),
-    Attribute("is_eagle3", BOOL, False, "source", "EAGLE-3", _EAGLE),
+    Attribute(
+        "is_eagle_draft",
+        BOOL,
+        False,
+        "C56",
+        "marks the EAGLE draft of a fused_spec_config",
+        RunTimeSetting("the draft at draft_model_path proposes tokens"),
+    ),
+    Attribute("is_eagle3", BOOL, False, "source", "EAGLE-3", PartOf("enable_eagle_speculation")),
     Attribute("token_tree_config", optional(MAPPING), None, "source", "a tree of drafts", _TREE),
     Attribute(
         "enable_token_tree",

@@ -29,6 +29,7 @@ from graphgen.runtime.aws.generation.assisted.assisted_settings import (
     refuse_with_proposals,
     sampling_rows,
 )
+from graphgen.runtime.aws.generation.assisted.eagle_assistant import has_eagle
 from graphgen.runtime.aws.generation.choice_settings import (
     host_processors,
     ignore_padding,
@@ -296,6 +297,13 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         **kwargs: object,
     ) -> torch.Tensor | GenerateDecoderOnlyOutput:
         """The loop that ``generate`` calls for greedy decoding and sampling."""
+        if has_eagle(self.neuron_model):
+            if streamer is not None:
+                refuse_with_proposals(
+                    "a streamer", "leave it out, or set enable_eagle_speculation=False"
+                )
+            given = (input_ids, logits_processor, stopping_criteria, generation_config)
+            return self._assisted_decoding(*given, **kwargs)
         prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
         self._check_sizes(prompts.lengths, input_ids, generation_config)
         params = cast("torch.Tensor | None", kwargs.get("sampling_params"))

@@ -49,10 +49,22 @@ def open_eagle(
         GraphgenError: GG0705 for a target without the features that the draft takes, GG0602 for
             tensors that are missing.
     """
-    check_features(engine.session, draft)
+    return eagle_draft(engine.session, engine.model.settings, draft, progress, max_len)
+
+
+def eagle_draft(
+    target: Session,
+    settings: CompileConfig,
+    draft: EagleCheckpoint,
+    progress: Progress,
+    max_len: int = 0,
+) -> EagleDraft:
+    """The proposer of a draft, for a session with these settings; see :func:`open_eagle`."""
+    check_features(target, draft)
     positions = cast("int | None", draft.config.get("max_position_embeddings"))
-    session = eagle_session(draft, draft_settings(engine, positions, max_len), progress)
-    log = engine.session.feature_log = FeatureLog()
+    own = draft_settings(settings, target.rows, positions, max_len)
+    session = eagle_session(draft, own, progress)
+    log = target.feature_log = FeatureLog()
     return EagleDraft(session, log, draft.token_ids)
 
 

@@ -329,11 +329,14 @@ def test_the_documented_target_of_a_draft_is_taken(model_path: str):
     with_a_draft(model_path)
 
 
+def test_the_documented_target_of_an_eagle_draft_is_taken(model_path: str):
+    with_eagle(model_path)
+
+
 @pytest.mark.parametrize(
     ("program", "feature"),
     [
         (with_medusa, "Medusa"),
-        (with_eagle, "speculation"),
         (with_adapters, "LoRA"),
         (with_experts, "mixture of experts"),
         (lambda path: only(path, flash_decoding_enabled=True), "flash decoding"),

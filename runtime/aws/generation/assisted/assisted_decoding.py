@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.generation.assisted.assisted_settings import AssistedSettings, EndRules
+from graphgen.runtime.aws.generation.assisted.eagle_assistant import eagle_of
 from graphgen.runtime.aws.generation.prompt_rows import PromptRows
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.generation import GenerationRequest, generate
@@ -30,6 +31,8 @@ from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
+
+    from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
 
 # Tokens that prompt lookup compares in transformers, where nothing is given.
 _LONGEST_MATCH = 2
@@ -70,7 +73,8 @@ def open_speculator(
 
     Args:
         target: verifies.
-        assistant: an application that proposes, or its adapter; ``None`` for prompt lookup.
+        assistant: an application that proposes, or its adapter; ``None`` for prompt lookup, and
+            without that for the target's EAGLE draft.
         settings: of this call.
         needs: the number of positions of each row.
 
@@ -80,6 +84,9 @@ def open_speculator(
             another tokenizer, GG0904 for one without logits, GG0908 before it is loaded.
     """
     session, lookup = target.running().session, settings.prompt_lookup_num_tokens
+    if assistant is None and lookup is None:
+        model = cast("NeuronApplicationBase", target)
+        return Speculator(eagle_of(model), session.table.verifies)
     if lookup is not None and assistant is not None:
         raise GraphgenError(
             "GG0903",
