@@ -88,7 +88,8 @@ def test_generate_gives_the_targets_own_tokens(
 ):
     made = application(folder, draft_of(folder, tmp_path / "draft", **kind), **options)
     adapter = HuggingFaceGenerationAdapter(made.to_cpu())
-    theirs = open_reference(folder).generate(**prompts(), **settings())
+    reference: Any = open_reference(folder)
+    theirs = reference.generate(**prompts(), **settings())
     for side in ("left", "right"):
         ours = adapter.generate(**prompts(side), **settings())
         assert torch.equal(ours[:, 9:], theirs[:, 9:])
@@ -104,7 +105,8 @@ def test_a_compiled_folder_keeps_the_draft(folder: Path, tmp_path: Path):
     made.compile(tmp_path / "compiled")
     again = application(folder, draft)
     again.load(tmp_path / "compiled")
-    theirs = open_reference(folder).generate(**prompts(), **settings())
+    reference: Any = open_reference(folder)
+    theirs = reference.generate(**prompts(), **settings())
     ours = HuggingFaceGenerationAdapter(again).generate(**prompts(), **settings())
     assert torch.equal(ours[:, 9:], theirs[:, 9:])
 
