@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from graphgen.compile_config import KERNELS_OFF, KERNELS_ON, CompileConfig, powers
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
+
+if TYPE_CHECKING:
+    from graphgen.passes.core import PassReport
 
 # ``max_len``, and what follows from the machine: not part of the settings of an artifact.
 _DERIVED = ("slots", "min_rows")
@@ -122,18 +125,35 @@ def build_model(
             over ``tp`` ranks, GG0705 for kernels that are not built.
     """
     # Only here: an artifact runs without any model, any pass and any reader of checkpoints.
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.pipelines import default
+
+    config = on_this_machine(settings)
+    if every_token:
+        config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
+    module, steps = logical_module(model, config, every_token=every_token)
+    steps += steps_of(run_pipeline(module, default(config)))
+    return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
+
+
+def on_this_machine(settings: CompileConfig) -> CompileConfig:
+    """The settings with what follows from this CPU (GG0705 for kernels that are not built)."""
+    # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
+    return replace(settings, min_rows=8 if has_matrix_unit() else 2, kernels=_kernels(settings))
+
+
+def logical_module(
+    model: Mapping[str, object], config: CompileConfig, *, every_token: bool = False
+) -> tuple[Module, list[PassStep]]:
+    """The module that the pipeline of a configuration begins with, and how weights are read."""
     from graphgen.models import PHASES, build
     from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 
-    element = dtype(settings.dtype)
-    config = _of_machine(settings)
-    if every_token:
-        config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
     phases = list(PHASES)
     phases += [VERIFY] * bool(config.speculation_length) + [VERIFY_TREE] * bool(config.tree_nodes)
     module = build(
         model,
-        element,
+        dtype(config.dtype),
         phases=("prefill",) if every_token else tuple(phases),
         every_token=every_token,
         hidden_states=config.hidden_states,
@@ -141,10 +161,15 @@ def build_model(
         feature_layers=config.feature_layers,
     )
     remark = read_quantized(module, model, config.target, config.activation_quantization_type)
-    steps = _run_passes(module, config)
-    if remark:
-        steps.insert(0, PassStep("read-quantized", 0, 0, 0, 0.0, (remark,)))
-    return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
+    return module, [PassStep("read-quantized", 0, 0, 0, 0.0, (remark,))] if remark else []
+
+
+def steps_of(reports: Sequence[PassReport]) -> list[PassStep]:
+    """The statistics of passes that an artifact records."""
+    return [
+        PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
+        for r in reports
+    ]
 
 
 def build_eagle(model: Mapping[str, object], settings: CompileConfig) -> BuiltModel:
@@ -159,28 +184,13 @@ def build_eagle(model: Mapping[str, object], settings: CompileConfig) -> BuiltMo
     """
     from graphgen.models import PHASES
     from graphgen.models.eagle import EAGLE
-
-    config = _of_machine(settings)
-    module = EAGLE.module(model, dtype(settings.dtype), (*PHASES, VERIFY))
-    steps = _run_passes(module, config)
-    return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
-
-
-def _of_machine(settings: CompileConfig) -> CompileConfig:
-    """The configuration with what follows from the machine."""
-    # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
-    rows = 8 if has_matrix_unit() else 2
-    return replace(settings, min_rows=rows, kernels=_kernels(settings))
-
-
-def _run_passes(module: Module, config: CompileConfig) -> list[PassStep]:
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.pipelines import default
 
-    return [
-        PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
-        for r in run_pipeline(module, default(config))
-    ]
+    config = on_this_machine(settings)
+    module = EAGLE.module(model, dtype(settings.dtype), (*PHASES, VERIFY))
+    steps = steps_of(run_pipeline(module, default(config)))
+    return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
 
 
 def _kernels(settings: CompileConfig) -> str:

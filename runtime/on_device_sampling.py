@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.launching.launch_inputs import step_numbers
 from graphgen.runtime.sampling import GREEDY, Sampling
-from graphgen.runtime.sampling.choose_token import number_for
+from graphgen.runtime.sampling.choose_token import ACCEPTING, DRAFTING, number_for, uniform
 from graphgen.runtime.sampling.sampling_settings import top_p_end
 from graphgen.runtime.sampling.setting_ranges import SETTINGS
 from graphgen.runtime.session import Session
@@ -106,13 +107,28 @@ def draws_of(
 ) -> Draw | None:
     """The inputs of :func:`draw_of` for ``count`` steps of one launch: random numbers [R,count].
 
-    They are those that the steps have one by one.
+    They are those that the steps have one by one. A speculative step has three a place.
     """
     each = [draw_of(session, how, [step + n for step in steps]) for n in range(count)]
     draws = [draw for draw in each if draw is not None]
     if not draws:
         return None
-    return replace(draws[0], random=np.stack([draw.random for draw in draws], 1))
+    random = np.stack([draw.random for draw in draws], 1)
+    if not step_numbers(session.module):
+        return replace(draws[0], random=random)
+    others = [_numbers_of(session, how, steps, count, use) for use in (ACCEPTING, DRAFTING)]
+    return replace(draws[0], random=np.stack([others[0], random, others[1]], 2))
+
+
+def _numbers_of(
+    session: Session, how: Sequence[Sampling], steps: Sequence[int], count: int, use: int
+) -> Floats:
+    """Random numbers f32 [R,count] of one use."""
+    found = np.zeros((session.rows, count), np.float64)
+    for row, (choice, step) in enumerate(zip(how, steps, strict=True)):
+        if choice.do_sample:
+            found[row] = [uniform(choice.seed, row, step + n, use) for n in range(count)]
+    return below_one(found)
 
 
 def draw_for(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> Draw | None:

@@ -23,7 +23,8 @@ class Draw:
     Attributes:
         params: f32 [n,3]: top_k (0 for all), the end of top_p, and temperature (0 for the best
             token) per row.
-        random: f32 [n], numbers in [0, 1); f32 [n,N] for several steps.
+        random: f32 [n], numbers in [0, 1); f32 [n,N] for several steps,
+            f32 [n,N,3] where these are a speculative one.
         kept: s32 [n], tokens that top_p keeps at least; for programs that take them.
     """
 

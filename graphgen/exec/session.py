@@ -17,36 +17,28 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, Observer, rank_index
 from graphgen.exec.backend import NumpyBackend, RunOnRanks
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_TOKENS, STEPS, step_inputs
+from graphgen.exec.program_call import Outcome, ProgramCall
 from graphgen.exec.ring_buffer import RingOccupancy
+from graphgen.exec.speculative_step import has_draft, of_draft, speculative_step
 from graphgen.exec.weights import (
     default_layouts,
     pack_state,
     prepare_weights,
     unpack_state,
 )
-from graphgen.ir import MAIN, RANK, Dim, Entry, Function, Module, Role
+from graphgen.ir import MAIN, RANK, VERIFY, Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import bind_function
 
-
-@dataclass(frozen=True, slots=True)
-class ProgramCall:
-    """One call of a program.
-
-    Attributes:
-        phase: of the program.
-        dims: sizes of the symbols in this call.
-        inputs: by name, in logical types.
-        active: rows whose outputs matter, ``None`` for all.
-        parts: inputs that differ by rank, in physical types: name -> one array per rank.
-        note: what the call is made for, in words; empty where no script planned it.
-    """
-
-    phase: str
-    dims: Mapping[str, Dim]
-    inputs: Mapping[str, Array]
-    active: tuple[int, ...] | None = None
-    parts: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
-    note: str = ""
+__all__ = [
+    "CallResult",
+    "Outcome",
+    "ProgramCall",
+    "Runner",
+    "Workload",
+    "goes_one_by_one",
+    "program_of",
+    "runs_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +58,6 @@ class Workload:
     dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
     states: Mapping[str, Array] = field(default_factory=dict[str, Array])
     layouts: Mapping[str, Array] = field(default_factory=dict[str, Array])
-
-
-# Outputs and states after one call, by name, in logical types; a masked array where some elements
-# of a state hold nothing that is defined.
-Outcome = dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +158,18 @@ class Runner:
         return pack_state(function, whole, rank, self.arithmetic, self._layouts)
 
     def _call(self, call: ProgramCall) -> CallResult:
+        joined = has_draft(self.module)
         if goes_one_by_one(self.module, call):
-            return self._one_by_one(call)
+            return self._speculative(call) if joined else self._one_by_one(call)
+        if not joined or call.phase == VERIFY:
+            return self._program(call)
+        # A draft keeps the same tokens as its model.
+        ran, beside = self._program(call), self._program(of_draft(call))
+        states = {name: x for name, x in beside.outcome.items() if name in beside.states}
+        return replace(ran, outcome={**ran.outcome, **states})
+
+    def _program(self, call: ProgramCall) -> CallResult:
+        """Run the program of one call."""
         function = self._bind(program_of(self.module, call), call.dims)
         shared = {**self._layouts, **call.inputs}
         inputs = [
@@ -213,6 +210,19 @@ class Runner:
         outcome = {name: array for name, array in ran.outcome.items() if name in ran.states}
         shown = chosen if call.active is None else chosen[list(call.active)]
         return replace(ran, outcome={STEP_TOKENS: shown, **outcome})
+
+    def _speculative(self, call: ProgramCall) -> CallResult:
+        """A call of several steps of a model and its draft, by their own programs."""
+        ran: list[CallResult] = []
+
+        def run(part: ProgramCall) -> Outcome:
+            ran.append(self._program(part))
+            return ran[-1].outcome
+
+        chosen = speculative_step(self.module, call, run)
+        outcome = {k: x for one in ran for k, x in one.outcome.items() if k in one.states}
+        shown = chosen if call.active is None else chosen[list(call.active)]
+        return replace(ran[-1], call=call, outcome={STEP_TOKENS: shown, **outcome})
 
     def _fill(self, call: ProgramCall, results: Sequence[Mapping[str, Array]]) -> None:
         """Note what a call has written to caches that keep the newest positions."""
@@ -271,6 +281,14 @@ def goes_one_by_one(module: Module, call: ProgramCall) -> bool:
     It is as many calls of the decode program.
     """
     return call.phase == STEPS and all(f.phase != STEPS for f in module.programs())
+
+
+def runs_of(module: Module, call: ProgramCall) -> int:
+    """Number of programs that a call of a module runs, one after the other."""
+    if not goes_one_by_one(module, call):
+        return 2 if has_draft(module) and call.phase != VERIFY else 1
+    steps = cast(int, call.dims[COUNT])
+    return steps + 1 if has_draft(module) else steps
 
 
 def program_of(module: Module, call: ProgramCall) -> Function:

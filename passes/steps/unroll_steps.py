@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
-from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.exec.decode_steps import (
-    COUNT,
-    STEP_COUNTS,
-    STEP_RANDOM,
-    STEP_TOKENS,
-    STEPS,
-    STOP_TOKENS,
-    STOPS,
-)
-from graphgen.ir import Function, Module, Role, TensorType, Value, entry, symbol, tensor
+from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STEP_TOKENS
+from graphgen.ir import Function, Module, Value
 from graphgen.ir.clone import Cloner
-from graphgen.ir.dtype import f32, s32
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.sampling.token_rule import RANDOM, TOKENS
+from graphgen.passes.steps.stepped_program import STEP_INPUTS, SteppedProgram
 from graphgen.passes.steps.threaded_calls import ThreadedCalls
-
-_INPUTS = ("tokens", "positions", "lengths", "seq_ids")
 
 
 @register
@@ -195,11 +183,11 @@ def _chooses(function: Function) -> bool:
         and function.dims.get("S") == 1
         and chosen is not None
         and chosen.op is not None
-        and all(function.arg(name) is not None for name in _INPUTS)
+        and all(function.arg(name) is not None for name in STEP_INPUTS)
     )
 
 
-class _Unrolled:
+class _Unrolled(SteppedProgram):
     """Builds the program of several steps.
 
     Args:
@@ -213,25 +201,22 @@ class _Unrolled:
     def __init__(
         self, module: Module, decode: Function, step: Function, count: int, via: str
     ) -> None:
-        dims = {**decode.dims, COUNT: count}
-        self.function = Function(f"{decode.name}.n{count}", STEPS, dims)
         chosen = decode.outputs.get(TOKENS)
         assert chosen is not None
         assert chosen.op is not None
-        self.b = Builder(self.function, loc=chosen.op.loc.through(via))
-        self.module, self.decode, self.step, self.count = module, decode, step, count
-        self.rows = cast(int, decode.dims["B"])
-        self.row_type, self.column_type = tensor(s32, (self.rows,)), tensor(s32, (self.rows, 1))
+        loc = chosen.op.loc.through(via)
+        super().__init__(module, decode, f"{decode.name}.n{count}", count, loc)
+        self.step = step
 
     def program(self) -> Function:
         """The program."""
-        self._arguments()
-        b, first = self.b, {name: self._argument(name) for name in _INPUTS}
+        self.declare_arguments()
+        b, first = self.b, {name: self.argument(name) for name in STEP_INPUTS}
         calls, chosen = ThreadedCalls(b, self.module), list[Value]()
-        idle = self._idle()
-        active = b.compare(self._argument(STEP_COUNTS), idle["lengths"], "GT")
+        idle = self.idle()
+        active = b.compare(self.argument(STEP_COUNTS), idle["lengths"], "GT")
         for number in range(self.count):
-            inputs = {**self._inputs(number, active, first, idle), **self._random(number)}
+            inputs = {**self.inputs(number, active, first, idle), **self._random(number)}
             token = calls.call(self.step, inputs)[TOKENS]
             column = b.reshape(token, (self.rows, 1))
             wide = b.broadcast_in_dim(active, (self.rows, 1), [0])
@@ -243,56 +228,6 @@ class _Unrolled:
         calls.return_states()
         return self.function
 
-    def _idle(self) -> dict[str, Value]:
-        """The inputs of rows that take no part in a step, which leaves their caches as they are."""
-        rows = self.decode.dims["R"]
-        assert isinstance(rows, int)
-        return {
-            "positions": self.b.full(-1, self.column_type),
-            "lengths": self.b.full(0, self.row_type),
-            # Row R does not exist: what is written there is dropped.
-            "seq_ids": self.b.full(rows, self.row_type),
-        }
-
-    def _arguments(self) -> None:
-        """Declare the arguments: those of the step, and the new ones after its last input."""
-        roles = {row.name: row.role for row in self.module.interface.values()}
-        given = [v for v in self.decode.args if v.name != RANDOM]
-        inputs = [v for v in given if roles.get(v.name or "") is Role.INPUT]
-        for value in inputs:
-            self.function.block.add_arg(value.type, value.name or "")
-        rows = self.module.interface[TOKENS].logical.shape[0]
-        self._declare(Role.INPUT, STEP_COUNTS, tensor(s32, (rows,)))
-        self._declare(Role.INPUT, STOP_TOKENS, tensor(s32, (rows, STOPS)))
-        if self.decode.arg(RANDOM) is not None:
-            self._declare(Role.INPUT, STEP_RANDOM, tensor(f32, (rows, symbol(COUNT))))
-        self._declare(Role.OUTPUT, STEP_TOKENS, tensor(s32, (rows, symbol(COUNT))))
-        for value in given:
-            if value not in inputs:
-                self.function.block.add_arg(value.type, value.name or "")
-
-    def _declare(self, role: Role, name: str, type_: TensorType) -> None:
-        self.module.interface.setdefault(name, entry(role, name, type_))
-        if role is Role.INPUT:
-            self.function.block.add_arg(type_.bind(self.function.dims), name)
-
-    def _argument(self, name: str) -> Value:
-        found = self.function.arg(name)
-        assert found is not None, name
-        return found
-
-    def _inputs(
-        self, number: int, active: Value, first: Mapping[str, Value], idle: Mapping[str, Value]
-    ) -> dict[str, Value]:
-        """The inputs of a step: those of the first one, ``number`` positions further."""
-        b, inputs = self.b, {"tokens": first["tokens"]}
-        for name, none in idle.items():
-            further = number if name != "seq_ids" else 0
-            value = b.binary("add", first[name], further) if further else first[name]
-            takes = active if none.type.rank == 1 else b.broadcast_in_dim(active, none.shape, [0])
-            inputs[name] = b.select(takes, value, none)
-        return inputs
-
     def _random(self, number: int) -> dict[str, Value]:
         """The random numbers of a step, for programs that take such."""
         every = self.function.arg(STEP_RANDOM)
@@ -303,8 +238,6 @@ class _Unrolled:
 
     def _goes_on(self, number: int, token: Value, zeros: Value) -> Value:
         """Pred [B]: whether a row takes step ``number`` after it has chosen ``token``."""
-        b, stops = self.b, self._argument(STOP_TOKENS)
-        left = b.compare(self._argument(STEP_COUNTS), b.full(number, self.row_type), "GT")
-        same = b.compare(b.broadcast_in_dim(token, stops.type.shape, [0]), stops, "EQ")
-        ended = b.reduce(b.convert(same, s32), [1], "maximum")
-        return b.binary("and", left, b.compare(ended, zeros, "EQ"))
+        b = self.b
+        left = b.compare(self.argument(STEP_COUNTS), b.full(number, self.row_type), "GT")
+        return b.binary("and", left, b.compare(self.ended(token), zeros, "EQ"))

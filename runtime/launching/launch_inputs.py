@@ -18,6 +18,16 @@ from graphgen.runtime.launching.row_results import Outputs, some_rows
 from graphgen.runtime.step_call import Ints, StepCall
 
 
+def step_numbers(module: Module) -> tuple[int, ...]:
+    """Sizes of the random numbers of one of several steps: none for one number, (3,) for three.
+
+    Three are those of a fused speculative step: of the acceptance of a proposal, of the draw in its
+    place, and of the draft's.
+    """
+    row = module.interface.get(STEP_RANDOM)
+    return cast("tuple[int, ...]", row.logical.shape[2:]) if row is not None else ()
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchInputs:
     """The inputs that the programs of a module have.
@@ -30,6 +40,7 @@ class LaunchInputs:
         deterministic: they sample without random numbers.
         keeps: they take the least number of tokens that top_p keeps.
         features: of programs that take features beside tokens, the input's name and W.
+        numbers: further sizes of the random numbers of each of several steps.
     """
 
     tokens: str
@@ -39,6 +50,7 @@ class LaunchInputs:
     deterministic: bool
     keeps: bool
     features: Mapping[str, tuple[str, int]]
+    numbers: tuple[int, ...] = ()
 
     def home(self, size: ProgramSize, call: StepCall) -> Ints:
         """s32 [n]: the place of each row of a step in the batch of a program.
@@ -126,7 +138,7 @@ class LaunchInputs:
         if self.draws:
             inputs["sampling_params"] = np.ones((size.batch, 3), np.float32)
             if not self.deterministic and size.steps > 1:
-                inputs[STEP_RANDOM] = np.zeros((size.batch, size.steps), np.float32)
+                inputs[STEP_RANDOM] = np.zeros((size.batch, size.steps, *self.numbers), np.float32)
             elif not self.deterministic:
                 inputs["random"] = np.zeros(size.batch, np.float32)
             if self.keeps:
@@ -153,6 +165,7 @@ def launch_inputs(module: Module, tokens: str, rows: int) -> LaunchInputs:
         draws and "random" not in interface,
         "top_p_min_tokens" in interface,
         _features(module, tokens),
+        step_numbers(module),
     )
 
 
@@ -162,7 +175,7 @@ def _features(module: Module, tokens: str) -> dict[str, tuple[str, int]]:
     for function in module.programs():
         for value in function.args:
             row = module.interface.get(value.name or "")
-            if row is None or row.role is not Role.INPUT or row.name == tokens:
+            if row is None or row.role is not Role.INPUT or row.name in (tokens, STEP_RANDOM):
                 continue
             if row.logical.dtype.is_float and len(row.logical.shape) == 3:
                 found[function.name] = (row.name, cast(int, row.logical.shape[2]))

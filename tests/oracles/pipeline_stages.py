@@ -32,10 +32,11 @@ EXTRA = {
     "outline-layers,inline-calls": ("dce",),
 }
 # Tried by tests of their own: several steps are those of programs that choose tokens from the first
-# pass on (tests/passes/steps, and an axis of the matrix); a softmax of another type takes
+# pass on (tests/passes/steps, and an axis of the matrix), and fused speculation is that of a model
+# and its draft (tests/passes/speculation); a softmax of another type takes
 # attention apart, which kernels are selected for (tests/passes/precision, and an axis as well); so
 # are products with 8-bit weights (tests/passes/quantize, and an axis).
-ELSEWHERE = ("unroll-steps", "softmax-dtype", "quantize-activations")
+ELSEWHERE = ("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation")
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {
     "quantize-weights": "int8",

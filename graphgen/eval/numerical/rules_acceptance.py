@@ -31,6 +31,11 @@ def residual(target: Array, drafted: Array) -> Array:
 
 @composite_rule("accept")
 def _accept(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    return accept_rows(x)
+
+
+def accept_rows(x: Sequence[Array]) -> Sequence[Array]:
+    """The results of ``accept`` from its operands: tokens s32 [B,N], -1 beyond them, and counts."""
     proposals, limits, *_ = x
     tokens = np.full((len(proposals), proposals.shape[1] + 1), -1, np.int32)
     counts = np.zeros(len(proposals), np.int32)

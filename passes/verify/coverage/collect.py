@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from graphgen.analysis import called, function_fingerprint, inlined
 from graphgen.analysis.calls import run_by_programs
-from graphgen.exec.decode_steps import COUNT
-from graphgen.exec.session import ProgramCall, Workload, goes_one_by_one
+from graphgen.exec.session import ProgramCall, Workload, runs_of
 from graphgen.exec.weights import weight_programs
 from graphgen.ir import Function, Module, Op, Role
 from graphgen.ir.dims import symbols
@@ -58,9 +57,7 @@ def collect(
 def _runs(module: Module, workload: Workload) -> Iterator[ProgramCall]:
     """The call of each run of a program, in order."""
     for call in workload.calls:
-        steps = call.dims[COUNT] if goes_one_by_one(module, call) else 1
-        assert isinstance(steps, int)
-        yield from [call] * steps
+        yield from [call] * runs_of(module, call)
 
 
 def uncovered_changes(before: Module, after: Module, coverage: Coverage) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -92,7 +93,8 @@ class CallDrawer:
         """Inputs of several steps: all of them for the first row, fewer for others, and stops."""
         shape = plan.shape
         if name == STEP_RANDOM:
-            return rng.random((shape.rows, shape.steps)).astype(np.float32)
+            numbers = cast("tuple[int, ...]", self.inputs[name].logical.shape[2:])
+            return rng.random((shape.rows, shape.steps, *numbers)).astype(np.float32)
         if name == STOP_TOKENS:
             stops = rng.integers(0, self.vocabulary, (shape.rows, STOPS))
             return np.where(rng.random(stops.shape) < 0.5, -1, stops).astype(np.int32)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from graphgen.exec.decode_steps import COUNT, STEPS
+from graphgen.exec.speculative_step import DRAFT_PHASE
 from graphgen.ir import Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
@@ -129,6 +130,7 @@ def stage_of(module: Module, *, given: bool = False) -> StagePrograms:
     programs = tuple(
         (f.phase, dict(f.dims), (shared or _states_in_place(f)) if stated else _as_many_rows(f))
         for f in module.programs()
+        if not f.phase.startswith(DRAFT_PHASE)
     )
     inputs = {row.name: row for row in module.entries(Role.INPUT)}
     rings = any(row.last for row in module.entries(Role.STATE))

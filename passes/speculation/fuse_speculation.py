@@ -1,0 +1,354 @@
+"""Fused speculation: the draft's steps, the model's verification and acceptance in one launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.exec.speculative_step import DRAFT, DRAFT_PHASE, TOKEN_LOGITS
+from graphgen.ir import VERIFY, Function, Loc, Module, Role
+from graphgen.ir.loc import UNKNOWN
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.relation import OutputChanges
+from graphgen.passes.sampling.token_rule import LOGITS, TOKENS
+from graphgen.passes.speculation.speculative_program import SpeculativeProgram
+from graphgen.passes.steps.threaded_calls import ThreadedCalls
+
+# In front of the names of the model's functions, once a program that calls them has the old one.
+TARGET = "target."
+# Sums and shares of f32 probabilities are off by less.
+_SUMS = 1e-5
+
+
+@register
+@dataclass(frozen=True)
+class FuseSpeculation(Pass):
+    """Programs that propose, verify and accept up to ``length`` tokens a row in one launch.
+
+    The module is one of a model and its draft (``join_modules``). Every program that verifies
+    becomes one of the phase ``steps``, whose inputs and output are those of ``unroll-steps``. It
+    calls the draft ``length`` times, the last time for its cache alone; the model once, for the
+    last token and ``length`` - 1 proposals; and ``accept``. A row gets 1 to ``length`` tokens, at
+    most ``step_counts``, and none after one that ends it; -1 stands in the other places of
+    ``step_tokens``. Refused tokens are in the caches beyond a row's length.
+
+    Every other program calls the draft's of the same sizes too, so that its cache has the same
+    tokens. Where the model draws, so does the draft, and ``step_random`` f32 [B,N,3] has for each
+    place the number of the acceptance, of the draw that replaces a proposal, and of the draft's.
+
+    Options:
+        length: k, tokens of a row that a launch verifies: the last one and k - 1 proposals.
+
+    Given:
+        module @m level=canonical {
+          input %tokens : s32[B,S]
+          input %positions : s32[B,S]
+          input %lengths : s32[B]
+          input %seq_ids : s32[B]
+          weight %w : f32[3,4]
+          weight %draft.w : f32[3,4]
+          output %next_tokens : s32[B]
+          output %token_logits : f32[B,S,4]
+          output %draft.logits : f32[B,4]
+        }
+
+        func @decode.b1.c8 phase=decode dims={B=1,C=8,S=1,R=1,M=8} {
+          arg %tokens : s32[1,1]
+          arg %positions : s32[1,1]
+          arg %lengths : s32[1]
+          arg %seq_ids : s32[1]
+          arg %w : f32[3,4]
+          %0 = embedding(%w, %lengths) : f32[1,4]
+          %1, %2 = top_k(%0) k=1 : f32[1,1], s32[1,1]
+          %3 = reshape(%2) shape=[1] : s32[1]
+          return next_tokens = %3
+        }
+
+        func @verify.b1.s2.c8 phase=verify dims={B=1,C=8,S=2,R=1,M=8} {
+          arg %tokens : s32[1,2]
+          arg %w : f32[3,4]
+          %0 = embedding(%w, %tokens) : f32[1,2,4]
+          return token_logits = %0
+        }
+
+        func @draft.decode.b1.c8 phase=draft_decode dims={B=1,C=8,S=1,R=1,M=8} {
+          arg %lengths : s32[1]
+          arg %draft.w : f32[3,4]
+          %0 = embedding(%draft.w, %lengths) : f32[1,4]
+          return draft.logits = %0
+        }
+
+    Result (``fuse-speculation{length=2}``):
+        module @m level=canonical {
+          input %tokens : s32[B,S]
+          input %positions : s32[B,S]
+          input %lengths : s32[B]
+          input %seq_ids : s32[B]
+          weight %w : f32[3,4]
+          weight %draft.w : f32[3,4]
+          output %next_tokens : s32[B]
+          input %step_counts : s32[B]
+          input %stop_tokens : s32[B,8]
+          output %step_tokens : s32[B,N]
+        }
+
+        func @target.decode.b1.c8 dims={B=1,C=8,S=1,R=1,M=8} {
+          arg %tokens : s32[1,1]
+          arg %positions : s32[1,1]
+          arg %lengths : s32[1]
+          arg %seq_ids : s32[1]
+          arg %w : f32[3,4]
+          %0 = embedding(%w, %lengths) : f32[1,4]
+          %1, %2 = top_k(%0) k=1 : f32[1,1], s32[1,1]
+          %3 = reshape(%2) shape=[1] : s32[1]
+          return next_tokens = %3
+        }
+
+        func @target.verify.b1.s2.c8 dims={B=1,C=8,S=2,R=1,M=8} {
+          arg %tokens : s32[1,2]
+          arg %w : f32[3,4]
+          %0 = embedding(%w, %tokens) : f32[1,2,4]
+          return token_logits = %0
+        }
+
+        func @draft.decode.b1.c8 dims={B=1,C=8,S=1,R=1,M=8} {
+          arg %lengths : s32[1]
+          arg %draft.w : f32[3,4]
+          %0 = embedding(%draft.w, %lengths) : f32[1,4]
+          return draft.logits = %0
+        }
+
+        func @decode.b1.c8 phase=decode dims={B=1,C=8,S=1,R=1,M=8} {
+          arg %tokens : s32[1,1]
+          arg %positions : s32[1,1]
+          arg %lengths : s32[1]
+          arg %seq_ids : s32[1]
+          arg %w : f32[3,4]
+          arg %draft.w : f32[3,4]
+          %0 = call(%tokens, %positions, %lengths, %seq_ids, %w) \
+to_apply=target.decode.b1.c8 results=[s32[1]] : s32[1]
+          %1 = call(%lengths, %draft.w) to_apply=draft.decode.b1.c8 results=[f32[1,4]] : f32[1,4]
+          return next_tokens = %0
+        }
+
+        func @speculate.b1.c8.k2 phase=steps dims={B=1,C=8,S=1,R=1,M=8,N=2} {
+          arg %tokens : s32[1,1]
+          arg %positions : s32[1,1]
+          arg %lengths : s32[1]
+          arg %seq_ids : s32[1]
+          arg %step_counts : s32[1]
+          arg %stop_tokens : s32[1,8]
+          arg %w : f32[3,4]
+          arg %draft.w : f32[3,4]
+          %0 = constant() value=s32[](-1) : s32[]
+          %1 = broadcast_in_dim(%0) shape=[1,1] : s32[1,1]
+          %2 = constant() value=s32[](0) : s32[]
+          %3 = broadcast_in_dim(%2) shape=[1] : s32[1]
+          %4 = constant() value=s32[](1) : s32[]
+          %5 = broadcast_in_dim(%4) shape=[1] : s32[1]
+          %6 = constant() value=s32[](0) : s32[]
+          %7 = broadcast_in_dim(%6) shape=[1] : s32[1]
+          %8 = compare(%step_counts, %7) direction=GT : pred[1]
+          %9 = constant() value=s32[](1) : s32[]
+          %10 = broadcast_in_dim(%9) shape=[1] : s32[1]
+          %11 = compare(%step_counts, %10) direction=GT : pred[1]
+          %12 = broadcast_in_dim(%8) shape=[1,1] dimensions=[0] : pred[1,1]
+          %13 = select(%12, %positions, %1) : s32[1,1]
+          %14 = select(%8, %lengths, %3) : s32[1]
+          %15 = select(%8, %seq_ids, %5) : s32[1]
+          %16 = constant() value=s32[](1) : s32[]
+          %17 = broadcast_in_dim(%16) shape=[1,1] : s32[1,1]
+          %18 = add(%positions, %17) : s32[1,1]
+          %19 = broadcast_in_dim(%11) shape=[1,1] dimensions=[0] : pred[1,1]
+          %20 = select(%19, %18, %1) : s32[1,1]
+          %21 = constant() value=s32[](1) : s32[]
+          %22 = broadcast_in_dim(%21) shape=[1] : s32[1]
+          %23 = add(%lengths, %22) : s32[1]
+          %24 = select(%11, %23, %3) : s32[1]
+          %25 = select(%11, %seq_ids, %5) : s32[1]
+          %26 = call(%14, %draft.w) to_apply=draft.decode.b1.c8 results=[f32[1,4]] : f32[1,4]
+          %27 = slice(%26) start_indices=[0,0] limit_indices=[1,4] : f32[1,4]
+          %28, %29 = top_k(%27) k=1 : f32[1,1], s32[1,1]
+          %30 = reshape(%29) shape=[1] : s32[1]
+          %31 = reshape(%30) shape=[1,1] : s32[1,1]
+          %32 = constant() value=f32[](1.0) : f32[]
+          %33 = broadcast_in_dim(%32) shape=[1,1] : f32[1,1]
+          %34 = reshape(%30) shape=[1,1] : s32[1,1]
+          %35 = call(%24, %draft.w) to_apply=draft.decode.b1.c8 results=[f32[1,4]] : f32[1,4]
+          %36 = constant() value=s32[](2) : s32[]
+          %37 = broadcast_in_dim(%36) shape=[1] : s32[1]
+          %38 = minimum(%step_counts, %37) : s32[1]
+          %39 = add(%lengths, %38) : s32[1]
+          %40 = constant() value=s32[](1) : s32[]
+          %41 = broadcast_in_dim(%40) shape=[1] : s32[1]
+          %42 = subtract(%39, %41) : s32[1]
+          %43 = concatenate(%tokens, %34) dimension=1 : s32[1,2]
+          %44 = concatenate(%13, %20) dimension=1 : s32[1,2]
+          %45 = select(%8, %42, %3) : s32[1]
+          %46 = call(%43, %w) to_apply=target.verify.b1.s2.c8 results=[f32[1,2,4]] : f32[1,2,4]
+          %47 = reshape(%46) shape=[2,4] : f32[2,4]
+          %48, %49 = top_k(%47) k=1 : f32[2,1], s32[2,1]
+          %50 = reshape(%49) shape=[2] : s32[2]
+          %51 = reshape(%50) shape=[2,1] : s32[2,1]
+          %52 = constant() value=f32[](1.0) : f32[]
+          %53 = broadcast_in_dim(%52) shape=[2,1] : f32[2,1]
+          %54 = constant() value=f32[](0.0) : f32[]
+          %55 = broadcast_in_dim(%54) shape=[1,2,2] : f32[1,2,2]
+          %56 = reshape(%31) shape=[1,1,1] : s32[1,1,1]
+          %57 = concatenate(%56) dimension=1 : s32[1,1,1]
+          %58 = reshape(%33) shape=[1,1,1] : f32[1,1,1]
+          %59 = concatenate(%58) dimension=1 : f32[1,1,1]
+          %60 = concatenate(%34) dimension=1 : s32[1,1]
+          %61 = reshape(%51) shape=[1,2,1] : s32[1,2,1]
+          %62 = reshape(%53) shape=[1,2,1] : f32[1,2,1]
+          %63, %64 = accept(%60, %step_counts, %61, %62, %57, %59, %55) : s32[1,2], s32[1]
+          %65 = slice(%63) start_indices=[0,0] limit_indices=[1,1] : s32[1,1]
+          %66 = reshape(%65) shape=[1] : s32[1]
+          %67 = broadcast_in_dim(%66) shape=[1,8] dimensions=[0] : s32[1,8]
+          %68 = compare(%67, %stop_tokens) direction=EQ : pred[1,8]
+          %69 = convert(%68) dtype=s32 : s32[1,8]
+          %70 = reduce(%69) dimensions=[1] kind=maximum : s32[1]
+          %71 = slice(%63) start_indices=[0,1] limit_indices=[1,2] : s32[1,1]
+          %72 = reshape(%71) shape=[1] : s32[1]
+          %73 = constant() value=s32[](0) : s32[]
+          %74 = broadcast_in_dim(%73) shape=[1] : s32[1]
+          %75 = compare(%70, %74) direction=EQ : pred[1]
+          %76 = broadcast_in_dim(%75) shape=[1,1] dimensions=[0] : pred[1,1]
+          %77 = select(%76, %71, %1) : s32[1,1]
+          %78 = broadcast_in_dim(%72) shape=[1,8] dimensions=[0] : s32[1,8]
+          %79 = compare(%78, %stop_tokens) direction=EQ : pred[1,8]
+          %80 = convert(%79) dtype=s32 : s32[1,8]
+          %81 = reduce(%80) dimensions=[1] kind=maximum : s32[1]
+          %82 = maximum(%70, %81) : s32[1]
+          %83 = concatenate(%65, %77) dimension=1 : s32[1,2]
+          return step_tokens = %83
+        }
+    """
+
+    name: ClassVar[str] = "fuse-speculation"
+    input_stages: ClassVar[tuple[str, ...]] = ("canonical", "sharded")
+    requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
+    length: int = 5
+
+    @property
+    def budget(self) -> float:
+        """Drawing rounds sums of probabilities."""
+        return _SUMS
+
+    def output_changes(self) -> OutputChanges | None:
+        """The logits of each token, and what the draft's programs give, are not given any more."""
+        return OutputChanges({}, (TOKEN_LOGITS, f"{DRAFT}{TOKEN_LOGITS}", f"{DRAFT}{LOGITS}"))
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Replace every program of the model by one of both."""
+        drafts = {_size(f): f for f in module.programs() if f.phase.startswith(DRAFT_PHASE)}
+        programs = [f for f in module.programs() if not f.phase.startswith(DRAFT_PHASE)]
+        self._check(module, programs, drafts)
+        if rewriter.exhausted:
+            return
+        pairs = [(f, _partner(drafts, f)) for f in programs if f.phase != VERIFY]
+        verifies = [f for f in programs if f.phase == VERIFY and f.dims["S"] == self.length]
+        steps = [(_decode_of(programs, f), f) for f in verifies]
+        names = {f: (f.name, f.phase) for f in programs}
+        unused = {f.name for f in drafts.values()} - {f.name for _, f in pairs}
+        unused |= {f.name for f in programs if f.phase == VERIFY and f not in verifies}
+        module.functions = {n: f for n, f in module.functions.items() if n not in unused}
+        _called_only(module, [f for f in (*programs, *drafts.values()) if f.name not in unused])
+        for function, draft in pairs:
+            module.add(_both(module, names[function], function, draft, self.name))
+        partners = dict(pairs)
+        for decode, verify in steps:
+            name = f"speculate.{names[decode][0].partition('.')[2]}.k{self.length}"
+            calls, loc = (decode, partners[decode], verify), _last_loc(verify).through(self.name)
+            module.add(SpeculativeProgram(module, calls, name, self.length, loc).program())
+        for row in list(module.entries(Role.OUTPUT)):
+            if row.name == TOKEN_LOGITS or row.name.startswith(DRAFT):
+                del module.interface[row.name]
+        rewriter.note(None, f"speculate {self.length} tokens")
+
+    def _check(
+        self,
+        module: Module,
+        programs: list[Function],
+        drafts: dict[tuple[object, ...], Function],
+    ) -> None:
+        """Refuse a module that has nothing to fuse (GG0302, GG0304)."""
+        if self.length < 2:
+            raise GraphgenError("GG0302", f"{self.name}: length={self.length} proposes no token")
+        if not drafts:
+            raise GraphgenError("GG0304", f"{self.name}: the module has no draft", help="join one")
+        if TOKENS not in module.interface:
+            raise GraphgenError(
+                "GG0304",
+                f"{self.name}: no program of the model chooses tokens",
+                help="let its programs choose tokens first: on-device-sampling",
+            )
+        if not any(f.phase == VERIFY and f.dims["S"] == self.length for f in programs):
+            raise GraphgenError(
+                "GG0304",
+                f"{self.name}: no program verifies {self.length} tokens",
+                help=f"compile the model with speculation_length={self.length}",
+            )
+
+
+def _size(function: Function) -> tuple[object, ...]:
+    phase = function.phase.removeprefix(DRAFT_PHASE)
+    return (phase, *[function.dims.get(key) for key in "BSC"])
+
+
+def _partner(drafts: dict[tuple[object, ...], Function], function: Function) -> Function:
+    """The draft's program of the same phase and sizes (GG0304)."""
+    found = drafts.get(_size(function))
+    if found is None:
+        phase, *sizes = _size(function)
+        shown = ", ".join(f"{key}={size}" for key, size in zip("BSC", sizes, strict=True))
+        raise GraphgenError(
+            "GG0304",
+            f"the draft has no {phase} program of {shown}",
+            help="compile the model and its draft for the same sizes",
+        )
+    return found
+
+
+def _decode_of(programs: list[Function], verify: Function) -> Function:
+    """The decode program that attends to as many slots of as many rows (GG0304)."""
+    for function in programs:
+        same = all(function.dims[key] == verify.dims[key] for key in "BC")
+        if function.phase == "decode" and same:
+            return function
+    raise GraphgenError("GG0304", f"no decode program has the sizes of @{verify.name}")
+
+
+def _both(
+    module: Module, named: tuple[str, str], function: Function, draft: Function, via: str
+) -> Function:
+    """A program that calls the model's and then the draft's; it gives what the model's gives."""
+    name, phase = named
+    made = Function(name, phase, dict(function.dims))
+    for value in (*function.args, *draft.args):
+        if value.name and made.arg(value.name) is None:
+            made.block.add_arg(value.type, value.name)
+    with Builder(made, loc=_last_loc(function).through(via)) as b:
+        calls = ThreadedCalls(b, module)
+        outputs = calls.call(function, {})
+        calls.call(draft, {})
+        made.outputs = list(outputs.items())
+        calls.return_states()
+    return made
+
+
+def _called_only(module: Module, functions: list[Function]) -> None:
+    """Let programs be functions that others call, the model's under new names."""
+    for function in functions:
+        if not function.phase.startswith(DRAFT_PHASE):
+            function.name = f"{TARGET}{function.name}"
+        function.phase = ""
+    module.functions = {function.name: function for function in module.functions.values()}
+
+
+def _last_loc(function: Function) -> Loc:
+    """The location of what a program gives."""
+    made = [value.op.loc for _, value in function.outputs if value.op is not None]
+    return made[-1] if made else UNKNOWN
