@@ -278,6 +278,13 @@ class CompileConfig:
         flag=None,
         pipeline=False,
     )
+    num_medusa_heads: int = knob(
+        0,
+        "heads of Medusa whose guesses after each node of a tree programs return; 0 for none.",
+        flag=None,
+        minimum=0,
+        pipeline=False,
+    )
     quantization: str = knob(
         "",
         "the pass that quantizes the weights, as pipelines write it; empty for none.",

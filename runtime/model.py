@@ -14,6 +14,7 @@ from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 
 if TYPE_CHECKING:
+    from graphgen.models.medusa import MedusaShape
     from graphgen.passes.core import PassReport
 
 # ``max_len``, and what follows from the machine: not part of the settings of an artifact.
@@ -159,6 +160,7 @@ def logical_module(
         hidden_states=config.hidden_states,
         inputs_embeds=config.inputs_embeds,
         feature_layers=config.feature_layers,
+        medusa=_medusa(model, config),
     )
     remark = read_quantized(module, model, config.target, config.activation_quantization_type)
     return module, [PassStep("read-quantized", 0, 0, 0, 0.0, (remark,))] if remark else []
@@ -170,6 +172,22 @@ def steps_of(reports: Sequence[PassReport]) -> list[PassStep]:
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
         for r in reports
     ]
+
+
+def _medusa(model: Mapping[str, object], config: CompileConfig) -> MedusaShape | None:
+    """The heads of Medusa that programs have (GG0705 for heads without programs)."""
+    from graphgen.models.medusa import MedusaShape
+
+    if not config.num_medusa_heads:
+        return None
+    if not config.tree_nodes:
+        raise GraphgenError(
+            "GG0705",
+            "num_medusa_heads has no effect without programs that verify trees",
+            help="set tree_nodes, the nodes of a tree with the last token of a row",
+        )
+    blocks, own = model.get("medusa_num_layers", 1), model.get("medusa_own_heads", True)
+    return MedusaShape(config.num_medusa_heads, cast(int, blocks), bool(own))
 
 
 def build_eagle(model: Mapping[str, object], settings: CompileConfig) -> BuiltModel:

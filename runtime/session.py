@@ -428,7 +428,7 @@ class Session:
         return collected(call.positions.shape, parts, self._is_per_token)
 
     def _is_per_token(self, name: str) -> bool:
-        return self.module.interface[name].logical.shape[1:-1] == (self._tokens_of_call,)
+        return self.module.interface[name].logical.shape[1:-1][:1] == (self._tokens_of_call,)
 
     def _run(self, phase: str, call: StepCall) -> Outputs:
         """Run one program for at most as many rows as it has; the outputs of those rows."""

@@ -25,6 +25,10 @@ NEUTRAL = frozenset(
         # How weights are stored; opening a checkpoint reads it, or refuses it.
         "quantization_config",
         "compression_config",
+        # Heads beside the model's own, which leave its tokens as they are.
+        "medusa_num_heads",
+        "medusa_num_layers",
+        "medusa_own_heads",
         "torch_dtype",
         "dtype",
         "transformers_version",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from graphgen.build import Builder
@@ -21,6 +22,7 @@ from graphgen.ir import (
     tensor,
 )
 from graphgen.ir.dtype import f32, s32
+from graphgen.models.medusa import MEDUSA_LOGITS, MEDUSA_TOKENS, MedusaShape, medusa_guesses
 from graphgen.models.twins import TwinName
 from graphgen.nn import StepInputs
 from graphgen.ops.token_trees.tree_ops import ANCESTORS
@@ -72,12 +74,14 @@ class ProgramForm:
             does.
         feature_layers: return ``features`` f32 [B,S,n*E] too, n of those hidden states by their
             numbers, one after the other; negative numbers count from the end.
+        medusa: return what heads of Medusa guess after each node of a tree, s32 [B,S,H,K].
     """
 
     every_token: bool = False
     hidden_states: bool = False
     inputs_embeds: bool = False
     feature_layers: tuple[int, ...] = ()
+    medusa: MedusaShape | None = None
 
     @property
     def keeps_states(self) -> bool:
@@ -245,6 +249,12 @@ def _program(
     chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
     logits = family.head(b, config, chosen)
     b.output(name, logits, tensor(f32, ((B, S) if every_token else (B,)) + logits.shape[-1:]))
+    if form.medusa is not None and b.function.phase == VERIFY_TREE:
+        vocabulary = config.vocab_size
+        own = partial(family.head, b, config)
+        made = medusa_guesses(b, form.medusa, hidden, vocabulary, own)
+        output = MEDUSA_TOKENS if form.medusa.best else MEDUSA_LOGITS
+        b.output(output, made, tensor(made.dtype, (B, S, *made.shape[2:])))
     if kept is not None:
         _return_states(b, family.model_type, [*kept, hidden], form)
 

@@ -19,6 +19,7 @@ from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
 from graphgen.models.family import PHASES, AnyFamily, ModelConfig, ProgramForm
 from graphgen.models.first_layers import first_layers
+from graphgen.models.medusa import MedusaShape
 from graphgen.models.named_shapes import SHAPES
 from graphgen.models.twins import TwinName
 
@@ -95,6 +96,7 @@ def build(
     hidden_states: bool = False,
     inputs_embeds: bool = False,
     feature_layers: tuple[int, ...] = (),
+    medusa: MedusaShape | None = None,
     layers: int | None = None,
 ) -> Module:
     """The logical module of a model.
@@ -109,12 +111,13 @@ def build(
         hidden_states: give the hidden states before each layer and after the last norm too.
         inputs_embeds: take embeddings in the place of tokens.
         feature_layers: give these hidden states, joined, as ``features`` too.
+        medusa: give what heads of Medusa guess after each node of a tree too.
         layers: keep only the first layers, at their real width; ``None`` for all.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503.
     """
-    form = ProgramForm(every_token, hidden_states, inputs_embeds, feature_layers)
+    form = ProgramForm(every_token, hidden_states, inputs_embeds, feature_layers, medusa)
     twin = twin or ("mini" if mini else None)
     family = family_of(config)
     if layers is not None:

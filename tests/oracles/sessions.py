@@ -28,7 +28,15 @@ def open_session(
         settings: what to compile for.
         read: gives a tensor in the module's element type; to change weights on their way.
     """
-    checkpoint = open_checkpoint(path)
+    return session_of(open_checkpoint(path), settings, read)
+
+
+def session_of(
+    checkpoint: Checkpoint,
+    settings: CompileConfig,
+    read: Callable[[Checkpoint, Entry], Array] = read_weight,
+) -> Session:
+    """A session on a checkpoint; arguments as of :func:`open_session`."""
     built = build_model(checkpoint.config, settings)
     check_checkpoint(checkpoint, built.module)
     source = RankWeights(built.module, lambda row: read(checkpoint, row))

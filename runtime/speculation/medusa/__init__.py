@@ -1,0 +1,1 @@
+"""Heads of Medusa propose trees: a checkpoint with heads, trees of choices, the proposer."""
