@@ -10,7 +10,7 @@ from pathlib import Path
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
-from graphgen.ir import RANK, VERIFY
+from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
@@ -33,6 +33,7 @@ from graphgen.runtime.program_kernels import missing_kernels
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.speculator import Speculator, check_in_step
+from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.presharded import read_shards
 from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
@@ -62,6 +63,7 @@ class EngineOptions:
             programs choose the tokens. An artifact of any age will do.
         artifact: folder to start from; it is written if it does not exist.
         weights: folder of prepared weights, written by ``graphgen shard-weights``.
+        medusa_heads: path of heads of Medusa, which are part of the model then; empty for none.
         config: the defaults of what is not requested.
     """
 
@@ -77,6 +79,7 @@ class EngineOptions:
     async_mode: bool = False
     artifact: Path | None = None
     weights: Path | None = None
+    medusa_heads: str = ""
     config: CompileConfig = field(default_factory=CompileConfig)
 
     def sized(self, config: CompileConfig, batch: int, max_len: int) -> CompileConfig:
@@ -157,10 +160,21 @@ class Engine:
         if async_mode:
             check_async(self.session)
         self.async_mode = async_mode
-        self.speculator: Speculator | None = None
+        self.speculator: Speculator | TreeSpeculator | None = None
         self.load_s = load_s
         self.phases: dict[str, float] = {}
         self.from_artifact = from_artifact
+
+    @property
+    def line_speculator(self) -> Speculator | None:
+        """The speculator, if its proposals follow each other (GG0705 for trees)."""
+        if isinstance(self.speculator, TreeSpeculator):
+            raise GraphgenError(
+                "GG0705",
+                "trees of proposals are for the answers of generate",
+                help="give a draft model, first layers or prompt lookup",
+            )
+        return self.speculator
 
     @property
     def reports(self) -> list[PassStep]:
@@ -217,7 +231,7 @@ class Engine:
                 self.programs.get(size.name)
         # Decode steps attend to longest + 1 up to last slots.
         last = min(longest + request.max_new_tokens - 1, self.session.limit)
-        phase = "decode" if self.speculator is None else VERIFY
+        phase = "decode" if self.speculator is None else self.speculator.phase
         rows = min(len(prompts), table.batches(phase)[-1])
         below = 0
         for bucket in table.buckets(phase):
@@ -260,12 +274,7 @@ def open_engine(
     _check_options(options, from_artifact=is_artifact(path))
     if is_artifact(path):
         return _from_artifact(open_artifact(path), options, encode, start, progress)
-    checkpoint = open_checkpoint(path)
-    if options.dtype is not None:
-        element = chosen_dtype(options.dtype, checkpoint)
-        options = replace(options, requested={**options.requested, "dtype": element})
-    keep = options.config.updated(options.requested).keep_quantized
-    checkpoint = as_stored(checkpoint, keep=keep)
+    checkpoint, options = _opened(path, options)
     kept = options.artifact
     if kept is not None and is_artifact(kept):
         artifact = open_artifact(kept)
@@ -292,6 +301,22 @@ def open_engine(
     return Engine(built, tokenizer, programs, weights, seconds, False, async_mode=mode), prompts
 
 
+def _opened(path: Path, options: EngineOptions) -> tuple[Checkpoint, EngineOptions]:
+    """The checkpoint as it is requested, and the options with its element type."""
+    checkpoint = open_checkpoint(path)
+    if options.dtype is not None:
+        element = chosen_dtype(options.dtype, checkpoint)
+        options = replace(options, requested={**options.requested, "dtype": element})
+    asked = options.config.updated(options.requested)
+    checkpoint = as_stored(checkpoint, keep=asked.keep_quantized)
+    if options.medusa_heads:
+        # Only here: models without heads are opened without their reader.
+        from graphgen.runtime.speculation.medusa.medusa_checkpoint import with_medusa
+
+        checkpoint = with_medusa(checkpoint, options.medusa_heads, asked.num_medusa_heads)
+    return checkpoint, options
+
+
 def _check_tensors(checkpoint: Checkpoint, built: BuiltModel) -> None:
     # Only here: an artifact is opened without any model.
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
@@ -308,6 +333,7 @@ def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
             help="leave one of them out",
         )
     given = {"--artifact": options.artifact, "--weights": options.weights}
+    given["--medusa-heads"] = Path(options.medusa_heads) if options.medusa_heads else None
     for name, value in given.items():
         if from_artifact and value is not None:
             raise GraphgenError(

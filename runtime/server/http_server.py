@@ -39,7 +39,7 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
         tokenizer=engine.tokenizer,
         async_mode=engine.async_mode,
         prefix_sharing=options.prefix_sharing,
-        speculator=engine.speculator,
+        speculator=engine.line_speculator,
     )
     vocabulary = engine.session.token_ids or engine.tokenizer.vocab_size
     metrics = ServerMetrics(serving)

@@ -84,7 +84,7 @@ def measure_speculation(
         lengths: of k.
         progress: notified of each prompt and each k.
     """
-    speculator = engine.speculator
+    speculator = engine.line_speculator
     assert speculator is not None, "the engine has nothing that proposes tokens"
     timed = speculator.proposer = TimedProposer(speculator.proposer)
     request = GenerationRequest(new_tokens)

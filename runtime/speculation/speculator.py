@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import VERIFY
 from graphgen.runtime.generation import (
     Clock,
     GenerationRequest,
@@ -106,12 +107,15 @@ class Speculator:
             :mod:`~graphgen.runtime.speculation.adaptive_length` says.
 
     Attributes:
+        phase: of the programs that verify.
         counts: since the speculator was made.
         chooser: of an adaptive speculator that has begun; else ``None``.
 
     Raises:
         GraphgenError: GG0705 for fewer than two tokens.
     """
+
+    phase = VERIFY
 
     def __init__(self, proposer: Proposer, length: int, *, adaptive: bool = False) -> None:
         if length < 2:

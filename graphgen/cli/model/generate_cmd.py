@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,12 @@ from graphgen.cli.model.sampling_options import (
     TopK,
     TopP,
     TopPMinTokens,
+)
+from graphgen.cli.speculation.medusa_options import (
+    NO_MEDUSA,
+    MedusaFlags,
+    needed_options,
+    takes_medusa,
 )
 from graphgen.cli.speculation.speculation_options import (
     NO_SPECULATION,
@@ -87,6 +94,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 @takes_compile_options(without=["dtype"])
 @takes_sizes()
 @takes_speculation()
+@takes_medusa()
 def generate(
     model: Model,
     prompt: Prompts = None,
@@ -98,6 +106,7 @@ def generate(
     weights: WeightsFolder = None,
     compile_options: CompileOptions = NO_OPTIONS,
     speculation: SpeculationFlags = NO_SPECULATION,
+    medusa: MedusaFlags = NO_MEDUSA,
     do_sample: DoSample = False,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -132,7 +141,6 @@ def generate(
       graphgen generate smollm2 --prompt-lookup 3 --speculation-length 5 --prompt "Once"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
-    from graphgen.runtime.engine import EngineOptions
     from graphgen.runtime.sampling.sampling_flags import on_device_pass, sampling_settings
 
     kept = (top_k, top_p, top_p_min_tokens, min_p)
@@ -141,12 +149,28 @@ def generate(
     choose = sampling_settings(do_sample, filters, seed, deterministic, answers)
     by_programs = on_device_sampling or _by_ranks(compile_options, model, artifact, choose)
     chosen = on_device_pass(choose, global_topk, by_programs)
-    own = {"dtype": dtype, "sampling": chosen, **speculation.needed(compile_options, model)}
-    requested = {**compile_options, **{k: v for k, v in own.items() if v is not None}}
-    options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
+    needed = needed_options(speculation, medusa, compile_options, model)
+    own = {"dtype": dtype, "sampling": chosen, **needed}
+    options = _options(compile_options, own, (artifact, weights), sizes, medusa)
     texts = _repeated(prompt, chat, answers[1])
-    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation)
+    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa)
     _run(model, replace(options, async_mode=async_mode), asked, as_json, summary)
+
+
+def _options(
+    compiled: CompileOptions,
+    own: Mapping[str, object],
+    folders: tuple[Path | None, Path | None],
+    sizes: CallSizes,
+    medusa: MedusaFlags,
+) -> EngineOptions:
+    """The request to open a model; of ``own`` the options that are given."""
+    from graphgen.runtime.engine import EngineOptions
+
+    artifact, weights = folders
+    requested = {**compiled, **{name: value for name, value in own.items() if value is not None}}
+    options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
+    return replace(options, medusa_heads=medusa.heads)
 
 
 def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str]:
@@ -181,6 +205,7 @@ class _Asked:
     ignore_eos: bool
     sampling: list[Sampling]
     speculation: SpeculationFlags
+    medusa: MedusaFlags
 
     @property
     def talk(self) -> bool:
@@ -202,7 +227,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
     from graphgen.runtime.terminal_progress import TerminalProgress
 
     check_dtype(options.dtype)
-    if asked.speculation.is_asked:
+    if asked.speculation.is_asked or asked.medusa.is_asked:
         check_in_step(async_mode=options.async_mode)
     progress = TerminalProgress()
     engine, prompts = open_engine(
@@ -213,6 +238,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
         progress,
     )
     asked.speculation.give(engine, model, options.requested, progress)
+    asked.medusa.give(engine)
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.reports)
     request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)

@@ -112,11 +112,21 @@ def with_medusa(model: Checkpoint, path: str | Path, heads: int = 0) -> MedusaCh
     Raises:
         GraphgenError: GG06xx for a path without heads.
     """
-    path = Path(path)
+    return MedusaCheckpoint(model, _source(Path(path)), Path(path), heads)
+
+
+def count_heads(path: str | Path) -> int:
+    """The number of heads in a file or folder, as :func:`with_medusa` takes it (GG06xx)."""
+    places = [_place(name)[0] for name in _head_names(_source(Path(path)).tensors())]
+    return max(places, default=-1) + 1
+
+
+def _source(path: Path) -> TensorSource:
+    """The file, or the checkpoint, with the heads (GG0601)."""
     if path.is_dir():
         found = next((path / name for name in FILES if (path / name).exists()), None)
         if found is None:
-            return MedusaCheckpoint(model, open_checkpoint(path), path, heads)
+            return open_checkpoint(path)
         path = found
     if not path.exists():
         raise GraphgenError(
@@ -124,8 +134,7 @@ def with_medusa(model: Checkpoint, path: str | Path, heads: int = 0) -> MedusaCh
             f"{path}: there is no such file or folder",
             help=f"give a file of heads of Medusa, or a folder with {' or '.join(FILES)}",
         )
-    kind = SafetensorsFile if path.suffix == ".safetensors" else TorchFile
-    return MedusaCheckpoint(model, kind(path), path, heads)
+    return SafetensorsFile(path) if path.suffix == ".safetensors" else TorchFile(path)
 
 
 def _head_names(stored: Mapping[str, object]) -> dict[str, str]:

@@ -32,6 +32,17 @@ from graphgen.runtime.speculation.tree.tree_proposal import AcceptedPath, TreePr
 from graphgen.runtime.step_call import Ints, packed
 
 
+def check_tree_programs(session: Session, nodes: int) -> None:
+    """Refuse programs that verify trees of fewer than ``nodes`` nodes (GG0705)."""
+    verified = session.table.tree_nodes
+    if verified < nodes:
+        raise GraphgenError(
+            "GG0705",
+            f"these programs verify trees of {verified} nodes, not {nodes}",
+            help=f"compile with tree_nodes={nodes}, for example into another --artifact",
+        )
+
+
 class TreeSpeculator:
     """Decodes with trees of proposals.
 
@@ -74,13 +85,7 @@ class TreeSpeculator:
             GraphgenError: GG0705 for programs that verify fewer nodes, GG0304 for caches whose
                 slots cannot be moved.
         """
-        if session.table.tree_nodes < self.length:
-            raise GraphgenError(
-                "GG0705",
-                f"these programs verify trees of {session.table.tree_nodes} nodes, not "
-                f"{self.length}",
-                help=f"compile with tree_nodes={self.length}, for example into another --artifact",
-            )
+        check_tree_programs(session, self.length)
         # Makes the program of moves, or refuses the caches.
         session.move_slots((), ())
         self.proposer.start()
