@@ -240,6 +240,11 @@ class CompileConfig:
         "proposed fewer.",
         flag=None,
     )
+    verify_batch: tuple[int, ...] = knob(
+        (),
+        "sizes of B of the programs of the phase verify; by default those of ``batch``.",
+        flag=None,
+    )
     tree_nodes: int = knob(
         0,
         "nodes of a tree that programs of the phase verify_tree take at once, the last token of a "
@@ -307,7 +312,7 @@ class CompileConfig:
     @property
     def cache_rows(self) -> int:
         """Rows of a cache, at least those of the largest call."""
-        return self.rows or max((*self.batch, *self.prefill_batch))
+        return self.rows or max((*self.batch, *self.prefill_batch, *self.verify_batch))
 
     @property
     def cache_scale(self) -> str:

@@ -111,7 +111,7 @@ def _several_steps(config: CompileConfig) -> list[Pass]:
 
 def _check_rows(config: CompileConfig) -> None:
     """Refuse ranks that divide the rows of a cache where calls have other rows (GG0302)."""
-    sizes = {*config.batch, *config.prefill_batch, config.cache_rows}
+    sizes = {*config.batch, *config.prefill_batch, *config.verify_batch, config.cache_rows}
     if config.heads == BY_ROWS and config.tp > 1 and len(sizes) > 1:
         raise GraphgenError(
             "GG0302",
@@ -197,6 +197,7 @@ def _specialize(config: CompileConfig) -> list[Pass]:
         chunk=config.chunk,
         speculation_length=config.speculation_length,
         verify_lengths=config.verify_lengths,
+        verify_batch=config.verify_batch,
         tree_nodes=config.tree_nodes,
         rows=config.rows,
         slots=config.slots,

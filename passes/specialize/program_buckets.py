@@ -23,6 +23,7 @@ class Ladders:
         speculation_length: S of the verify programs; 0 for none.
         tree_nodes: S of the verify_tree programs; 0 for none.
         verify_lengths: further S of the verify programs.
+        verify_batch: B of the verify programs; empty for ``batch``.
     """
 
     batch: tuple[int, ...]
@@ -33,6 +34,7 @@ class Ladders:
     speculation_length: int = 0
     tree_nodes: int = 0
     verify_lengths: tuple[int, ...] = ()
+    verify_batch: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def program_buckets(
 def _verified(ladders: Ladders, option: str) -> Iterator[Bucket]:
     """A program for each number of tokens and each decode bucket that has room for them."""
     tokens: int = getattr(ladders, option)
-    fewer = ladders.verify_lengths if option == "speculation_length" else ()
+    plain = option == "speculation_length"
+    fewer = ladders.verify_lengths if plain else ()
     if tokens < 2 or tokens > max(ladders.tokens):
         raise GraphgenError(
             "GG0302",
@@ -105,7 +108,7 @@ def _verified(ladders: Ladders, option: str) -> Iterator[Bucket]:
             f"specialize: verify_lengths={list(fewer)} beside speculation_length={tokens}",
             help=f"give each number once, from 2 to {tokens - 1}",
         )
-    for batch in ladders.batch:
+    for batch in (ladders.verify_batch if plain else ()) or ladders.batch:
         for size in (*sorted(fewer), tokens):
             for attended in (bucket for bucket in ladders.tokens if bucket >= size):
                 dims: dict[str, Dim] = {"B": batch, "S": size, "C": attended}

@@ -41,6 +41,7 @@ class Specialize(Pass):
         chunk: sizes of S of the chunk programs; by default there are none.
         speculation_length: S of the verify programs, which models have on request.
         verify_lengths: further sizes of S of these, less than that.
+        verify_batch: sizes of B of these; by default those of ``batch``.
         tree_nodes: S of the verify_tree programs, likewise.
         max_batch_size: instead of ``batch``: powers of two from 1, and this size.
         max_context_length: instead of ``context``: powers of two from 128, and this size.
@@ -103,6 +104,7 @@ class Specialize(Pass):
     chunk: tuple[int, ...] = ()
     speculation_length: int = 0
     verify_lengths: tuple[int, ...] = ()
+    verify_batch: tuple[int, ...] = ()
     tree_nodes: int = 0
     max_batch_size: int = 0
     max_context_length: int = 0
@@ -165,16 +167,18 @@ class Specialize(Pass):
         batch, context, tokens = self.ladders()
         prefill_batch = _in_order("prefill_batch", self.prefill_batch or batch)
         chunk = _in_order("chunk", self.chunk) if self.chunk else ()
-        verified = self.speculation_length, self.tree_nodes, self.verify_lengths
+        verify_batch = _in_order("verify_batch", self.verify_batch or batch)
+        verified = self.speculation_length, self.tree_nodes, self.verify_lengths, verify_batch
         ladders = Ladders(batch, prefill_batch, context, tokens, chunk, *verified)
-        most = max((*batch, *prefill_batch))
+        batches = {*batch, *prefill_batch, *(verify_batch if self.speculation_length else ())}
+        most = max(batches)
         rows = self.rows or most
         slots = self.slots or max((*context, *tokens))
         if slots < max((*context, *tokens)):
             raise GraphgenError("GG0302", f"specialize: slots={slots} is less than a bucket")
         if rows < most:
             raise GraphgenError("GG0302", f"specialize: rows={rows} is less than a batch")
-        tied = _tied(module, tuple(sorted({*batch, *prefill_batch})))
+        tied = _tied(module, tuple(sorted(batches)))
         shared: dict[str, Dim] = {"R": rows, "M": slots, **tied, **sizes}
         functions: dict[str, Function] = {}
         for function in module.functions.values():
@@ -272,7 +276,7 @@ def _with_sizes(item: Specialize, sizes: Mapping[str, int]) -> Specialize:
             option = SERVING[name]
             changes[option] = size if option in ("rows", "slots") else (size,)
     if "B" in sizes:
-        changes["prefill_batch"] = ()
+        changes["prefill_batch"] = changes["verify_batch"] = ()
     if "S" in sizes and item.context_length_estimate == 0:
         changes["context_length_estimate"] = None
     if "M" in sizes and "C" not in sizes and max(item.tokens) > sizes["M"]:

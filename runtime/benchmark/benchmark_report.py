@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import VERIFY
 from graphgen.json_value import Json
 from graphgen.runtime.benchmark.request_metrics import RequestTimes, request_metrics
 from graphgen.runtime.session import Session
@@ -29,7 +30,12 @@ END_TO_END: Final = "e2e_model"
 SUB_MODELS: Final[Mapping[str, str]] = {
     "prefill": "context_encoding_model",
     "decode": "token_generation_model",
+    VERIFY: "speculation_model",
 }
+# Sub-models that every report has.
+_ALWAYS: Final = ("prefill", "decode")
+# Launches that come after the first token of a run.
+_STEPS: Final = ("decode", VERIFY)
 _PERCENTILES: Final = (50, 90, 95, 99, 100)
 Clock = Callable[[], float]
 
@@ -108,12 +114,13 @@ class LaunchTimes:
     Attributes:
         clock: gives seconds.
         seconds: of each launch, by sub-model.
-        first_decode: the time when the first decode launch of a run started; ``None`` before.
+        first_decode: the time when the first launch after the prompts of a run started; ``None``
+            before.
     """
 
     clock: Clock = time.perf_counter
     seconds: dict[str, list[float]] = field(
-        default_factory=lambda: {name: [] for name in SUB_MODELS.values()}
+        default_factory=lambda: {SUB_MODELS[phase]: [] for phase in _ALWAYS}
     )
     first_decode: float | None = None
     _start: float = 0.0
@@ -123,13 +130,13 @@ class LaunchTimes:
     ) -> None:
         """Start the clock."""
         self._start = self.clock()
-        if self.first_decode is None and session.module.function(program).phase == "decode":
+        if self.first_decode is None and session.module.function(program).phase in _STEPS:
             self.first_decode = self._start
 
     def after_launch(self, session: Session, program: str) -> None:
         """Keep the seconds since :meth:`before_launch`."""
         phase = session.module.function(program).phase
-        self.seconds[SUB_MODELS[phase]].append(self.clock() - self._start)
+        self.seconds.setdefault(SUB_MODELS[phase], []).append(self.clock() - self._start)
 
 
 def run_benchmark(

@@ -56,7 +56,7 @@ class DraftModel:
         for place in range(max(wanted, default=0)):
             active = [number for number, count in enumerate(wanted) if count > place]
             sequences = {n: [*rows[n].sequence, *tokens[n]] for n in active}
-            logits = self._after(sequences)
+            logits = self.logits_after(sequences)
             for number in active:
                 scores = logits[number][: self._shared]
                 token, from_ = draft_token(scores, sequences[number], rows[number], place)
@@ -69,8 +69,8 @@ class DraftModel:
         """Tokens that the draft's own cache has room to propose."""
         return max(min(row.wanted, self.session.limit + 1 - len(row.sequence)), 0)
 
-    def _after(self, sequences: dict[int, list[int]]) -> dict[int, npt.NDArray[np.floating]]:
-        """The logits float [V] after each sequence, by row."""
+    def logits_after(self, sequences: dict[int, list[int]]) -> dict[int, npt.NDArray[np.floating]]:
+        """The logits float [V] after each sequence, by row, of what a row does not hold yet."""
         session, lengths = self.session, self.session.lengths.copy()
         for row, sequence in sequences.items():
             lengths[row] = self._kept(row, sequence)

@@ -99,7 +99,7 @@ def test_what_the_pipeline_and_the_commands_have():
     assert set(options_of(CompileConfig)) == {
         *("target", "tp", "heads", "batch", "prefill_batch", "rows", "context", "tokens", "slots"),
         *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
-        *("steps_per_launch", "speculation_length", "verify_lengths", "tree_nodes"),
+        *("steps_per_launch", "speculation_length", "verify_lengths", "verify_batch", "tree_nodes"),
         "kernels",
         *("page_cache", "cache_blocks"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),

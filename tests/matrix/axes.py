@@ -95,6 +95,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "quantize_clamp_bound": "it clips what no cell has; tests/passes/quantize varies it",
     "speculation_length": "the calls of a cell have one token; tests/runtime/speculation varies it",
     "verify_lengths": "as speculation_length; tests/passes/specialize varies it",
+    "verify_batch": "as prefill_batch; tests/runtime/speculation varies it",
     "tree_nodes": "as speculation_length; tests/runtime/speculation/tree varies it",
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",

@@ -66,6 +66,11 @@ def _error(what: str, help: str = "") -> GraphgenError:
     return GraphgenError("GG0705", what, help=help or f"usage: {USAGE}")
 
 
+def no_effect(flag: str, other: str) -> GraphgenError:
+    """The error of a flag that needs another one (GG0705)."""
+    return GraphgenError("GG0705", f"{flag} has no effect without {other}", help=f"add {other}")
+
+
 def _check_dashes(words: Sequence[str]) -> None:
     """Refuse flags with the dashes of printed text, which look like hyphens."""
     for word in words:

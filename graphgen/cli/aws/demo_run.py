@@ -9,6 +9,7 @@ from typing import cast
 
 from graphgen.cli.aws.demo_accuracy import check_accuracy
 from graphgen.cli.aws.demo_arguments import DemoArguments
+from graphgen.cli.aws.demo_draft import draft_speculator, make_draft, prepare_draft
 from graphgen.cli.aws.demo_settings import make_config, model_class
 from graphgen.cli.console import note, write_report, write_stdout
 from graphgen.runtime.accuracy.input_capture import InputCapture
@@ -17,7 +18,7 @@ from graphgen.runtime.aws.config.compile_settings import sampling_defaults
 from graphgen.runtime.benchmark.benchmark_report import run_benchmark
 from graphgen.runtime.benchmark.benchmark_tables import benchmark_tables
 from graphgen.runtime.checkpoint.hub import locate
-from graphgen.runtime.generation import GenerationRequest, generate
+from graphgen.runtime.generation import Completion, GenerationRequest, generate
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
@@ -34,9 +35,13 @@ def run_demo(given: DemoArguments) -> None:
     if "--pad-token-id" in given.values:
         note("--pad-token-id has no effect: padding is masked, whatever its token")
     app = model_class(given)(str(given.get("--model-path")), config)
-    if not _prepare(app, given):
+    draft = make_draft(given)
+    goes_on = _prepare(app, given)
+    if draft is not None:
+        prepare_draft(draft, given)
+    if not goes_on:
         return
-    demo = Demo(app, _tokenizer(app, given), given)
+    demo = Demo(app, _tokenizer(app, given), given, draft)
     check_accuracy(demo)
     demo.answer()
     if given.get("--benchmark"):
@@ -79,11 +84,13 @@ class Demo:
         app: the application.
         tokenizer: of its model.
         given: the flags.
+        draft: proposes tokens, where it is given.
     """
 
     app: NeuronBaseForCausalLM
     tokenizer: Tokenizer
     given: DemoArguments
+    draft: NeuronBaseForCausalLM | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -137,7 +144,7 @@ class Demo:
         if capture is not None:
             session.observers.append(capture)
         try:
-            made, _ = generate(session, self.prompts, self.request(), async_mode=self.in_flight)
+            made = self.generated(self.prompts, self.request())
         finally:
             if capture is not None:
                 session.observers.remove(capture)
@@ -146,6 +153,17 @@ class Demo:
         write_stdout("Generated outputs:\n")
         for row, (text, completion) in enumerate(zip(self.texts, made, strict=True)):
             write_stdout(f"Output {row}: {text}{self.tokenizer.decode(completion.tokens)}\n")
+
+    def generated(
+        self, prompts: Sequence[Sequence[int]], request: GenerationRequest
+    ) -> list[Completion]:
+        """The answers, with the draft's proposals where there is one."""
+        decode = None
+        if self.draft is not None:
+            decode = draft_speculator(self.app, self.draft, len(prompts)).decode
+        session = self.app.running().session
+        mode = self.in_flight
+        return generate(session, prompts, request, async_mode=mode, decode=decode)[0]
 
     @property
     def in_flight(self) -> bool:
@@ -162,7 +180,7 @@ class Demo:
         request = self.request()
 
         def run() -> Sequence[int]:
-            made, _ = generate(session, prompts, request, async_mode=self.in_flight)
+            made = self.generated(prompts, request)
             return [len(completion.tokens) for completion in made]
 
         length = cast(int, self.app.neuron_config.value("max_length"))

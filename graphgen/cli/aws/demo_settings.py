@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from graphgen.cli.aws.demo_arguments import USAGE, DemoArguments
+from graphgen.cli.aws.demo_arguments import USAGE, DemoArguments, no_effect
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
@@ -54,13 +54,6 @@ def check_arguments(given: DemoArguments) -> None:
             _check_built(DEMO_FLAGS[flag], given)
     _check_modes(given)
     _check_checks(given)
-    if given.get("--speculation-length") and not ends:
-        raise GraphgenError(
-            "GG0705",
-            "--speculation-length has no effect: nothing proposes tokens here",
-            help="add --compile-only, and give generate an assistant_model, or use graphgen "
-            "generate --draft-model-path",
-        )
     default = attributes_of(SAMPLING)["global_topk"].default if on_device(given) else 0
     top_k, most = given.get("--top-k", 0), given.get("--global-topk", default)
     if 0 < cast(int, most) < cast(int, top_k):
@@ -107,33 +100,27 @@ def _check_modes(given: DemoArguments) -> None:
             "GG0705", f"{modes[0]} and {modes[1]} exclude each other", help="leave one of them out"
         )
     if "--benchmark-report-path" in given.values and not given.get("--benchmark"):
-        raise _no_effect("--benchmark-report-path", "--benchmark")
+        raise no_effect("--benchmark-report-path", "--benchmark")
     if "--input-capture-save-dir" in given.values and "--capture-indices" not in given.values:
-        raise _no_effect("--input-capture-save-dir", "--capture-indices")
+        raise no_effect("--input-capture-save-dir", "--capture-indices")
     if not on_device(given):
         for flag in _PROGRAMS_ONLY:
             if flag in given.values:
-                raise _no_effect(flag, "--on-device-sampling")
+                raise no_effect(flag, "--on-device-sampling")
 
 
 def _check_checks(given: DemoArguments) -> None:
-    """Refuse flags of a check that is not requested, and checks that are not built."""
+    """Refuse flags of a check that is not requested."""
     mode = given.get("--check-accuracy-mode", "skip-accuracy-check")
-    if mode == "draft-logit-matching":
-        raise GraphgenError(
-            "GG0904",
-            "--check-accuracy-mode draft-logit-matching: speculative decoding is not built yet",
-            help="give token-matching or logit-matching",
-        )
     for flag in (*_CHECKING, *_MATCHING):
         if flag in given.values and mode == "skip-accuracy-check":
-            raise _no_effect(flag, "--check-accuracy-mode")
+            raise no_effect(flag, "--check-accuracy-mode")
     for flag in _MATCHING:
-        if flag in given.values and mode != "logit-matching":
-            raise _no_effect(flag, "--check-accuracy-mode logit-matching")
+        if flag in given.values and mode not in ("logit-matching", "draft-logit-matching"):
+            raise no_effect(flag, "--check-accuracy-mode logit-matching")
     indices = cast("list[object]", given.get("--capture-indices", []))
     if "auto" in indices and (len(indices) > 1 or mode != "logit-matching"):
-        raise _no_effect("--capture-indices auto", "--check-accuracy-mode logit-matching")
+        raise no_effect("--capture-indices auto", "--check-accuracy-mode logit-matching")
     wrong = [one for one in indices if one != "auto" and (not isinstance(one, int) or one < 0)]
     if wrong:
         raise GraphgenError(
@@ -141,10 +128,6 @@ def _check_checks(given: DemoArguments) -> None:
             f"--capture-indices {wrong[0]}: it must be auto or integers of at least 0",
             help="0 is the launch of the prompts, 1 the first step after it",
         )
-
-
-def _no_effect(flag: str, other: str) -> GraphgenError:
-    return GraphgenError("GG0705", f"{flag} has no effect without {other}", help=f"add {other}")
 
 
 def model_class(given: DemoArguments) -> type[NeuronBaseForCausalLM]:
@@ -176,7 +159,7 @@ def neuron_values(given: DemoArguments) -> dict[str, object]:
         if row is None or flag == "--on-device-sampling":
             continue
         if row.owner == "NeuronConfig":
-            values[row.name] = _listed(value) if row.name == "modules_to_not_convert" else value
+            values |= _listed(value) if row.name == "modules_to_not_convert" else {row.name: value}
         elif row.owner == SAMPLING:
             sampling[row.name] = value
         elif row.owner in _HOLDERS:
@@ -187,12 +170,29 @@ def neuron_values(given: DemoArguments) -> dict[str, object]:
     return values
 
 
-def _listed(value: object) -> object:
-    """The list in a file of modules, which may be that of the key ``model``."""
-    for key in ("model", "modules_to_not_convert"):
-        if isinstance(value, dict) and key in value:
-            value = cast("dict[str, object]", value)[key]
-    return cast("object", value)
+def _listed(value: object) -> dict[str, object]:
+    """The attributes that a file of modules sets.
+
+    It is a list, or has lists under the keys ``model`` and ``draft_model``, or in objects of a key
+    ``modules_to_not_convert`` there.
+    """
+    name = "modules_to_not_convert"
+    if not isinstance(value, dict):
+        return {name: value}
+    given = cast("dict[str, object]", value)
+    parts = {
+        name: given.get("model", given.get(name)),
+        f"draft_model_{name}": given.get("draft_model"),
+    }
+    found = {key: _inner(part, name) for key, part in parts.items() if part is not None}
+    return found or {name: value}
+
+
+def _inner(part: object, name: str) -> object:
+    if not isinstance(part, dict):
+        return part
+    nested = cast("dict[str, object]", part)
+    return nested.get(name, nested)
 
 
 def make_config(given: DemoArguments) -> InferenceConfig:

@@ -165,6 +165,16 @@ SIZE_RULES = (
     at_most("ctx_batch_size", "kv_cache_batch_size", "C49"),
     at_most("tkg_batch_size", "kv_cache_batch_size", "C49"),
     at_most("token_generation_batches", "tkg_batch_size"),
+    CombinationRule(
+        ("spec_batch_size", "speculation_length", "kv_cache_batch_size"),
+        "spec_batch_size must be at most kv_cache_batch_size",
+        "lower spec_batch_size, or raise kv_cache_batch_size",
+        lambda read: (
+            read.on("speculation_length")
+            and read.number("spec_batch_size") > read.number("kv_cache_batch_size")
+        ),
+        source="C52",
+    ),
     *(excludes("token_generation_batches", name) for name in _SPECULATIVE),
     excludes("token_generation_batches", "is_chunked_prefill"),
     excludes("token_generation_batches", "is_prefix_caching"),

@@ -100,10 +100,6 @@ def _run(
     return made if kind is not None else replace(made, form="switch")
 
 
-_SPECULATION = Refused(
-    "a draft model of inference_demo",
-    "give generate an assistant_model, or use graphgen generate --draft-model-path",
-)
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _CLUSTER = Refused("a run of several machines", "leave it out: all ranks run on this machine")
 _OFFSETS = Refused(
@@ -201,7 +197,7 @@ QUANTIZATION = (
     replace(
         _attribute("--modules-to-not-convert-file", "Quantization", name="modules_to_not_convert"),
         form="file",
-        doc="JSON file with the list modules_to_not_convert",
+        doc="JSON file with the list modules_to_not_convert, of model and draft_model",
     ),
 )
 KERNELS = (
@@ -230,19 +226,13 @@ EXPERTS = (
     *_attributes("Experts", "--router-act-fn --router-dtype", "RouterConfig"),
 )
 SPECULATION = (
-    *(
-        _run(flag, doc, group="Speculation", refused=_SPECULATION)
-        for flag, doc in (
-            ("--draft-model-path", "checkpoint of the draft"),
-            ("--compiled-draft-model-path", "folder of the compiled draft"),
-        )
-    ),
+    _run("--draft-model-path", "checkpoint of the draft", group="Speculation"),
+    _run("--compiled-draft-model-path", "folder of the compiled draft", group="Speculation"),
     _run(
         "--draft-model-tp-degree",
-        "ranks of the draft",
+        "ranks of the draft; default: those of the model",
         COUNT,
         group="Speculation",
-        refused=_SPECULATION,
     ),
     *_attributes(
         "Speculation",

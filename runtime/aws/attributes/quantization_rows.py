@@ -102,8 +102,7 @@ QUANTIZATION = owned_by(
         None,
         "C41",
         "the same for the draft model",
-        Refused("fused speculation", "leave it out: a draft has a NeuronConfig of its own"),
-        inactive=((),),
+        RunTimeSetting("modules_to_not_convert of the draft that inference_demo compiles"),
     ),
     Attribute(
         "quantization_block_size",

@@ -67,8 +67,8 @@ SPECULATION = owned_by(
         COUNT,
         same_as("batch_size"),
         "C52",
-        "sequences of a verification",
-        Refused("a batch size of verifications alone", "leave it out: it is that of decoding"),
+        "sequences of a verification; more are verified in several launches",
+        CompileSetting("verify_batch"),
     ),
     Attribute(
         "enable_eagle_speculation",

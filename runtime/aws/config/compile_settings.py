@@ -54,6 +54,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         kv_cache_dtype=_cache_dtype(config),
         sampling=_sampling(config),
         speculation_length=_count(config, "speculation_length"),
+        verify_batch=_verify_batch(config, tokens),
     )
 
 
@@ -68,6 +69,12 @@ def sampling_defaults(config: NeuronConfig) -> tuple[int, float, float]:
 
 def _count(config: NeuronConfig, name: str) -> int:
     return cast(int, config.value(name))
+
+
+def _verify_batch(config: NeuronConfig, tokens: int) -> tuple[int, ...]:
+    """B of the programs that verify, where it is not that of the token programs."""
+    rows = _count(config, "spec_batch_size")
+    return (rows,) if config.value("speculation_length") and rows != tokens else ()
 
 
 def _ladder(config: NeuronConfig, buckets: str, largest: str) -> tuple[int, ...]:

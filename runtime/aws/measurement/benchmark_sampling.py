@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import VERIFY
 from graphgen.json_value import Json
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
+from graphgen.runtime.aws.generation.assisted.assisted_decoding import draft_of
 from graphgen.runtime.benchmark.benchmark_report import END_TO_END, SUB_MODELS, run_benchmark
 from graphgen.runtime.generation import GenerationRequest, generate
+from graphgen.runtime.speculation.speculator import Speculator
 
 BENCHMARK_REPORT_PATH: Final = "./benchmark_report.json"
 _TARGETS: Final = {
@@ -20,6 +23,7 @@ _TARGETS: Final = {
     "e2e": END_TO_END,
     "context_encode": SUB_MODELS["prefill"],
     "token_gen": SUB_MODELS["decode"],
+    "speculation": SUB_MODELS[VERIFY],
 }
 
 
@@ -38,9 +42,11 @@ def benchmark_sampling(
 
     Args:
         model: a loaded application.
-        draft_model, image: refused; of features that are not built.
+        draft_model: a loaded application that proposes tokens; ``None`` for none.
+        image: refused; of models that are not built.
         generation_config: accepted for AWS's signature; runs are greedy, to equal lengths.
-        target: ``all``, ``e2e``, ``context_encode`` or ``token_gen``: the report's entries.
+        target: ``all``, ``e2e``, ``context_encode``, ``token_gen`` or, with a draft,
+            ``speculation``: the report's entries.
         num_runs: measured runs.
         benchmark_report_path: the JSON file; ``None`` for none.
 
@@ -49,27 +55,21 @@ def benchmark_sampling(
         and ``errors``.
 
     Raises:
-        GraphgenError: GG0705 for another target, GG0904 for a draft model or an image.
+        GraphgenError: GG0705 for another target and for programs that verify no tokens, GG0904 for
+            an image; GG0902, GG0903, GG0705, GG0904 and GG0908 for the draft.
     """
-    for name, value, feature in (
-        ("draft_model", draft_model, "speculation"),
-        ("image", image, "models that read images"),
-    ):
-        if value is not None:
-            what = f"benchmark_sampling({name}=...): {feature} is not built"
-            raise GraphgenError("GG0904", what, help=f"leave {name} out")
+    if image is not None:
+        what = "benchmark_sampling(image=...): a model that reads images is not built"
+        raise GraphgenError("GG0904", what, help="leave image out")
     if (target or "all") not in _TARGETS:
         known = ", ".join(_TARGETS)
         raise GraphgenError("GG0705", f"the target {target!r} is unknown", help=f"one of {known}")
+    if target == "speculation" and draft_model is None:
+        what = "benchmark_sampling(target='speculation'): nothing proposes tokens"
+        raise GraphgenError("GG0705", what, help="give draft_model")
     prompts, new_tokens = _sizes(model)
     session = model.running().session
-    in_flight = bool(model.neuron_config.value("async_mode"))
-
-    def run() -> Sequence[int]:
-        request = GenerationRequest(new_tokens)
-        done, _ = generate(session, prompts, request, async_mode=in_flight)
-        return [len(row.tokens) for row in done]
-
+    run = _answers(model, draft_model, prompts, GenerationRequest(new_tokens))
     length = _number(model, "max_length")
     found = run_benchmark(run, session, [len(row) for row in prompts], length, num_runs)
     model.reset()
@@ -79,6 +79,27 @@ def benchmark_sampling(
     if benchmark_report_path is not None:
         found.write(Path(benchmark_report_path), report)
     return report
+
+
+def _answers(
+    model: NeuronBaseForCausalLM,
+    draft_model: object,
+    prompts: list[list[int]],
+    request: GenerationRequest,
+) -> Callable[[], Sequence[int]]:
+    """A function that answers the prompts and gives the number of new tokens of each."""
+    session = model.running().session
+    in_flight = bool(model.neuron_config.value("async_mode"))
+
+    def run() -> Sequence[int]:
+        decode = None
+        if draft_model is not None:
+            draft = draft_of(model, draft_model, [session.limit] * len(prompts))
+            decode = Speculator(draft, session.table.verifies).decode
+        done, _ = generate(session, prompts, request, async_mode=in_flight, decode=decode)
+        return [len(row.tokens) for row in done]
+
+    return run
 
 
 def _sizes(model: NeuronBaseForCausalLM) -> tuple[list[list[int]], int]:

@@ -195,6 +195,7 @@ def test_the_fixed_number_draws_the_same_tokens(session: Session):
     ("family", "variant", "changes"),
     [
         ("llama", "plain", {"tp": 2}),
+        ("llama", "plain", {"verify_batch": (2,), "verify_lengths": (2,)}),
         ("llama", "plain", {"tp": 3, "kv_cache_quant": True, "kv_cache_dtype": "int8"}),
         ("llama", "plain", {"kv_cache_quant": True}),
         ("llama", "plain", {"page_cache": 8}),

@@ -25,7 +25,6 @@ from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.open_speculator import check_same_tokens
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
-from graphgen.runtime.speculation.proposal import Proposer
 from graphgen.runtime.speculation.speculator import Speculator
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
@@ -98,7 +97,7 @@ def open_speculator(
         return Speculator(PromptLookup(settings.max_matching_ngram_size or _LONGEST_MATCH), length)
     own = getattr(getattr(assistant, "generation_config", None), "num_assistant_tokens", None)
     length = _length(session, "num_assistant_tokens", settings.num_assistant_tokens or own)
-    return Speculator(_draft(target, assistant, session, needs), length)
+    return Speculator(draft_of(target, assistant, needs), length)
 
 
 def _length(session: Session, name: str, proposed: int | None) -> int:
@@ -124,9 +123,17 @@ def _length(session: Session, name: str, proposed: int | None) -> int:
     return wanted
 
 
-def _draft(
-    target: SpeculatingModel, assistant: object, session: Session, needs: Sequence[int]
-) -> Proposer:
+def draft_of(target: SpeculatingModel, assistant: object, needs: Sequence[int]) -> DraftModel:
+    """An application as the draft of another one.
+
+    Args:
+        target: verifies.
+        assistant: a loaded application, or its adapter.
+        needs: the number of positions of each row.
+
+    Raises:
+        GraphgenError: GG0902, GG0903, GG0904, GG0705 and GG0908 as :func:`open_speculator`.
+    """
     draft = getattr(assistant, "neuron_model", assistant)
     if not isinstance(draft, SpeculatingModel):
         raise GraphgenError(
@@ -146,6 +153,7 @@ def _draft(
     draft.reset()
     limit = min(made.limit, made.slots)
     reserve_blocks(made, {row: min(need, limit) for row, need in enumerate(needs)})
+    session = target.running().session
     return DraftModel(made, session.vocabulary or session.token_ids)
 
 

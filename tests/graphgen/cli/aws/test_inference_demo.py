@@ -58,11 +58,11 @@ def test_the_tutorials_first_command(demo: Demo, monkeypatch: pytest.MonkeyPatch
 
 
 def test_flags_of_the_whole_tutorial_that_are_not_built(demo: Demo):
-    outcome = demo(f"{TUTORIAL} --draft-model-path draft --enable-fused-speculation")
+    draft = "--draft-model-path draft --compiled-draft-model-path compiled-draft"
+    outcome = demo(f"{TUTORIAL} {draft} --speculation-length 7 --enable-fused-speculation")
     assert outcome.status == 1
-    assert (
-        "--draft-model-path draft: a draft model of inference_demo is not built yet" in outcome.err
-    )
+    assert "--enable-fused-speculation" in outcome.err
+    assert "fused speculation is not built yet" in outcome.err
 
 
 def test_compile_only_and_dry_run(demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -189,6 +189,10 @@ WRONG = (
     f"{HEAD} --on-cpu --prompt x --input-capture-save-dir d",
     f"{HEAD} --on-cpu --prompt x --modules-to-not-convert-file nowhere.json",
     f"{HEAD} --on-cpu --prompt x --speculation-length 7",
+    f"{HEAD} --on-cpu --prompt x --draft-model-path d",
+    f"{HEAD} --on-cpu --prompt x --draft-model-tp-degree 2",
+    f"{HEAD} --on-cpu --prompt x --compiled-draft-model-path d",
+    f"{HEAD} --compiled-model-path c --prompt x --draft-model-path d --speculation-length 7",
     f"{HEAD} --on-cpu --prompt x --is-medusa",
     f"{HEAD} --on-cpu --prompt x --enable-lora",
     f"{HEAD} --on-cpu --prompt x --max-loras 2",

@@ -36,9 +36,6 @@ def test_settings_of_the_run_that_are_not_built_name_the_feature():
     assert {row.flag for row in refused} == {
         "--input-start-offsets",
         "--enable-torch-dist",
-        "--draft-model-path",
-        "--compiled-draft-model-path",
-        "--draft-model-tp-degree",
         "--enable-lora",
         "--adapter-id",
     }

@@ -46,6 +46,9 @@ def test_batch_sizes_of_continuous_batching():
         NeuronConfig(batch_size=4, ctx_batch_size=1, is_continuous_batching=True)
     )
     assert (made.batch, made.prefill_batch, made.cache_rows) == ((4,), (1,), 4)
+    made = compile_settings(NeuronConfig(batch_size=4, speculation_length=3, spec_batch_size=2))
+    assert (made.batch, made.verify_batch) == ((4,), (2,))
+    assert compile_settings(NeuronConfig(batch_size=4, speculation_length=3)).verify_batch == ()
     made = compile_settings(NeuronConfig(batch_size=2, max_batch_size=8))
     assert (made.batch, made.prefill_batch, made.cache_rows) == ((2,), (), 8)
 

@@ -126,6 +126,7 @@ IMPOSSIBLE = [
     case(token_generation_batches=[1], speculation_length=5),
     case(speculation_length=1),
     case(speculation_length=300, seq_len=256),
+    case(speculation_length=3, spec_batch_size=2),
     case(sequence_parallel_enabled=True, tp_degree=3),
     case(padding_side="left", is_block_kv_layout=True),
     case(ctx_batch_size=4, max_batch_size=2),
@@ -160,7 +161,6 @@ IMPOSSIBLE = [
     ),
 ]
 LATER = [
-    case(spec_batch_size=2),
     case(enable_fused_speculation=True, speculation_length=5),
     Case({"direct_cast": False}, "KVQuantizationConfig"),
     case(flash_decoding_enabled=True),

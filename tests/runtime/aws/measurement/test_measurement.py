@@ -164,10 +164,25 @@ def test_the_benchmark_of_each_target(
     assert columns["latency_ms_p50"] > 0  # type: ignore[operator]
 
 
-def test_benchmarks_of_what_is_not_built_are_refused(application: Any):
-    for argument in ({"draft_model": object()}, {"image": object()}, {"target": "speculation"}):
-        with pytest.raises(GraphgenError, match=r"not built|target 'speculation' is unknown"):
+def test_benchmarks_of_what_is_not_built_are_refused(application: Any, folder: Path):
+    found = {
+        "model that reads images": {"image": object()},
+        "nothing proposes tokens": {"target": "speculation"},
+        "the target 'else' is unknown": {"target": "else"},
+        "a speculation length of 0": {"draft_model": open_application(folder, seq_len=32)},
+    }
+    for what, argument in found.items():
+        with pytest.raises(GraphgenError, match=what):
             benchmark_sampling(application, benchmark_report_path=None, **argument)  # type: ignore[arg-type]
+
+
+def test_the_benchmark_of_a_model_with_a_draft(application: Any, folder: Path):
+    target = open_application(folder, seq_len=32, speculation_length=3)
+    options = {"num_runs": 2, "benchmark_report_path": None}
+    report = benchmark_sampling(target, draft_model=application, **options)
+    assert report["speculation_model"]["latency_ms_p50"] > 0  # type: ignore[call-overload, index]
+    one = benchmark_sampling(target, application, target="speculation", **options)
+    assert list(one) == ["speculation_model", "errors"]
 
 
 def test_the_hook_of_forward_captures_inputs(application: Any, tmp_path: Path):
