@@ -32,6 +32,8 @@ from graphgen.runtime.model import BuiltModel, PassStep, build_model
 from graphgen.runtime.program_kernels import missing_kernels
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.fused_steps import FusedSteps, has_fused_steps
+from graphgen.runtime.speculation.joined_checkpoint import FusedDraft, JoinedCheckpoint
 from graphgen.runtime.speculation.speculator import Speculator, check_in_step
 from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
@@ -64,6 +66,7 @@ class EngineOptions:
         artifact: folder to start from; it is written if it does not exist.
         weights: folder of prepared weights, written by ``graphgen shard-weights``.
         medusa_heads: path of heads of Medusa, which are part of the model then; empty for none.
+        fused: a draft whose steps are in the model's programs; ``None`` for none.
         config: the defaults of what is not requested.
     """
 
@@ -80,6 +83,7 @@ class EngineOptions:
     artifact: Path | None = None
     weights: Path | None = None
     medusa_heads: str = ""
+    fused: FusedDraft | None = None
     config: CompileConfig = field(default_factory=CompileConfig)
 
     def sized(self, config: CompileConfig, batch: int, max_len: int) -> CompileConfig:
@@ -160,21 +164,24 @@ class Engine:
         if async_mode:
             check_async(self.session)
         self.async_mode = async_mode
-        self.speculator: Speculator | TreeSpeculator | None = None
+        fused = has_fused_steps(self.session)
+        self.speculator: Speculator | TreeSpeculator | FusedSteps | None = (
+            FusedSteps(self.session.steps) if fused else None
+        )
         self.load_s = load_s
         self.phases: dict[str, float] = {}
         self.from_artifact = from_artifact
 
     @property
     def line_speculator(self) -> Speculator | None:
-        """The speculator, if its proposals follow each other (GG0705 for trees)."""
-        if isinstance(self.speculator, TreeSpeculator):
-            raise GraphgenError(
-                "GG0705",
-                "trees of proposals are for the answers of generate",
-                help="give a draft model, first layers or prompt lookup",
-            )
-        return self.speculator
+        """The speculator of a host's loop over lines (GG0705 for trees and fused programs)."""
+        if self.speculator is None or isinstance(self.speculator, Speculator):
+            return self.speculator
+        raise GraphgenError(
+            "GG0705",
+            "trees of proposals and programs that accept by themselves are for generate's answers",
+            help="give a draft, first layers or prompt lookup without --enable-fused-speculation",
+        )
 
     @property
     def reports(self) -> list[PassStep]:
@@ -287,8 +294,8 @@ def open_engine(
     settings = _settings(checkpoint, options, prompts, new_tokens)
     configure(settings.tp)
     with progress.task("building the graph"):
-        built = build_model(checkpoint.config, settings)
-    _check_tensors(checkpoint, built)
+        built = _built(checkpoint, settings, options.fused)
+    checkpoint = _check_tensors(checkpoint, built)
     if kept is not None:
         artifact = save_artifact(kept, built, checkpoint, tokenizer, progress)
         artifact = replace(artifact, model=built)
@@ -314,14 +321,28 @@ def _opened(path: Path, options: EngineOptions) -> tuple[Checkpoint, EngineOptio
         from graphgen.runtime.speculation.medusa.medusa_checkpoint import with_medusa
 
         checkpoint = with_medusa(checkpoint, options.medusa_heads, asked.num_medusa_heads)
+    if options.fused is not None:
+        checkpoint = JoinedCheckpoint(checkpoint, options.fused)
     return checkpoint, options
 
 
-def _check_tensors(checkpoint: Checkpoint, built: BuiltModel) -> None:
+def _built(checkpoint: Checkpoint, settings: CompileConfig, fused: FusedDraft | None) -> BuiltModel:
+    """The programs of a model, or of a model and its draft."""
+    if fused is None:
+        return build_model(checkpoint.config, settings)
+    # Only here: most engines run without a draft.
+    from graphgen.runtime.speculation.fused_model import build_fused_model
+
+    return build_fused_model(checkpoint.config, settings, fused.config)
+
+
+def _check_tensors(checkpoint: Checkpoint, built: BuiltModel) -> Checkpoint:
     # Only here: an artifact is opened without any model.
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 
-    check_checkpoint(checkpoint, built.module)
+    found = checkpoint.of(built.module) if isinstance(checkpoint, JoinedCheckpoint) else checkpoint
+    check_checkpoint(found, built.module)
+    return found
 
 
 def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
@@ -334,6 +355,13 @@ def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
         )
     given = {"--artifact": options.artifact, "--weights": options.weights}
     given["--medusa-heads"] = Path(options.medusa_heads) if options.medusa_heads else None
+    if options.fused is not None and (from_artifact or options.weights is not None):
+        raise GraphgenError(
+            "GG0705",
+            "--enable-fused-speculation joins the checkpoints of a model and its draft",
+            help="leave --weights out, or give the checkpoint instead of the artifact; one that "
+            "was made with the flag speculates without it",
+        )
     for name, value in given.items():
         if from_artifact and value is not None:
             raise GraphgenError(

@@ -17,7 +17,7 @@ from graphgen.runtime.launching.session_checks import check_token_ids
 from graphgen.runtime.on_device_sampling import check_choice, draw_of, draws_of
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.session import Draw, Session, StepOutput
-from graphgen.runtime.step_call import StepLimits, packed
+from graphgen.runtime.step_call import Ints, StepLimits, packed
 
 # Called with (row, token) as soon as a token is chosen.
 OnToken = Callable[[int, int], None]
@@ -233,15 +233,19 @@ def _decode_several(
                 taken = 1
                 decode_step(session, rows, request, on_token)
             else:
-                taken = _launch_steps(session, rows, request, on_token)
+                taken = int((launch_steps(session, rows, request, on_token) >= 0).sum(1).max())
         for _ in range(taken):
             yield clock.seconds / taken
 
 
-def _launch_steps(
+def launch_steps(
     session: Session, rows: list[Row], request: GenerationRequest, on_token: OnToken | None
-) -> int:
-    """Run one launch of several steps for the rows that are not done; the steps that it took."""
+) -> Ints:
+    """Run one launch of several steps for the rows that are not done.
+
+    Returns:
+        s32 [R,N]: the tokens of each row, -1 where it took none.
+    """
     counts, last = np.zeros(session.rows, np.int32), [0] * session.rows
     for number, row in enumerate(rows):
         counts[number] = min(tokens_left(session, row, request), session.steps)
@@ -251,10 +255,9 @@ def _launch_steps(
     made = [len(row.tokens) for row in rows]
     draw = draws_of(session, [row.how for row in rows], made, session.steps)
     chosen = session.decode_steps(last, StepLimits(counts, stops), draw)
-    taken = int((chosen >= 0).sum(1).max())
-    for column in chosen[: len(rows), :taken].T:
+    for column in chosen[: len(rows)].T:
         _take(session, rows, column, (column >= 0).tolist(), request, on_token)
-    return taken
+    return chosen
 
 
 def tokens_left(session: Session, row: Row, request: GenerationRequest) -> int:

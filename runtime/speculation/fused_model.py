@@ -7,20 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphgen.compile_config import CompileConfig
-from graphgen.eval import Array
-from graphgen.exec.speculative_step import DRAFT
-from graphgen.ir import Entry, Module
-from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.model import BuiltModel, logical_module, on_this_machine, steps_of
-from graphgen.runtime.weights.rank_weights import RankWeights, read_weight
 
 
-def draft_settings(settings: CompileConfig) -> CompileConfig:
+def settings_of_draft(settings: CompileConfig) -> CompileConfig:
     """The configuration of a draft: the sizes of the model, whole on each rank, plain weights."""
-    plain = CompileConfig(dtype=settings.dtype, kernels=settings.kernels)
     sizes = ("batch", "prefill_batch", "context", "tokens", "chunk", "rows", "slots", "dims")
     same = {name: getattr(settings, name) for name in (*sizes, "speculation_length")}
-    return replace(plain, **same, roll_window_cache=settings.roll_window_cache)
+    own = CompileConfig(dtype=settings.dtype, kernels=settings.kernels)
+    return replace(own, **same, roll_window_cache=settings.roll_window_cache)
 
 
 def build_fused_model(
@@ -35,7 +30,7 @@ def build_fused_model(
         model: a ``config.json``.
         settings: with ``speculation_length`` and programs that choose tokens.
         draft: the draft's ``config.json``.
-        of_draft: its configuration; :func:`draft_settings` by default.
+        of_draft: its configuration; :func:`settings_of_draft` by default.
 
     Raises:
         GraphgenError: GG0304 for a model and a draft that do not fit together, and those of
@@ -44,21 +39,10 @@ def build_fused_model(
     # Only here: an artifact runs without any pass.
     from graphgen.passes.speculation.fused_pipeline import fuse
 
-    configs = [on_this_machine(c) for c in (settings, of_draft or draft_settings(settings))]
+    configs = [on_this_machine(c) for c in (settings, of_draft or settings_of_draft(settings))]
     (own, steps), (other, more) = (
         logical_module(given, config) for given, config in zip((model, draft), configs, strict=True)
     )
     module, reports = fuse((own, configs[0]), (other, configs[1]))
     steps = [*steps, *more, *steps_of(reports)]
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
-
-
-def fused_weights(target: Checkpoint, draft: Checkpoint, module: Module) -> RankWeights:
-    """The prepared weights of a module of a model and its draft, from two checkpoints."""
-
-    def read(row: Entry) -> Array:
-        if not row.name.startswith(DRAFT):
-            return read_weight(target, row)
-        return read_weight(draft, replace(row, name=row.name.removeprefix(DRAFT)))
-
-    return RankWeights(module, read, f"{target.path} and {draft.path}")

@@ -70,7 +70,9 @@ def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -
         if options.draft and is_eagle(checkpoint):
             eagle = EagleCheckpoint(checkpoint, locate_checkpoint(options.model))
             return open_eagle(engine, eagle, options.max_len, progress)
-        config = _first_layers(checkpoint, options.layers) if options.layers else checkpoint.config
+        config = (
+            of_first_layers(checkpoint, options.layers) if options.layers else checkpoint.config
+        )
         if options.draft:
             check_same_tokens(engine.tokenizer, load_tokenizer(checkpoint.path), path)
     session = _session(engine, checkpoint, config, options.max_len, progress)
@@ -78,7 +80,8 @@ def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -
     return DraftModel(session, engine.session.vocabulary or engine.session.token_ids)
 
 
-def _first_layers(checkpoint: Checkpoint, layers: int) -> Mapping[str, object]:
+def of_first_layers(checkpoint: Checkpoint, layers: int) -> Mapping[str, object]:
+    """The configuration of a checkpoint's model with its first layers only."""
     from graphgen.models import family_of
     from graphgen.models.first_layers import first_layers
 

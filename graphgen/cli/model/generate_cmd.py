@@ -93,7 +93,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 
 @takes_compile_options(without=["dtype"])
 @takes_sizes()
-@takes_speculation()
+@takes_speculation(fused=True)
 @takes_medusa()
 def generate(
     model: Model,
@@ -143,12 +143,12 @@ def generate(
     """
     from graphgen.runtime.sampling.sampling_flags import on_device_pass, sampling_settings
 
-    kept = (top_k, top_p, top_p_min_tokens, min_p)
-    filters = (temperature, *kept, repetition_penalty, no_repeat_ngram_size)
+    filters = (temperature, top_k, top_p, top_p_min_tokens, min_p)
+    filters = (*filters, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)
     choose = sampling_settings(do_sample, filters, seed, deterministic, answers)
     by_programs = on_device_sampling or _by_ranks(compile_options, model, artifact, choose)
-    chosen = on_device_pass(choose, global_topk, by_programs)
+    chosen = on_device_pass(choose, global_topk, by_programs or speculation.fused)
     needed = needed_options(speculation, medusa, compile_options, model)
     own = {"dtype": dtype, "sampling": chosen, **needed}
     options = _options(compile_options, own, (artifact, weights), sizes, medusa)
@@ -232,7 +232,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
     progress = TerminalProgress()
     engine, prompts = open_engine(
         model,
-        replace(options, turns=asked.talk),
+        replace(options, turns=asked.talk, fused=asked.speculation.fused_draft(model)),
         lambda tokenizer: _encode(tokenizer, _GREETING if asked.talk else asked.texts, asked.chat),
         _ROOM if asked.talk else asked.new_tokens,
         progress,

@@ -16,6 +16,7 @@ from graphgen.errors import GraphgenError
 if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine
     from graphgen.runtime.progress_callback import Progress
+    from graphgen.runtime.speculation.joined_checkpoint import FusedDraft
 
 DraftModelPath = Annotated[
     str | None,
@@ -61,7 +62,14 @@ SpeculativeAdaptive = Annotated[
         help="Propose fewer tokens where recent acceptance and times of launches make it pay.",
     ),
 ]
-_LENGTH = 5
+EnableFusedSpeculation = Annotated[
+    bool,
+    typer.Option(
+        "--enable-fused-speculation",
+        help="Compile model and draft into one program, which proposes, verifies and accepts.",
+    ),
+]
+_FUSED, _LENGTH = "enable_fused_speculation", 5
 _KINDS = {
     "draft_model_path": DraftModelPath,
     "draft_layers": DraftLayers,
@@ -82,6 +90,7 @@ class SpeculationFlags:
     proposed: int = 0
     max_len: int = 0
     adaptive: bool = False
+    fused: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -147,6 +156,7 @@ class SpeculationFlags:
             "--num-speculative-tokens": self.proposed,
             "--speculative-max-model-len": self.max_len,
             "--speculative-adaptive": self.adaptive,
+            "--enable-fused-speculation": self.fused,
         }
         for name, value in given.items():
             if value:
@@ -168,13 +178,44 @@ class SpeculationFlags:
         """
         if not self.is_asked:
             return
-        from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
+        from graphgen.runtime.engine import locate_checkpoint
+        from graphgen.runtime.speculation.open_speculator import (
+            SpeculationOptions,
+            check_same_tokens,
+            open_speculator,
+        )
+        from graphgen.runtime.tokenizer import load_tokenizer
 
+        if self.fused:
+            # The programs speculate: what is left is to see that both mean the same tokens.
+            if self.draft:
+                tokens = load_tokenizer(locate_checkpoint(self.draft).path)
+                check_same_tokens(engine.tokenizer, tokens, self.draft)
+            return
         length = cast(int, requested["speculation_length"])
         options = SpeculationOptions(
             self.draft, self.layers, self.lookup, length, model, self.max_len, self.adaptive
         )
         engine.speculator = open_speculator(engine, options, progress)
+
+    def fused_draft(self, model: str) -> FusedDraft | None:
+        """The draft of fused programs; ``None`` without ``--enable-fused-speculation``."""
+        if not self.fused:
+            return None
+        from graphgen.runtime.engine import locate_checkpoint
+        from graphgen.runtime.speculation.eagle.eagle_checkpoint import is_eagle
+        from graphgen.runtime.speculation.joined_checkpoint import FusedDraft
+        from graphgen.runtime.speculation.open_speculator import of_first_layers
+
+        checkpoint, layers = locate_checkpoint(self.draft or model), self.layers
+        if is_eagle(checkpoint):
+            raise GraphgenError(
+                "GG0705",
+                f"the draft {self.draft} is one of EAGLE, which no fused program has",
+                help="leave --enable-fused-speculation out",
+            )
+        config = of_first_layers(checkpoint, layers) if layers else checkpoint.config
+        return FusedDraft(checkpoint, config)
 
 
 def nothing_proposes(effect: str = "") -> GraphgenError:
@@ -189,9 +230,14 @@ def nothing_proposes(effect: str = "") -> GraphgenError:
 NO_SPECULATION = SpeculationFlags()
 
 
-def takes_speculation() -> Callable[[Command], Command]:
-    """Give a command these flags in place of its parameter ``speculation``."""
-    return takes_flags("speculation", speculation_parameters(), read_speculation)
+def takes_speculation(*, fused: bool = False) -> Callable[[Command], Command]:
+    """Give a command these flags in place of its parameter ``speculation``.
+
+    Args:
+        fused: with ``--enable-fused-speculation``.
+    """
+    switch = {_FUSED: flag(_FUSED, EnableFusedSpeculation, False)} if fused else {}
+    return takes_flags("speculation", {**speculation_parameters(), **switch}, read_speculation)
 
 
 def speculation_parameters() -> Mapping[str, Parameter]:
@@ -217,6 +263,7 @@ def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
             "--speculative-max-model-len has no effect on --prompt-lookup, which has no draft",
             help="leave it out",
         )
+    _check_fused(given)
     draft, layers, lookup, proposed, most, adaptive = (given[name] for name in _KINDS)
     return SpeculationFlags(
         cast("str | None", draft) or "",
@@ -225,4 +272,19 @@ def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
         cast("int | None", proposed) or 0,
         cast("int | None", most) or 0,
         bool(adaptive),
+        bool(given.get(_FUSED)),
     )
+
+
+def _check_fused(given: Mapping[str, object]) -> None:
+    """Refuse what programs of a model and its draft do not do (GG0705)."""
+    if not given.get(_FUSED):
+        return
+    for name in ("prompt_lookup", "speculative_max_model_len", "speculative_adaptive"):
+        if given[name]:
+            raise GraphgenError(
+                "GG0705",
+                f"--{name.replace('_', '-')} has no meaning with --enable-fused-speculation: its "
+                "programs have a draft and one length",
+                help="leave one of the two out",
+            )

@@ -10,13 +10,15 @@ import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.fused_model import build_fused_model, fused_weights
-from graphgen.runtime.weights.rank_weights import put_weights
+from graphgen.runtime.speculation.fused_model import build_fused_model
+from graphgen.runtime.speculation.joined_checkpoint import FusedDraft, JoinedCheckpoint
+from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 
@@ -44,7 +46,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def fused(model: Path, draft: Path, config: CompileConfig) -> Session:
     target, other = open_checkpoint(model), open_checkpoint(draft)
     built = build_fused_model(target.config, config, other.config)
-    weights = put_weights(fused_weights(target, other, built.module), Silent())
+    both = JoinedCheckpoint(target, FusedDraft(other, other.config)).of(built.module)
+    check_checkpoint(both, built.module)
+    weights = put_weights(weights_of(both, built.module), Silent())
     return Session(ExecutableCache(built.module, Silent()), weights)
 
 

@@ -35,6 +35,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--draft-layers", 1, "--speculation-length", 3),
         ("--prompt-lookup", 2, "--speculative-adaptive"),
         ("--speculative-model", "MODEL", "--num-speculative-tokens", 3),
+        ("--draft-layers", 1, "--enable-fused-speculation", "--tp", 2),
+        ("--draft-model-path", "MODEL", "--enable-fused-speculation"),
     ],
 )
 def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, ...]):
@@ -53,6 +55,24 @@ def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, .
         assert found["speculation"]["tokens_per_step"] > 3
 
 
+def test_an_artifact_of_fused_programs_speculates_by_itself(model: Path, tmp_path: Path):
+    kept, flags = tmp_path / "kept", ("--draft-model-path", model, "--enable-fused-speculation")
+    plain = facts("generate", model, *ASK)
+    first = facts("generate", model, *ASK, *flags, "--artifact", kept)
+    again = facts("generate", model, *ASK, *flags, "--artifact", kept)
+    alone = facts("generate", kept, *ASK)
+    for found in (first, again, alone):
+        assert [row["tokens"] for row in found["outputs"]] == [
+            row["tokens"] for row in plain["outputs"]
+        ]
+        assert found["speculation"]["tokens_per_step"] > 3
+    other = error("generate", model, *ASK, "--on-device-sampling", "--artifact", kept)
+    assert "was made from other weights" in " ".join(other.split())
+    assert "programs that accept by themselves are for generate" in " ".join(
+        error("serve", kept, "--port", 0).split()
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -67,6 +87,13 @@ def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, .
         (("--speculative-max-model-len", 64), "--speculative-max-model-len has no effect"),
         (("--speculative-adaptive",), "--speculative-adaptive has no effect: nothing proposes"),
         (("--prompt-lookup", 2, "--async-mode"), "speculation and async_mode exclude each other"),
+        (("--enable-fused-speculation",), "--enable-fused-speculation has no effect: nothing"),
+        (("--prompt-lookup", 2, "--enable-fused-speculation"), "its programs have a draft and one"),
+        (
+            ("--draft-layers", 1, "--enable-fused-speculation", "--weights", "kept"),
+            "joins the checkpoints of a model and its draft",
+        ),
+        (("--draft-layers", 1, "--enable-fused-speculation", "--async-mode"), "exclude each other"),
         (("--draft-layers", 99), "99 layers of a model that has"),
     ],
 )
@@ -75,8 +102,9 @@ def test_flags_that_say_nothing_are_refused(model: Path, flags: tuple[object, ..
 
 
 def test_a_draft_with_other_tokens_is_refused(model: Path):
-    found = error("generate", model, *ASK, "--draft-model-path", "smollm2")
-    assert "has another tokenizer" in " ".join(found.split())
+    for fused in ((), ("--enable-fused-speculation",)):
+        found = error("generate", model, *ASK, "--draft-model-path", "smollm2", *fused)
+        assert "has another tokenizer" in " ".join(found.split())
 
 
 def test_programs_of_an_artifact_verify_what_they_were_compiled_for(model: Path, tmp_path: Path):
