@@ -1,0 +1,1 @@
+"""A draft of EAGLE for SmolLM2, trained on this machine and judged by its tokens a step."""
