@@ -206,7 +206,8 @@ def build_eagle(model: Mapping[str, object], settings: CompileConfig) -> BuiltMo
     from graphgen.passes.pipelines import default
 
     config = on_this_machine(settings)
-    module = EAGLE.module(model, dtype(settings.dtype), (*PHASES, VERIFY))
+    phases = (*PHASES, VERIFY, *([VERIFY_TREE] if settings.tree_nodes else []))
+    module = EAGLE.module(model, dtype(settings.dtype), phases)
     steps = steps_of(run_pipeline(module, default(config)))
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
 

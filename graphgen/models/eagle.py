@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import DType, Value, tensor
+from graphgen.ir import VERIFY_TREE, DType, Value, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoder import decoder_layer, read_sizes, smaller, to_hf, wider
@@ -33,7 +33,8 @@ from graphgen.nn import (
     rotary,
 )
 
-# Inputs f32: the target's features [B,S,W], and in the phase decode the draft's own [B,1,E].
+# Inputs f32: the target's features [B,S,W]; those that the draft predicted [B,S,E], where it goes
+# on by itself: in the phases decode and verify_tree.
 TARGET_FEATURES, DRAFT_FEATURES = "target_features", "draft_features"
 # Output f32 [B,S,E]: the predicted features of each token.
 NEXT_FEATURES = "next_features"
@@ -115,7 +116,7 @@ def draft_body(
     b: Builder, config: EagleConfig, tokens: Value, step: StepInputs, dtype: DType
 ) -> Value:
     """Hidden states [B,S,E] for the head; the features go to the output ``next_features``."""
-    own = b.function.phase == "decode"
+    own = b.function.phase in ("decode", VERIFY_TREE)
     width = config.hidden_size if own else config.features
     features = b.input(DRAFT_FEATURES if own else TARGET_FEATURES, f32, (B, S, width))
     turns = rotary(b, step, config.rope_frequencies(), config.rope.attention_factor)

@@ -26,14 +26,20 @@ class FeatureLog:
     parts: dict[int, list[Floats]] = field(default_factory=dict[int, "list[Floats]"])
 
     def note(self, call: StepCall, outputs: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Keep the features of one launch; a row that went back loses those beyond."""
+        """Keep the features of one launch; a row that went back loses those beyond.
+
+        Those of a tree are left out: :meth:`put` keeps those of the nodes that were accepted.
+        """
+        if call.ancestors is not None:
+            return
         given = outputs[FEATURES].astype(np.float32, copy=False)
         for place, row in enumerate(call.seq_ids.tolist()):
             real = call.positions[place] >= 0
             if real.any():
-                self._append(row, int(call.starts[place]), given[place][real])
+                self.put(row, int(call.starts[place]), given[place][real])
 
-    def _append(self, row: int, start: int, features: Floats) -> None:
+    def put(self, row: int, start: int, features: Floats) -> None:
+        """Keep features f32 [n,W] of a row's tokens from position ``start`` on."""
         begin = self.starts.get(row, -1)
         if begin < 0 or not begin <= start <= begin + self._held(row):
             self.starts[row], self.parts[row] = start, [features]

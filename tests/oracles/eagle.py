@@ -134,30 +134,35 @@ class EagleOracle:
 
         Tokens are indices of the head's rows.
         """
-        x = self._joined(features)
+        x = self.joined(features)
         known, made = list(tokens[1:]), list[int]()
         while True:
-            out = self._run(known, x)
-            made.append(int((self._normed("norm", out[-1:]) @ self.w["lm_head.weight"].T).argmax()))
+            out = self.run(known, x)
+            made.append(int(self.logits(out[-1]).argmax()))
             if len(made) == count:
                 return made
-            known.append(self._id(made[-1]))
+            known.append(self.token(made[-1]))
             x = np.concatenate([x, out[-1:]])
 
     def after(self, tokens: Sequence[int], features: Array) -> tuple[Array, Array]:
         """Logits [n,V] and predicted features [n,E] of tokens [n] with the target's features."""
-        out = self._run(list(tokens), self._joined(features))
-        return self._normed("norm", out) @ self.w["lm_head.weight"].T, out
+        out = self.run(list(tokens), self.joined(features))
+        return self.logits(out), out
 
-    def _id(self, word: int) -> int:
+    def logits(self, out: Array) -> Array:
+        """Logits [...,Vd] of predicted features [...,E]."""
+        return self._normed("norm", out) @ self.w["lm_head.weight"].T
+
+    def token(self, word: int) -> int:
+        """The target's token of a row of the head."""
         return int(self.w["ids"][word]) if "ids" in self.w else word
 
-    def _joined(self, features: Array) -> Array:
+    def joined(self, features: Array) -> Array:
         """What stands for the features at each place: those that ``fc`` of version 3 joins."""
         given = np.asarray(features, np.float64)
         return given @ self.w["fc.weight"].T if self.third else given
 
-    def _run(self, tokens: list[int], features: Array) -> Array:
+    def run(self, tokens: list[int], features: Array) -> Array:
         """Predicted features [n,E] of n places."""
         embedded = self.w["embed_tokens.weight"][tokens]
         if self.third:

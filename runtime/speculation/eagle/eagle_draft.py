@@ -28,7 +28,7 @@ NEXT_FEATURES = "next_features"
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """Outputs of the draft after one place of its cache: logits [Vd] and features [E]."""
 
     logits: npt.NDArray[np.floating]
@@ -65,12 +65,12 @@ class EagleDraft:
         wanted = [self._fitting(row) for row in rows]
         tokens: list[list[int]] = [[] for _ in rows]
         drawn: list[list[Scores]] = [[] for _ in rows]
-        places = self._refresh({n: row for n, row in enumerate(rows) if wanted[n] > 0})
+        places = self.refresh({n: row for n, row in enumerate(rows) if wanted[n] > 0})
         while places:
             for number, place in places.items():
                 row, made = rows[number], tokens[number]
                 sequence = [*row.sequence, *made]
-                token, scores = draft_token(self._known(place.logits), sequence, row, len(made))
+                token, scores = draft_token(self.known(place.logits), sequence, row, len(made))
                 made.append(token)
                 if scores is not None:
                     drawn[number].append(scores)
@@ -82,7 +82,7 @@ class EagleDraft:
         """Tokens that the draft's own cache has room to propose."""
         return min(row.wanted, self.session.limit + 2 - len(row.sequence))
 
-    def _known(self, logits: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    def known(self, logits: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Logits float [V] of the target's tokens; those that the draft does not know are -inf."""
         if self._token_ids is None:
             return logits
@@ -90,7 +90,7 @@ class EagleDraft:
         made[self._token_ids] = logits
         return made
 
-    def _refresh(self, rows: Mapping[int, SpeculativeRow]) -> dict[int, _Place]:
+    def refresh(self, rows: Mapping[int, SpeculativeRow]) -> dict[int, Place]:
         """Make the places of tokens that the target has taken of its features; the last of each."""
         lengths, rest = self.session.lengths.copy(), dict[int, tuple[Sequence[int], Floats]]()
         for number, row in rows.items():
@@ -104,7 +104,7 @@ class EagleDraft:
                 self._held[number] = tokens
                 self.log.forget(number, len(tokens) - 1)
         self.session.take_back(lengths)
-        found = dict[int, _Place]()
+        found = dict[int, Place]()
         while rest:
             parts = {number: self._taken(number, len(given[0])) for number, given in rest.items()}
             for verify in (True, False):
@@ -130,7 +130,7 @@ class EagleDraft:
 
     def _step(
         self, given: Mapping[int, tuple[Sequence[int], Floats]], verify: bool
-    ) -> dict[int, _Place]:
+    ) -> dict[int, Place]:
         """Process tokens of some rows with the target's features; the last place of each."""
         ids = np.array(list(given), np.int32)
         tokens, positions = packed(
@@ -143,7 +143,7 @@ class EagleDraft:
         last = np.array([len(part) - 1 for part, _ in given.values()])
         return _places(list(given), made, last, verify)
 
-    def _go_on(self, given: Mapping[int, tuple[int, Floats]]) -> dict[int, _Place]:
+    def _go_on(self, given: Mapping[int, tuple[int, Floats]]) -> dict[int, Place]:
         """The place of one more token of some rows, with features that the draft predicted."""
         if not given:
             return {}
@@ -157,10 +157,10 @@ class EagleDraft:
 
 def _places(
     numbers: Sequence[int], made: RowResults, last: npt.NDArray[np.int64], verified: bool
-) -> dict[int, _Place]:
+) -> dict[int, Place]:
     """The places of the last tokens of a step, by row."""
     at = np.arange(len(numbers)), last
     features = cast("Floats", made.outputs[NEXT_FEATURES])[at]
     logits = made.token_logits[at] if verified else made.logits
     assert logits is not None
-    return {n: _Place(logits[i], features[i]) for i, n in enumerate(numbers)}
+    return {n: Place(logits[i], features[i]) for i, n in enumerate(numbers)}
