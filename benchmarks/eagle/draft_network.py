@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -134,8 +135,9 @@ class DraftNetwork(nn.Module):
         with torch.no_grad():
             self.fc.weight.copy_((found[:-1] / scale[:, None]).T)
             self.fc.bias.copy_(found[-1])
-            self.layers[0].self_attn.o_proj.weight.zero_()
-            self.layers[0].mlp.down_proj.weight.zero_()
+            layer = cast(Layer, self.layers[0])
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
 
     def save(self, folder: Path, config: Mapping[str, object], words: np.ndarray) -> None:
         """Write a checkpoint under published names, without embedding and head.

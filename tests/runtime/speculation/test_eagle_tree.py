@@ -63,10 +63,10 @@ def opened(
 def test_any_draft_gives_the_targets_own_tokens(plan: str, kind: str, folder: Path, tmp_path: Path):
     write_eagle(tmp_path / "draft", **KINDS[kind])
     session, proposer, _ = opened(folder, tmp_path / "draft", PLANS[plan])
+    speculator = TreeSpeculator(proposer, PLANS[plan].nodes)
     for count in (2, 13, 40):
         expected = plain(session, count)
         for _ in range(2):
-            speculator = TreeSpeculator(proposer, PLANS[plan].nodes)
             request = GenerationRequest(count)
             done, _ = generate(session, PROMPTS, request, decode=speculator.decode)
             assert done == expected
