@@ -11,6 +11,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from graphgen.runtime.aws.generation.assisted.assisted_decoding import draft_of
+from graphgen.runtime.aws.generation.assisted.eagle_assistant import eagle_of
 from graphgen.runtime.speculation.speculator import Speculator
 
 _KEPT = "draft_model_modules_to_not_convert"
@@ -19,7 +20,7 @@ _OF_TARGET = ("on_device_sampling_config", "output_logits", "spec_batch_size", _
 
 
 def make_draft(given: DemoArguments) -> NeuronBaseForCausalLM | None:
-    """The application of the draft; ``None`` where no flag names one.
+    """The application of the draft; ``None`` where no flag names one, and for EAGLE's.
 
     It has the attributes of the target, but for its own ranks, the modules that it does not
     quantize, and sampling, as the host accepts.
@@ -28,7 +29,7 @@ def make_draft(given: DemoArguments) -> NeuronBaseForCausalLM | None:
         GraphgenError: GG09xx for the configuration, GG06xx for the checkpoint.
     """
     path = given.get("--draft-model-path")
-    if path is None:
+    if path is None or is_eagle(given):
         return None
     values = {name: value for name, value in neuron_values(given).items() if name not in _OF_TARGET}
     if "--draft-model-tp-degree" in given.values:
@@ -62,21 +63,28 @@ def prepare_draft(draft: NeuronBaseForCausalLM, given: DemoArguments) -> None:
         draft.load(folder)
 
 
+def is_eagle(given: DemoArguments) -> bool:
+    """True if the draft is one of EAGLE, which is opened with the model and has no folder."""
+    return bool(given.get("--enable-eagle-speculation"))
+
+
 def draft_speculator(
-    app: NeuronBaseForCausalLM, draft: NeuronBaseForCausalLM, rows: int
+    app: NeuronBaseForCausalLM, draft: NeuronBaseForCausalLM | None, rows: int
 ) -> Speculator:
     """The speculator of an application and its draft.
 
     Args:
         app: the loaded target.
-        draft: loaded too.
+        draft: loaded too; ``None`` for the draft of EAGLE that ``app`` is configured with.
         rows: of the prompts.
 
     Raises:
-        GraphgenError: GG0705 for a draft with fewer rows or another tokenizer.
+        GraphgenError: GG0705 for a draft with fewer rows or another tokenizer; GG0903 for a draft
+            that is not of EAGLE.
     """
     session = app.running().session
-    return Speculator(draft_of(app, draft, [session.limit] * rows), session.table.verifies)
+    proposer = eagle_of(app) if draft is None else draft_of(app, draft, [session.limit] * rows)
+    return Speculator(proposer, session.table.verifies)
 
 
 def check_draft_flags(given: DemoArguments) -> None:
@@ -86,6 +94,8 @@ def check_draft_flags(given: DemoArguments) -> None:
     for flag in ("--compiled-draft-model-path", "--draft-model-tp-degree"):
         if flag in given.values and path is None:
             raise no_effect(flag, "--draft-model-path")
+    if is_eagle(given):
+        _check_eagle_flags(given)
     if path is not None and not given.get("--speculation-length"):
         raise no_effect("--draft-model-path", "--speculation-length")
     if path is None and given.get("--speculation-length") and not ends:
@@ -94,7 +104,7 @@ def check_draft_flags(given: DemoArguments) -> None:
             "--speculation-length has no effect: nothing proposes tokens here",
             help="add --draft-model-path, or --compile-only for generate and its assistant_model",
         )
-    in_memory = given.get("--on-cpu") or given.get("--compile-dry-run")
+    in_memory = given.get("--on-cpu") or given.get("--compile-dry-run") or is_eagle(given)
     if path is not None and not in_memory and "--compiled-draft-model-path" not in given.values:
         raise GraphgenError(
             "GG0705",
@@ -103,6 +113,26 @@ def check_draft_flags(given: DemoArguments) -> None:
         )
     if given.get("--check-accuracy-mode") == "draft-logit-matching" and path is None:
         raise no_effect("--check-accuracy-mode draft-logit-matching", "--draft-model-path")
+
+
+def _check_eagle_flags(given: DemoArguments) -> None:
+    """Refuse what a draft of EAGLE does not have (GG0705, GG0904)."""
+    if "--draft-model-path" not in given.values:
+        raise no_effect("--enable-eagle-speculation", "--draft-model-path")
+    for flag in ("--compiled-draft-model-path", "--draft-model-tp-degree"):
+        if flag in given.values:
+            raise GraphgenError(
+                "GG0705",
+                f"{flag} has no effect: a draft of EAGLE is opened with the model, on one rank",
+                help="leave it out",
+            )
+    if given.get("--check-accuracy-mode") == "draft-logit-matching":
+        raise GraphgenError(
+            "GG0904",
+            "--check-accuracy-mode draft-logit-matching: a check of EAGLE's drafts is not built "
+            "yet",
+            help="give token-matching or logit-matching",
+        )
 
 
 def loops_to_tokens(given: DemoArguments) -> int:

@@ -9,7 +9,7 @@ from typing import cast
 
 from graphgen.cli.aws.demo_accuracy import check_accuracy
 from graphgen.cli.aws.demo_arguments import DemoArguments
-from graphgen.cli.aws.demo_draft import draft_speculator, make_draft, prepare_draft
+from graphgen.cli.aws.demo_draft import draft_speculator, is_eagle, make_draft, prepare_draft
 from graphgen.cli.aws.demo_settings import make_config, model_class
 from graphgen.cli.console import note, write_report, write_stdout
 from graphgen.runtime.accuracy.input_capture import InputCapture
@@ -159,7 +159,7 @@ class Demo:
     ) -> list[Completion]:
         """The answers, with the draft's proposals where there is one."""
         decode = None
-        if self.draft is not None:
+        if self.draft is not None or is_eagle(self.given):
             decode = draft_speculator(self.app, self.draft, len(prompts)).decode
         session = self.app.running().session
         mode = self.in_flight

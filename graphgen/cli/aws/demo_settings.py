@@ -13,6 +13,7 @@ from graphgen.runtime.aws.attributes.attribute import Refused
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.attributes.demo_flags import DEMO_FLAGS, SAMPLING, DemoFlag
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.aws.config.neuron_config import FusedSpecNeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 
 # NxD Inference says gemma3 for the text model of Gemma 3.
@@ -209,6 +210,9 @@ def make_config(given: DemoArguments) -> InferenceConfig:
     except GraphgenError as error:
         error.where = error.where or _flag_of(error.what, given)
         raise
+    if made.neuron_config.value("enable_eagle_speculation"):
+        path = str(given.get("--draft-model-path"))
+        made.fused_spec_config = FusedSpecNeuronConfig(kind, draft_model_path=path)
     prompts, rows = cast("list[str]", given.get("--prompt", [])), made.neuron_config.batch_size
     if len(prompts) > cast(int, rows):
         raise GraphgenError(

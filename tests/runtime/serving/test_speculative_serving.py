@@ -29,6 +29,7 @@ from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
 from graphgen.runtime.speculation.speculator import Speculator
 from graphgen.runtime.tokenizer import TextStream
+from tests.oracles.families import ORACLES, save
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.runtime.serving.test_serving_model import (
@@ -164,6 +165,25 @@ def test_each_answer_is_that_of_the_request_alone(config: CompileConfig, count: 
     if kind == "wrong":
         assert sum(speculator.counts.proposed) > 0
         assert not accepted
+
+
+@pytest.mark.parametrize("kind", ["right", "mixed", "noise"])
+def test_caches_of_a_window_keep_what_refused_tokens_take(tmp_path: Path, kind: str):
+    oracle = ORACLES["mistral"]
+    save(oracle.model("a window", initializer_range=0.3, vocab_size=VOCABULARY), tmp_path)
+    session = open_session(tmp_path, replace(SPECULATIVE, roll_window_cache=True, chunk=()))
+    rng = np.random.default_rng(3)
+    prompts = [tuple(rng.integers(1, 90, int(rng.integers(1, 8))).tolist()) for _ in range(9)]
+    requests = [ServingRequest(str(n), p, 30 + n) for n, p in enumerate(prompts)]
+    plain = serve(ServingEngine(session), requests, np.random.default_rng(50))
+    texts = [[*r.prompt, *plain[r.id][0]] for r in requests]
+    proposer = Noise() if kind == "noise" else Prompted(texts, 0 if kind == "right" else 3)
+    engine = ServingEngine(session, speculator=Speculator(proposer, LENGTH))
+    served = serve(engine, requests, np.random.default_rng(51))
+    for name, (tokens, _) in served.items():
+        size = min(len(tokens), len(plain[name][0]))
+        assert tokens[:size] == plain[name][0][:size]
+    assert sum(len(tokens) for tokens, _ in served.values()) > 150
 
 
 def test_rows_of_other_lengths_end_at_the_last_slot():

@@ -14,6 +14,8 @@ from graphgen.cli.aws.demo_draft import make_draft
 from graphgen.runtime import executable_cache
 from graphgen.runtime.speculation.speculator import Speculator
 from tests.graphgen.cli.aws.conftest import HEAD, Demo
+from tests.oracles.eagle import SIZES as EAGLE
+from tests.oracles.eagle import write_eagle
 from tests.oracles.families import ORACLES, save, save_tokenizer
 
 SIZES = "--torch-dtype float32 --batch-size 2 --max-context-length 32 --seq-len 48"
@@ -45,6 +47,21 @@ def test_answers_are_those_without_a_draft(demo: Demo, draft: Path, own: bool):
     taken = [call.args[3] for call in noted.call_args_list]
     # The model itself proposes what it takes, to the end of the answers.
     assert (min(taken[:6]) == 4) is own
+
+
+@pytest.mark.parametrize("fused", ["", "--enable-fused-speculation"])
+def test_a_draft_of_eagle(demo: Demo, model: Path, tmp_path: Path, fused: str):
+    config = json.loads((model / "config.json").read_text())
+    write_eagle(tmp_path / "eagle", version=1, **{n: config.get(n, EAGLE[n]) for n in EAGLE})
+    plain = demo(f"{HEAD} --on-cpu {SIZES} {PROMPTS}")
+    flags = f"--draft-model-path {tmp_path / 'eagle'} --speculation-length 4 {fused}"
+    with patch.object(Speculator, "note", autospec=True, side_effect=Speculator.note) as noted:
+        made = demo(f"{HEAD} --on-cpu {SIZES} {PROMPTS} {flags} --enable-eagle-speculation")
+    assert made.status == 0, made.err
+    assert outputs(made.out) == outputs(plain.out)
+    assert noted.call_count > 4
+    wrong = demo(f"{HEAD} --on-cpu {SIZES} {PROMPTS} --enable-eagle-speculation")
+    assert "--enable-eagle-speculation has no effect without --draft-model-path" in wrong.err
 
 
 @pytest.mark.slow
