@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, Role
+from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
 from graphgen.runtime.aws.application.base_model import (
@@ -37,6 +37,7 @@ from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.eagle_checks import check_eagle, eagle_layers
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
+from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads
 from graphgen.runtime.aws.config.model_checks import (
     check_model,
     quantized_checkpoint,
@@ -54,6 +55,7 @@ from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.medusa.medusa_checkpoint import heads_form, with_medusa
 from graphgen.runtime.terminal_progress import TerminalProgress
 from graphgen.runtime.weights.presharded import layout_hash
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
@@ -165,8 +167,7 @@ class NeuronApplicationBase:
         if made.dtype != AS_DECLARED:
             return made
         stated = stated_dtype(self.model_config())
-        path = locate(self.model_path, plain_names=True) or Path(self.model_path)
-        return replace(made, dtype=stated or declared_dtype(open_checkpoint(path)))
+        return replace(made, dtype=stated or declared_dtype(open_checkpoint(self._folder())))
 
     def model_config(self) -> Mapping[str, object]:
         """The model as a ``config.json``, with the scheme of a quantized checkpoint."""
@@ -188,12 +189,23 @@ class NeuronApplicationBase:
         settings = self.compile_config()
         configure(settings.tp)
         with self.progress.task("building the graph"):
-            return build_model(self.model_config(), settings)
+            return build_model(self._built_config(), settings)
+
+    def _built_config(self) -> Mapping[str, object]:
+        """The model as a ``config.json``, with the form of its heads of Medusa."""
+        heads, model = medusa_heads(self.neuron_config), self.model_config()
+        return {**model, **heads_form(self._folder(), heads)} if heads else model
+
+    def _folder(self) -> Path:
+        """The folder or file of the checkpoint."""
+        return locate(self.model_path, plain_names=True) or Path(self.model_path)
 
     def _wrappers(self) -> list[ModelWrapper]:
         settings = self.compile_config()
-        verified = tuple(size for size in settings.tokens if size >= settings.speculation_length)
-        sizes = {"prefill": settings.context, "decode": settings.tokens, "verify": verified}
+        sizes = {"prefill": settings.context, "decode": settings.tokens}
+        verified = {VERIFY: settings.speculation_length, VERIFY_TREE: settings.tree_nodes}
+        for phase, count in verified.items():
+            sizes[phase] = tuple(size for size in settings.tokens if size >= count)
         return [
             ModelWrapper(
                 self.config, self._model_cls, tag, self._compiler_args(tag), sizes[PHASES[tag]]
@@ -225,6 +237,8 @@ class NeuronApplicationBase:
         model = self.model_config()
         path = quantized_checkpoint(self.neuron_config) or self.model_path
         made = checkpoint_of(type(self), str(path), self.config, model, names)
+        heads = medusa_heads(self.neuron_config)
+        made = with_medusa(made, self._folder(), heads) if heads else made
         check_checkpoint(made, module)
         return made
 
@@ -268,7 +282,7 @@ class NeuronApplicationBase:
             return {}
         self._print_notes(target)
         with self.progress.task(f"lowering for {target}"):
-            built = build_model(self.model_config(), self.compile_config(target))
+            built = build_model(self._built_config(), self.compile_config(target))
             return neuron_files(built, self.models, debug=debug)
 
     def load(

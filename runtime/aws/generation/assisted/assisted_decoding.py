@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.generation.assisted.assisted_settings import AssistedSettings, EndRules
 from graphgen.runtime.aws.generation.assisted.eagle_assistant import eagle_of
+from graphgen.runtime.aws.generation.assisted.medusa_assistant import has_medusa, medusa_of
 from graphgen.runtime.aws.generation.prompt_rows import PromptRows
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.generation import GenerationRequest, generate
@@ -26,6 +27,7 @@ from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.open_speculator import check_same_tokens
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.speculator import Speculator
+from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -67,13 +69,13 @@ class SpeculatingModel(Protocol):
 
 def open_speculator(
     target: SpeculatingModel, assistant: object, settings: AssistedSettings, needs: Sequence[int]
-) -> Speculator:
+) -> Speculator | TreeSpeculator:
     """The speculator of one call of ``generate``.
 
     Args:
         target: verifies.
-        assistant: an application that proposes, or its adapter; ``None`` for prompt lookup, and
-            without that for the target's EAGLE draft.
+        assistant: an application that proposes, or its adapter; the target itself for its heads of
+            Medusa; ``None`` for prompt lookup, and without that for the target's EAGLE draft.
         settings: of this call.
         needs: the number of positions of each row.
 
@@ -95,6 +97,8 @@ def open_speculator(
     if lookup is not None:
         length = _length(session, "prompt_lookup_num_tokens", lookup)
         return Speculator(PromptLookup(settings.max_matching_ngram_size or _LONGEST_MATCH), length)
+    if getattr(assistant, "neuron_model", assistant) is target and has_medusa(target):
+        return medusa_of(target)
     own = getattr(getattr(assistant, "generation_config", None), "num_assistant_tokens", None)
     length = _length(session, "num_assistant_tokens", settings.num_assistant_tokens or own)
     return Speculator(draft_of(target, assistant, needs), length)
@@ -195,7 +199,7 @@ def _tokenizer(path: str) -> Tokenizer | None:
 
 def decode_assisted(
     target: SpeculatingModel,
-    speculator: Speculator,
+    speculator: Speculator | TreeSpeculator,
     prompts: PromptRows,
     choices: Sequence[Sampling],
     ends: EndRules,
