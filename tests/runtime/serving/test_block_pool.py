@@ -116,3 +116,16 @@ def test_a_block_that_two_sequences_have_is_copied_before_it_is_written():
     assert second.blocks[0] != shared
     assert pool.reserve(first, 3) == []
     assert pool.reserve(second, 13) is None
+
+
+def test_blocks_beyond_the_tokens_are_given_up():
+    pool = BlockPool(4, 4)
+    row = pool.begin([1, 2, 3, 4, 5])
+    assert pool.reserve(row, 13) == []
+    pool.extend(row, [1, 2, 3, 4, 5])
+    assert (len(row.blocks), pool.available) == (4, 0)
+    pool.trim(row)
+    assert (len(row.blocks), pool.available) == (2, 2)
+    pool.trim(row)
+    pool.release(row)
+    assert pool.available == 4

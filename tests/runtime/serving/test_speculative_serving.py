@@ -224,6 +224,31 @@ def test_drawn_tokens_are_those_of_the_request_alone_with_the_same_seed():
     assert 0 < sum(speculator.counts.accepted) < sum(speculator.counts.proposed)
 
 
+def test_programs_that_choose_tokens_are_followed_by_the_host():
+    """Greedy tokens are the same; drawn ones come from the candidates of the programs."""
+    config = replace(SPECULATIVE, sampling="on-device-sampling{do_sample=true,global_topk=5}")
+    best = [ServingRequest(str(n), tuple(range(1, 4 + n)), 14) for n in range(3)]
+    how = Sampling(do_sample=True, temperature=40.0)
+    drawn = [
+        replace(best[0], id=f"drawn {seed}", sampling=replace(how, seed=seed)) for seed in range(4)
+    ]
+    speculator = Speculator(prompted(3)(best), LENGTH)
+    engine = ServingEngine(session_of(config), speculator=speculator)
+    made = {request.id: list[int]() for request in [*best, *drawn]}
+    for request in [*best, *drawn]:
+        engine.submit(request)
+    while engine.busy:
+        for event in engine.step():
+            assert event.token is not None, event
+            made[event.id].append(event.token)
+    assert [made[request.id] for request in best] == [alone(request) for request in best]
+    reference = session_of(CompileConfig(context=(64,), tokens=(64,)))
+    for request in drawn:
+        for place, token in enumerate(made[request.id]):
+            (logits,) = reference.prefill([[*request.prompt, *made[request.id][:place]]])
+            assert (logits > logits[token]).sum() < 5
+
+
 class Numbers:
     """A tokenizer whose tokens are their numbers."""
 
