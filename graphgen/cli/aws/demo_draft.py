@@ -20,7 +20,7 @@ _OF_TARGET = ("on_device_sampling_config", "output_logits", "spec_batch_size", _
 
 
 def make_draft(given: DemoArguments) -> NeuronBaseForCausalLM | None:
-    """The application of the draft; ``None`` where no flag names one, and for EAGLE's.
+    """The application of the draft; ``None`` where no flag names one or the model has it.
 
     It has the attributes of the target, but for its own ranks, the modules that it does not
     quantize, and sampling, as the host accepts.
@@ -29,7 +29,7 @@ def make_draft(given: DemoArguments) -> NeuronBaseForCausalLM | None:
         GraphgenError: GG09xx for the configuration, GG06xx for the checkpoint.
     """
     path = given.get("--draft-model-path")
-    if path is None or is_eagle(given):
+    if path is None or is_part(given):
         return None
     values = {name: value for name, value in neuron_values(given).items() if name not in _OF_TARGET}
     if "--draft-model-tp-degree" in given.values:
@@ -68,6 +68,11 @@ def is_eagle(given: DemoArguments) -> bool:
     return bool(given.get("--enable-eagle-speculation"))
 
 
+def is_part(given: DemoArguments) -> bool:
+    """True if the draft is opened with the model: one of EAGLE, or that of fused programs."""
+    return is_eagle(given) or bool(given.get("--enable-fused-speculation"))
+
+
 def draft_speculator(
     app: NeuronBaseForCausalLM, draft: NeuronBaseForCausalLM | None, rows: int
 ) -> Speculator:
@@ -94,8 +99,8 @@ def check_draft_flags(given: DemoArguments) -> None:
     for flag in ("--compiled-draft-model-path", "--draft-model-tp-degree"):
         if flag in given.values and path is None:
             raise no_effect(flag, "--draft-model-path")
-    if is_eagle(given):
-        _check_eagle_flags(given)
+    if is_part(given):
+        _check_part_flags(given)
     if path is not None and not given.get("--speculation-length"):
         raise no_effect("--draft-model-path", "--speculation-length")
     if path is None and given.get("--speculation-length") and not ends:
@@ -104,7 +109,7 @@ def check_draft_flags(given: DemoArguments) -> None:
             "--speculation-length has no effect: nothing proposes tokens here",
             help="add --draft-model-path, or --compile-only for generate and its assistant_model",
         )
-    in_memory = given.get("--on-cpu") or given.get("--compile-dry-run") or is_eagle(given)
+    in_memory = given.get("--on-cpu") or given.get("--compile-dry-run") or is_part(given)
     if path is not None and not in_memory and "--compiled-draft-model-path" not in given.values:
         raise GraphgenError(
             "GG0705",
@@ -115,22 +120,24 @@ def check_draft_flags(given: DemoArguments) -> None:
         raise no_effect("--check-accuracy-mode draft-logit-matching", "--draft-model-path")
 
 
-def _check_eagle_flags(given: DemoArguments) -> None:
-    """Refuse what a draft of EAGLE does not have (GG0705, GG0904)."""
+def _check_part_flags(given: DemoArguments) -> None:
+    """Refuse what a draft that is opened with the model does not have (GG0705, GG0904)."""
+    kind = "--enable-eagle-speculation" if is_eagle(given) else "--enable-fused-speculation"
     if "--draft-model-path" not in given.values:
-        raise no_effect("--enable-eagle-speculation", "--draft-model-path")
+        raise no_effect(kind, "--draft-model-path")
     for flag in ("--compiled-draft-model-path", "--draft-model-tp-degree"):
         if flag in given.values:
             raise GraphgenError(
                 "GG0705",
-                f"{flag} has no effect: a draft of EAGLE is opened with the model, on one rank",
+                f"{flag} has no effect: with {kind} the draft is opened with the model, on one "
+                "rank",
                 help="leave it out",
             )
     if given.get("--check-accuracy-mode") == "draft-logit-matching":
         raise GraphgenError(
             "GG0904",
-            "--check-accuracy-mode draft-logit-matching: a check of EAGLE's drafts is not built "
-            "yet",
+            "--check-accuracy-mode draft-logit-matching: a check of a draft that is opened with "
+            "the model is not built yet",
             help="give token-matching or logit-matching",
         )
 

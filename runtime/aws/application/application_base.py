@@ -11,7 +11,8 @@ from typing import ClassVar, Self
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role
+from graphgen.exec.decode_steps import STEPS
+from graphgen.ir import VERIFY, Module
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
 from graphgen.runtime.aws.application.base_model import (
@@ -37,7 +38,6 @@ from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.eagle_checks import check_eagle, eagle_layers
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
-from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads
 from graphgen.runtime.aws.config.model_checks import (
     check_model,
     quantized_checkpoint,
@@ -45,6 +45,8 @@ from graphgen.runtime.aws.config.model_checks import (
 )
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+from graphgen.runtime.aws.fused.fused_checks import check_fused
+from graphgen.runtime.aws.fused.fused_programs import build_programs, own_weights, with_draft
 from graphgen.runtime.aws.measurement.input_snapshots import capture_from_environment
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, declared_dtype, stated_dtype
 from graphgen.runtime.checkpoint.hub import locate
@@ -52,10 +54,9 @@ from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.model import BuiltModel, build_model
+from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.medusa.medusa_checkpoint import heads_form, with_medusa
 from graphgen.runtime.terminal_progress import TerminalProgress
 from graphgen.runtime.weights.presharded import layout_hash
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
@@ -162,12 +163,14 @@ class NeuronApplicationBase:
         """
         check_model(self.neuron_config, self.model_config())
         check_eagle(self.config)
+        check_fused(self.config)
         made = compile_settings(self.neuron_config, target)
         made = replace(made, feature_layers=eagle_layers(self.neuron_config, self.model_config()))
         if made.dtype != AS_DECLARED:
             return made
         stated = stated_dtype(self.model_config())
-        return replace(made, dtype=stated or declared_dtype(open_checkpoint(self._folder())))
+        path = locate(self.model_path, plain_names=True) or Path(self.model_path)
+        return replace(made, dtype=stated or declared_dtype(open_checkpoint(path)))
 
     def model_config(self) -> Mapping[str, object]:
         """The model as a ``config.json``, with the scheme of a quantized checkpoint."""
@@ -189,23 +192,13 @@ class NeuronApplicationBase:
         settings = self.compile_config()
         configure(settings.tp)
         with self.progress.task("building the graph"):
-            return build_model(self._built_config(), settings)
-
-    def _built_config(self) -> Mapping[str, object]:
-        """The model as a ``config.json``, with the form of its heads of Medusa."""
-        heads, model = medusa_heads(self.neuron_config), self.model_config()
-        return {**model, **heads_form(self._folder(), heads)} if heads else model
-
-    def _folder(self) -> Path:
-        """The folder or file of the checkpoint."""
-        return locate(self.model_path, plain_names=True) or Path(self.model_path)
+            return build_programs(self.model_config(), self.config, settings)
 
     def _wrappers(self) -> list[ModelWrapper]:
         settings = self.compile_config()
+        verified = tuple(size for size in settings.tokens if size >= settings.speculation_length)
         sizes = {"prefill": settings.context, "decode": settings.tokens}
-        verified = {VERIFY: settings.speculation_length, VERIFY_TREE: settings.tree_nodes}
-        for phase, count in verified.items():
-            sizes[phase] = tuple(size for size in settings.tokens if size >= count)
+        sizes |= dict.fromkeys((VERIFY, STEPS), verified)
         return [
             ModelWrapper(
                 self.config, self._model_cls, tag, self._compiler_args(tag), sizes[PHASES[tag]]
@@ -233,12 +226,10 @@ class NeuronApplicationBase:
         Raises:
             GraphgenError: GG0601 if they cannot be read, GG0602 if they are not the module's.
         """
-        names = [row.name for row in module.entries(Role.WEIGHT)]
-        model = self.model_config()
+        names, model = own_weights(module), self.model_config()
         path = quantized_checkpoint(self.neuron_config) or self.model_path
         made = checkpoint_of(type(self), str(path), self.config, model, names)
-        heads = medusa_heads(self.neuron_config)
-        made = with_medusa(made, self._folder(), heads) if heads else made
+        made = with_draft(made, self.config, module)
         check_checkpoint(made, module)
         return made
 
@@ -282,7 +273,8 @@ class NeuronApplicationBase:
             return {}
         self._print_notes(target)
         with self.progress.task(f"lowering for {target}"):
-            built = build_model(self._built_config(), self.compile_config(target))
+            settings = self.compile_config(target)
+            built = build_programs(self.model_config(), self.config, settings)
             return neuron_files(built, self.models, debug=debug)
 
     def load(

@@ -9,34 +9,34 @@ from typing import ClassVar
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import VERIFY, VERIFY_TREE
+from graphgen.exec.decode_steps import STEPS
+from graphgen.ir import VERIFY
 from graphgen.models import register_family
 from graphgen.models.family import AnyFamily
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_user_array
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.aws.fused.fused_checks import is_fused
 
 CONTEXT_ENCODING = "context_encoding_model"
 TOKEN_GENERATION = "token_generation_model"
 SPECULATION = "speculation_model"
-MEDUSA = "medusa_speculation_model"
+FUSED_SPECULATION = "fused_speculation_model"
 # Phase of graphgen's programs, by AWS's tag.
 PHASES: Mapping[str, str] = {
     CONTEXT_ENCODING: "prefill",
     TOKEN_GENERATION: "decode",
     SPECULATION: VERIFY,
-    MEDUSA: VERIFY_TREE,
-}
-# The attribute of the tokens that a call of these programs verifies, which have none without it.
-_VERIFIED: Mapping[str, str] = {
-    SPECULATION: "speculation_length",
-    MEDUSA: "medusa_speculation_length",
+    FUSED_SPECULATION: STEPS,
 }
 
 
 def tags_of(config: NeuronConfig) -> tuple[str, ...]:
-    """The tags that have programs: the last two with the attributes of speculation alone."""
-    return tuple(tag for tag in PHASES if tag not in _VERIFIED or config.value(_VERIFIED[tag]))
+    """The tags that have programs: one more with a ``speculation_length``."""
+    plain = CONTEXT_ENCODING, TOKEN_GENERATION
+    if not config.value("speculation_length"):
+        return plain
+    return (*plain, FUSED_SPECULATION if is_fused(config) else SPECULATION)
 
 
 class NeuronBaseModel:
@@ -95,14 +95,14 @@ class ModelWrapper:
 
         Each is (input_ids s32 [B,S], attention_mask s32 [B,A], position_ids s32 [B,S], seq_ids
         s32 [B], sampling_params f32 [B,3]); A is the bucket, and S the bucket, 1, or the
-        ``speculation_length`` or ``medusa_speculation_length``.
+        ``speculation_length``.
         """
         settings = self.config.neuron_config
         batch = int(str(settings.value("batch_size")))
-        verified = {tag: int(str(settings.value(name))) for tag, name in _VERIFIED.items()}
+        verified = int(str(settings.value("speculation_length")))
         made: list[tuple[UserArray, ...]] = []
         for bucket in self.buckets:
-            size = {CONTEXT_ENCODING: bucket, **verified}.get(self.tag, 1)
+            size = {CONTEXT_ENCODING: bucket, SPECULATION: verified}.get(self.tag, 1)
             arrays = (
                 np.zeros((batch, size), np.int32),
                 np.ones((batch, bucket), np.int32),

@@ -32,9 +32,8 @@ from graphgen.runtime.aws.attributes.value_kinds import (
 )
 
 _SEPARATE = "set speculation_length and give generate an assistant_model"
-_FUSED_PROGRAMS = Refused("fused speculation", _SEPARATE)
 _TREE = Refused("speculation with a tree of tokens", _SEPARATE)
-_MEDUSA = PartOf("is_medusa")
+_MEDUSA = Refused("Medusa decoding", "leave it out: one token is chosen at a time")
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _BLOCK = CompileSetting("page_cache")
 _CHUNKS = Refused(
@@ -91,10 +90,8 @@ SPECULATION = owned_by(
         BOOL,
         Derived("enable_eagle_speculation", lambda values: values["enable_eagle_speculation"]),
         "C55",
-        "draft and target in one program",
-        _FUSED_PROGRAMS,
-        # Drafts of EAGLE are programs of their own, whatever a configuration states.
-        inactive=(False,),
+        "draft and target in one program; a draft of EAGLE has programs of its own",
+        RunTimeSetting("the draft of fused_spec_config is a part of the programs"),
     ),
     Attribute(
         "is_eagle_draft",
@@ -114,29 +111,15 @@ SPECULATION = owned_by(
         "a tree of drafts",
         _TREE,
     ),
-    Attribute(
-        "is_medusa",
-        BOOL,
-        False,
-        "C57",
-        "Medusa: heads in the model's programs guess later tokens",
-        RunTimeSetting("the model's heads of Medusa, which propose where it is its own assistant"),
-    ),
-    Attribute(
-        "medusa_speculation_length",
-        INDEX,
-        0,
-        "C57",
-        "nodes of a verification: the last token of a row, and those of the tree",
-        _MEDUSA,
-    ),
-    Attribute("num_medusa_heads", INDEX, 0, "C57", "heads that guess", _MEDUSA),
+    Attribute("is_medusa", BOOL, False, "C57", "Medusa", _MEDUSA),
+    Attribute("medusa_speculation_length", INDEX, 0, "C57", "tokens of a verification", _MEDUSA),
+    Attribute("num_medusa_heads", INDEX, 0, "C57", "heads that draft", _MEDUSA),
     Attribute(
         "medusa_tree",
         optional(one_of(MAPPING, list_of(list_of(INDEX, ""), "a list of lists of integers"))),
         None,
         "C57",
-        "the paths of the tree of guesses",
+        "a tree of drafts",
         _MEDUSA,
         inactive=((),),
     ),

@@ -32,7 +32,7 @@ class InferenceConfig:
         load_config: called with the new configuration to set the model's attributes, as made by
             :func:`~graphgen.runtime.aws.config.pretrained_config.load_pretrained_config`; without
             it the method :meth:`load_config` is called.
-        fused_spec_config: of fused speculation, which is not built yet.
+        fused_spec_config: the draft of fused speculation, or of EAGLE.
         kwargs: attributes of the model; they replace loaded ones.
 
     Attributes:

@@ -29,7 +29,7 @@ from graphgen.runtime.aws.generation.assisted.assisted_settings import (
     refuse_with_proposals,
     sampling_rows,
 )
-from graphgen.runtime.aws.generation.assisted.eagle_assistant import has_eagle
+from graphgen.runtime.aws.generation.assisted.eagle_assistant import has_eagle, has_fused
 from graphgen.runtime.aws.generation.choice_settings import (
     host_processors,
     ignore_padding,
@@ -297,10 +297,10 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         **kwargs: object,
     ) -> torch.Tensor | GenerateDecoderOnlyOutput:
         """The loop that ``generate`` calls for greedy decoding and sampling."""
-        if has_eagle(self.neuron_model):
+        if has_eagle(self.neuron_model) or has_fused(self.neuron_model):
             if streamer is not None:
                 refuse_with_proposals(
-                    "a streamer", "leave it out, or set enable_eagle_speculation=False"
+                    "a streamer", "leave it out, or set enable_fused_speculation=False"
                 )
             given = (input_ids, logits_processor, stopping_criteria, generation_config)
             return self._assisted_decoding(*given, **kwargs)
@@ -390,9 +390,9 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             processors, settings, rows=rows, do_sample=bool(how.do_sample), seed=seed
         )
         if device is not None and not all(takes_best(row) for row in made):
-            refuse_with_proposals(
-                "drawing in the programs", "compile without on_device_sampling_config"
-            )
+            advice = "compile without on_device_sampling_config"
+            advice = "ask for the best tokens" if has_fused(self.neuron_model) else advice
+            refuse_with_proposals("drawing in the programs", advice)
         return made
 
     def _check_sizes(self, lengths: torch.Tensor, ids: torch.Tensor, how: GenerationConfig) -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.generation.assisted.assisted_settings import AssistedSettings, EndRules
 from graphgen.runtime.aws.generation.assisted.eagle_assistant import eagle_of
-from graphgen.runtime.aws.generation.assisted.medusa_assistant import has_medusa, medusa_of
 from graphgen.runtime.aws.generation.prompt_rows import PromptRows
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.generation import GenerationRequest, generate
@@ -24,10 +23,10 @@ from graphgen.runtime.launching.reserved_blocks import reserve_blocks
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.draft_model import DraftModel
+from graphgen.runtime.speculation.fused_steps import FusedSteps, has_fused_steps
 from graphgen.runtime.speculation.open_speculator import check_same_tokens
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.speculator import Speculator
-from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -69,13 +68,13 @@ class SpeculatingModel(Protocol):
 
 def open_speculator(
     target: SpeculatingModel, assistant: object, settings: AssistedSettings, needs: Sequence[int]
-) -> Speculator | TreeSpeculator:
+) -> Speculator | FusedSteps:
     """The speculator of one call of ``generate``.
 
     Args:
         target: verifies.
-        assistant: an application that proposes, or its adapter; the target itself for its heads of
-            Medusa; ``None`` for prompt lookup, and without that for the target's EAGLE draft.
+        assistant: an application that proposes, or its adapter; ``None`` for prompt lookup, and
+            without that for the target's EAGLE draft.
         settings: of this call.
         needs: the number of positions of each row.
 
@@ -85,6 +84,15 @@ def open_speculator(
             another tokenizer, GG0904 for one without logits, GG0908 before it is loaded.
     """
     session, lookup = target.running().session, settings.prompt_lookup_num_tokens
+    if has_fused_steps(session):
+        if assistant is not None or lookup is not None:
+            raise GraphgenError(
+                "GG0903",
+                "assistant_model and prompt_lookup_num_tokens propose tokens, and so do the "
+                "programs of enable_fused_speculation",
+                help="leave them out",
+            )
+        return FusedSteps(session.steps)
     if assistant is None and lookup is None:
         model = cast("NeuronApplicationBase", target)
         return Speculator(eagle_of(model), session.table.verifies)
@@ -97,8 +105,6 @@ def open_speculator(
     if lookup is not None:
         length = _length(session, "prompt_lookup_num_tokens", lookup)
         return Speculator(PromptLookup(settings.max_matching_ngram_size or _LONGEST_MATCH), length)
-    if getattr(assistant, "neuron_model", assistant) is target and has_medusa(target):
-        return medusa_of(target)
     own = getattr(getattr(assistant, "generation_config", None), "num_assistant_tokens", None)
     length = _length(session, "num_assistant_tokens", settings.num_assistant_tokens or own)
     return Speculator(draft_of(target, assistant, needs), length)
@@ -199,7 +205,7 @@ def _tokenizer(path: str) -> Tokenizer | None:
 
 def decode_assisted(
     target: SpeculatingModel,
-    speculator: Speculator | TreeSpeculator,
+    speculator: Speculator | FusedSteps,
     prompts: PromptRows,
     choices: Sequence[Sampling],
     ends: EndRules,

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.eagle_checks import draft_attributes, draft_path
+from graphgen.runtime.aws.fused.fused_checks import is_fused
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.session import Session
@@ -25,6 +26,12 @@ def has_eagle(model: object) -> bool:
     """True for an application whose ``generate`` proposes tokens by an EAGLE draft."""
     config = getattr(model, "neuron_config", None)
     return config is not None and bool(config.value("enable_eagle_speculation"))
+
+
+def has_fused(model: object) -> bool:
+    """True for an application whose programs propose and accept by themselves."""
+    config = getattr(model, "neuron_config", None)
+    return config is not None and is_fused(config)
 
 
 def eagle_of(model: NeuronApplicationBase) -> EagleDraft:

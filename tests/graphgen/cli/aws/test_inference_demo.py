@@ -57,12 +57,18 @@ def test_the_tutorials_first_command(demo: Demo, monkeypatch: pytest.MonkeyPatch
     assert "Compiled" not in again.out
 
 
-def test_flags_of_the_whole_tutorial_that_are_not_built(demo: Demo):
-    draft = "--draft-model-path draft --compiled-draft-model-path compiled-draft"
-    outcome = demo(f"{TUTORIAL} {draft} --speculation-length 7 --enable-fused-speculation")
-    assert outcome.status == 1
-    assert "--enable-fused-speculation" in outcome.err
-    assert "fused speculation is not built yet" in outcome.err
+def test_fused_speculation_of_the_whole_tutorial(demo: Demo):
+    plain = demo(TUTORIAL)
+    assert plain.status == 0, plain.err
+    flags = "--speculation-length 4 --enable-fused-speculation"
+    outcome = demo(f"{TUTORIAL} --draft-model-path MODEL {flags}")
+    assert outcome.status == 0, outcome.err
+    answer = plain.out[plain.out.index("Generated outputs") :]
+    assert answer in outcome.out
+    missing = demo(f"{TUTORIAL} {flags}")
+    assert "needs --draft-model-path" in missing.err or "--draft-model-path" in missing.err
+    folder = demo(f"{TUTORIAL} --draft-model-path MODEL --compiled-draft-model-path x {flags}")
+    assert "with --enable-fused-speculation the draft is opened with the model" in folder.err
 
 
 def test_compile_only_and_dry_run(demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -103,9 +103,9 @@ def test_a_rule_broken_by_assignments_is_found_when_the_configuration_is_used():
 
 def test_an_assigned_request_for_an_unbuilt_feature_is_refused_at_once():
     config = NeuronConfig()
-    with pytest.raises(GraphgenError, match="fused speculation is not built yet"):
-        config.enable_fused_speculation = True
-    config.enable_fused_speculation = False
+    with pytest.raises(GraphgenError, match="Medusa decoding is not built yet"):
+        config.is_medusa = True
+    config.is_medusa = False
 
 
 def test_two_values_of_one_attribute_are_refused():

@@ -161,7 +161,6 @@ IMPOSSIBLE = [
     ),
 ]
 LATER = [
-    case(enable_fused_speculation=True, speculation_length=5),
     Case({"direct_cast": False}, "KVQuantizationConfig"),
     case(flash_decoding_enabled=True),
     case(lora_config={"max_loras": 4}),

@@ -1,0 +1,44 @@
+"""The programs and weights of an application, with those of the draft of fused speculation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphgen.compile_config import CompileConfig
+from graphgen.exec.speculative_step import DRAFT
+from graphgen.ir import Module, Role
+from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.aws.fused.fused_checks import fused_draft, fused_settings, is_fused
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.model import BuiltModel, build_model
+from graphgen.runtime.speculation.fused_model import build_fused_model
+from graphgen.runtime.speculation.joined_checkpoint import JoinedCheckpoint
+
+
+def build_programs(
+    model: Mapping[str, object], config: InferenceConfig, settings: CompileConfig
+) -> BuiltModel:
+    """The programs of a model, or of a model and its draft.
+
+    Args:
+        model: its ``config.json``.
+        config: of the application.
+        settings: what it requests.
+    """
+    if not is_fused(config.neuron_config):
+        return build_model(model, settings)
+    draft = fused_draft(config)
+    return build_fused_model(model, settings, draft.config, fused_settings(config, settings))
+
+
+def own_weights(module: Module) -> Sequence[str]:
+    """The names of the weights that are not the draft's."""
+    names = [row.name for row in module.entries(Role.WEIGHT)]
+    return [name for name in names if not name.startswith(DRAFT)]
+
+
+def with_draft(checkpoint: Checkpoint, config: InferenceConfig, module: Module) -> Checkpoint:
+    """A checkpoint with the tensors of the draft that the programs have, if they have one."""
+    if not is_fused(config.neuron_config):
+        return checkpoint
+    return JoinedCheckpoint(checkpoint, fused_draft(config)).of(module)
