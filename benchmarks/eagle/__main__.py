@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from benchmarks.eagle.judge import Judged, judge
 from benchmarks.eagle.prompts import kept_prompts, training_prompts
 from benchmarks.eagle.train import Recipe, frequent_words, network_of, train
 from graphgen.models.eagle import target_layers
-from graphgen.runtime.engine import Engine, locate_checkpoint
+from graphgen.runtime.engine import locate_checkpoint
 from graphgen.runtime.speculation.eagle.eagle_checkpoint import layers_of
 
 MODEL, LEAST = "smollm2", 1.5
@@ -37,8 +38,7 @@ def main() -> int:
     start = time.perf_counter()
     target = locate_checkpoint(MODEL)
     layers = target_layers(1, layers_of(target))
-    engine = open_target(MODEL, given.length, layers, given.new_tokens)
-    answers = _answers(engine, given.folder, given)
+    answers = _answers(layers, given)
     minutes = {"text": _minutes(start)}
     size = sum(len(answer.tokens) - answer.prompt for answer in answers)
     print(f"{len(answers)} answers of {size} tokens: {minutes['text']} minutes", flush=True)
@@ -50,7 +50,10 @@ def main() -> int:
     network.save(draft, target.config, words)
     minutes["training"] = _minutes(start)
     print(f"seed {recipe.seed}: {minutes['training']} minutes of training", flush=True)
-    judged = judge(engine, MODEL, draft, kept_prompts(), given.length, given.judged_tokens)
+    groups, size = kept_prompts(), given.judged_tokens
+    rows = max(map(len, groups.values()))
+    engine = open_target(MODEL, given.length, layers, size, rows)
+    judged = judge(engine, MODEL, draft, groups, given.length, size)
     _report(judged, minutes, recipe, given.json)
     return 0 if judged[-1].same and judged[-1].tokens_per_step > LEAST else 1
 
@@ -60,9 +63,9 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, required=True, help="for the text and the draft")
     parser.add_argument("--again", action="store_true", help="train on the text in the folder")
     parser.add_argument("--length", type=int, default=4, help="tokens that a step verifies")
-    parser.add_argument("--prompts", type=int, default=96, help="prompts to train on")
+    parser.add_argument("--prompts", type=int, default=160, help="prompts to train on")
     parser.add_argument("--new-tokens", type=int, default=96, help="of each answer")
-    parser.add_argument("--judged-tokens", type=int, default=64, help="of each judged answer")
+    parser.add_argument("--judged-tokens", type=int, default=48, help="of each judged answer")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch")
     parser.add_argument("--json", action="store_true", help="a row of JSON at the end")
     for item in fields(Recipe):
@@ -71,12 +74,13 @@ def _flags() -> argparse.ArgumentParser:
     return parser
 
 
-def _answers(engine: Engine, folder: Path, given: argparse.Namespace) -> list[Answer]:
-    file = folder / "text.npz"
+def _answers(layers: Sequence[int], given: argparse.Namespace) -> list[Answer]:
+    file = given.folder / "text.npz"
     if given.again and file.exists():
         return load(file)
     prompts = training_prompts()
     random.Random(given.seed).shuffle(prompts)
+    engine = open_target(MODEL, given.length, layers, given.new_tokens)
     answers = collect(engine, prompts[: given.prompts], given.new_tokens)
     save(file, answers)
     return answers

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.eagle.collect import ROWS, encoded
+from benchmarks.eagle.collect import encoded
 from graphgen.runtime.engine import Engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
+from graphgen.runtime.speculation.speculator import AcceptanceCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,24 @@ def judge(
         engine: of the target, which returns the features that the draft takes.
         model: path or name of the target.
         draft: folder of the draft.
-        groups: prompts by group.
+        groups: prompts by group, as many as the engine has rows at most.
         length: tokens that a step verifies.
         new_tokens: of each answer.
     """
     request = GenerationRequest(new_tokens, engine.tokenizer.eos_ids)
+    options = SpeculationOptions(draft=str(draft), length=length, model=model)
+    speculator = open_speculator(engine, options, Silent())
     found: list[Judged] = []
-    tokens, rows = 0, 0
+    whole = AcceptanceCounts()
     for group, prompts in groups.items():
-        given = encoded(engine.tokenizer, prompts[:ROWS])
+        given = encoded(engine.tokenizer, prompts)
         engine.speculator = None
         plain = engine.generate(given, request).completions
-        options = SpeculationOptions(draft=str(draft), length=length, model=model)
-        speculator = engine.speculator = open_speculator(engine, options, Silent())
+        engine.speculator, speculator.counts = speculator, AcceptanceCounts()
         done = engine.generate(given, request).completions
         counts = speculator.counts
-        tokens, rows = tokens + counts.tokens, rows + counts.rows
-        mean = counts.tokens_per_step
-        found.append(Judged(group, mean, counts.acceptance, done == plain))
+        whole.rows, whole.tokens = whole.rows + counts.rows, whole.tokens + counts.tokens
+        found.append(Judged(group, counts.tokens_per_step, counts.acceptance, done == plain))
     engine.speculator = None
     same = all(each.same for each in found)
-    return [*found, Judged("all", tokens / rows, (), same)]
+    return [*found, Judged("all", whole.tokens_per_step, (), same)]

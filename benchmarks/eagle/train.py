@@ -32,7 +32,7 @@ class Recipe:
         seed: of all random numbers.
     """
 
-    epochs: int = 4
+    epochs: int = 3
     batch: int = 8
     rate: float = 5e-4
     entropy: float = 0.5

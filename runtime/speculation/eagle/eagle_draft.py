@@ -101,8 +101,8 @@ class EagleDraft:
             if features is not None:
                 lengths[number] = held
                 rest[number] = tokens[held:], features
-                self._held[number] = tokens
-                self.log.forget(number, len(tokens) - 1)
+                # Until the launches are made; they may fail.
+                self._held[number] = tokens[:held]
         self.session.take_back(lengths)
         found = dict[int, Place]()
         while rest:
@@ -115,6 +115,9 @@ class EagleDraft:
                     found |= self._step(given, verify)
             left = {n: (t[parts[n] :], f[parts[n] :]) for n, (t, f) in rest.items()}
             rest = {number: given for number, given in left.items() if given[0]}
+        for number in found:
+            self._held[number] = list(rows[number].sequence[1:])
+            self.log.forget(number, len(self._held[number]) - 1)
         return found
 
     def _taken(self, number: int, count: int) -> int:
