@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,12 +23,23 @@ def path_to(node: int, tokens: list[int]) -> list[int]:
     return [] if node == 0 else [*path_to(PARENTS[node - 1], tokens), tokens[node - 1]]
 
 
+@cache
+def logits_of(last: int, seed: int) -> np.ndarray:
+    """The logits after a token, of the target (seed 1) or of the draft (seed 2)."""
+    return logits_after((last,), seed)
+
+
+@cache
+def drafted(last: int, how: Sampling) -> np.ndarray:
+    """The draft's distribution after a token."""
+    return probabilities(process(logits_of(last, 2), [last], how))
+
+
 def proposed(rng: np.random.Generator, how: Sampling, kind: str) -> TreeProposal:
     """Siblings of a draft with other logits: its best, or drawn with or without replacement."""
     tokens, drawn = list[int](), []
     for node, parent in enumerate(PARENTS, 1):
-        before = [3, *path_to(parent, tokens)]
-        draft = probabilities(process(logits_after(tuple(before), 2), before, how)).copy()
+        draft = drafted([3, *path_to(parent, tokens)][-1], how).copy()
         earlier = [tokens[n] for n in range(node - 1) if PARENTS[n] == parent]
         if kind != "with replacement":
             rest = draft.copy()
@@ -47,14 +59,14 @@ def drawn_pairs(how: Sampling, kind: str) -> Counter[tuple[int, int]]:
     rng = np.random.default_rng(7)
     for seed in range(DRAWS):
         mine = Sampling(do_sample=True, seed=seed, **settings)
-        tree = proposed(rng, mine, kind)
+        tree = proposed(rng, how, kind)
         row = SpeculativeRow([3], mine, 0, 0, 2)
         tokens = [*tree.tokens]
-        after = [logits_after((3, *path_to(node, tokens)), 1) for node in range(len(PARENTS) + 1)]
+        after = [logits_of(token, 1) for token in (3, *tokens)]
         _, made = accept_tree(np.stack(after), tree, row)
         if len(made) == 1:
             then = SpeculativeRow([3, *made], mine, 0, 1, 0)
-            made += accept_tree(logits_after((3, *made), 1)[None], TreeProposal(), then)[1]
+            made += accept_tree(logits_of(made[0], 1)[None], TreeProposal(), then)[1]
         pairs[made[0], made[1]] += 1
     return pairs
 
