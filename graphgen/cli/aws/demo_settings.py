@@ -55,6 +55,13 @@ def check_arguments(given: DemoArguments) -> None:
             _check_built(DEMO_FLAGS[flag], given)
     _check_modes(given)
     _check_checks(given)
+    if given.get("--is-medusa") and not ends:
+        raise GraphgenError(
+            "GG0705",
+            "--is-medusa has no effect: the heads propose nothing here",
+            help="add --compile-only, and give generate the model as its assistant_model, or use "
+            "graphgen generate --medusa-heads",
+        )
     default = attributes_of(SAMPLING)["global_topk"].default if on_device(given) else 0
     top_k, most = given.get("--top-k", 0), given.get("--global-topk", default)
     if 0 < cast(int, most) < cast(int, top_k):

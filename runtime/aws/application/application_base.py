@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
-from graphgen.ir import VERIFY, Module
+from graphgen.ir import VERIFY, VERIFY_TREE, Module
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
 from graphgen.runtime.aws.application.base_model import (
@@ -38,6 +38,7 @@ from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.eagle_checks import check_eagle, eagle_layers
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
+from graphgen.runtime.aws.config.medusa.model_heads import checkpoint_with_heads, config_with_heads
 from graphgen.runtime.aws.config.model_checks import (
     check_model,
     quantized_checkpoint,
@@ -192,13 +193,18 @@ class NeuronApplicationBase:
         settings = self.compile_config()
         configure(settings.tp)
         with self.progress.task("building the graph"):
-            return build_programs(self.model_config(), self.config, settings)
+            return build_programs(self._built_config(), self.config, settings)
+
+    def _built_config(self) -> Mapping[str, object]:
+        """The model as a ``config.json``, with the form of its heads of Medusa."""
+        return config_with_heads(self.neuron_config, self.model_config(), self.model_path)
 
     def _wrappers(self) -> list[ModelWrapper]:
         settings = self.compile_config()
-        verified = tuple(size for size in settings.tokens if size >= settings.speculation_length)
         sizes = {"prefill": settings.context, "decode": settings.tokens}
-        sizes |= dict.fromkeys((VERIFY, STEPS), verified)
+        k, nodes = settings.speculation_length, settings.tree_nodes
+        for phase, count in ((VERIFY, k), (STEPS, k), (VERIFY_TREE, nodes)):
+            sizes[phase] = tuple(size for size in settings.tokens if size >= count)
         return [
             ModelWrapper(
                 self.config, self._model_cls, tag, self._compiler_args(tag), sizes[PHASES[tag]]
@@ -229,6 +235,7 @@ class NeuronApplicationBase:
         names, model = own_weights(module), self.model_config()
         path = quantized_checkpoint(self.neuron_config) or self.model_path
         made = checkpoint_of(type(self), str(path), self.config, model, names)
+        made = checkpoint_with_heads(self.neuron_config, made, self.model_path)
         made = with_draft(made, self.config, module)
         check_checkpoint(made, module)
         return made
@@ -274,7 +281,7 @@ class NeuronApplicationBase:
         self._print_notes(target)
         with self.progress.task(f"lowering for {target}"):
             settings = self.compile_config(target)
-            built = build_programs(self.model_config(), self.config, settings)
+            built = build_programs(self._built_config(), self.config, settings)
             return neuron_files(built, self.models, debug=debug)
 
     def load(

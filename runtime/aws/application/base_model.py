@@ -10,7 +10,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
-from graphgen.ir import VERIFY
+from graphgen.ir import VERIFY, VERIFY_TREE
 from graphgen.models import register_family
 from graphgen.models.family import AnyFamily
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_user_array
@@ -22,21 +22,25 @@ CONTEXT_ENCODING = "context_encoding_model"
 TOKEN_GENERATION = "token_generation_model"
 SPECULATION = "speculation_model"
 FUSED_SPECULATION = "fused_speculation_model"
+MEDUSA = "medusa_speculation_model"
 # Phase of graphgen's programs, by AWS's tag.
 PHASES: Mapping[str, str] = {
     CONTEXT_ENCODING: "prefill",
     TOKEN_GENERATION: "decode",
     SPECULATION: VERIFY,
     FUSED_SPECULATION: STEPS,
+    MEDUSA: VERIFY_TREE,
 }
 
 
 def tags_of(config: NeuronConfig) -> tuple[str, ...]:
-    """The tags that have programs: one more with a ``speculation_length``."""
-    plain = CONTEXT_ENCODING, TOKEN_GENERATION
-    if not config.value("speculation_length"):
-        return plain
-    return (*plain, FUSED_SPECULATION if is_fused(config) else SPECULATION)
+    """The tags that have programs: one more with each of the attributes of speculation."""
+    made = [CONTEXT_ENCODING, TOKEN_GENERATION]
+    if config.value("speculation_length"):
+        made.append(FUSED_SPECULATION if is_fused(config) else SPECULATION)
+    if config.value("is_medusa"):
+        made.append(MEDUSA)
+    return tuple(made)
 
 
 class NeuronBaseModel:
@@ -95,14 +99,15 @@ class ModelWrapper:
 
         Each is (input_ids s32 [B,S], attention_mask s32 [B,A], position_ids s32 [B,S], seq_ids
         s32 [B], sampling_params f32 [B,3]); A is the bucket, and S the bucket, 1, or the
-        ``speculation_length``.
+        ``speculation_length`` or ``medusa_speculation_length``.
         """
         settings = self.config.neuron_config
         batch = int(str(settings.value("batch_size")))
-        verified = int(str(settings.value("speculation_length")))
+        names = {SPECULATION: "speculation_length", MEDUSA: "medusa_speculation_length"}
+        verified = {tag: int(str(settings.value(name))) for tag, name in names.items()}
         made: list[tuple[UserArray, ...]] = []
         for bucket in self.buckets:
-            size = {CONTEXT_ENCODING: bucket, SPECULATION: verified}.get(self.tag, 1)
+            size = {CONTEXT_ENCODING: bucket, **verified}.get(self.tag, 1)
             arrays = (
                 np.zeros((batch, size), np.int32),
                 np.ones((batch, bucket), np.int32),

@@ -33,7 +33,7 @@ from graphgen.runtime.aws.attributes.value_kinds import (
 
 _SEPARATE = "set speculation_length and give generate an assistant_model"
 _TREE = Refused("speculation with a tree of tokens", _SEPARATE)
-_MEDUSA = Refused("Medusa decoding", "leave it out: one token is chosen at a time")
+_MEDUSA = PartOf("is_medusa")
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _BLOCK = CompileSetting("page_cache")
 _CHUNKS = Refused(
@@ -111,15 +111,29 @@ SPECULATION = owned_by(
         "a tree of drafts",
         _TREE,
     ),
-    Attribute("is_medusa", BOOL, False, "C57", "Medusa", _MEDUSA),
-    Attribute("medusa_speculation_length", INDEX, 0, "C57", "tokens of a verification", _MEDUSA),
-    Attribute("num_medusa_heads", INDEX, 0, "C57", "heads that draft", _MEDUSA),
+    Attribute(
+        "is_medusa",
+        BOOL,
+        False,
+        "C57",
+        "Medusa: heads in the model's programs guess later tokens",
+        RunTimeSetting("the model's heads of Medusa, which propose where it is its own assistant"),
+    ),
+    Attribute(
+        "medusa_speculation_length",
+        INDEX,
+        0,
+        "C57",
+        "nodes of a verification: the last token of a row, and those of the tree",
+        _MEDUSA,
+    ),
+    Attribute("num_medusa_heads", INDEX, 0, "C57", "heads that guess", _MEDUSA),
     Attribute(
         "medusa_tree",
         optional(one_of(MAPPING, list_of(list_of(INDEX, ""), "a list of lists of integers"))),
         None,
         "C57",
-        "a tree of drafts",
+        "the paths of the tree of guesses",
         _MEDUSA,
         inactive=((),),
     ),

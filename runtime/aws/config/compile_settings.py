@@ -12,6 +12,7 @@ from graphgen.compile_config import (
     CompileConfig,
     powers,
 )
+from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws.config.neuron_config import (
     KVQuantizationConfig,
@@ -55,6 +56,8 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         sampling=_sampling(config),
         speculation_length=_count(config, "speculation_length"),
         verify_batch=_verify_batch(config, tokens),
+        tree_nodes=medusa_nodes(config),
+        num_medusa_heads=medusa_heads(config),
     )
 
 

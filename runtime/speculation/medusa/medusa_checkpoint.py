@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import numpy as np
 
@@ -58,22 +58,10 @@ class MedusaCheckpoint:
     def __init__(self, model: Checkpoint, source: TensorSource, where: Path, heads: int) -> None:
         self._model, self._source = model, source
         self.path: Final = model.path
-        names = _head_names(source.tensors())
-        if not names:
-            raise GraphgenError(
-                "GG0602",
-                f"{where} has no heads of Medusa",
-                help="its tensors are called 0.0.linear.weight or medusa_head.0.0.linear.weight",
-            )
-        self.heads: Final = heads or 1 + max(_place(name)[0] for name in names)
-        self._stored: Final = {n: own for n, own in names.items() if _place(n)[0] < self.heads}
-        blocks, own = _shape(self._stored, self.heads, where)
-        self.config: Final[Mapping[str, object]] = {
-            **model.config,
-            "medusa_num_heads": self.heads,
-            "medusa_num_layers": blocks,
-            "medusa_own_heads": own,
-        }
+        self._stored: Final = _chosen(source, where, heads)
+        form = _form(self._stored, where, heads)
+        self.heads: Final = cast(int, form["medusa_num_heads"])
+        self.config: Final[Mapping[str, object]] = {**model.config, **form}
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The model's tensors, and those of the heads; reads no data."""
@@ -115,6 +103,11 @@ def with_medusa(model: Checkpoint, path: str | Path, heads: int = 0) -> MedusaCh
     return MedusaCheckpoint(model, _source(Path(path)), Path(path), heads)
 
 
+def heads_form(path: str | Path, heads: int) -> Mapping[str, object]:
+    """The keys of a configuration that say how heads are made, read from their names (GG06xx)."""
+    return _form(_chosen(_source(Path(path)), Path(path), heads), Path(path), heads)
+
+
 def count_heads(path: str | Path) -> int:
     """The number of heads in a file or folder, as :func:`with_medusa` takes it (GG06xx)."""
     places = [_place(name)[0] for name in _head_names(_source(Path(path)).tensors())]
@@ -141,6 +134,25 @@ def _head_names(stored: Mapping[str, object]) -> dict[str, str]:
     """Stored name of every tensor of a head by the model's name of it."""
     matches = [(name, match) for name in stored if (match := _NAME.match(name))]
     return {f"{MEDUSA_SCOPE}.{match['rest']}": name for name, match in matches}
+
+
+def _chosen(source: TensorSource, where: Path, heads: int) -> dict[str, str]:
+    """Stored names of the tensors of the first ``heads``, or of all (GG0602 for none)."""
+    names = _head_names(source.tensors())
+    if not names:
+        raise GraphgenError(
+            "GG0602",
+            f"{where} has no heads of Medusa",
+            help="its tensors are called 0.0.linear.weight or medusa_head.0.0.linear.weight",
+        )
+    return {name: own for name, own in names.items() if not heads or _place(name)[0] < heads}
+
+
+def _form(names: Mapping[str, str], where: Path, heads: int) -> Mapping[str, object]:
+    """The keys of a configuration that say how heads are made (GG0602)."""
+    count = heads or 1 + max(_place(name)[0] for name in names)
+    blocks, own = _shape(names, count, where)
+    return {"medusa_num_heads": count, "medusa_num_layers": blocks, "medusa_own_heads": own}
 
 
 def _place(name: str) -> tuple[int, int]:

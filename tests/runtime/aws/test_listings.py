@@ -27,9 +27,7 @@ FOUND = [
 ]
 # Word of a listing -> feature that its refusal names.
 LATER = {
-    "speculation_length": "specul",
     "enable_eagle_speculation": "specul",
-    "is_medusa": "Medusa",
     "save_quantized_state_dict": "quantized checkpoint",
     "lora_config": "LoRA",
     "shard_over_sequence": "flash decoding",

@@ -329,6 +329,10 @@ def test_the_documented_target_of_a_draft_is_taken(model_path: str):
     with_a_draft(model_path)
 
 
+def test_the_documented_heads_of_medusa_are_taken(model_path: str):
+    with_medusa(model_path)
+
+
 def test_the_documented_target_of_an_eagle_draft_is_taken(model_path: str):
     with_eagle(model_path)
 
@@ -336,7 +340,6 @@ def test_the_documented_target_of_an_eagle_draft_is_taken(model_path: str):
 @pytest.mark.parametrize(
     ("program", "feature"),
     [
-        (with_medusa, "Medusa"),
         (with_adapters, "LoRA"),
         (with_experts, "mixture of experts"),
         (lambda path: only(path, flash_decoding_enabled=True), "flash decoding"),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.generation.assisted.assisted_settings import AssistedSettings, EndRules
 from graphgen.runtime.aws.generation.assisted.eagle_assistant import eagle_of
+from graphgen.runtime.aws.generation.assisted.medusa_assistant import has_medusa, medusa_of
 from graphgen.runtime.aws.generation.prompt_rows import PromptRows
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.generation import GenerationRequest, generate
@@ -27,6 +28,7 @@ from graphgen.runtime.speculation.fused_steps import FusedSteps, has_fused_steps
 from graphgen.runtime.speculation.open_speculator import check_same_tokens
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.speculator import Speculator
+from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -68,13 +70,13 @@ class SpeculatingModel(Protocol):
 
 def open_speculator(
     target: SpeculatingModel, assistant: object, settings: AssistedSettings, needs: Sequence[int]
-) -> Speculator | FusedSteps:
+) -> Speculator | TreeSpeculator | FusedSteps:
     """The speculator of one call of ``generate``.
 
     Args:
         target: verifies.
-        assistant: an application that proposes, or its adapter; ``None`` for prompt lookup, and
-            without that for the target's EAGLE draft.
+        assistant: an application that proposes, or its adapter; the target itself for its heads of
+            Medusa; ``None`` for prompt lookup, and without that for the target's EAGLE draft.
         settings: of this call.
         needs: the number of positions of each row.
 
@@ -105,6 +107,8 @@ def open_speculator(
     if lookup is not None:
         length = _length(session, "prompt_lookup_num_tokens", lookup)
         return Speculator(PromptLookup(settings.max_matching_ngram_size or _LONGEST_MATCH), length)
+    if getattr(assistant, "neuron_model", assistant) is target and has_medusa(target):
+        return medusa_of(target)
     own = getattr(getattr(assistant, "generation_config", None), "num_assistant_tokens", None)
     length = _length(session, "num_assistant_tokens", settings.num_assistant_tokens or own)
     return Speculator(draft_of(target, assistant, needs), length)
@@ -205,7 +209,7 @@ def _tokenizer(path: str) -> Tokenizer | None:
 
 def decode_assisted(
     target: SpeculatingModel,
-    speculator: Speculator | FusedSteps,
+    speculator: Speculator | TreeSpeculator | FusedSteps,
     prompts: PromptRows,
     choices: Sequence[Sampling],
     ends: EndRules,

@@ -256,7 +256,7 @@ def test_each_effect_is_carried_out_by_code_that_reads_the_attribute():
     root = Path(inspect.getfile(neuron_config)).parents[1]
     folders = [root / "application", root / "generation", root / "config"]
     folders.append(Path(inspect.getfile(graphgen)).parent / "cli" / "aws")
-    text = "".join(path.read_text(encoding="utf-8") for f in folders for path in f.glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for f in folders for path in f.rglob("*.py"))
     settings = [row for row in NXD if isinstance(row.cpu, CompileSetting | RunTimeSetting)]
     assert len(settings) > 20
     assert [row.name for row in settings if f'"{row.name}"' not in text] == []

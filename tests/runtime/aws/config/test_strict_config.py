@@ -103,9 +103,9 @@ def test_a_rule_broken_by_assignments_is_found_when_the_configuration_is_used():
 
 def test_an_assigned_request_for_an_unbuilt_feature_is_refused_at_once():
     config = NeuronConfig()
-    with pytest.raises(GraphgenError, match="Medusa decoding is not built yet"):
-        config.is_medusa = True
-    config.is_medusa = False
+    with pytest.raises(GraphgenError, match="flash decoding is not built yet"):
+        config.flash_decoding_enabled = True
+    config.flash_decoding_enabled = False
 
 
 def test_two_values_of_one_attribute_are_refused():
