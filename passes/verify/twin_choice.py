@@ -23,12 +23,16 @@ _NUMBERED = frozenset(
         "gather",
         "iota",
         "key_positions",
+        "kv_move",
         "kv_update",
         "last_token",
         "rope",
         "rope_table",
         "scatter",
         "slice",
+        "tree_mask",
+        "tree_positions",
+        "tree_slots",
     )
 )
 # Types of quantized numbers; no ids or positions have them unless a pass narrows those.

@@ -34,18 +34,16 @@ def _tree_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
     positions, slots, ancestors = x
     window = attrs.integer("window")
     out = np.zeros((*positions.shape, slots.shape[1]), np.bool_)
-    for row, node, at in np.ndindex(out.shape):
-        own, slot = int(positions[row, node]), int(slots[row, at])
-        if own < 0 or slot < 0:
-            continue
-        other = slot - int(positions[row, 0])
+    for row, at in np.argwhere(slots >= 0):
+        own, slot = positions[row], int(slots[row, at])
+        other = slot - int(own[0])
         if other < 0:
             seen, place = True, slot
-        elif other < positions.shape[1] and positions[row, other] >= 0:
-            seen, place = bool(ancestors[row, node, other]), int(positions[row, other])
+        elif other < len(own) and own[other] >= 0:
+            seen, place = ancestors[row, :, other] != 0, own[other]
         else:
             continue
-        out[row, node, at] = seen and (not window or place > own - window)
+        out[row, :, at] = seen & (own >= 0) & (place > own - window if window else True)
     return [out]
 
 

@@ -144,7 +144,7 @@ ValueRecord = RangeRecord | PredicateRecord
 
 def _record(op: Op) -> ValueRecord | None:
     """A record for what is worth recording of an op; ``None`` for one that only moves data."""
-    if op.name in ("select", "compare", "attention_mask"):
+    if op.name in ("select", "compare", "attention_mask", "tree_mask"):
         return ChoiceRecord(op)
     if op.name == "clamp":
         return SaturationRecord(op)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,9 @@ from graphgen.ops.token_trees.tree_ops import ANCESTORS
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.equiv import equivalent
 from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.text import parse, print_module
 from tests.matrix.axes import AXES, config_of
 
 SIZES = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16), tree_nodes=5)
@@ -85,3 +89,42 @@ def test_the_small_workload_has_them_too():
 def test_sizes_that_leave_no_program_are_refused(options: str):
     with pytest.raises(GraphgenError, match=r"tree_nodes=[04] for programs that verify"):
         run_pipeline(model(), parse_pipeline(f"specialize{{batch=[2],{options}}}"))
+
+
+MORE = """\
+  %turned = transpose(%ancestors) permutation=[0,2,1] : s32[3,5,5]
+  %c = constant() value=s32[](1) : s32[]
+  %ones = broadcast_in_dim(%c) shape=[3,8] : s32[3,8]
+  %moved = subtract(%key_positions, %ones) : s32[3,8]
+"""
+
+
+@pytest.mark.parametrize(
+    ("found", "planted"),
+    [
+        # Siblings overwrite each other.
+        ("tree_slots(%positions)", "maximum(%positions, %positions)"),
+        # A node reads its siblings, and what is beyond its path.
+        (
+            "tree_mask(%positions, %key_positions, %ancestors)",
+            "attention_mask(%positions, %key_positions)",
+        ),
+        # The slots of the tree are taken for those of earlier tokens.
+        ("tree_mask(%positions, %key_positions, ", "tree_mask(%positions, %moved, "),
+        # Descendants in the place of ancestors.
+        ("%key_positions, %ancestors)", "%key_positions, %turned)"),
+    ],
+)
+def test_planted_bugs_of_trees_are_found(found: str, planted: str):
+    module = model()
+    sizes = "specialize{batch=[3],context=[8],tokens=[8],tree_nodes=5}"
+    run_pipeline(module, parse_pipeline(sizes))
+    before, after = print_module(module, locs=False).split("func @verify_tree")
+    keys = re.search(r"  %key_positions = .*\n", after)
+    assert keys is not None
+    after = after.replace(keys[0], keys[0] + MORE)
+    assert found in after
+    right = parse(f"{before}func @verify_tree{after}")
+    wrong = parse(f"{before}func @verify_tree{after.replace(found, planted)}")
+    assert equivalent(module, right).equal
+    assert not equivalent(module, wrong).equal
