@@ -98,6 +98,13 @@ def test_a_compiled_folder_has_the_programs_and_the_weights_of_both(
     assert torch.equal(ours[:, 9:], theirs[:, 9:])
 
 
+def test_a_neuron_target_gets_the_fused_programs(folder: Path, draft: Path, tmp_path: Path):
+    application(folder, draft, target="trn2").compile(tmp_path / "compiled")
+    hlo = tmp_path / "compiled" / "hlo" / "fused_speculation_model" / "_tp0_bk0"
+    assert (hlo / "model" / "graph.hlo").stat().st_size > 0
+    assert "--target=trn2" in (hlo / "compiler_args.txt").read_text()
+
+
 def test_what_fused_programs_need_is_named(folder: Path, draft: Path):
     with pytest.raises(GraphgenError, match="needs a draft"):
         application(folder, None)
