@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphgen.models.families.llama import LlamaConfig, read_llama
-from graphgen.models.family import PHASES, Family, ModelConfig, ProgramForm, build_module
+from graphgen.models.family import Family, ModelConfig
+from graphgen.models.family_module import build_module
 from graphgen.models.family_registry import (
     FAMILIES,
     build,
@@ -13,6 +14,7 @@ from graphgen.models.family_registry import (
     register_family,
 )
 from graphgen.models.named_shapes import SHAPES
+from graphgen.models.program_form import PHASES, ProgramForm
 
 __all__ = [
     "FAMILIES",

@@ -198,10 +198,10 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
         x = b.convert(x, f32)
         for layer, attention in enumerate(attentions):
             step.keep(x)
+            mask = masks[attention.window]
             with b.scope(f"layers.{layer}"):
                 h = rms_norm(b, "input_layernorm", x, epsilon, dtype)
-                step_mask = masks[attention.window]
-                x = decoder_layer(b, config, x, h, attention, step, step_mask, turns)
+                x = decoder_layer(b, config, x, h, attention, step, mask, turns)
         return rms_norm(b, "norm", x, epsilon, dtype)
 
 
@@ -215,10 +215,7 @@ def decoder_layer(
     mask: Value,
     turns: Rotary,
 ) -> Value:
-    """The residual stream x f32 [B,S,E] after one layer: plus attention, then plus the MLP.
-
-    ``h`` [B,S,K] is what attention projects: x after the layer's first norm, or more than that.
-    """
+    """The residual stream x f32 [B,S,E] plus attention of its norm h [B,S,K], then plus the MLP."""
     dtype, epsilon = h.dtype, config.rms_norm_eps
 
     def normalize(name: str, x: Value) -> Value:

@@ -21,7 +21,8 @@ from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoder import decoder_layer, read_sizes, smaller, to_hf, wider
 from graphgen.models.families.llama import LlamaConfig
-from graphgen.models.family import B, Family, S
+from graphgen.models.family import Family
+from graphgen.models.program_form import B, S
 from graphgen.nn import (
     Rotary,
     StepInputs,

@@ -17,10 +17,11 @@ from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
-from graphgen.models.family import PHASES, AnyFamily, ModelConfig, ProgramForm
+from graphgen.models.family import AnyFamily, ModelConfig
 from graphgen.models.first_layers import first_layers
 from graphgen.models.medusa import MedusaShape
 from graphgen.models.named_shapes import SHAPES
+from graphgen.models.program_form import PHASES, ProgramForm
 from graphgen.models.twins import TwinName
 
 _ALL: tuple[AnyFamily, ...] = (

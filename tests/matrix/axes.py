@@ -97,6 +97,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "verify_lengths": "as speculation_length; tests/passes/specialize varies it",
     "verify_batch": "as prefill_batch; tests/runtime/speculation varies it",
     "tree_nodes": "as speculation_length; tests/runtime/speculation/tree varies it",
+    "num_medusa_heads": "needs tree_nodes; tests/runtime/speculation/medusa varies it",
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",

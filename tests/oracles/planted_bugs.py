@@ -17,7 +17,7 @@ from graphgen.ir import Literal, Module, Op, Value, dtype
 from graphgen.ir.dtype import bf16, f32, f64
 from graphgen.models.families.llama import LLAMA, LlamaConfig
 from graphgen.models.families.mistral import MISTRAL, MistralConfig
-from graphgen.models.family import build_module
+from graphgen.models.family_module import build_module
 from graphgen.passes.core import (
     NoMatch,
     Pass,

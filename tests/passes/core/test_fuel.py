@@ -11,7 +11,7 @@ from graphgen.ir import Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
 from graphgen.models.families.llama import LLAMA
-from graphgen.models.family import build_module
+from graphgen.models.family_module import build_module
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import fuel_ranges, parse_fuel
 from graphgen.passes.core.journal import Journal

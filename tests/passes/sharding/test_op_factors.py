@@ -41,6 +41,7 @@ ALIBI = f"{HEADS} f32[4] f32[2,3,6]"
 NORM_OF = "f32[4,8] f32[8]"
 NORM_TO_8_BITS = "rms_norm_quantize(%x, %w) epsilon=1e-05 dtype=s8 limit=127.0"
 # Types of the operands, the op, layouts of the operands, layouts of the results.
+PROPOSED = "s32[2,2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3,2]"
 DIVIDED = [
     ("f32[2,4,6]", "quantize_rows(%x) element=s8 limit=127", "{-,tp,-}", "{-,tp,-}"),
     ("u8[2,4,10]", "dequantize_rows(%x) element=s8 dtype=f32", "{tp,-,-}", "{tp,-,-}"),
@@ -136,6 +137,7 @@ DIVIDED = [
     ("s32[2,3]", "tree_slots(%x)", "{tp,-}", "{tp,-}"),
     ("s32[2,3] s32[2,6]", "tree_positions(%x, %w)", "{tp,-} {tp,-}", "{tp,-}"),
     ("s32[2,3] s32[2,6] s32[2,3,3]", "tree_mask(%x, %w, %v)", "{tp,-} {tp,-} {tp,-,-}", "{tp,-,-}"),
+    (PROPOSED, "accept(%x, %w, %v, %u, %s, %r, %q)", "{tp,-} {tp} {tp,-,-} {tp,-,-} {tp,-,-} {tp,-,-} {tp,-,-}", "{tp,-} {tp}"),
     (MOVED, "kv_move(%x, %w, %v, %u, %s)", "{-,-,tp,-} {-} {-,-} {-} {-,-}", "{-,-,tp,-}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-}", "{-,-,tp,-}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{tp,-,-,-} {tp,-,-,-} {tp,-,-,-} {tp,-,-}", "{tp,-,-,-}"),
@@ -184,7 +186,7 @@ REFUSED = [
 
 
 def op_of(types: str, use: str) -> Op:
-    names = ["%x", "%w", "%v", "%u", "%s", "%r"]
+    names = ["%x", "%w", "%v", "%u", "%s", "%r", "%q"]
     args = [f"arg {name} : {type_}" for name, type_ in zip(names, types.split(), strict=False)]
     made = parse(programs.function(*args)).function("f")
     name, _, rest = use.partition("(")
