@@ -12,7 +12,7 @@ from graphgen.ir import VERIFY, Function, Loc, Module, Role
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import OutputChanges
-from graphgen.passes.sampling.token_rule import LOGITS, TOKENS
+from graphgen.passes.sampling.token_rule import CANDIDATES, LOGITS, PARAMS, TOKENS
 from graphgen.passes.speculation.speculative_program import SpeculativeProgram
 from graphgen.passes.steps.threaded_calls import ThreadedCalls
 
@@ -20,6 +20,8 @@ from graphgen.passes.steps.threaded_calls import ThreadedCalls
 TARGET = "target."
 # Sums and shares of f32 probabilities are off by less.
 _SUMS = 1e-5
+# Tokens that programs draw from: more would take gigabytes to compare in pairs.
+_MOST_CANDIDATES = 1024
 
 
 @register
@@ -290,6 +292,22 @@ to_apply=target.decode.b1.c8 results=[s32[1]] : s32[1]
                 "GG0304",
                 f"{self.name}: no program verifies {self.length} tokens",
                 help=f"compile the model with speculation_length={self.length}",
+            )
+        if PARAMS in module.interface:
+            self._check_candidates(module)
+
+    def _check_candidates(self, module: Module) -> None:
+        """Refuse draws from more tokens than can be compared in pairs (GG0304)."""
+        vocabulary = module.interface[TOKEN_LOGITS].logical.shape[2]
+        assert isinstance(vocabulary, int)
+        count = min(int(module.meta.get(CANDIDATES, "0")) or vocabulary, vocabulary)
+        if count > _MOST_CANDIDATES:
+            raise GraphgenError(
+                "GG0304",
+                f"{self.name}: the candidates of model and draft are compared in pairs, and the "
+                f"programs draw from {count} tokens",
+                help=f"let them draw from the best ones, at most {_MOST_CANDIDATES}: --global-topk "
+                "256, or on-device-sampling{do_sample=true,global_topk=256}",
             )
 
 

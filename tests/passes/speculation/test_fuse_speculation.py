@@ -12,9 +12,10 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.session import Runner
-from graphgen.ir import Value
+from graphgen.ir import Value, tensor
 from graphgen.ir.clone import clone_module
-from graphgen.passes.core import run_pipeline
+from graphgen.ir.dtype import f32
+from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.speculation import fuse_speculation
 from graphgen.passes.speculation.fuse_speculation import FuseSpeculation
 from graphgen.passes.speculation.fused_pipeline import split_pipeline
@@ -113,6 +114,17 @@ def test_what_is_left_are_programs_of_both():
 def test_what_does_not_fit_is_refused(make: Callable[[], object], says: str):
     with pytest.raises(GraphgenError, match=says):
         make()
+
+
+def test_draws_from_a_whole_vocabulary_are_refused():
+    module = joined("llama-3.1-8b", DRAWN)
+    wide = module.interface["token_logits"]
+    logits = tensor(f32, (*wide.logical.shape[:2], 50_000))
+    module.interface["token_logits"] = replace(wide, logical=logits)
+    module.meta["global_topk"] = "0"
+    with pytest.raises(GraphgenError, match="draw from 50000 tokens") as caught:
+        FuseSpeculation(LENGTH).run(module, Rewriter("fuse-speculation"))
+    assert "--global-topk 256" in (caught.value.help or "")
 
 
 class OtherRow(SpeculativeProgram):
