@@ -232,12 +232,9 @@ to_apply=target.decode.b1.c8 results=[s32[1]] : s32[1]
     name: ClassVar[str] = "fuse-speculation"
     input_stages: ClassVar[tuple[str, ...]] = ("canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
+    # Drawing rounds sums of probabilities.
+    rounding: ClassVar[float] = _SUMS
     length: int = 5
-
-    @property
-    def budget(self) -> float:
-        """Drawing rounds sums of probabilities."""
-        return _SUMS
 
     def output_changes(self) -> OutputChanges | None:
         """The logits of each token, and what the draft's programs give, are not given any more."""
