@@ -284,7 +284,7 @@ def test_ops_know_their_layer_and_line():
     scopes = {op.loc.scope for op in module.function("decode").ops}
     assert "model.layers.1.self_attn.q_proj" in scopes
     assert {op.loc.file for op in module.function("decode").ops} <= {
-        "graphgen/models/family.py",
+        "graphgen/models/family_module.py",
         "graphgen/models/decoder.py",
         "graphgen/nn/activations.py",
         "graphgen/nn/attention.py",
