@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -32,13 +33,15 @@ from graphgen.runtime.model import BuiltModel, PassStep, build_model
 from graphgen.runtime.program_kernels import missing_kernels
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.fused_steps import FusedSteps, has_fused_steps
-from graphgen.runtime.speculation.joined_checkpoint import FusedDraft, JoinedCheckpoint
-from graphgen.runtime.speculation.speculator import Speculator, check_in_step
-from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
+from graphgen.runtime.speculation.fused.fused_steps import FusedSteps, has_fused_steps
+from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft, JoinedCheckpoint
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.presharded import read_shards
 from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
+
+if TYPE_CHECKING:
+    from graphgen.runtime.speculation.speculator import Speculator
+    from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
 
 # Tokens of a message in a conversation that one launch takes.
 _TURN = 64
@@ -173,17 +176,6 @@ class Engine:
         self.from_artifact = from_artifact
 
     @property
-    def line_speculator(self) -> Speculator | None:
-        """The speculator of a host's loop over lines (GG0705 for trees and fused programs)."""
-        if self.speculator is None or isinstance(self.speculator, Speculator):
-            return self.speculator
-        raise GraphgenError(
-            "GG0705",
-            "trees of proposals and programs that accept by themselves are for generate's answers",
-            help="give a draft, first layers or prompt lookup without --enable-fused-speculation",
-        )
-
-    @property
     def reports(self) -> list[PassStep]:
         """The reports of the passes, and one on kernels that the programs call and lack here."""
         missing = missing_kernels(self.model.module)
@@ -209,6 +201,9 @@ class Engine:
         """
         check_prompts(prompts, self.session.rows)
         if self.speculator is not None:
+            # Only here: an engine starts faster without what proposes and accepts.
+            from graphgen.runtime.speculation.speculator import check_in_step
+
             check_in_step(async_mode=self.async_mode)
         self._prepare(prompts, request, held)
         decode = self.speculator.decode if self.speculator is not None else None
@@ -331,7 +326,7 @@ def _built(checkpoint: Checkpoint, settings: CompileConfig, fused: FusedDraft | 
     if fused is None:
         return build_model(checkpoint.config, settings)
     # Only here: most engines run without a draft.
-    from graphgen.runtime.speculation.fused_model import build_fused_model
+    from graphgen.runtime.speculation.fused.fused_model import build_fused_model
 
     return build_fused_model(checkpoint.config, settings, fused.config)
 

@@ -24,6 +24,7 @@ from graphgen.runtime.server.routes import Service
 from graphgen.runtime.server.server_metrics import ServerMetrics
 from graphgen.runtime.server.server_options import ServerOptions
 from graphgen.runtime.serving.serving_engine import ServingEngine
+from graphgen.runtime.speculation.speculator import line_speculator
 
 # Seconds for the first bytes of a connection, and between two requests.
 IDLE_SECONDS = 30
@@ -39,7 +40,7 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
         tokenizer=engine.tokenizer,
         async_mode=engine.async_mode,
         prefix_sharing=options.prefix_sharing,
-        speculator=engine.line_speculator,
+        speculator=line_speculator(engine.speculator),
     )
     vocabulary = engine.session.token_ids or engine.tokenizer.vocab_size
     metrics = ServerMetrics(serving)

@@ -15,8 +15,9 @@ from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
-from graphgen.runtime.speculation.speculator import AcceptanceCounts
+from graphgen.runtime.speculation.speculator import line_speculator
 from graphgen.runtime.step_call import packed
 
 # Launches of which the median counts.
@@ -84,7 +85,7 @@ def measure_speculation(
         lengths: of k.
         progress: notified of each prompt and each k.
     """
-    speculator = engine.line_speculator
+    speculator = line_speculator(engine.speculator)
     assert speculator is not None, "the engine has nothing that proposes tokens"
     timed = speculator.proposer = TimedProposer(speculator.proposer)
     request = GenerationRequest(new_tokens)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY
@@ -25,55 +25,10 @@ from graphgen.runtime.generation import (
 )
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.accept import accept
+from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
 from graphgen.runtime.speculation.adaptive_length import AdaptiveLength
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
 from graphgen.runtime.step_call import packed
-
-
-@dataclass(slots=True)
-class AcceptanceCounts:
-    """Numbers of proposed and of accepted tokens.
-
-    Attributes:
-        launches: steps of the target, those without proposals too.
-        rows: rows that took part in them.
-        tokens: tokens that rows got.
-        proposed: at place i, rows that were proposed more than i tokens.
-        accepted: at place i, rows that accepted more than i tokens.
-    """
-
-    launches: int = 0
-    rows: int = 0
-    tokens: int = 0
-    proposed: list[int] = field(default_factory=list[int])
-    accepted: list[int] = field(default_factory=list[int])
-
-    def note(self, proposed: int, made: int, accepted: int | None = None) -> None:
-        """Count one row of one launch.
-
-        Args:
-            proposed: tokens that it was proposed.
-            made: tokens that it got.
-            accepted: proposed ones of them; all but the last one by default.
-        """
-        self.rows += 1
-        self.tokens += made
-        taken = min(made - 1, proposed) if accepted is None else accepted
-        for counts, size in ((self.proposed, proposed), (self.accepted, taken)):
-            counts.extend([0] * (size - len(counts)))
-            for place in range(size):
-                counts[place] += 1
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Mean number of tokens that a row gets of a launch; 0 without one."""
-        return self.tokens / self.rows if self.rows else 0.0
-
-    @property
-    def acceptance(self) -> list[float]:
-        """For each place the share of proposals there that was accepted."""
-        accepted = [*self.accepted, *[0] * (len(self.proposed) - len(self.accepted))]
-        return [a / p for a, p in zip(accepted, self.proposed, strict=True)]
 
 
 def check_verifies(session: Session, length: int) -> None:
@@ -95,6 +50,24 @@ def check_in_step(*, async_mode: bool) -> None:
             "speculation and async_mode exclude each other: proposals follow tokens that were read",
             help="leave one of them out",
         )
+
+
+def line_speculator(speculator: object) -> Speculator | None:
+    """A speculator whose proposals follow each other, for loops other than ``decode``.
+
+    Args:
+        speculator: of an engine; ``None`` for none.
+
+    Raises:
+        GraphgenError: GG0705 for trees of proposals and for fused programs.
+    """
+    if speculator is None or isinstance(speculator, Speculator):
+        return speculator
+    raise GraphgenError(
+        "GG0705",
+        "trees of proposals and programs that accept by themselves are for generate's answers",
+        help="give a draft, first layers or prompt lookup without --enable-fused-speculation",
+    )
 
 
 class Speculator:

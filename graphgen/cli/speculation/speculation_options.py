@@ -16,7 +16,7 @@ from graphgen.errors import GraphgenError
 if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine
     from graphgen.runtime.progress_callback import Progress
-    from graphgen.runtime.speculation.joined_checkpoint import FusedDraft
+    from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft
 
 DraftModelPath = Annotated[
     str | None,
@@ -111,7 +111,8 @@ class SpeculationFlags:
 
     def features(self, model: str) -> Mapping[str, object]:
         """The option ``feature_layers`` of a model that a draft of EAGLE proposes for."""
-        if not self.draft:
+        if not self.draft or self.fused:
+            # Fused programs have no draft of EAGLE, which fused_draft refuses.
             return {}
         from graphgen.runtime.speculation.eagle.open_eagle import eagle_options
 
@@ -204,7 +205,7 @@ class SpeculationFlags:
             return None
         from graphgen.runtime.engine import locate_checkpoint
         from graphgen.runtime.speculation.eagle.eagle_checkpoint import is_eagle
-        from graphgen.runtime.speculation.joined_checkpoint import FusedDraft
+        from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft
         from graphgen.runtime.speculation.open_speculator import of_first_layers
 
         checkpoint, layers = locate_checkpoint(self.draft or model), self.layers

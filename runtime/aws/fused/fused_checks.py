@@ -14,8 +14,8 @@ from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.speculation.fused_model import settings_of_draft
-from graphgen.runtime.speculation.joined_checkpoint import FusedDraft
+from graphgen.runtime.speculation.fused.fused_model import settings_of_draft
+from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft
 
 if TYPE_CHECKING:
     from graphgen.runtime.aws.config.inference_config import InferenceConfig

@@ -11,8 +11,8 @@ from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.fused.fused_checks import fused_draft, fused_settings, is_fused
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.model import BuiltModel, build_model
-from graphgen.runtime.speculation.fused_model import build_fused_model
-from graphgen.runtime.speculation.joined_checkpoint import JoinedCheckpoint
+from graphgen.runtime.speculation.fused.fused_model import build_fused_model
+from graphgen.runtime.speculation.fused.joined_checkpoint import JoinedCheckpoint
 
 
 def build_programs(

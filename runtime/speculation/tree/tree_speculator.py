@@ -25,8 +25,8 @@ from graphgen.runtime.generation import (
 from graphgen.runtime.launching.reserved_blocks import reserve_blocks
 from graphgen.runtime.launching.row_results import RowResults
 from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
 from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.speculator import AcceptanceCounts
 from graphgen.runtime.speculation.tree.accept_tree import accept_tree
 from graphgen.runtime.speculation.tree.tree_proposal import AcceptedPath, TreeProposal, TreeProposer
 from graphgen.runtime.step_call import Ints, packed

@@ -16,8 +16,8 @@ from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.fused_model import build_fused_model
-from graphgen.runtime.speculation.joined_checkpoint import FusedDraft, JoinedCheckpoint
+from graphgen.runtime.speculation.fused.fused_model import build_fused_model
+from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft, JoinedCheckpoint
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session

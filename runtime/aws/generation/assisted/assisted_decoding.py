@@ -24,7 +24,7 @@ from graphgen.runtime.launching.reserved_blocks import reserve_blocks
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session import Session
 from graphgen.runtime.speculation.draft_model import DraftModel
-from graphgen.runtime.speculation.fused_steps import FusedSteps, has_fused_steps
+from graphgen.runtime.speculation.fused.fused_steps import FusedSteps, has_fused_steps
 from graphgen.runtime.speculation.open_speculator import check_same_tokens
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.speculator import Speculator

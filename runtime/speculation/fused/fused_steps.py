@@ -18,7 +18,7 @@ from graphgen.runtime.generation import (
     tokens_left,
 )
 from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.speculator import AcceptanceCounts
+from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
 
 
 def has_fused_steps(session: Session) -> bool:

@@ -1,0 +1,1 @@
+"""Programs of a model and its draft: read fused_model.py first."""
