@@ -367,6 +367,29 @@ def _take(
             on_token(number, token)
 
 
+def append_tokens(
+    session: Session,
+    rows: list[Row],
+    number: int,
+    tokens: Sequence[int],
+    request: GenerationRequest,
+    on_token: OnToken | None,
+) -> int:
+    """Append tokens to a row up to the one that ends it.
+
+    Returns:
+        The tokens that the row of the cache holds then: all but the last one.
+    """
+    row = rows[number]
+    for token in tokens:
+        append_token(session, row, token, request)
+        if on_token is not None:
+            on_token(number, token)
+        if row.finish:
+            break
+    return len(row.prompt) + len(row.tokens) - 1
+
+
 def append_token(session: Session, row: Row, token: int, request: GenerationRequest) -> None:
     """Append a chosen token and decide whether the sequence ends with it."""
     row.tokens.append(token)

@@ -9,6 +9,7 @@ replaced by a draw from max(p - q, 0), normalized. The tokens are then distribut
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,21 @@ from graphgen.runtime.sampling import GREEDY
 from graphgen.runtime.sampling.choose_token import ACCEPTING, choose_token, draw, uniform
 from graphgen.runtime.sampling.processors import Scores, probabilities, process
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
+
+
+class ProposedTokens(Protocol):
+    """The tokens of a proposal of any form, and what they were drawn from."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Token ids."""
+        ...
+
+    @property
+    def probabilities(self) -> Sequence[Scores]:
+        """For each token a distribution float64 [V]; empty where they were not drawn."""
+        ...
+
 
 # Called with logits float [V] of the target and the tokens accepted before them; gives the logits
 # that the next token is chosen from.
@@ -64,14 +80,14 @@ def accepted_tokens(
         if proposed and drawn:
             chosen = _accepted_or_drawn(mine, proposal, index, row, made)
         else:
-            chosen = _chosen(mine, row, made)
+            chosen = own_token(mine, row, made)
         yield chosen
         if not proposed or chosen != proposal.tokens[index]:
             return
         made.append(chosen)
 
 
-def _chosen(logits: npt.NDArray[np.floating], row: SpeculativeRow, made: Sequence[int]) -> int:
+def own_token(logits: npt.NDArray[np.floating], row: SpeculativeRow, made: Sequence[int]) -> int:
     """The token that the target takes or draws, as it would without speculation."""
     if row.how == GREEDY:
         return int(logits.argmax())
@@ -90,19 +106,29 @@ def _accepted_or_drawn(
     scores = process(logits, [*row.sequence, *made], row.how)
     if not np.isfinite(scores.max()):
         # It raises, as nothing is left to draw from.
-        return _chosen(logits, row, made)
+        return own_token(logits, row, made)
     target = probabilities(scores)
-    drafted = _drafted(proposal, index, len(target))
+    drafted = distribution_of(proposal, index, len(target))
     number = uniform(row.how.seed, row.number, step, ACCEPTING)
     if accepts(number, float(target[token]), float(drafted[token])):
         return token
-    left = residual(target, drafted)
+    return drawn_from(residual(target, drafted), row, step)
+
+
+def drawn_from(left: Scores, row: SpeculativeRow, step: int) -> int:
+    """A token drawn from what refused ones leave of the target's distribution float64 [V].
+
+    Args:
+        left: need not sum to 1.
+        row: with the seed.
+        step: tokens of the answer before this one.
+    """
     with np.errstate(divide="ignore"):
-        rest = np.log(left)
-    return draw(rest, uniform(row.how.seed, row.number, step))
+        scores = np.log(left)
+    return draw(scores, uniform(row.how.seed, row.number, step))
 
 
-def _drafted(proposal: Proposal, index: int, size: int) -> Scores:
+def distribution_of(proposal: ProposedTokens, index: int, size: int) -> Scores:
     """The distribution float64 [V] of a proposed token, over the target's vocabulary."""
     made = np.zeros(size)
     if proposal.probabilities:

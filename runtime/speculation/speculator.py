@@ -19,7 +19,7 @@ from graphgen.runtime.generation import (
     GenerationRequest,
     OnToken,
     Row,
-    append_token,
+    append_tokens,
     decode_step,
     tokens_left,
 )
@@ -209,16 +209,9 @@ class Speculator:
             logits = session.step(*packed(given, starts), active, verify=True).token_logits
         lengths = session.lengths.copy()
         for place, number in enumerate(active):
-            row, proposal = rows[number], proposals[number]
+            proposal = proposals[number]
             seen = logits[place, : len(given[place])]
             made = accept(seen, proposal, wanted[number])
             self.note(number, len(proposal.tokens), len(made))
-            for token in made:
-                append_token(session, row, token, request)
-                if on_token is not None:
-                    on_token(number, token)
-                if row.finish:
-                    break
-            # The last token of a row is not in the cache.
-            lengths[number] = len(row.prompt) + len(row.tokens) - 1
+            lengths[number] = append_tokens(session, rows, number, made, request, on_token)
         session.take_back(lengths)

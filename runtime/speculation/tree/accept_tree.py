@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.eval.numerical.rules_acceptance import accepts, residual
-from graphgen.runtime.sampling import GREEDY
-from graphgen.runtime.sampling.choose_token import ACCEPTING, choose_token, draw, uniform
-from graphgen.runtime.sampling.processors import Scores, probabilities, process
+from graphgen.runtime.sampling.choose_token import ACCEPTING, uniform
+from graphgen.runtime.sampling.processors import probabilities, process
+from graphgen.runtime.speculation.accept import distribution_of, drawn_from, own_token
 from graphgen.runtime.speculation.proposal import SpeculativeRow
 from graphgen.runtime.speculation.tree.tree_proposal import TreeProposal
 
@@ -64,11 +64,7 @@ def _chosen(
     made: Sequence[int],
 ) -> tuple[int, int | None]:
     """The token that the target takes or draws, and the child that has it."""
-    if row.how == GREEDY:
-        token = int(logits.argmax())
-    else:
-        sequence = [*row.sequence, *made]
-        token = choose_token(logits, sequence, row.how, row.number, row.made + len(made))
+    token = own_token(logits, row, made)
     return token, next((n for n in candidates if proposal.tokens[n - 1] == token), None)
 
 
@@ -86,23 +82,11 @@ def _drawn(
         return _chosen(logits, proposal, (), row, made)
     left, step = probabilities(scores), row.made + len(made)
     for place, node in enumerate(candidates):
-        token, drafted = proposal.tokens[node - 1], _drafted(proposal, node, len(left))
+        token = proposal.tokens[node - 1]
+        drafted = distribution_of(proposal, node - 1, len(left))
         number = uniform(row.how.seed, row.number, step, ACCEPTING + _KINDS * place)
         if accepts(number, float(left[token]), float(drafted[token])):
             return token, node
         left = residual(left, drafted)
         left = left / left.sum()
-    with np.errstate(divide="ignore"):
-        rest = np.log(left)
-    return draw(rest, uniform(row.how.seed, row.number, step)), None
-
-
-def _drafted(proposal: TreeProposal, node: int, size: int) -> Scores:
-    """The distribution float64 [V] of a node's token, over the target's vocabulary."""
-    made = np.zeros(size)
-    if proposal.probabilities:
-        drafted = proposal.probabilities[node - 1][:size]
-        made[: len(drafted)] = drafted
-    else:
-        made[proposal.tokens[node - 1]] = 1.0
-    return made
+    return drawn_from(left, row, step), None

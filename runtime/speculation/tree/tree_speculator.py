@@ -18,7 +18,7 @@ from graphgen.runtime.generation import (
     GenerationRequest,
     OnToken,
     Row,
-    append_token,
+    append_tokens,
     decode_step,
     tokens_left,
 )
@@ -145,17 +145,11 @@ class TreeSpeculator:
         lengths = session.lengths.copy()
         moves: dict[int, list[int]] = {}
         for path in paths:
-            row, start = rows[path.number], len(rows[path.number].prompt) - 1
-            start += len(row.tokens)
-            for token in path.tokens:
-                append_token(session, row, token, request)
-                if on_token is not None:
-                    on_token(path.number, token)
-                if row.finish:
-                    break
-            # The last token of a row is not in the cache.
-            lengths[path.number] = len(row.prompt) + len(row.tokens) - 1
-            kept = path.nodes[: lengths[path.number] - start]
+            row = rows[path.number]
+            start = len(row.prompt) + len(row.tokens) - 1
+            held = append_tokens(session, rows, path.number, path.tokens, request, on_token)
+            lengths[path.number] = held
+            kept = path.nodes[: held - start]
             if [*kept] != [*range(len(kept))]:
                 moves[path.number] = [start + node for node in kept[1:]]
         session.take_back(lengths)
