@@ -48,13 +48,14 @@ class SpeculativeProgram(SteppedProgram):
     def program(self) -> Function:
         """The program."""
         self.declare_arguments((_NUMBERS,))
-        self._declare_other_arguments()
+        self.calls = ThreadedCalls(self.b, self.module)
+        # What the decode program does not take.
+        self.calls.declare_arguments(self.verify, self.draft)
         with self.b:
             self._build()
         return self.function
 
     def _build(self) -> None:
-        self.calls = ThreadedCalls(self.b, self.module)
         self.first = {name: self.argument(name) for name in STEP_INPUTS}
         self.nothing = self.idle()
         counts = self.argument(STEP_COUNTS)
@@ -68,15 +69,9 @@ class SpeculativeProgram(SteppedProgram):
         ]
         tokens, drafted = self._proposed()
         logits = self._verified(tokens)
-        made, _ = self.b.emit("accept", self._candidates(tokens, drafted, logits), {}).results
+        made, _ = self.b.emit("accept", self._operands(tokens, drafted, logits), {}).results
         self.function.outputs.append((STEP_TOKENS, self._up_to_the_end(made)))
         self.calls.return_states()
-
-    def _declare_other_arguments(self) -> None:
-        """Declare what the other two programs take and the decode program does not."""
-        for value in (*self.verify.args, *self.draft.args):
-            if value.name and self.function.arg(value.name) is None:
-                self.function.block.add_arg(value.type, value.name)
 
     def _proposed(self) -> tuple[list[Value], list[tuple[Value, Value]]]:
         """The tokens s32 [B,1] that are verified, and the draft's candidates for all but the first.
@@ -89,32 +84,47 @@ class SpeculativeProgram(SteppedProgram):
             logits = self.calls.call(self.draft, given)[f"{DRAFT}{LOGITS}"]
             if number + 1 < self.count:
                 token, candidates = self._draft_token(logits, number)
-                tokens.append(self.b.reshape(token, (self.rows, 1)))
+                tokens.append(token)
                 drafted.append(candidates)
         return tokens, drafted
 
     def _draft_token(self, logits: Value, number: int) -> tuple[Value, tuple[Value, Value]]:
-        """A proposal s32 [B], and the ids and probabilities [B,D] that it was drawn from."""
+        """A proposal s32 [B,1], and the ids and probabilities [B,D] that it was drawn from."""
         b, vocabulary = self.b, cast(int, self.module.interface[TOKEN_LOGITS].logical.shape[2])
         shared = min(vocabulary, cast(int, logits.shape[1]))
         logits = b.convert(b.slice_dim(logits, 1, 0, shared), f32)
+        ids, shares = self._candidates(logits, 1)
         if not self.random:
-            token = self._constant_choice(logits, None)
-            return token, (b.reshape(token, (self.rows, 1)), self._ones((self.rows, 1)))
-        left, ids = remaining(b, logits, self.argument(PARAMS), self.looks_at, self._kept())
-        token = draw(b, left, ids, self._numbers(number, 2))
-        whole = b.reduce(left, [1], "add")
-        return token, (ids, left / b.broadcast_in_dim(whole, left.shape, [0]))
+            return ids, (ids, shares)
+        token = draw(b, shares, ids, self._numbers(number, 2))
+        return b.reshape(token, (self.rows, 1)), (ids, shares)
 
-    def _constant_choice(self, logits: Value, places: int | None) -> Value:
-        """The token of each row of logits [n,V] that a model takes without random numbers."""
+    def _candidates(self, logits: Value, places: int) -> tuple[Value, Value]:
+        """The tokens that may follow, and their probabilities, which sum to 1.
+
+        Without random numbers that is the one token that is taken.
+
+        Args:
+            logits: f32 [B*places,V].
+            places: of each row.
+
+        Returns:
+            Ids s32 [B*places,K] and probabilities f32 [B*places,K].
+        """
+        b, rows = self.b, self.rows * places
         if not self.draws:
-            return greedy(self.b, logits)
-        params, kept = self._of_places(self.argument(PARAMS), places), self._kept()
-        half = self.b.full(0.5, tensor(f32, logits.shape[:1]))
-        if kept is not None:
-            kept = self._of_places(kept, places)
-        return sample(self.b, logits, params, half, self.looks_at, kept)
+            token = greedy(b, logits)
+        else:
+            params = self._of_places(self.argument(PARAMS), places)
+            kept = self.function.arg(KEPT)
+            kept = kept if kept is None else self._of_places(kept, places)
+            if self.random:
+                left, ids = remaining(b, logits, params, self.looks_at, kept)
+                whole = b.reduce(left, [1], "add")
+                return ids, left / b.broadcast_in_dim(whole, left.shape, [0])
+            half = b.full(0.5, tensor(f32, (rows,)))
+            token = sample(b, logits, params, half, self.looks_at, kept)
+        return b.reshape(token, (rows, 1)), b.full(1.0, tensor(f32, (rows, 1)))
 
     def _verified(self, tokens: list[Value]) -> Value:
         """The model's logits f32 [B,k,V] after each of the tokens."""
@@ -130,38 +140,24 @@ class SpeculativeProgram(SteppedProgram):
         made = self.calls.call(self.verify, given)
         return b.convert(made[TOKEN_LOGITS], f32)
 
-    def _candidates(
+    def _operands(
         self, tokens: list[Value], drafted: list[tuple[Value, Value]], logits: Value
     ) -> list[Value]:
         """The operands of ``accept``."""
         b, rows, places = self.b, self.rows, self.count
         flat = b.reshape(logits, (rows * places, logits.shape[2]))
-        if self.random:
-            params = self._of_places(self.argument(PARAMS), places)
-            kept = self._kept()
-            kept = kept if kept is None else self._of_places(kept, places)
-            left, ids = remaining(b, flat, params, self.looks_at, kept)
-            whole = b.reduce(left, [1], "add")
-            left = left / b.broadcast_in_dim(whole, left.shape, [0])
-            numbers = b.slice_dim(self.argument(STEP_RANDOM), 2, 0, 2)
-        else:
-            ids = b.reshape(self._constant_choice(flat, places), (rows * places, 1))
-            left = self._ones((rows * places, 1))
-            numbers = b.full(0.0, tensor(f32, (rows, places, 2)))
-        shape = (rows, places, left.shape[1])
+        found = self._candidates(flat, places)
+        ids, shares = (b.reshape(x, (rows, places, x.shape[1])) for x in found)
         own_ids, own = (
             b.concatenate([b.reshape(pair[i], (rows, 1, pair[i].shape[1])) for pair in drafted], 1)
             for i in range(2)
         )
-        return [
-            b.concatenate(tokens[1:], 1),
-            self.argument(STEP_COUNTS),
-            b.reshape(ids, shape),
-            b.reshape(left, shape),
-            own_ids,
-            own,
-            numbers,
-        ]
+        if self.random:
+            numbers = b.slice_dim(self.argument(STEP_RANDOM), 2, 0, 2)
+        else:
+            numbers = b.full(0.0, tensor(f32, (rows, places, 2)))
+        proposals = b.concatenate(tokens[1:], 1)
+        return [proposals, self.argument(STEP_COUNTS), ids, shares, own_ids, own, numbers]
 
     def _up_to_the_end(self, made: Value) -> Value:
         """Tokens s32 [B,k], -1 after one that ends its row."""
@@ -180,21 +176,15 @@ class SpeculativeProgram(SteppedProgram):
             ended = here if ended is None else b.binary("maximum", ended, here)
         return b.concatenate(columns, 1)
 
-    def _kept(self) -> Value | None:
-        return self.function.arg(KEPT)
-
     def _numbers(self, place: int, which: int) -> Value:
         """Random numbers f32 [B] of one place."""
         every = self.b.slice_dim(self.argument(STEP_RANDOM), 1, place, place + 1)
         return self.b.reshape(self.b.slice_dim(every, 2, which, which + 1), (self.rows,))
 
-    def _of_places(self, x: Value, places: int | None) -> Value:
+    def _of_places(self, x: Value, places: int) -> Value:
         """Values [B,...] of rows, repeated for each place of a row: [B*places,...]."""
-        if places is None:
+        if places == 1:
             return x
         shape = (x.shape[0], places, *x.shape[1:])
         wide = self.b.broadcast_in_dim(x, shape, [0, *range(2, len(shape))])
         return self.b.reshape(wide, (self.rows * places, *x.shape[1:]))
-
-    def _ones(self, shape: tuple[int, ...]) -> Value:
-        return self.b.full(1.0, tensor(f32, shape))

@@ -27,6 +27,13 @@ class ThreadedCalls:
     module: Module
     states: dict[str, Value] = field(default_factory=dict[str, Value])
 
+    def declare_arguments(self, *functions: Function) -> None:
+        """Give the program the arguments of functions that it has not yet."""
+        program = self.builder.function
+        for value in [value for function in functions for value in function.args]:
+            if value.name and program.arg(value.name) is None:
+                program.block.add_arg(value.type, value.name)
+
     def call(self, function: Function, inputs: Mapping[str, Value]) -> dict[str, Value]:
         """Append a call.
 

@@ -183,8 +183,8 @@ class Forgetful(ThreadedCalls):
 class WrongProbability(SpeculativeProgram):
     """The draft's probabilities are those of other candidates."""
 
-    def _candidates(self, tokens: Any, drafted: Any, logits: Value) -> list[Value]:
-        made = super()._candidates(tokens, drafted, logits)
+    def _operands(self, tokens: Any, drafted: Any, logits: Value) -> list[Value]:
+        made = super()._operands(tokens, drafted, logits)
         return [*made[:5], self.b.op("reverse", made[5], dimensions=(2,)), made[6]]
 
 
@@ -200,16 +200,16 @@ class ShiftedLogits(SpeculativeProgram):
 class NoLimit(SpeculativeProgram):
     """Rows take as many tokens as the program makes."""
 
-    def _candidates(self, tokens: Any, drafted: Any, logits: Value) -> list[Value]:
-        made = super()._candidates(tokens, drafted, logits)
+    def _operands(self, tokens: Any, drafted: Any, logits: Value) -> list[Value]:
+        made = super()._operands(tokens, drafted, logits)
         return [made[0], self.b.full(self.count, made[1].type), *made[2:]]
 
 
 class OneNumber(SpeculativeProgram):
     """What replaces a refused token is drawn with the number of the acceptance."""
 
-    def _candidates(self, tokens: Any, drafted: Any, logits: Value) -> list[Value]:
-        made = super()._candidates(tokens, drafted, logits)
+    def _operands(self, tokens: Any, drafted: Any, logits: Value) -> list[Value]:
+        made = super()._operands(tokens, drafted, logits)
         first = self.b.slice_dim(made[6], 2, 0, 1)
         return [*made[:6], self.b.concatenate([first, first], 2)]
 
