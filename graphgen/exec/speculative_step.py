@@ -14,6 +14,7 @@ import numpy as np
 
 from graphgen.eval import Array
 from graphgen.eval.numerical.rules_acceptance import accept_rows
+from graphgen.eval.numerical.token_filter import place_of, settled, shares_left
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS
 from graphgen.exec.program_call import Outcome, ProgramCall
 from graphgen.ir import VERIFY, Module
@@ -138,7 +139,8 @@ class _Candidates:
         if self.random is not None:
             return ids, shares
         # Without random numbers the token in the middle is the only candidate.
-        only = np.take_along_axis(ids, _places(shares, np.full(len(ids), 0.5))[:, None], 1)
+        middle = [[place_of(row, 0.5)] for row in shares]
+        only: Array = np.take_along_axis(ids, np.array(middle), 1)
         one: Array = np.ones(only.shape, logits.dtype)
         return only, one
 
@@ -146,31 +148,17 @@ class _Candidates:
         assert self.params is not None
         top_k, top_p, temperature = (float(x) for x in self.params[row])
         least = 1 if self.kept is None else int(self.kept[row])
-        if temperature <= 0:
-            temperature, top_p, least = 1.0, 1e-30, 1
         ids = np.argsort(-scores, kind="stable")[: self.looks_at or len(scores)]
-        found = scores[ids] / np.array(temperature, scores.dtype)
-        if 0 < top_k < len(found):
-            found = np.where(found >= found[int(top_k) - 1], found, -np.inf)
-        shares = np.exp(found - found[0])
-        shares /= shares.sum()
-        before = np.cumsum(shares) - shares
-        shares = np.where((before < top_p) | (np.arange(len(ids)) < least), shares, 0)
-        return ids.astype(np.int32), (shares / shares.sum()).astype(scores.dtype)
+        left = shares_left(scores[ids], int(top_k), *settled(top_p, temperature, least))
+        shares: Array = np.zeros(len(ids), scores.dtype)
+        shares[: len(left)] = left / left.sum()
+        return ids.astype(np.int32), shares
 
     def drawn(self, ids: Array, shares: Array, place: int) -> Array:
         """The draft's token s32 [B] of each row's candidates."""
         if self.random is None or self.params is None:
             return ids[:, 0]
-        at = _places(shares, self.random[:, place, 2])
-        return np.take_along_axis(ids, at[:, None], 1)[:, 0]
-
-
-def _places(shares: Array, random: Array) -> Array:
-    """Of each row the place at which the sum of probabilities passes the random part of it all."""
-    reached = np.cumsum(shares, 1)
-    index = (reached <= reached[:, -1:] * random[:, None]).sum(1)
-    kept: Array = shares > 0
-    numbers = np.arange(int(shares.shape[1]))
-    last: Array = np.max(np.where(kept, numbers, 0), 1)
-    return np.minimum(index, last)
+        numbers = self.random[:, place, 2]
+        at = [[place_of(row, number)] for row, number in zip(shares, numbers, strict=True)]
+        drawn: Array = np.take_along_axis(ids, np.array(at), 1)[:, 0]
+        return drawn

@@ -13,15 +13,13 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
+from graphgen.eval.numerical.token_filter import place_of, settled, shares_left, weights
 from graphgen.ir import Module
 
 LOGITS, TOKENS = "logits", "next_tokens"
 PARAMS, RANDOM, KEPT = "sampling_params", "random", "top_p_min_tokens"
 # What a module says of programs that draw: how many of the best tokens they look at.
 CANDIDATES = "global_topk"
-
-# The top_p of a row that takes its best token: that one alone reaches it.
-_COLD = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +85,7 @@ class TokenRule:
         top_k, top_p, temperature = (float(value) for value in inputs[PARAMS][row])
         number = 0.5 if self.deterministic else float(inputs[RANDOM][row])
         least = int(inputs[KEPT][row]) if self.top_p_min_tokens else 0
-        if temperature <= 0:
-            temperature, top_p, least = 1.0, _COLD, 0
+        top_p, temperature, least = settled(top_p, temperature, least)
         count = min(self.global_topk or scores.shape[1], scores.shape[1])
         return _DrawnRow(*ranked, count, int(top_k), top_p, temperature, number, least)
 
@@ -153,17 +150,9 @@ class _DrawnRow:
     least: int
 
     def token(self) -> int:
-        scores = self.ordered[: self.count] / self.temperature
-        if 0 < self.top_k < scores.size:
-            scores = scores[scores >= scores[self.top_k - 1]]
-        probable = _weights(scores)
-        probable = probable / probable.sum()
-        before: Array = np.append(0.0, np.cumsum(probable)[:-1])
-        stays: Array = (before < self.top_p) | (np.arange(len(probable)) < self.least)
-        reached = np.cumsum(np.where(stays, probable, 0.0))
-        passed = np.count_nonzero(reached <= self.number * reached[-1])
-        last = np.count_nonzero(stays & (probable > 0)) - 1
-        return int(self.ids[max(min(passed, last), 0)])
+        looked_at = self.ordered[: self.count]
+        shares = shares_left(looked_at, self.top_k, self.top_p, self.temperature, self.least)
+        return int(self.ids[place_of(shares, self.number)])
 
     def admits(self, token: int, moved: float, error: float) -> bool:
         place = np.flatnonzero(self.ids == token)
@@ -171,12 +160,6 @@ class _DrawnRow:
             return token == self.token()
         scores = self.ordered / self.temperature
         return _Range(self, scores, 2 * moved / self.temperature, error).holds(int(place[0]))
-
-
-def _weights(scores: Array) -> Array:
-    """Probabilities of scores in descending order, up to a factor."""
-    best = scores[0]
-    return np.exp(np.where(scores == best, 0.0, scores - best))
 
 
 class _Range:
@@ -188,7 +171,7 @@ class _Range:
 
     def __init__(self, row: _DrawnRow, scores: Array, reach: float, error: float) -> None:
         self.row, self.reach, self.error = row, reach, error
-        self.weights = _weights(scores)
+        self.weights = weights(scores)
         self.sums = np.append(0.0, np.cumsum(self.weights))
         places = np.arange(scores.size)
         # How many tokens are surely, and how many may be, ahead of the one at each place.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.numerical.token_filter import place_of
 from graphgen.eval.op_rules import composite_rule
 from graphgen.ir import Attrs
 
@@ -61,12 +62,5 @@ def _row(x: Sequence[Array], limit: int) -> list[int]:
                 continue
             same = ids[place][:, None] == draft_ids[place]
             left = residual(left, np.where(same, drafted[place], 0).sum(1).astype(left.dtype))
-        return [*made, int(ids[place][_drawn(left, random[place, 1])])]
+        return [*made, int(ids[place][place_of(left, random[place, 1])])]
     return made
-
-
-def _drawn(left: Array, random: Array) -> int:
-    """The first place at which the sum of what is left passes the random part of it all."""
-    reached = np.cumsum(left)
-    index = int(np.count_nonzero(reached <= reached[-1] * random))
-    return min(index, int(np.flatnonzero(left > 0).max(initial=0)))
