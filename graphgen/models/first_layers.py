@@ -12,6 +12,14 @@ from graphgen.models.family import AnyFamily
 _EACH_LAYER = ("layer_types",)
 
 
+def stated_layers(family: AnyFamily, config: Mapping[str, object]) -> tuple[str, int | None]:
+    """The key of the number of layers in a ``config.json``, and the number if it is there."""
+    key = "num_hidden_layers"
+    key = key if key in config else family.aliases.get(key, key)
+    stated = config.get(key)
+    return key, stated if isinstance(stated, int) else None
+
+
 def first_layers(
     family: AnyFamily, config: Mapping[str, object], count: int
 ) -> Mapping[str, object]:
@@ -25,10 +33,8 @@ def first_layers(
     Raises:
         GraphgenError: GG0503 where the model has fewer layers, or does not state how many.
     """
-    key = "num_hidden_layers"
-    key = key if key in config else family.aliases.get(key, key)
-    stated = config.get(key)
-    if not isinstance(stated, int):
+    key, stated = stated_layers(family, config)
+    if stated is None:
         raise GraphgenError(
             "GG0503", f"the configuration states no {key}", help="leave out --layers"
         )

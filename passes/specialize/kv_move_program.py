@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module, Role, Value
+from graphgen.ir import Entry, Module, Role, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.paging.paged_rows import BLOCK_TABLE, PagedRows
+from graphgen.passes.specialize.states_program import StatesProgram
 from graphgen.passes.window.rolled_layout import RolledRows
 
 KV_MOVE = "kv_move"
@@ -37,23 +38,19 @@ def kv_move_module(module: Module, count: int, target: str = "cpu") -> Module:
             no caches.
     """
     states, layouts = module.entries(Role.STATE), module.entries(Role.LAYOUT)
-    made = Module(f"{module.name}.{KV_MOVE}", "sharded", dict(module.mesh))
-    entries = (*states, *layouts)
-    for name in sorted({name for row in entries for name in (row.pack, row.unpack)} - {""}):
-        made.add(module.function(name))
     rows = _checked_rows(states, bool(layouts))
-    function = made.add(Function(KV_MOVE, "move"))
-    with Builder(function, made) as b:
+
+    def build(b: Builder) -> None:
         ids = b.input("seq_ids", s32, (rows,))
         sources, targets = (b.input(n, s32, (rows, count)) for n in (FROM_SLOTS, TO_SLOTS))
         for row in layouts:
-            function.block.add_arg(row.physical, row.name)
+            b.function.block.add_arg(row.physical, row.name)
         for row in states:
             state = b.state(row.name, row.physical.dtype, row.physical.shape)
             places = [_places(b, row, ids, slots) for slots in (sources, targets)]
             b.set_state(state, b.op(KV_MOVE, state, *places[0], *places[1]))
-    for row in entries:
-        made.interface[row.name] = row
+
+    made = StatesProgram(KV_MOVE, "move", "sharded").made(module, build)
     run_pipeline(made, [Legalize(target)])
     return made
 

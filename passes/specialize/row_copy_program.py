@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from graphgen.build import Builder
-from graphgen.ir import Function, Module, Role, Value
+from graphgen.ir import Module, Role, Value
 from graphgen.ir.dtype import s32
+from graphgen.passes.specialize.states_program import StatesProgram
 
 
 def row_copy_module(module: Module) -> Module:
@@ -20,22 +21,16 @@ def row_copy_module(module: Module) -> Module:
         module: whose states have the rows of the cache as their first dimension, in both
             representations, or are all kept in blocks.
     """
-    states, layouts = module.entries(Role.STATE), module.entries(Role.LAYOUT)
-    made = Module(f"{module.name}.copy_row", module.level, dict(module.mesh))
-    entries = (*states, *layouts)
-    for name in sorted({name for row in entries for name in (row.pack, row.unpack)} - {""}):
-        made.add(module.function(name))
-    function = made.add(Function("copy_row", "copy"))
-    with Builder(function, made) as b:
+
+    def build(b: Builder) -> None:
         source, target = b.input("source", s32, ()), b.input("target", s32, ())
         zero = b.literal(0, s32)
-        for row in states:
+        for row in module.entries(Role.STATE):
             type_ = row.physical
             state = b.state(row.name, type_.dtype, type_.shape)
             b.set_state(state, _copied(b, state, source, target, zero))
-    for row in entries:
-        made.interface[row.name] = row
-    return made
+
+    return StatesProgram("copy_row", "copy", module.level).made(module, build)
 
 
 def _copied(b: Builder, state: Value, source: Value, target: Value, zero: Value) -> Value:

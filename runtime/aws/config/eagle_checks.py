@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from graphgen.errors import GraphgenError
 from graphgen.models import family_of
 from graphgen.models.eagle import target_layers
+from graphgen.models.first_layers import stated_layers
 from graphgen.runtime.aws.config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ def eagle_layers(config: NeuronConfig, model: Mapping[str, object]) -> tuple[int
     """
     if not config.value("enable_eagle_speculation"):
         return ()
-    key = "num_hidden_layers"
-    key = key if key in model else family_of(model).aliases.get(key, key)
+    _, layers = stated_layers(family_of(model), model)
     version = 3 if config.value("is_eagle3") else 1
-    return target_layers(version, cast(int, model[key]))
+    return target_layers(version, cast(int, layers))
 
 
 def check_eagle(config: InferenceConfig) -> None:

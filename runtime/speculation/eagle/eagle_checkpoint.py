@@ -15,6 +15,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.models import family_of
 from graphgen.models.eagle import MODEL_TYPE, target_layers
+from graphgen.models.first_layers import stated_layers
 from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
 from graphgen.runtime.step_call import Ints
 
@@ -163,11 +164,8 @@ _ABOUT_TARGET = ("bias", "target_hidden_size", "eagle_config", "draft_vocab_size
 
 def layers_of(target: Checkpoint) -> int:
     """The number of layers of a model."""
-    family = family_of(target.config)
-    key = "num_hidden_layers"
-    key = key if key in target.config else family.aliases.get(key, key)
-    layers = target.config.get(key)
-    if not isinstance(layers, int):
+    key, layers = stated_layers(family_of(target.config), target.config)
+    if layers is None:
         raise GraphgenError("GG0503", f"the configuration of {target.path} states no {key}")
     return layers
 
