@@ -7,17 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.graphgen.cli.conftest import error, facts
+from tests.graphgen.cli.speculation.conftest import ASK
 from tests.oracles.eagle import write_eagle
-from tests.oracles.small_gguf import HIDDEN, small_vocabulary, write_small_model
-
-ASK = ("--prompt", "the cat sat on the cat sat on the", "--max-new-tokens", 12)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "small.gguf"
-    write_small_model(path)
-    return path
+from tests.oracles.small_gguf import HIDDEN, small_vocabulary
 
 
 @pytest.fixture(scope="module")

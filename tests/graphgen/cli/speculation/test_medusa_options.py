@@ -9,17 +9,8 @@ import pytest
 
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from tests.graphgen.cli.conftest import done, error, facts
+from tests.graphgen.cli.speculation.conftest import ASK
 from tests.oracles.medusa import random_heads, save_heads
-from tests.oracles.small_gguf import write_small_model
-
-ASK = ("--prompt", "the cat sat on the cat sat on the", "--max-new-tokens", 12)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "small.gguf"
-    write_small_model(path)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,7 @@ import pytest
 from graphgen.lowering.plan.speculation_bound import StepSeconds, implied_acceptance
 from graphgen.runtime.speculation.speedup import speedups
 from tests.graphgen.cli.conftest import done, error, facts
-from tests.oracles.small_gguf import write_small_model
-
-ASK = ("--prompt", "the cat sat on the cat sat on the", "--max-new-tokens", 12)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "small.gguf"
-    write_small_model(path)
-    return path
+from tests.graphgen.cli.speculation.conftest import ASK
 
 
 @pytest.fixture(scope="module")

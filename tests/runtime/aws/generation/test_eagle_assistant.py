@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,9 @@ from transformers.generation.streamers import BaseStreamer
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
-from graphgen.runtime.aws.config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
-from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from graphgen.runtime.aws.generation.assisted.eagle_assistant import eagle_of
 from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
-from graphgen.runtime.progress_callback import Silent
-from tests.oracles.applications import open_reference, write_checkpoint
+from tests.oracles.applications import open_reference, with_draft, write_checkpoint
 from tests.oracles.eagle import SIZES, write_eagle
 from tests.runtime.aws.generation.test_assisted_decoding import WIDE, prompts, row, settings
 
@@ -57,21 +53,8 @@ def application(folder: Path, draft: Path | None, **options: Any) -> Any:
         "trace_tokengen_model": False,
         **options,
     }
-    attributes = NeuronConfig(**given)
-    config = LLAMA.get_config_cls()(attributes, load_config=load_pretrained_config(folder))
-    if draft is not None:
-        own = copy.deepcopy(attributes)
-        own.trace_tokengen_model = True
-        own.enable_fused_speculation = False
-        own.is_eagle_draft = True
-        config.fused_spec_config = FusedSpecNeuronConfig(
-            LLAMA._model_cls,
-            draft_config=LLAMA.get_config_cls()(own, load_config=load_pretrained_config(folder)),
-            draft_model_path=str(draft),
-        )
-    made: Any = LLAMA(str(folder), config)
-    made.progress = Silent()
-    return made
+    own = {"trace_tokengen_model": True, "enable_fused_speculation": False, "is_eagle_draft": True}
+    return with_draft(LLAMA, folder, (draft, folder), given, own)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,10 @@ import torch
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
 from graphgen.runtime.aws.config.neuron_config import (
-    FusedSpecNeuronConfig,
-    NeuronConfig,
     OnDeviceSamplingConfig,
 )
-from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
-from graphgen.runtime.progress_callback import Silent
-from tests.oracles.applications import open_reference, write_checkpoint
+from tests.oracles.applications import open_reference, with_draft, write_checkpoint
 from tests.runtime.aws.generation.test_assisted_decoding import WIDE, prompts, row, settings
 
 LLAMA = CAUSAL_LM["llama"]
@@ -47,22 +42,9 @@ def application(folder: Path, draft: Path | None, tp_of_draft: int = 1, **option
         "trace_tokengen_model": False,
         **options,
     }
-    attributes = NeuronConfig(**given)
-    config = LLAMA.get_config_cls()(attributes, load_config=load_pretrained_config(folder))
-    if draft is not None:
-        own = copy.deepcopy(attributes)
-        own.speculation_length = 0
-        own.trace_tokengen_model = True
-        own.enable_fused_speculation = False
-        own.tp_degree = tp_of_draft
-        config.fused_spec_config = FusedSpecNeuronConfig(
-            LLAMA._model_cls,
-            draft_config=LLAMA.get_config_cls()(own, load_config=load_pretrained_config(draft)),
-            draft_model_path=str(draft),
-        )
-    made: Any = LLAMA(str(folder), config)
-    made.progress = Silent()
-    return made
+    own = {"speculation_length": 0, "trace_tokengen_model": True}
+    own |= {"enable_fused_speculation": False, "tp_degree": tp_of_draft}
+    return with_draft(LLAMA, folder, (draft, draft or folder), given, own)
 
 
 @pytest.mark.parametrize(
