@@ -7,7 +7,7 @@ from functools import cache
 from itertools import combinations, product
 
 from tests.matrix.axes import AXES, Cell
-from tests.matrix.holes import hole_of
+from tests.matrix.holes import HOLES, hole_of
 
 Choice = frozenset[tuple[str, str]]
 
@@ -39,19 +39,43 @@ def possible_choices(strength: int) -> tuple[Choice, ...]:
         frozenset(zip(axes, values, strict=True))
         for axes in combinations(AXES, strength)
         for values in product(*[AXES[axis] for axis in axes])
-        if completed(dict(zip(axes, values, strict=True))) is not None
+        if is_possible(dict(zip(axes, values, strict=True)))
     )
 
 
-def completed(part: Mapping[str, str]) -> Cell | None:
-    """A cell that holds the values given, plain ones elsewhere; None where holes leave none."""
+def is_possible(part: Mapping[str, str]) -> bool:
+    """Whether some cell holds the values given.
+
+    Holes divide the axes into groups that have no hole in common: a part is possible where each
+    group of its values is, and the values of a group are few.
+    """
+    return all(
+        _has_cell(axes, frozenset((axis, part[axis]) for axis in axes if axis in part))
+        for axes in _groups()
+    )
+
+
+@cache
+def _groups() -> tuple[tuple[str, ...], ...]:
+    """Axes joined by holes, in the order of the axes; those of no hole are left out."""
+    groups: list[set[str]] = []
+    for hole in HOLES:
+        joined = [group for group in groups if not group.isdisjoint(hole.axes)]
+        groups = [group for group in groups if group not in joined]
+        groups.append(set(hole.axes).union(*joined))
+    return tuple(tuple(axis for axis in AXES if axis in group) for group in groups)
+
+
+@cache
+def _has_cell(axes: tuple[str, ...], choice: Choice) -> bool:
+    """Whether the axes have values that are in no hole and hold those given."""
+    part = dict(choice)
     if hole_of(part) is not None:
-        return None
-    axis = next((axis for axis in AXES if axis not in part), None)
+        return False
+    axis = next((axis for axis in axes if axis not in part), None)
     if axis is None:
-        return {axis: part[axis] for axis in AXES}
-    found = (completed({**part, axis: value}) for value in AXES[axis])
-    return next((cell for cell in found if cell is not None), None)
+        return True
+    return any(_has_cell(axes, choice | {(axis, value)}) for value in AXES[axis])
 
 
 def _greedy(part: Mapping[str, str], waiting: Mapping[Choice, None], strength: int) -> Cell:
@@ -60,7 +84,7 @@ def _greedy(part: Mapping[str, str], waiting: Mapping[Choice, None], strength: i
         if axis in part:
             continue
         options = [{**part, axis: value} for value in values]
-        possible = [option for option in options if completed(option) is not None]
+        possible = [option for option in options if is_possible(option)]
         part = max(possible, key=lambda option: _new(option, axis, waiting, strength))
     return {axis: part[axis] for axis in AXES}
 

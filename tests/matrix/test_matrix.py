@@ -16,7 +16,7 @@ from graphgen.passes.verify import validate
 from graphgen.passes.verify.verdict import MEANING_BUDGET
 from tests.matrix.axes import AXES, AXIS_OF_OPTION, OPTIONS_WITHOUT_AXIS, Cell, label
 from tests.matrix.cells import cell_run, compiled, relative_difference
-from tests.matrix.covering import completed, covering_cells, possible_choices
+from tests.matrix.covering import covering_cells, is_possible, possible_choices
 from tests.matrix.holes import HOLES, Hole, hole_of
 from tests.matrix.page import page
 from tests.oracles.planted_bugs import Bug, Planted, attribute
@@ -87,10 +87,10 @@ def test_every_value_occurs():
 
 
 def test_a_choice_is_left_out_only_in_a_hole():
-    assert completed({"ranks": "1", "heads": "SHARD_OVER_HEADS"}) is None
+    assert not is_possible({"ranks": "1", "heads": "SHARD_OVER_HEADS"})
     # Two ranks, or more, need two rows, or more: the hole is seen through the third axis.
-    assert completed({"heads": "SHARD_OVER_BATCH", "rows": "1"}) is None
-    assert completed({"heads": "SHARD_OVER_BATCH", "rows": "4"}) is not None
+    assert not is_possible({"heads": "SHARD_OVER_BATCH", "rows": "1"})
+    assert is_possible({"heads": "SHARD_OVER_BATCH", "rows": "4"})
 
 
 def test_every_option_of_a_compilation_has_an_axis_or_a_reason():
