@@ -10,6 +10,7 @@ from graphgen.composites.accept_proposals import accept
 from graphgen.composites.attention import ATTENTION
 from graphgen.composites.basics import BASICS
 from graphgen.composites.decomposition_registry import Decomposition, decompose
+from graphgen.composites.mixture_of_experts import every_expert
 from graphgen.composites.quantize import (
     dequantize,
     dequantize_rows,
@@ -25,6 +26,7 @@ DECOMPOSITIONS: dict[str, Decomposition] = {
     **BASICS,
     **ATTENTION,
     "accept": accept,
+    "experts": every_expert,
     **TREE,
     "dequantize": dequantize,
     "dequantize_rows": dequantize_rows,

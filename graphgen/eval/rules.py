@@ -17,6 +17,7 @@ from graphgen.eval import (
     rules_sorting,
     windows,
 )
+from graphgen.eval.mixtures import experts_rule
 from graphgen.eval.op_rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.eval.token_trees import tree_rules
 
@@ -32,6 +33,7 @@ MODULES = (
     collectives,
     *windows.MODULES,
     *numerical.MODULES,
+    experts_rule,
 )
 
 __all__ = ["COLLECTIVES", "COMPOSITES", "MODULES", "RULES", "SEVERAL"]

@@ -20,6 +20,7 @@ from graphgen.ops import (
     sorting,
 )
 from graphgen.ops.fused import rms_norm_quantize
+from graphgen.ops.mixtures import experts_op
 from graphgen.ops.numerical import (
     fourier,
     linear_systems,
@@ -70,6 +71,7 @@ FAMILIES = (
         quantized_rows,
         rms_norm_quantize,
         speculative_sampling,
+        experts_op,
     ),
 )
 

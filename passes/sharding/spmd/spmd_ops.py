@@ -50,7 +50,7 @@ def emit_part(
         shapes: of this rank's parts of the results.
     """
     if strategy.special:
-        return SPECIAL_FORMS[op.name](context, op, operands, strategy.special)
+        return SPECIAL_FORMS[op.name](context, op, operands, strategy)
     return context.b.emit(op.name, operands, part_attrs(op, operands, shapes)).results
 
 
@@ -90,12 +90,12 @@ def _where_whole(op: Op, sizes: Sequence[Dim], operands: Sequence[Value]) -> tup
     return tuple(part if size == whole else size for size, whole, part in shapes)
 
 
-# (context, op, parts of the operands, axes that shard the special factor) -> results.
-SpecialForm = Callable[[EmitContext, Op, Sequence[Value], Axes], Sequence[Value]]
+# (context, op, parts of the operands, the sharding of the op) -> results.
+SpecialForm = Callable[[EmitContext, Op, Sequence[Value], Strategy], Sequence[Value]]
 
 
 def _embedding(
-    context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes
+    context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
 ) -> Sequence[Value]:
     """Rows of this part of the table; zeros for an id of another rank."""
     b, (table, ids) = context.b, operands
@@ -105,7 +105,7 @@ def _embedding(
     zero, last = b.full(0, ids.type), b.full(total - 1, ids.type)
     # Ids outside of the whole table are clamped first.
     clamped = b.binary("minimum", b.binary("maximum", ids, zero), last)
-    start = b.binary("multiply", context.place(axes), rows)
+    start = b.binary("multiply", context.place(strategy.special), rows)
     local = b.binary("subtract", clamped, b.broadcast_in_dim(start, ids.shape, []))
     ours = _between(b, local, rows)
     found = b.embedding(table, local)
@@ -119,22 +119,26 @@ def _between(b: Builder, x: Value, limit: int) -> Value:
     return b.binary("and", low, b.compare(x, b.full(limit, x.type), "LT"))
 
 
-def _rows(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+def _rows(
+    context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
+) -> Sequence[Value]:
     """Rows of a cache by number within this part; a row of another part is idle."""
     b = context.b
     at = 2 if op.name == "kv_update" else 1
     rows, ids = operands[0].shape[0], operands[at]
     assert isinstance(rows, int)
-    start = b.binary("multiply", context.place(axes), rows)
+    start = b.binary("multiply", context.place(strategy.special), rows)
     local = b.binary("subtract", ids, b.broadcast_in_dim(start, ids.shape, []))
     kept = b.select(_between(b, local, rows), local, b.full(rows, local.type))
     parts = [*operands[:at], kept, *operands[at + 1 :]]
     return b.emit(op.name, parts, dict(op.attrs)).results
 
 
-def _top_k(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+def _top_k(
+    context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
+) -> Sequence[Value]:
     """Top-k of each part, all-gather, then top-k of those; ties go to the first part."""
-    b, (x,) = context.b, operands
+    b, (x,), axes = context.b, operands, strategy.special
     k, last, size = op.attrs.integer("k"), x.type.rank - 1, x.shape[-1]
     assert isinstance(size, int)
     values, places = b.top_k(x, min(k, size))
@@ -147,9 +151,32 @@ def _top_k(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) 
     return [b.slice_dim(value, last, 0, k) for value in ordered]
 
 
+def _experts(
+    context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
+) -> Sequence[Value]:
+    """The experts of this part by number within it; one rank adds the bias of the results.
+
+    Numbers of other parts are outside of 0..E-1, and those contribute nothing.
+    """
+    b, (x, indices, weights, *held) = context.b, operands
+    experts, inner, _ = strategy.in_shardings[3].dims
+    if experts:
+        count = held[0].shape[0]
+        assert isinstance(count, int)
+        start = b.binary("multiply", context.place(experts), count)
+        indices = b.binary("subtract", indices, b.broadcast_in_dim(start, indices.shape, []))
+    if inner and len(held) > 3:
+        first = context.place(inner)
+        ours = b.compare(first, b.full(0, first.type), "EQ")
+        bias = held[-1]
+        held[-1] = b.select(b.broadcast_in_dim(ours, bias.shape, []), bias, b.full(0, bias.type))
+    return b.emit(op.name, [x, indices, weights, *held], dict(op.attrs)).results
+
+
 SPECIAL_FORMS: Mapping[str, SpecialForm] = {
     "embedding": _embedding,
     "kv_update": _rows,
     "cache_read": _rows,
     "top_k": _top_k,
+    "experts": _experts,
 }

@@ -19,6 +19,7 @@ from graphgen.eval.arithmetic import name_of
 from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dtype, symbol, tensor
 from graphgen.ir.dtype import bf16, f8e4m3, f8e4m3fn, f8e5m2, f32, s4, s8
 from graphgen.ops import OPS
+from graphgen.ops.mixtures.experts_op import ACTIVATIONS
 
 FLOATS = [f32, bf16, dtype("f16")]
 # Errors of one rounding to the type, on values of about one.
@@ -295,6 +296,30 @@ def accept(s: Sizes) -> Case:
     return s.case("accept", {}, *given)
 
 
+def experts(s: Sizes) -> Case:
+    tokens, e, h, i, out = (s.size(), s.size(1, 3)), s.size(1, 5), s.size(), s.size(), s.size()
+    k = s.size(1, e)
+    # Of E + 1 numbers, the last is no expert.
+    every = np.tile(np.arange(e + 1, dtype=np.int32), (*tokens, 1))
+    indices = s.random.permuted(every, axis=-1)[..., :k]
+    shapes = [(e, i, h), (e, i, h), (e, out, i)]
+    if s.size(0, 1):
+        shapes += [(e, i), (e, i), (e, out)]
+    attrs: dict[str, AttrValue] = {
+        "activation": ACTIVATIONS[s.size(0, len(ACTIVATIONS) - 1)],
+        "glu": ("glu", "swiglu")[s.size(0, 1)],
+        "modulate": ("output", "input")[s.size(0, 1)],
+        "capacity": s.size(0, 3),
+        "dtype": (f32, s.kind)[s.size(0, 1)],
+    }
+    if s.size(0, 1):
+        limits = {"gate_lower": -0.5, "gate_upper": 0.75, "up_lower": -0.25, "up_upper": 0.5}
+        attrs |= {**limits, "up_offset": 1.0, "activation_scale": 1.5}
+    weights = s.random.uniform(0, 1, (*tokens, k)).astype(np.float32)
+    held = [s.floats(*shape) for shape in shapes]
+    return s.case("experts", attrs, s.floats(*tokens, h), indices, weights, *held)
+
+
 CASES: Mapping[str, Callable[[Sizes], Case]] = {
     make.__name__: make
     for make in (
@@ -323,6 +348,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         dequantize_rows,
         top_k,
         accept,
+        experts,
     )
 }
 

@@ -181,6 +181,7 @@ EXAMPLE_OPERANDS = {
     "dequantize": "s8[8,8] f32[8,2]",
     "quantize_rows": "f32[B,S,2,4]",
     "dequantize_rows": "u8[B,S,2,8]",
+    "experts": "f32[B,S,8] s32[B,S,2] f32[B,S,2] f32[4,12,8] f32[4,12,8] f32[4,8,12]",
     "accept": "s32[B,2] s32[B] s32[B,3,4] f32[B,3,4] s32[B,2,5] f32[B,2,5] f32[B,3,2]",
 }
 

@@ -42,6 +42,8 @@ NORM_OF = "f32[4,8] f32[8]"
 NORM_TO_8_BITS = "rms_norm_quantize(%x, %w) epsilon=1e-05 dtype=s8 limit=127.0"
 # Types of the operands, the op, layouts of the operands, layouts of the results.
 PROPOSED = "s32[2,2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3,2]"
+MIXTURE = "f32[4,8] s32[4,2] f32[4,2] f32[4,6,8] f32[4,6,8] f32[4,10,6]"
+MIXED = "experts(%x, %w, %v, %u, %s, %r) dtype=f32"
 DIVIDED = [
     ("f32[2,4,6]", "quantize_rows(%x) element=s8 limit=127", "{-,tp,-}", "{-,tp,-}"),
     ("u8[2,4,10]", "dequantize_rows(%x) element=s8 dtype=f32", "{tp,-,-}", "{tp,-,-}"),
@@ -146,6 +148,12 @@ DIVIDED = [
     (ALIBI, "attention(%x, %w, %v, %u, %s, %r) scale=0.5", "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-} {tp} {-,-,-}", "{-,-,tp,-}"),
     ("f32[2,3,4] s32[2,3] s32[2]", "last_token(%x, %w, %v)", "{-,-,tp} {-,-} {-}", "{-,tp}"),
     ("f32[4,4]", "gelu(%x) approximate=tanh", "{tp,-}", "{tp,-}"),
+    # Tokens, experts, inner features, outer features.
+    (MIXTURE, MIXED, "{tp,-} {tp,-} {tp,-} {-,-,-} {-,-,-} {-,-,-}", "{tp,-}"),
+    (MIXTURE, MIXED, "{-,-} {-,-} {-,-} {tp,-,-} {tp,-,-} {tp,-,-}", "{-,-+tp}"),
+    (MIXTURE, MIXED, "{-,-} {-,-} {-,-} {-,tp,-} {-,tp,-} {-,-,tp}", "{-,-+tp}"),
+    (MIXTURE, MIXED, "{-,-} {-,-} {-,-} {-,-,-} {-,-,-} {-,tp,-}", "{-,tp}"),
+    (MIXTURE, f"{MIXED} capacity=2", "{-,-} {-,-} {-,-} {tp,-,-} {tp,-,-} {tp,-,-}", "{-,-+tp}"),
 ]  # fmt: skip
 TWO_AXES = [
     ("f32[4,4] f32[8,4]", DOT, "{dp,-} {tp,-}", "{dp,tp}"),
@@ -182,6 +190,9 @@ REFUSED = [
     ("s8[8,6] f32[8,3]", "dequantize(%x, %w) block=[1,2] dtype=f32", "{-,tp} {-,-}"),
     ("s8[8,6] f32[8,2]", "dequantize(%x, %w) block=[1,4] dtype=f32", "{-,tp} {-,-}"),
     ("", "constant() value=f32[](1.0)", "{tp}"),
+    (MIXTURE, MIXED, "{-,tp} {-,-} {-,-} {-,-,tp} {-,-,tp} {-,-,-}"),
+    # The first tokens of all, not of a part.
+    (MIXTURE, f"{MIXED} capacity=2", "{tp,-} {tp,-} {tp,-} {-,-,-} {-,-,-} {-,-,-}"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,162 @@
+"""Decomposition of ``experts``, and the parts that its dispatched forms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from graphgen.build import Builder
+from graphgen.composites.basics import gelu, silu
+from graphgen.composites.drawing import prefix_sums
+from graphgen.ir import Attrs, Dim, DType, Value, attrs_of
+from graphgen.ir.attrs import EMPTY
+from graphgen.ir.dims import product
+from graphgen.ir.dtype import f32, s32
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertCall:
+    """One use of ``experts``, its tokens in one dimension.
+
+    Attributes:
+        x: [T,H].
+        indices: s32 [T,K].
+        weights: f32 [T,K].
+        gate, up: [E,I,H].
+        down: [E,H,I].
+        gate_bias, up_bias: [E,I], or none.
+        down_bias: [E,H], or none.
+        attrs: those of the op.
+    """
+
+    x: Value
+    indices: Value
+    weights: Value
+    gate: Value
+    up: Value
+    down: Value
+    gate_bias: Value | None = None
+    up_bias: Value | None = None
+    down_bias: Value | None = None
+    attrs: Attrs = EMPTY
+
+    @property
+    def count(self) -> Dim:
+        """E."""
+        return self.gate.shape[0]
+
+    @property
+    def early(self) -> bool:
+        """True if weights multiply the inputs, not the results."""
+        return self.attrs.text("modulate") == "input"
+
+    @property
+    def capacity(self) -> int:
+        """The most tokens of an expert; 0 for no limit."""
+        return self.attrs.integer("capacity")
+
+
+def expert_call(b: Builder, operands: Sequence[Value], attrs: Attrs) -> ExpertCall:
+    """The operands of an op ``experts`` with x, indices and weights reshaped to rows of tokens."""
+    tokens = product(operands[0].shape[:-1])
+    x, indices, weights = (b.reshape(v, (tokens, v.shape[-1])) for v in operands[:3])
+    gate, up, down, *given = operands[3:]
+    biases = given or [None, None, None]
+    return ExpertCall(x, indices, weights, gate, up, down, *biases, attrs=attrs)
+
+
+def every_expert(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """Every expert on every token; the results of those that a token has are summed."""
+    call = expert_call(b, operands, attrs)
+    shares, chosen = (b.transpose(value, [1, 0]) for value in shares_by_expert(b, call))
+    if call.early:
+        shape = (call.count, *call.x.shape)
+        wide = b.broadcast_in_dim(call.x, shape, [1, 2])
+        inputs = scaled(b, wide, shares)
+        at, contracting, batch = 0, ([2], [2]), ((0,), (0,))
+    else:
+        inputs, at, contracting, batch = call.x, 1, ([1], [2]), ((), ())
+    gate, up = (
+        plus_bias(b, b.dot_general(inputs, weight, contracting, batch, f32), bias, [at, 2])
+        for weight, bias in ((call.gate, call.gate_bias), (call.up, call.up_bias))
+    )
+    hidden = gated(b, gate, up, attrs, call.x.dtype)
+    y = b.dot_general(hidden, call.down, ([2], [2]), ([at], [0]), f32)
+    y = plus_bias(b, y, call.down_bias, [0, 2])
+    if not call.early:
+        y = y * b.broadcast_in_dim(shares, y.shape, [0, 1])
+    kept = b.select(b.broadcast_in_dim(chosen, y.shape, [0, 1]), y, b.full(0.0, y.type))
+    return [result_of(b, b.reduce(kept, [0], "add"), operands[0], attrs)]
+
+
+def shares_by_expert(b: Builder, call: ExpertCall) -> tuple[Value, Value]:
+    """The weight f32 [T,E] of each expert for each token, and whether it computes the token."""
+    shape = (*call.indices.shape, call.count)
+    experts = b.iota(s32, shape, 2)
+    same = b.compare(b.broadcast_in_dim(call.indices, shape, [0, 1]), experts, "EQ")
+    wide = b.broadcast_in_dim(call.weights, shape, [0, 1])
+    shares = b.reduce(b.select(same, wide, b.full(0.0, wide.type)), [1], "add")
+    chosen = b.reduce(same, [1], "or")
+    if not call.capacity:
+        return shares, chosen
+    before = tokens_before(b, chosen)
+    within = b.compare(before, b.full(call.capacity, before.type), "LT")
+    return shares, b.binary("and", chosen, within)
+
+
+def tokens_before(b: Builder, chosen: Value) -> Value:
+    """The number s32 [T,E] of tokens of an expert before each, of pred [T,E]."""
+    counted = b.transpose(b.convert(chosen, f32), [1, 0])
+    return b.transpose(b.convert(prefix_sums(b, counted, inclusive=False), s32), [1, 0])
+
+
+def scaled(b: Builder, x: Value, shares: Value) -> Value:
+    """``x * shares`` of x [...,H] and f32 [...], rounded once to the type of x."""
+    wide = b.convert(x, f32)
+    return b.convert(
+        wide * b.broadcast_in_dim(shares, x.shape, list(range(len(x.shape) - 1))), x.dtype
+    )
+
+
+def plus_bias(b: Builder, y: Value, bias: Value | None, dimensions: Sequence[int]) -> Value:
+    """``y + bias`` in f32, where there is one."""
+    if bias is None:
+        return y
+    return y + b.broadcast_in_dim(b.convert(bias, f32), y.shape, dimensions)
+
+
+def gated(b: Builder, gate: Value, up: Value, attrs: Attrs, dtype: DType) -> Value:
+    """The hidden features of gate and up f32, rounded once to ``dtype``."""
+    gate = _clamped(b, gate, attrs.number("gate_lower"), attrs.number("gate_upper"))
+    up = _clamped(b, up, attrs.number("up_lower"), attrs.number("up_upper"))
+    scale, offset = attrs.number("activation_scale"), attrs.number("up_offset")
+    active = _ACTIVATIONS[attrs.text("activation")](b, gate * scale if scale != 1.0 else gate)
+    if attrs.text("glu") == "swiglu":
+        active = gate * active
+    return b.convert(active * (up + offset if offset else up), dtype)
+
+
+def result_of(b: Builder, y: Value, x: Value, attrs: Attrs) -> Value:
+    """The sums f32 [T,H] as the op has them: tokens in the dimensions of x [...,H]."""
+    return b.reshape(b.convert(y, attrs.element("dtype")), (*x.shape[:-1], y.shape[1]))
+
+
+def _clamped(b: Builder, x: Value, low: float, high: float) -> Value:
+    x = b.binary("minimum", x, b.full(high, x.type)) if high < inf else x
+    return b.binary("maximum", x, b.full(low, x.type)) if low > -inf else x
+
+
+def _gelu(approximate: str) -> Callable[[Builder, Value], Value]:
+    return lambda b, x: gelu(b, [x], attrs_of({"approximate": approximate}))[0]
+
+
+# Simple ops: a decomposition has no composites.
+_ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = {
+    "silu": lambda b, x: silu(b, [x], EMPTY)[0],
+    "gelu": _gelu("none"),
+    "gelu_pytorch_tanh": _gelu("tanh"),
+    "quick_gelu": _gelu("sigmoid"),
+    "relu": lambda b, x: b.binary("maximum", x, b.full(0.0, x.type)),
+    "sigmoid": lambda b, x: b.unary("logistic", x),
+}

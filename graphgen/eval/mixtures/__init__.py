@@ -1,0 +1,1 @@
+"""NumPy rule of mixtures of experts."""

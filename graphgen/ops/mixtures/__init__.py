@@ -1,0 +1,1 @@
+"""The op of mixtures of experts."""
