@@ -21,6 +21,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 # Every pass is held to its contract, not only to a well-formed module.
 os.environ.setdefault("GRAPHGEN_VERIFY", "2")
+# XLA takes far longer to optimize the code of small programs than to run it. The fixture
+# ``optimized_code`` gives tests what users run.
+os.environ.setdefault("GRAPHGEN_XLA_CODE", "quick")
 # Passes that fail do so on purpose here; tests of what they leave behind say where.
 os.environ["GRAPHGEN_CRASH"] = "off"
 # A test process a core: threads of their own would only wait for each other.
@@ -78,6 +81,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the others stay in their order, which may be a random one."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="module")
+def optimized_code() -> Generator[None]:
+    """XLA's code as users run it, which takes six times as long to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GRAPHGEN_XLA_CODE", raising=False)
+        yield
 
 
 @pytest.fixture

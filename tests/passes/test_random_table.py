@@ -34,7 +34,7 @@ CLEANING = "fold-constants,unroll-loops,simplify-shape,cse,dce"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def two_devices() -> None:
+def two_devices(optimized_code: None) -> None:
     configure(2)
 
 

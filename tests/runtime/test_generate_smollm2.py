@@ -23,6 +23,8 @@ from tests.oracles.llama import all_logits
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import arrays_model, reference_model, smollm2_path, smollm2_session
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 NEW = 64
 TEXT = (Path(__file__).parents[1] / "data" / "lighthouse.txt").read_text(encoding="utf-8")
 PROMPTS = {

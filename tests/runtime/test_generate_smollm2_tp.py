@@ -13,6 +13,8 @@ from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 NEW = 64
 PROMPTS = [
     "The capital of France is",

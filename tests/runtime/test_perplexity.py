@@ -32,6 +32,8 @@ from tests.oracles.llama import all_logits
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import arrays_model, smollm2_path
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 WINDOW = 256
 

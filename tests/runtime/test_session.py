@@ -24,6 +24,8 @@ from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_session
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 ROWS = 4
 LENGTHS = (1, 5, 130, 127)
 

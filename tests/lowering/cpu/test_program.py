@@ -176,9 +176,38 @@ def test_the_key_of_a_program_is_its_text_and_the_machine(monkeypatch: pytest.Mo
     key = program_key("text")
     assert key == program_key("text")
     assert key != program_key("other text")
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-    assert key != program_key("text")
+    with monkeypatch.context() as patch:
+        patch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+        assert key != program_key("text")
+    with monkeypatch.context() as patch:
+        patch.setenv("GRAPHGEN_XLA_CODE", "quick")
+        assert key != program_key("text")
+    monkeypatch.setenv("GRAPHGEN_XLA_CODE", "optimized")
+    assert key == program_key("text")
     assert re.fullmatch(r"[0-9a-f]{16}", cpu_key())
+
+
+def test_quick_code_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch):
+    given = {"x": np.full((3, 4), 2, np.float32), "k": np.ones((3, 4), np.float32)}
+    programs: list[CpuProgram] = []
+    for kind in ("optimized", "quick"):
+        monkeypatch.setenv("GRAPHGEN_XLA_CODE", kind)
+        programs.append(compile_program(*counter()))
+    for program in programs:
+        (out,) = program.run_numpy([given])
+        np.testing.assert_array_equal(out["y"], -given["k"])
+        np.testing.assert_array_equal(out["k"], given["k"] + given["x"])
+    assert len({serialize_program(program) for program in programs}) == 2
+
+
+def test_an_unknown_kind_of_code_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GRAPHGEN_XLA_CODE", "fast")
+    with pytest.raises(GraphgenError) as caught:
+        compile_program(*counter())
+    assert (caught.value.code, caught.value.what) == (
+        "GG0705",
+        "GRAPHGEN_XLA_CODE=fast is no kind of code",
+    )
 
 
 @pytest.mark.parametrize(

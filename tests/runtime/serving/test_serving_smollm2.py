@@ -23,6 +23,8 @@ from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path
 from tests.runtime.serving.test_serving_model import leaves_at_a_tie, serve
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 TEXT = Path(__file__).parents[2] / "data" / "lighthouse.txt"
 LONGEST = 6
 # Rows of up to 10 blocks: four of them need more than there are.
