@@ -183,8 +183,8 @@ def onto_widened(op: Op) -> bool:
 
 
 def of_temperature(op: Op) -> bool:
-    """The temperature, or 1 where it is 0."""
-    return column(op.operands[2]) == 2
+    """Top-p, or next to nothing where the temperature is 0."""
+    return column(op.operands[2]) == 1
 
 
 def column(value: Value) -> int:
