@@ -141,10 +141,13 @@ def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
 def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     query, key, value, mask = x[:4]
     wide = how.dtype(f32)
-    group = query.shape[2] // key.shape[2]
-    keys = np.repeat(key.astype(wide), group, axis=2)
-    scores = np.einsum("bshd,bchd->bhsc", query.astype(wide), keys)
-    scores = scores * how.scalar(attrs.number("scale"))
+    batch, steps, heads, size = query.shape
+    # The queries of a group beside each other: caches are long, and not to be repeated.
+    shared = (batch, key.shape[2], heads // key.shape[2], steps, size)
+    queries = query.astype(wide).transpose(0, 2, 1, 3).reshape(*shared[:2], -1, size)
+    scores = queries @ key.astype(wide, copy=False).transpose(0, 2, 3, 1)
+    scores = scores.reshape(batch, heads, steps, -1)
+    scores *= how.scalar(attrs.number("scale"))
     if attrs.number("softcap"):
         cap = how.scalar(attrs.number("softcap"))
         scores = cap * np.tanh(scores / cap)
@@ -154,15 +157,23 @@ def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
     if bias is not None:
         scores = scores + bias
     shown = mask if mask.ndim == 4 else mask[:, None]
-    scores = np.where(shown, scores, np.asarray(lowest(f32), wide))
+    np.copyto(scores, np.asarray(lowest(f32), wide), where=~shown)
     if sinks is not None:
         extra = np.broadcast_to(sinks.astype(wide)[:, None, None], (*scores.shape[:3], 1))
         scores = np.concatenate([scores, extra], -1)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights = (weights / weights.sum(-1, keepdims=True)).astype(value.dtype).astype(wide)
-    weights = weights[..., : key.shape[1]]
-    values = np.repeat(value.astype(wide), group, axis=2)
-    return [np.einsum("bhsc,bchd->bshd", weights, values).astype(query.dtype)]
+    weights = _softmax(scores).astype(value.dtype, copy=False).astype(wide, copy=False)
+    weights = weights[..., : key.shape[1]].reshape(*shared[:2], -1, key.shape[1])
+    values = value.astype(wide, copy=False).transpose(0, 2, 1, 3)
+    out = (weights @ values).reshape(batch, heads, steps, -1).transpose(0, 2, 1, 3)
+    return [out.astype(query.dtype)]
+
+
+def _softmax(scores: Array) -> Array:
+    """Softmax along the last dimension, in the place of ``scores``."""
+    scores -= scores.max(-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(-1, keepdims=True)
+    return scores
 
 
 @composite_rule("last_token")
