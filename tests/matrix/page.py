@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.matrix.axes import AXES
-from tests.matrix.covering import completed
+from tests.matrix.covering import is_possible
 from tests.matrix.holes import HOLES, hole_of
 
 INTRODUCTION = """\
@@ -43,7 +43,7 @@ def page() -> str:
 def _cell(family: str, axis: str, value: str) -> str:
     """``yes`` where every pair of the matrix has the two, else a word for the hole."""
     part = {"family": family, axis: value}
-    if completed(part) is not None:
+    if is_possible(part):
         return "yes"
     hole = hole_of(part)
     return "no window" if hole is not None and hole.words == "caches" else "refused"
