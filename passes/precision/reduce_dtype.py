@@ -19,6 +19,7 @@ from graphgen.passes.precision.scale_before_sum import (
     scale_before_sums,
 )
 
+_PRODUCTS = ("dot_general", "experts")
 # What a partial sum of products may go through before it is summed over ranks.
 _PASSED_ON = frozenset((
     *("convert", "multiply", "divide", "add", "subtract", "negate", "select"),
@@ -129,8 +130,6 @@ def _of_products(function: Function) -> set[Value]:
     """Values that are products, or follow from some by what partial sums go through."""
     found: set[Value] = set()
     for op in function.block:
-        if op.name == "dot_general" or (
-            op.name in _PASSED_ON and not found.isdisjoint(op.operands)
-        ):
+        if op.name in _PRODUCTS or (op.name in _PASSED_ON and not found.isdisjoint(op.operands)):
             found.update(op.results)
     return found

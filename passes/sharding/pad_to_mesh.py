@@ -23,6 +23,7 @@ from graphgen.passes.sharding.solver.sharding_plan import (
     requested_sharding,
 )
 from graphgen.passes.sharding.spec.mesh import Mesh, divides, mesh_of
+from graphgen.passes.sharding.spec.op_factors import factors_of
 from graphgen.passes.weights.derived import PreparedValues
 
 
@@ -128,13 +129,10 @@ class _Padding:
         sizes = PartSizes.of(self.function, layouts, self.mesh)
         if align_blocks(self.module, self.function, layouts, self.mesh, self.rewriter, sizes):
             prepared = PreparedValues(self.module, self.function, {})
-        for value, layout, dim in list(self._short(prepared)):
+        for value, layout, dims in list(self._short(prepared)):
             if self.rewriter.exhausted:
                 return
-            size = value.shape[dim]
-            assert isinstance(size, int)
-            part = sizes.part(size, self.mesh.size(layout.dims[dim]))
-            self._pad(value, layout, dim, part, prepared)
+            self._pad(value, layout, dims, sizes, prepared)
         self.rewriter.apply_rules(
             self.function, gather_rules(self.emitter, self.refusals, PADDED_RULES)
         )
@@ -144,13 +142,17 @@ class _Padding:
                 self._simplify(op)
         self._erase_dead()
 
-    def _short(self, prepared: PreparedValues) -> Iterator[tuple[Value, Sharding, int]]:
-        """Yield derived weights, used by the program, that do not divide."""
+    def _short(self, prepared: PreparedValues) -> Iterator[tuple[Value, Sharding, list[int]]]:
+        """Yield derived weights, used by the program, and their dimensions that do not divide."""
         for value, layout in self._layouts(prepared).items():
-            for dim, axes in enumerate(layout.dims):
-                short = not divides(value.shape[dim], self.mesh.size(axes))
-                if short and _readers(prepared, value):
-                    yield value, layout, dim
+            sizes = zip(value.shape, layout.dims, strict=True)
+            short = [
+                dim
+                for dim, (size, axes) in enumerate(sizes)
+                if not divides(size, self.mesh.size(axes))
+            ]
+            if short and _readers(prepared, value):
+                yield value, layout, short
 
     def _layouts(self, prepared: PreparedValues) -> dict[Value, Sharding]:
         """The layouts of weights and derived values, divisible or not."""
@@ -166,29 +168,44 @@ class _Padding:
         return {value: layout for value, layout in plan.pins.items() if not layout.replicated}
 
     def _pad(
-        self, value: Value, layout: Sharding, dim: int, part: int, prepared: PreparedValues
+        self,
+        value: Value,
+        layout: Sharding,
+        dims: Sequence[int],
+        sizes: PartSizes,
+        prepared: PreparedValues,
     ) -> None:
-        """The rest of the program reads ``value`` out of a padded one, ``part`` a rank."""
-        size, parts = value.shape[dim], self.mesh.size(layout.dims[dim])
-        readers = _readers(prepared, value)
-        assert isinstance(size, int)
-        block = gcd(size, part)
-        blocks = size // block
-        zeros = part * parts // block - blocks
-        gather = HeadGather((*range(blocks), *[ZERO] * zeros), dim, block)
-        wide = self.emitter.emit(value, gather)
-        wide.sharding = layout
+        """The rest of the program reads ``value`` out of one that is padded along ``dims``."""
+        readers, wide = _readers(prepared, value), value
+        padded: list[tuple[Value, HeadGather]] = []
+        for dim in dims:
+            gather = self._padding(value, dim, self.mesh.size(layout.dims[dim]), sizes)
+            padded.append((wide, gather))
+            wide = self.emitter.emit(wide, gather)
+        made = [wide]
+        for source, gather in reversed(padded):
+            inverse = gather.inverse(gather.block_count(source))
+            made.append(self.emitter.emit(made[-1], inverse))
+            self.emitter.rebind(made[-1], gather, made[-2])
         # Where it is the result of an op, it lies whole.
-        value.sharding = None
-        inverse = self.emitter.emit(wide, gather.inverse(blocks))
-        self.emitter.rebind(inverse, gather, wide)
+        value.sharding, wide.sharding = None, layout
         for op in readers:
             op.set_operands(
-                tuple([inverse if operand is value else operand for operand in op.operands])
+                tuple([made[-1] if operand is value else operand for operand in op.operands])
             )
-        made = [op for op in (wide.op, inverse.op) if op is not None]
+        values = [*[source for source, _ in padded[1:]], *made]
+        ops = [item.op for item in values if item.op is not None]
         name = value.name or "a weight"
-        self.rewriter.note(self.function, f"pad {name}", value.op, made, ((value, inverse, EQUAL),))
+        self.rewriter.note(self.function, f"pad {name}", value.op, ops, ((value, made[-1], EQUAL),))
+
+    def _padding(self, value: Value, dim: int, parts: int, sizes: PartSizes) -> HeadGather:
+        """Zeros after the last element of a dimension."""
+        size = value.shape[dim]
+        assert isinstance(size, int)
+        part = sizes.part(size, parts)
+        block = gcd(size, part)
+        blocks = size // block
+        return HeadGather((*range(blocks), *[ZERO] * (part * parts // block - blocks)), dim, block)
 
     def _simplify(self, op: Op) -> None:
         """A take that only adds zeros at the end is a pad; one that leaves out the end, a slice."""
@@ -253,5 +270,33 @@ def _top_k(
     return b.top_k(b.select(there, source, b.full(small, source.type)), op.attrs.integer("k"))
 
 
+def _experts(
+    op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder
+) -> Value | NoMatch:
+    """Zeros for inner features add nothing, nor do experts of zeros that no token names.
+
+    All operands with the dimension get the zeros: a padded feature is multiplied by zeros of
+    ``down``, whatever the activation of its bias is.
+    """
+    factors = factors_of(op)
+    assert factors is not None
+    (factor,) = factors.operands[index][gather.dim]
+    if factor not in factors.reduction:
+        return no_match("they are not experts or inner features", op.operands[index])
+    if gather.blocks != tuple(range(len(gather.blocks))):
+        return no_match("the numbers of experts would change", op.operands[index], depth=2)
+    count = gather.block_count(gather_source(op, index))
+    inverse, operands = gather.inverse(count), list(op.operands)
+    for place, dims in enumerate(factors.operands):
+        if (factor,) in dims:
+            operands[place] = emitter.emit(operands[place], inverse.at(dims.index((factor,))))
+    return b.emit(op.name, operands, dict(op.attrs)).result
+
+
 # What may read the padding as well.
-PADDED_RULES: Mapping[str, FoldRule] = {**FOLD_RULES, "embedding": _embedding, "top_k": _top_k}
+PADDED_RULES: Mapping[str, FoldRule] = {
+    **FOLD_RULES,
+    "embedding": _embedding,
+    "experts": _experts,
+    "top_k": _top_k,
+}

@@ -217,7 +217,8 @@ class Shard(Pass):
     Without rules heads, their caches and the hidden layer of an MLP are split over ``tp``, and
     everything else is replicated. A rule is ``AXIS:mesh axes`` for an axis of
     the model (heads, kv_heads, intermediate, vocab, hidden, positions, batch, sequence, rows,
-    slots), or ``PATTERN:{layout}`` for names; rules come behind the usual ones, and the last wins.
+    slots, experts, moe_intermediate: the inner features of experts, which are ``intermediate``
+    too), or ``PATTERN:{layout}`` for names; rules come after the usual ones, and the last wins.
 
     Options:
         tp: ranks of the mesh axis ``tp``.

@@ -18,10 +18,13 @@ from graphgen.passes.sharding.spec.op_factors import factors_of
 HEADS, KV_HEADS, INTERMEDIATE = "heads", "kv_heads", "intermediate"
 VOCAB, HIDDEN, POSITIONS = "vocab", "hidden", "positions"
 BATCH, SEQUENCE, ROWS, SLOTS = "batch", "sequence", "rows", "slots"
+# Inner features of experts are ``intermediate`` too; a rule for them alone comes after.
+EXPERTS, MOE_INTERMEDIATE = "experts", "moe_intermediate"
 # The names that sharding rules may use.
 LOGICAL = (
     *(HEADS, KV_HEADS, INTERMEDIATE, VOCAB, HIDDEN, POSITIONS),
     *(BATCH, SEQUENCE, ROWS, SLOTS),
+    *(EXPERTS, MOE_INTERMEDIATE),
 )
 
 # A dimension of a value; arguments by name, because programs share weights.
@@ -151,6 +154,7 @@ def _mixed(op: Op, factors: Factors) -> Iterator[Place]:
 _NAMES: Mapping[str, tuple[tuple[int, int, str], ...]] = {
     "attention": ((0, 2, HEADS), (1, 2, KV_HEADS)),
     "embedding": ((0, 1, HIDDEN),),
+    "experts": ((3, 0, EXPERTS), (3, 1, INTERMEDIATE), (3, 1, MOE_INTERMEDIATE)),
     "kv_update": ((0, 0, ROWS), (0, 1, SLOTS), (3, 0, BATCH), (3, 1, SEQUENCE)),
 }
 

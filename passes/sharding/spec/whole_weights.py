@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.ir import Entry, Function, Module, Role, Value
 from graphgen.passes.weights.derived import PreparedValues
 
-_PRODUCTS = ("dot_general", "convolution")
+_PRODUCTS = ("dot_general", "convolution", "experts")
 # Ops that read a part of a table of matrices, as of experts.
 _LOOKUPS = ("gather", "take", "dynamic_slice")
 
