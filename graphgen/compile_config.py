@@ -45,6 +45,10 @@ ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC = "none", "dynamic", "
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
+# Values of ``expert_dispatch``: the forms of a mixture of experts.
+DISPATCH_AUTO = "auto"
+EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective")
+
 
 def knob(
     default: T,
@@ -201,6 +205,13 @@ class CompileConfig:
         0.0,
         "largest absolute value of activations that are quantized; 0 for any.",
         flag=None,
+    )
+    expert_dispatch: str = knob(
+        DISPATCH_AUTO,
+        "the form of the pass ``dispatch-experts``: how tokens get to the experts of a mixture.",
+        choices=EXPERT_DISPATCH,
+        flag="How tokens get to the experts of a mixture; by default what costs least.",
+        option="--expert-dispatch",
     )
     page_cache: int = knob(
         0,

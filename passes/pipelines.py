@@ -23,6 +23,7 @@ from graphgen.passes.core import Pass, parse_pipeline
 from graphgen.passes.core.fuel import labels
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.registry import NamedPipeline, Phase, parse_phases, register_pipeline
+from graphgen.passes.experts.dispatch_experts import DispatchExperts
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
 from graphgen.passes.heads.assign_heads import AssignHeads
@@ -89,6 +90,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "specialize": _specialize(config),
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
+            DispatchExperts(config.expert_dispatch, config.target),
             *(CommonSubexpressions(), FuseProjections()),
             *_narrow_activations(config),
             *([SoftmaxDtype(config.softmax_dtype)] if config.softmax_dtype != _PLAIN else []),

@@ -23,6 +23,7 @@ from tests.oracles.pipeline_stages import (
     ELSEWHERE,
     every_pass,
     looped,
+    mixed,
     our_passes,
     scattered,
     stage,
@@ -69,6 +70,8 @@ def test_a_pass_stops_where_its_fuel_ends(name: str):
         untidy(module)
     if name == "unroll-loops":
         looped(module)
+    if name == "dispatch-experts":
+        mixed(module)
     if name == "merge-collectives":
         scattered(module)
     journal = Journal()

@@ -1,0 +1,79 @@
+"""Forms of a mixture of experts: each computes what the op means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from graphgen.compile_config import EXPERT_DISPATCH
+from graphgen.eval import MEANING, Array, evaluate
+from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
+from graphgen.ir.dtype import bf16
+from graphgen.ops import OPS
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.experts.dispatch_experts import FORMS
+from graphgen.passes.verify import make_workload, validate
+from tests.passes.experts.mixtures import KINDS, Attributes, arrays, choices, mixture
+
+MIXTURES: Mapping[str, Attributes] = {
+    "glu": {},
+    "swiglu": {
+        "glu": "swiglu",
+        "activation": "sigmoid",
+        "activation_scale": 1.7,
+        "up_offset": 1.0,
+        "gate_upper": 1.5,
+        "up_lower": -1.0,
+        "up_upper": 1.0,
+    },
+    "early": {"modulate": "input"},
+    "capacity": {"capacity": 2},
+}
+LIMIT = 1e-9
+
+
+def dispatched(module: Module, form: str) -> Module:
+    copy = clone_module(module)
+    run_pipeline(copy, parse_pipeline(f"dispatch-experts{{form={form}}}"))
+    return copy
+
+
+def result(module: Module, given: Mapping[str, Array]) -> Array:
+    (function,) = module.programs()
+    return evaluate(function, given, MEANING, module=module)["y"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", [1, 13])
+def test_a_form_means_what_the_op_means(form: str, name: str, kind: str, tokens: int):
+    module = mixture(tokens, attrs=MIXTURES[name], biases=name != "glu")
+    given = arrays(module, choices(kind, tokens, 2, 5, seed=tokens))
+    made = dispatched(module, form)
+    assert not [op for f in made.functions.values() for op in f.ops if OPS[op.name].composite]
+    np.testing.assert_allclose(result(made, given), result(module, given), rtol=LIMIT, atol=LIMIT)
+
+
+def test_the_kinds_of_choices_are_what_they_say():
+    found = {kind: choices(kind, 13, 2, 5) for kind in KINDS}
+    assert set(found["one absent"].ravel()) == {0, 1, 3, 4}
+    assert (found["one"] == 1).any(axis=1).all()
+    assert {-1, 5} < set(found["padding"].ravel())
+    assert {index for index in found["elsewhere"].ravel() if 0 <= index < 5}
+    assert found["elsewhere"].min() < -1
+    assert found["elsewhere"].max() > 5
+    assert all(
+        (rows[:, 0] != rows[:, 1]).all() for kind, rows in found.items() if kind != "padding"
+    )
+
+
+@pytest.mark.parametrize("form", EXPERT_DISPATCH)
+def test_a_form_in_bf16_is_within_its_budget(form: str):
+    module = mixture(7, attrs=MIXTURES["swiglu"], element=bf16, biases=True, routed=True)
+    passes = parse_pipeline(f"dispatch-experts{{form={form}}}")
+    (verdict,) = validate(module, passes, make_workload(module))
+    assert verdict.ok
