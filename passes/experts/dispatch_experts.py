@@ -14,6 +14,7 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.experts.form_costs import MixtureSizes, form_costs, rates_of
 from graphgen.passes.experts.selective_form import chosen_experts
+from graphgen.passes.quantize.scale_products import scale_products
 from graphgen.targets import find_target, target_names
 
 FORMS: Mapping[str, Decomposition] = {"all": every_expert, "selective": chosen_experts}
@@ -27,6 +28,9 @@ class DispatchExperts(Pass):
     ``all`` computes every expert on every token and keeps what a token has chosen. ``selective``
     gathers the matrices of the chosen experts for each token. ``auto`` takes the form that costs
     the target the least: see :class:`graphgen.passes.experts.form_costs.FormCost`.
+
+    Products with quantized weights are scaled after they are summed, by the scales of the chosen
+    experts; where a scale is of a group of inputs, what is chosen is widened.
 
     Options:
         form: one for all, or ``auto``.
@@ -123,10 +127,14 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,1] dtype=f32 : f32[1,2,4]
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The mixtures of every function."""
         for function in module.functions.values():
-            for op in [op for op in function.block if op.name == "experts"]:
+            mixtures = [op for op in function.block if op.name == "experts"]
+            for op in mixtures:
                 if rewriter.exhausted:
                     return
                 self._dispatch(function, op, rewriter)
+            if mixtures:
+                # The products of quantized weights exist only now.
+                scale_products(function, rewriter)
 
     def _dispatch(self, function: Function, op: Op, rewriter: Rewriter) -> None:
         sizes = MixtureSizes.of(op)

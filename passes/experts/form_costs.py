@@ -19,7 +19,7 @@ class MixtureSizes:
         experts: E, those that are here.
         inner: I, inner features of an expert.
         width: H, features of a token.
-        bytes: of an element of a weight.
+        bytes: of an element of a weight as it is stored, at least 1.
     """
 
     tokens: int
@@ -38,7 +38,10 @@ class MixtureSizes:
         for size in tokens:
             rows *= size
         experts, inner, _ = gate.dims
-        return MixtureSizes(rows, indices.dims[-1], experts, inner, width, gate.dtype.bytes)
+        widened = op.operands[3].producer("dequantize")
+        stored = gate if widened is None else widened.operands[0].type
+        each = max(1, stored.dtype.bits // 8)
+        return MixtureSizes(rows, indices.dims[-1], experts, inner, width, each)
 
     @property
     def matrices(self) -> int:

@@ -13,11 +13,11 @@ from graphgen.ir.dtype import f32, f64, s8
 from graphgen.ir.names import claim_name
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
-from graphgen.passes.core.relation import EQUAL, Quantized
+from graphgen.passes.core.relation import EQUAL, Quantized, Relation
 from graphgen.passes.core.rule import Replacement
 from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
 from graphgen.passes.quantize.product_weight import ProductWeight
-from graphgen.passes.quantize.quantizable_products import QuantizableProducts, names
+from graphgen.passes.quantize.quantizable_products import MATRICES, QuantizableProducts, names
 from graphgen.passes.quantize.schemes import (
     ELEMENTS,
     GROUP,
@@ -47,6 +47,7 @@ class QuantizeWeights(Pass):
 
     A stack of matrices, such as the weight [experts,in,out], has the scales of each matrix. What a
     program chooses of it, by ``gather`` or ``take``, it chooses of the numbers and of the scales.
+    ``experts`` read ``dequantize(q, scale)``, until their form is known.
 
     Embeddings are lookups, not products, and stay as they are; so does a weight that anything else
     reads, such as a tied embedding, and one that some program of the module reads otherwise: a
@@ -137,7 +138,7 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
         products = QuantizableProducts(module, self.skip, copies=self.copies)
         for prepared in products.programs:
             lookups = products.lookups(prepared)
-            rewriter.apply_rules(prepared.function, (_quantizing(scheme, prepared, products),))
+            rewriter.apply_rules(prepared.function, _quantizing(scheme, prepared, products))
             # Or the weight would still be read as it was.
             for op in lookups:
                 if not op.result.users and not rewriter.exhausted:
@@ -153,8 +154,11 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
 
 def _quantizing(
     scheme: WeightScheme, prepared: PreparedValues, products: QuantizableProducts
-) -> Rule:
+) -> tuple[Rule, Rule]:
     taken: set[str] = set()
+
+    def name_of(weight: Value) -> str:
+        return claim_name(weight.name or joined(prepared.sources(weight)), taken, 2)
 
     @rule("dot_general")
     def quantize_product(op: Op, b: Builder) -> Sequence[Value] | Replacement | NoMatch:
@@ -166,12 +170,54 @@ def _quantizing(
         if scheme.scheme == GROUP and len(weight.contracted) != 1:
             what = f"it sums over {len(weight.contracted)} dimensions"
             return no_match(what, weight.value, depth=9)
-        name = claim_name(weight.value.name or joined(prepared.sources(weight.value)), taken, 2)
+        name = name_of(weight.value)
         if scheme.scheme == GROUP:
             return _of_groups(b, op, scheme, weight, name)
         return _of_channels(b, op, scheme, weight, name)
 
-    return quantize_product
+    @rule("experts")
+    def quantize_mixture(op: Op, b: Builder) -> Replacement | NoMatch:
+        """Experts read numbers that are widened; where they are multiplied is decided later."""
+        operands, pairs = list(op.operands), list[tuple[Value, Value, Relation]]()
+        whys: list[NoMatch] = []
+        for index in MATRICES:
+            weight = op.operands[index]
+            why = products.why_not_of_mixture(weight, prepared)
+            if why is not None:
+                whys.append(why)
+                continue
+            block = (1, *scheme.block(_matrix(weight)))
+            scaled = _in_blocks(b, weight, scheme, block, name_of(weight))
+            operands[index] = b.dequantize(
+                scaled.values, *scaled.facts, block=scaled.block, dtype=weight.dtype
+            )
+            pairs.append((weight, operands[index], EQUAL))
+        if not pairs:
+            return whys[0]
+        made = b.emit("experts", operands, dict(op.attrs)).result
+        return Replacement([made], tuple(pairs))
+
+    return quantize_product, quantize_mixture
+
+
+def _matrix(weight: Value) -> tuple[int, int]:
+    """The sizes of one matrix of a stack."""
+    rows, columns = weight.shape[1:]
+    assert isinstance(rows, int)
+    assert isinstance(columns, int)
+    return rows, columns
+
+
+def _in_blocks(
+    b: Builder, whole: Value, scheme: WeightScheme, block: Sequence[int], name: str
+) -> BlockScaled:
+    """A weight as numbers with a scale a block, of which none is short."""
+    sizes = zip(block, whole.shape, strict=True)
+    each = tuple([min(item, size) for item, size in sizes if isinstance(size, int)])
+    most = limit(scheme.dtype, scheme.scheme)
+    values, scale = b.quantize(whole, ELEMENTS[scheme.dtype], (), most, each)
+    values.name, scale.name = f"{name}.quantized", f"{name}.scale"
+    return BlockScaled(values, (scale,), each).even(b)
 
 
 def _of_channels(
@@ -199,14 +245,9 @@ def _of_groups(
     """A product with numbers that are widened where they are read, a scale a group of inputs."""
     lhs, whole = op.operands[0], weight.value
     (dim,) = weight.contracted
-    size = whole.shape[dim]
-    assert isinstance(size, int)
     block = [1] * whole.type.rank
-    block[dim] = min(scheme.group_size, size)
-    most = limit(scheme.dtype, scheme.scheme)
-    values, scale = b.quantize(whole, ELEMENTS[scheme.dtype], (), most, block)
-    values.name, scale.name = f"{name}.quantized", f"{name}.scale"
-    scaled = BlockScaled(values, (scale,), tuple(block)).even(b)
+    block[dim] = scheme.group_size
+    scaled = _in_blocks(b, whole, scheme, block, name)
     facts = [weight.read(b, fact) for fact in scaled.facts]
     read = BlockScaled(weight.read(b, scaled.values), tuple(facts), weight.blocks(scaled.block))
     wide = b.dequantize(read.values, *read.facts, block=read.block, dtype=whole.dtype)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module, Op, Role, Value, dtype, entry, tensor
-from graphgen.ir.dtype import DTYPES, f32, f64
-from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, rule
+from graphgen.ir import Entry, Function, Module, Op, Role, dtype, entry, tensor
+from graphgen.ir.dtype import DTYPES, f32
+from graphgen.passes.core import Pass, Rewriter
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.quantize.scale_products import scale_product
 from graphgen.passes.quantize.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
 from graphgen.passes.quantize.stored.scheme_table import SCHEMES
-from graphgen.passes.weights.scale_blocks import BlockScaled
 
 
 @dataclass(frozen=True)
@@ -170,32 +169,3 @@ def _erase_unread(function: Function) -> None:
     for op in reversed(function.block):
         if op.name == "dequantize" and not op.result.users and not function.returns(op.result):
             function.block.erase(op)
-
-
-@rule("dot_general")
-def scale_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """A product with numbers of one scale a row, or one in all, is scaled itself."""
-    lhs, rhs = op.operands
-    made = rhs.producer("dequantize")
-    if made is None:
-        return no_match("its right operand is not dequantized", rhs)
-    contracted = op.attrs.integers("rhs_contracting_dims")
-    scaled = BlockScaled.of(made)
-    if len(scaled.facts) > 1:
-        return no_match("the numbers have zero points", rhs, depth=2)
-    values, scale = scaled.values, next(iter(scaled.facts))
-    outputs = [dim for dim in range(values.type.rank) if dim not in contracted]
-    if len(outputs) != 1 or op.attrs.integers("rhs_batch_dims"):
-        return no_match("the weight has more output dimensions than one", rhs, depth=3)
-    if any(scale.shape[dim] != 1 for dim in contracted):
-        return no_match("the scales differ along what is summed", scale, depth=4)
-    count, block = scale.shape[outputs[0]], scaled.block[outputs[0]]
-    if count != 1 and block != 1:
-        return no_match("the scales are of several rows", scale, depth=5)
-    wide = f64 if op.result.dtype is f64 else f32
-    operands = (lhs, b.convert(values, lhs.dtype))
-    product = b.emit("dot_general", operands, {**op.attrs, "dtype": wide}).result
-    vector = b.reshape(b.convert(scale, wide), () if count == 1 else (count,))
-    along = [] if count == 1 else [product.type.rank - 1]
-    factor = b.broadcast_in_dim(vector, product.shape, along)
-    return [b.convert(product * factor, op.result.dtype)]
