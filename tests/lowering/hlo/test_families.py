@@ -32,6 +32,12 @@ from tests.oracles.sample import any_array
 TARGETS = {"inf2": 1, "trn1": 1, "trn2": 2, "trn3": 2}
 RANKS = (1, 2, 8, 64)
 EVERY = [(name, tp, target) for name in MINIS for tp in RANKS for target in TARGETS]
+# Every pair of the three: the targets go round, from another one for each family.
+PAIRS = [
+    (name, tp, [*TARGETS][(first + step) % len(TARGETS)])
+    for first, name in enumerate(MINIS)
+    for step, tp in enumerate(RANKS)
+]
 # One of each family, over all ranks and targets in turn.
 SOME = EVERY[:: len(RANKS) * len(TARGETS) + 5]
 # Minis whose intermediate size does not divide over so many ranks, which is refused by name.
@@ -78,7 +84,7 @@ def test_some_of_each_family_keep_the_contract(name: str, tp: int, target: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "tp", "target"), EVERY)
+@pytest.mark.parametrize(("name", "tp", "target"), PAIRS)
 def test_every_family_keeps_the_contract(name: str, tp: int, target: str):
     keeps_the_contract(name, tp, target)
 
@@ -160,10 +166,10 @@ def gives_the_numbers(name: str, tp: int, target: str) -> None:
                 )
 
 
-NUMBERS = [(name, tp, target) for name, tp, target in EVERY if tp <= 8]
+NUMBERS = [(name, tp, target) for name, tp, target in PAIRS if tp <= 8]
 
 
-@pytest.mark.parametrize(("name", "tp", "target"), NUMBERS[::29])
+@pytest.mark.parametrize(("name", "tp", "target"), NUMBERS[::7])
 @pytest.mark.one_in(2)
 def test_some_give_the_numbers_of_numpy(name: str, tp: int, target: str):
     gives_the_numbers(name, tp, target)
