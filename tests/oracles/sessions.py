@@ -15,6 +15,7 @@ from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
+from graphgen.runtime.speculation.open_speculator import of_first_layers
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
 
 
@@ -35,9 +36,13 @@ def session_of(
     checkpoint: Checkpoint,
     settings: CompileConfig,
     read: Callable[[Checkpoint, Entry], Array] = read_weight,
+    layers: int | None = None,
 ) -> Session:
-    """A session on a checkpoint; arguments as of :func:`open_session`."""
-    built = build_model(checkpoint.config, settings)
-    check_checkpoint(checkpoint, built.module)
+    """A session on a checkpoint, or on its first layers; arguments as of :func:`open_session`."""
+    if layers is None:
+        built = build_model(checkpoint.config, settings)
+        check_checkpoint(checkpoint, built.module)
+    else:
+        built = build_model(of_first_layers(checkpoint, layers), settings)
     source = RankWeights(built.module, lambda row: read(checkpoint, row))
     return Session(ExecutableCache(built.module, Silent()), put_weights(source, Silent()))

@@ -22,7 +22,7 @@ from graphgen.runtime.session import Logits, RowResults, Session
 from graphgen.runtime.step_call import Ints
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
-from tests.oracles.smollm2 import smollm2_session
+from tests.oracles.smollm2 import first_layers_session
 
 pytestmark = pytest.mark.usefixtures("optimized_code")
 
@@ -49,7 +49,7 @@ def mini_session(dtype: str, rows: int = ROWS, max_len: int = 256) -> Session:
 )
 def session(request: pytest.FixtureRequest) -> Session:
     model, dtype = request.param.split("-")
-    return mini_session(dtype) if model == "mini" else smollm2_session(dtype, ROWS, 256)
+    return mini_session(dtype) if model == "mini" else first_layers_session(dtype, ROWS, 256)
 
 
 def some_tokens(seed: int, size: int) -> list[int]:
@@ -126,7 +126,7 @@ def prefill_one(session: Session, row: int, prompt: list[int], padding: str) -> 
 
 @pytest.mark.parametrize("padding", ["right", "left"])
 @pytest.mark.parametrize(
-    "open_rows", [mini_session, pytest.param(smollm2_session, marks=pytest.mark.slow)]
+    "open_rows", [mini_session, pytest.param(first_layers_session, marks=pytest.mark.slow)]
 )
 def test_alone_and_in_a_ragged_batch_across_a_bucket_boundary(
     open_rows: Callable[[str, int, int], Session], padding: str
