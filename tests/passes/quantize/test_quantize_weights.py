@@ -479,13 +479,12 @@ def test_every_pass_keeps_what_quantized_weights_mean(
     kind: str, scheme: str, tp: int, element: str
 ):
     module = model(element=element)
-    for seed in range(3):
-        passes = default(
-            replace(BUCKETS, tp=tp, quantization=str(QuantizeWeights(kind, scheme, ())))
-        )
-        verdicts = validate(module, passes, make_workload(module, seed))
-        assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
-        assert any(v.rounding.relative > 1e-3 for v in verdicts if "quantize" in v.pass_text)
+    passes = default(replace(BUCKETS, tp=tp, quantization=str(QuantizeWeights(kind, scheme, ()))))
+    # Other numbers for each kind, scheme and count of ranks.
+    seed = 4 * [*DTYPES].index(kind) + 2 * [*SCHEMES].index(scheme) + tp
+    verdicts = validate(module, passes, make_workload(module, seed))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+    assert any(v.rounding.relative > 1e-3 for v in verdicts if "quantize" in v.pass_text)
 
 
 @pytest.mark.parametrize(("element", "scheme"), [("int8", PER_TENSOR), ("int4", GROUP)])
