@@ -47,7 +47,7 @@ KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
 # Values of ``expert_dispatch``: the forms of a mixture of experts.
 DISPATCH_AUTO = "auto"
-EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective")
+EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective", "capacity", "blockwise")
 
 
 def knob(
@@ -212,6 +212,13 @@ class CompileConfig:
         choices=EXPERT_DISPATCH,
         flag="How tokens get to the experts of a mixture; by default what costs least.",
         option="--expert-dispatch",
+    )
+    expert_block_size: int = knob(
+        0,
+        "tokens of a block of one expert where ``expert_dispatch`` is blockwise; 0 for what costs "
+        "the least.",
+        flag=None,
+        minimum=0,
     )
     page_cache: int = knob(
         0,

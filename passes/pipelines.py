@@ -90,7 +90,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "specialize": _specialize(config),
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
-            DispatchExperts(config.expert_dispatch, config.target),
+            DispatchExperts(config.expert_dispatch, config.expert_block_size, config.target),
             *(CommonSubexpressions(), FuseProjections()),
             *_narrow_activations(config),
             *([SoftmaxDtype(config.softmax_dtype)] if config.softmax_dtype != _PLAIN else []),

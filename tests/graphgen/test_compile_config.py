@@ -101,7 +101,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
         *("steps_per_launch", "speculation_length", "verify_lengths", "verify_batch", "tree_nodes"),
         "kernels",
-        *("page_cache", "cache_blocks", "expert_dispatch"),
+        *("page_cache", "cache_blocks", "expert_dispatch", "expert_block_size"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),

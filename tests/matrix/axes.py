@@ -101,6 +101,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "expert_dispatch": "it is of mixtures alone; tests/passes/experts varies it",
+    "expert_block_size": "as expert_dispatch",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

@@ -9,12 +9,11 @@ import pytest
 
 from graphgen.compile_config import EXPERT_DISPATCH
 from graphgen.eval import MEANING, Array, evaluate
-from graphgen.ir import Module
+from graphgen.ir import Module, Op, tensor
 from graphgen.ir.clone import clone_module
-from graphgen.ir.dtype import bf16
+from graphgen.ir.dtype import bf16, f32
 from graphgen.ops import OPS
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.experts.dispatch_experts import FORMS
 from graphgen.passes.verify import make_workload, validate
 from tests.passes.experts.mixtures import KINDS, Attributes, arrays, choices, mixture
 
@@ -32,12 +31,16 @@ MIXTURES: Mapping[str, Attributes] = {
     "early": {"modulate": "input"},
     "capacity": {"capacity": 2},
 }
+FORMS = EXPERT_DISPATCH[1:]
+TARGETS = ("cpu", "trn2")
+GATE, DOWN = tensor(f32, (5, 4, 6)), tensor(f32, (5, 6, 4))
 LIMIT = 1e-9
 
 
-def dispatched(module: Module, form: str) -> Module:
+def dispatched(module: Module, form: str, target: str = "cpu", block: int = 2) -> Module:
     copy = clone_module(module)
-    run_pipeline(copy, parse_pipeline(f"dispatch-experts{{form={form}}}"))
+    options = f"form={form},block={block},target={target}"
+    run_pipeline(copy, parse_pipeline(f"dispatch-experts{{{options}}}"))
     return copy
 
 
@@ -47,13 +50,14 @@ def result(module: Module, given: Mapping[str, Array]) -> Array:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", MIXTURES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tokens", [1, 13])
-def test_a_form_means_what_the_op_means(form: str, name: str, kind: str, tokens: int):
+def test_a_form_means_what_the_op_means(form: str, target: str, name: str, kind: str, tokens: int):
     module = mixture(tokens, attrs=MIXTURES[name], biases=name != "glu")
     given = arrays(module, choices(kind, tokens, 2, 5, seed=tokens))
-    made = dispatched(module, form)
+    made = dispatched(module, form, target)
     assert not [op for f in made.functions.values() for op in f.ops if OPS[op.name].composite]
     np.testing.assert_allclose(result(made, given), result(module, given), rtol=LIMIT, atol=LIMIT)
 
@@ -77,3 +81,22 @@ def test_a_form_in_bf16_is_within_its_budget(form: str):
     passes = parse_pipeline(f"dispatch-experts{{form={form}}}")
     (verdict,) = validate(module, passes, make_workload(module))
     assert verdict.ok
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("form", ["selective", "blockwise"])
+@pytest.mark.parametrize("scheme", ["dtype=int8", "dtype=f8e4m3"])
+def test_quantized_matrices_are_widened_after_they_are_chosen(target: str, form: str, scheme: str):
+    module = mixture(9, biases=True, routed=True)
+    text = f"quantize-weights{{{scheme}}},dispatch-experts{{form={form},target={target}}},dce"
+    passes = parse_pipeline(text)
+    verdicts = validate(module, passes, make_workload(module))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, passes)
+    assert any(op.name in ("convert", "dequantize") for op in ops(module))
+    assert not [op for op in ops(module) if op.results[0].type in (GATE, DOWN)]
+
+
+def ops(module: Module) -> list[Op]:
+    """Those of all functions."""
+    return [op for function in module.functions.values() for op in function.ops]

@@ -14,7 +14,7 @@ from graphgen.passes.verify import make_workload, validate
 from tests.passes.sharding.mixture_module import mixture_module
 
 EVERY = [(kind, scheme, 0) for kind in DTYPES for scheme in SCHEMES] + [("int4", GROUP, 4)]
-FORMS = ["all", "selective"]
+FORMS = ["all", "selective", "blockwise", "selective,target=trn2", "blockwise,target=trn2"]
 
 
 def params(module: Module) -> dict[str, str]:
@@ -40,7 +40,8 @@ def test_products_read_numbers_and_are_scaled(form: str):
     run_pipeline(module, parse(f"quantize-weights,dispatch-experts{{form={form}}},lift-weights"))
     (program,) = module.programs()
     assert not {"dequantize", "experts", "take"} & {op.name for op in program.ops}
-    assert params(module) == {
+    # A loop over blocks cuts scales as they are.
+    assert {name: text.replace(",1]", "]") for name, text in params(module).items()} == {
         "gate.quantized": "s8[4,12,8]",
         "gate.scale": "f32[4,12]",
         "up.quantized": "s8[4,12,8]",
@@ -81,15 +82,16 @@ def test_a_tensor_is_that_of_one_expert():
 
 def test_groups_of_the_chosen_experts_alone_are_widened():
     module = mixture_module(stacked=True)
-    text = "quantize-weights{dtype=int4,scheme=group,group_size=4},dispatch-experts{form=selective}"
+    text = "quantize-weights{dtype=int4,scheme=group,group_size=4},"
+    text += "dispatch-experts{form=selective,target=trn2}"
     run_pipeline(module, parse(text))
     (program,) = module.programs()
     widened = [op for op in program.ops if op.name == "dequantize"]
     # Six tokens with two experts each, not the four experts.
     assert [op.result.type.text for op in widened] == [
-        "f32[6,2,12,8]",
-        "f32[6,2,12,8]",
-        "f32[6,2,8,12]",
+        "f32[12,12,8]",
+        "f32[12,12,8]",
+        "f32[12,8,12]",
     ]
 
 

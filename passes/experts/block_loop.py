@@ -1,0 +1,135 @@
+"""A loop over blocks of tokens, which reads the matrices of a block where they lie.
+
+A block without tokens reads none: experts of other ranks, tokens that are padding, and blocks that
+this routing leaves empty cost nothing. The choice between the two also keeps XLA from widening all
+16-bit weights before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from graphgen.build import Builder
+from graphgen.composites.mixture_of_experts import ExpertCall
+from graphgen.ir import Attrs, Function, Loc, Module, TensorType, Value, tensor
+from graphgen.ir.dtype import f32, pred, s32
+from graphgen.passes.experts.block_products import mlp, weights_of
+from graphgen.passes.experts.expert_choices import fixed
+from graphgen.passes.experts.expert_parts import part_of, stored_values
+from graphgen.passes.experts.token_blocks import TokenBlocks
+from graphgen.text import print_function
+
+# (builder, arguments) -> outputs.
+_Build = Callable[[Builder, Sequence[Value]], Sequence[Value]]
+
+
+@dataclass(slots=True)
+class LoopFunctions:
+    """The functions that loops of a module run; equal ones are shared, as layers repeat.
+
+    Attributes:
+        module: gets them, before the functions that it has.
+    """
+
+    module: Module
+    _names: dict[str, str] = field(default_factory=dict[str, str])
+    _made: dict[str, Function] = field(default_factory=dict[str, Function])
+
+    def name_of(self, part: str, types: Sequence[TensorType], build: _Build, loc: Loc) -> str:
+        """The name of the function with these arguments that ``build`` fills."""
+        function = Function(f"experts.{part}")
+        args = [function.block.add_arg(type_, f"a{i}") for i, type_ in enumerate(types)]
+        with Builder(function, loc=loc) as b:
+            results = build(b, args)
+        function.outputs = [(f"r{i}", value) for i, value in enumerate(results)]
+        text = print_function(function, locs=False)
+        if text not in self._names:
+            taken, number = {*self.module.functions, *self._made}, 1
+            while f"experts.{part}.{number}" in taken:
+                number += 1
+            function.name = self._names[text] = f"experts.{part}.{number}"
+            self._made[function.name] = function
+        return self._names[text]
+
+    def put_first(self) -> list[Function]:
+        """Give the module the functions, and return those that it did not have."""
+        made, self._made = self._made, {}
+        self.module.functions = {**made, **self.module.functions}
+        return list(made.values())
+
+    def looped(self, b: Builder, call: ExpertCall, blocks: TokenBlocks) -> Value:
+        """The results f32 [N+1,B,H] of the blocks, one after the other, then zeros.
+
+        The last block is one without tokens: what choices that are not computed have for a result.
+        """
+        loc, weights = _loc(b), weights_of(call)
+        stored = stored_values(weights)
+        count, size, _ = (fixed(dim) for dim in blocks.rows.shape)
+        out = b.full(0.0, tensor(f32, (count + 1, size, fixed(call.down.shape[1]))))
+        first = b.literal(0, s32)
+        live = b.concatenate([blocks.live, b.full(0, tensor(pred, (1,)))], 0)
+        state = [first, out, live, blocks.experts, blocks.rows, *stored]
+        read = [first, blocks.experts, blocks.rows, *stored]
+        make = partial(_block, call.attrs, weights, stored)
+        block = self.name_of("block", [value.type for value in read], make, loc)
+        empty = self.name_of("empty", [], partial(_zeros, tensor(f32, out.shape[1:])), loc)
+        types = [value.type for value in state]
+        body = self.name_of("body", types, partial(_turn, block, empty), loc)
+        more = self.name_of("more", types, partial(_more, count + 1), loc)
+        names = {"condition": more, "body": body, "trip_count": count + 1}
+        return b.emit("while", state, {**names}).results[1]
+
+
+def _loc(b: Builder) -> Loc:
+    assert b.loc is not None
+    return b.loc
+
+
+def _more(count: int, b: Builder, state: Sequence[Value]) -> Sequence[Value]:
+    """True while there is another block."""
+    return [b.compare(state[0], b.literal(count, s32), "LT")]
+
+
+def _zeros(type_: TensorType, b: Builder, _: Sequence[Value]) -> Sequence[Value]:
+    return [b.full(0.0, type_)]
+
+
+def _turn(block: str, empty: str, b: Builder, state: Sequence[Value]) -> Sequence[Value]:
+    """Compute one block, or leave it out, and put the result at its place."""
+    at, out, live, *read = state
+    runs = b.reshape(b.dynamic_slice(live, [at], [1]), ())
+    attrs = {"branches": (block, empty), "takes": (1 + len(read), 0)}
+    one = tensor(f32, out.shape[1:])
+    made = b.emit("conditional", (runs, at, *read), {**attrs, "results": (one,)}).result
+    zero = b.literal(0, s32)
+    placed = b.dynamic_update_slice(out, b.reshape(made, (1, *one.shape)), [at, zero, zero])
+    return [at + b.literal(1, s32), placed, live, *read]
+
+
+def _block(
+    attrs: Attrs,
+    weights: Sequence[Value],
+    stored: Sequence[Value],
+    b: Builder,
+    read: Sequence[Value],
+) -> Sequence[Value]:
+    """The results f32 [B,H] of one block."""
+    at, experts, rows, *given = read
+    expert = b.reshape(b.dynamic_slice(experts, [at], [1]), ())
+    own = {value: _entry(b, arg, expert) for value, arg in zip(stored, given, strict=True)}
+    parts = [_first(b, part_of(b, weight, 1, own.__getitem__)) for weight in weights]
+    return [mlp(b, attrs, _first(b, _entry(b, rows, at)), parts)]
+
+
+def _entry(b: Builder, x: Value, at: Value) -> Value:
+    """Entry [1,...] of x [N,...]."""
+    zero = b.literal(0, s32)
+    starts = [at, *[zero] * (x.type.rank - 1)]
+    return b.dynamic_slice(x, starts, (1, *x.shape[1:]))
+
+
+def _first(b: Builder, x: Value) -> Value:
+    """x [1,...] as [...]."""
+    return b.reshape(x, x.shape[1:])
