@@ -88,8 +88,8 @@ def test_a_form_in_bf16_is_within_its_budget(form: str):
 @pytest.mark.parametrize("scheme", ["dtype=int8", "dtype=f8e4m3"])
 def test_quantized_matrices_are_widened_after_they_are_chosen(target: str, form: str, scheme: str):
     module = mixture(9, biases=True, routed=True)
-    text = f"quantize-weights{{{scheme}}},dispatch-experts{{form={form},target={target}}},dce"
-    passes = parse_pipeline(text)
+    dispatch = f"dispatch-experts{{form={form},block=2,target={target}}}"
+    passes = parse_pipeline(f"quantize-weights{{{scheme}}},{dispatch},dce")
     verdicts = validate(module, passes, make_workload(module))
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
     run_pipeline(module, passes)
