@@ -1,4 +1,4 @@
-"""500 random graphs over the whole op table: text, passes and XLA leave results as they are."""
+"""Random graphs over the whole op table: text, passes and XLA leave results as they are."""
 
 from __future__ import annotations
 
