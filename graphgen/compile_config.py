@@ -96,6 +96,14 @@ class CompileConfig:
         flag="Ranks to split the model over.",
         minimum=1,
     )
+    moe_ep_degree: int = knob(
+        1,
+        "groups of the ranks that have experts of their own; the ranks of a group share each of "
+        "them.",
+        flag="Groups of the ranks with experts of their own, a divisor of --tp; by default 1.",
+        minimum=1,
+        option="--moe-ep-degree",
+    )
     heads: str = knob(
         "auto",
         "the strategy of the pass ``heads``.",

@@ -81,6 +81,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
     """
     if config.tp < 1:
         raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
+    _check_experts(config)
     _check_rows(config)
     _check_kernels(config)
     _check_cache_type(config)
@@ -109,6 +110,17 @@ def _several_steps(config: CompileConfig) -> list[Pass]:
     """Programs of several decode steps; by name, since the pass needs NumPy."""
     count = config.steps_per_launch
     return parse_pipeline(f"unroll-steps{{steps={count}}}") if count > 1 else []
+
+
+def _check_experts(config: CompileConfig) -> None:
+    """Refuse groups with experts of their own that are not as many ranks each (GG0302)."""
+    if config.moe_ep_degree < 1 or config.tp % config.moe_ep_degree:
+        raise GraphgenError(
+            "GG0302",
+            f"default: tp={config.tp} ranks are not moe_ep_degree={config.moe_ep_degree} groups of "
+            "as many",
+            help="moe_ep_degree is a divisor of tp; each group has 1/moe_ep_degree of the experts",
+        )
 
 
 def _check_rows(config: CompileConfig) -> None:
@@ -213,7 +225,12 @@ def _shard(config: CompileConfig) -> list[Pass]:
     """The program of one rank, with explicit collectives."""
     return [
         AssignHeads(tp=config.tp, strategy=config.heads),
-        Shard(tp=config.tp, by_rows=config.heads == BY_ROWS, rules=config.rules),
+        Shard(
+            tp=config.tp,
+            ep=config.moe_ep_degree,
+            by_rows=config.heads == BY_ROWS,
+            rules=config.rules,
+        ),
         PadToMesh(),
         Partition(),
         *([GatherHeads()] if config.heads == GATHERED else []),

@@ -13,10 +13,12 @@ from graphgen.ir import Function, Module, Role, Sharding, Value, replicated, sha
 from graphgen.ir.sharding import Axes, parse_sharding
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.sharding.spec.logical_axes import (
+    EXPERTS,
     HEADS,
     INTERMEDIATE,
     KV_HEADS,
     LOGICAL,
+    MOE_INTERMEDIATE,
     ROWS,
     VOCAB,
     model_axes,
@@ -32,6 +34,8 @@ from graphgen.passes.weights.derived import PreparedValues
 # Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
 # vocabulary.
 DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
+# The same over ranks that are factored for experts: neighbors along the product are neighbors.
+_FACTORED = "ep*tp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
         else:
             found = _by_name(module, name, text)
         # Not every model has all that the usual rules speak of.
-        if not found and DECODER_RULES.get(name) != text:
+        usual = name in DECODER_RULES and text in (DECODER_RULES[name], _FACTORED)
+        if not found and not usual:
             raise GraphgenError("GG0304", _unmatched(name), help=axes.known if axes else "")
         for item in found:
             earlier = made[item.place].rules if name in LOGICAL and item.place in made else ()
@@ -222,6 +227,9 @@ class Shard(Pass):
 
     Options:
         tp: ranks of the mesh axis ``tp``.
+        ep: groups of these ranks that have experts of their own. The mesh is then ``[ep,tp]`` with
+            as many ranks in all, which split experts over ``ep``, their inner features over ``tp``,
+            and everything else over both; where each rank is a group, experts lie over ``tp``.
         mesh: the axes of the mesh instead, such as ``[dp:2,tp:4]``; neighbors along the last one
             are neighbors in number.
         vocab: split the embedding and the head of the model by words, over ``tp``.
@@ -275,6 +283,7 @@ f32[2,4]
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     invalidates: ClassVar[tuple[str, ...]] = ("partitioned",)
     tp: int = 2
+    ep: int = 1
     mesh: tuple[str, ...] = ()
     vocab: bool = False
     by_rows: bool = False
@@ -299,19 +308,37 @@ f32[2,4]
     @property
     def axes(self) -> Mapping[str, int]:
         """The mesh (GG0302 for one that cannot be)."""
-        axes = dict(map(_axis, self.mesh)) if self.mesh else {"tp": self.tp}
+        axes = dict(map(_axis, self.mesh)) if self.mesh else self._factored
         for axis, size in axes.items():
             if size < 1:
                 raise GraphgenError("GG0302", f"shard: {axis}={size} must be at least 1")
         return axes
 
+    @property
+    def _factored(self) -> Mapping[str, int]:
+        """The ranks as one axis, or as groups with experts of their own."""
+        if self.ep in (1, self.tp):
+            return {"tp": self.tp}
+        if self.ep < 1 or self.tp % self.ep:
+            raise GraphgenError(
+                "GG0302",
+                f"shard: tp={self.tp} ranks are not {self.ep} groups of as many",
+                help="ep is a divisor of tp",
+            )
+        return {"ep": self.ep, "tp": self.tp // self.ep}
+
     def all_rules(self, module: Module) -> Mapping[str, str]:
         """The usual rules and those given, in order (GG0302 for what is none)."""
-        rules = dict(DECODER_RULES) if "tp" in self.axes else {}
+        every = _FACTORED if "ep" in self.axes and not self.mesh else "tp"
+        rules = dict.fromkeys(DECODER_RULES, every) if "tp" in self.axes else {}
+        if self.ep != 1 and not self.mesh:
+            _check_experts(module, self.ep)
+            whole = every == "tp"
+            rules[EXPERTS], rules[MOE_INTERMEDIATE] = ("tp", "-") if whole else ("ep", "tp")
         if self.by_rows:
-            rules |= _by_rows(module, self.tp)
+            rules |= _by_rows(module, self.tp, every)
         if self.vocab:
-            rules[VOCAB] = "tp"
+            rules[VOCAB] = every
         for rule in self.rules:
             name, text = _rule(rule)
             rules.pop(name, None)
@@ -319,7 +346,18 @@ f32[2,4]
         return rules
 
 
-def _by_rows(module: Module, tp: int) -> Mapping[str, str]:
+def _check_experts(module: Module, groups: int) -> None:
+    """Require experts to divide (GG0302)."""
+    if not any(op.name == "experts" for function in module.programs() for op in function.block):
+        raise GraphgenError(
+            "GG0302",
+            f"shard: ep={groups} groups of ranks have experts of their own, and no program has an "
+            "op experts",
+            help="leave out ep (--moe-ep-degree): the model is not a mixture of experts",
+        )
+
+
+def _by_rows(module: Module, tp: int, every: str) -> Mapping[str, str]:
     """Caches by rows; projections by heads where ranks divide these, else as is cheapest."""
     whole: dict[str, str] = {}
     for function in module.programs():
@@ -329,7 +367,7 @@ def _by_rows(module: Module, tp: int) -> Mapping[str, str]:
                     # One head cannot be split.
                     if operand.shape[2] != 1 and not divides(operand.shape[2], tp):
                         whole[axis] = "-"
-    return {**whole, ROWS: "tp"}
+    return {**whole, ROWS: every}
 
 
 def _axis(text: str) -> tuple[str, int]:

@@ -102,6 +102,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "expert_dispatch": "it is of mixtures alone; tests/passes/experts varies it",
     "expert_block_size": "as expert_dispatch",
+    "moe_ep_degree": "it is of mixtures alone; tests/passes/sharding/test_mixtures.py varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

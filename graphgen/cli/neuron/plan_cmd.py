@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @takes_compile_options(
     without=[
         "tp",
+        "moe_ep_degree",
         "heads",
         "dtype",
         "quantization",

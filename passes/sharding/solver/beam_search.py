@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
+from graphgen.ir.sharding import Axes
 from graphgen.passes.sharding.reshard.reshard_planner import UNREACHABLE, ReshardPlanner, pack
 from graphgen.passes.sharding.solver.dominance import Dominance, Live, Present, State
+from graphgen.passes.sharding.solver.joined_axes import splits_apart, uses_together
 from graphgen.passes.sharding.solver.strategies import Strategy, strategies
 from graphgen.passes.sharding.spec.mesh import Mesh
 
@@ -122,7 +124,7 @@ class Transition:
     back: tuple[tuple[int, OpSharding], ...]
 
 
-_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...]]
+_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...], bool]
 
 
 @dataclass(slots=True)
@@ -133,12 +135,14 @@ class ShardingSearch:
         mesh: the ranks.
         planner: costs of resharding.
         beam: the maximal number of states between two ops.
+        joined: axes that ops other than mixtures of experts use together.
         truncated: true if states were dropped, so that the result may not be optimal.
     """
 
     mesh: Mesh
     planner: ReshardPlanner
     beam: int
+    joined: Axes = ()
     truncated: bool = False
     dominance: Dominance = field(init=False)
     _strategies: dict[_StrategyKey, tuple[Strategy, ...]] = field(
@@ -172,10 +176,13 @@ class ShardingSearch:
 
     def strategies(self, op: Op) -> tuple[Strategy, ...]:
         """All strategies of an op, memoized."""
-        key = (op.name, op.attrs, tuple([value.type for value in op.operands]))
+        apart = not self.joined or splits_apart(op)
+        key = (op.name, op.attrs, tuple([value.type for value in op.operands]), apart)
         found = self._strategies.get(key)
         if found is None:
-            found = self._strategies[key] = strategies(op, self.mesh)
+            ways = strategies(op, self.mesh)
+            found = ways if apart else tuple([w for w in ways if uses_together(w, self.joined)])
+            self._strategies[key] = found
         return found
 
     def node(

@@ -21,6 +21,7 @@ from graphgen.passes.sharding.solver.beam_search import (
     Targets,
     Transition,
 )
+from graphgen.passes.sharding.solver.joined_axes import joined_axes
 from graphgen.passes.sharding.solver.strategies import whole_strategy
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.op_factors import factors_of
@@ -73,6 +74,7 @@ def make_plans(module: Module, search: ShardingSearch) -> dict[Function, Shardin
     """
     numbers: WeightNumbers = {}
     prepared = {f: PreparedValues(module, f, numbers) for f in module.programs()}
+    search.joined = joined_axes(module, prepared, search.mesh)
     plans: dict[Function, ShardingPlan] = {}
     decided: dict[int, Sharding] = {}
     while len(plans) < len(prepared):

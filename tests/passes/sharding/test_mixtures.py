@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import parse
 from graphgen.passes.verify import make_workload, validate
+from graphgen.text import parse as parse_text
 from tests.passes.sharding.mixture_module import mixture_module
 
 BY_EXPERTS = "shard{tp=TP,rules=[intermediate:-,experts:tp]},pad-to-mesh,partition"
@@ -85,6 +87,58 @@ def test_experts_over_one_axis_and_features_over_the_other(biases: bool):
     (program,) = module.programs()
     (mixture,) = [op for op in program.ops if op.name == "experts"]
     assert mixture.operands[3].type.text == "f32[2,6,8]"
+
+
+DEGREES = [(2, 2), (3, 3), (4, 2), (4, 4), (6, 2), (6, 3)]
+
+
+@pytest.mark.parametrize(("tp", "ep"), DEGREES)
+@pytest.mark.parametrize("form", ["all", "selective"])
+def test_degrees_of_a_compilation(tp: int, ep: int, form: str):
+    # Six experts do not divide over four groups.
+    module = mixture_module(6, 12, layers=2)
+    text = f"default{{tp={tp},moe_ep_degree={ep},expert_dispatch={form}}}"
+    assert differences(module, text) == []
+    run_pipeline(module, parse(text))
+    alone = ep == tp
+    assert module.mesh == ({"tp": tp} if alone else {"ep": ep, "tp": tp // ep})
+    assert collectives(module) == ["all_reduce f32[6,8]"] * 2
+    assert layouts(module)["gate"] == ("{tp,-,-}" if alone else "{ep,tp,-}")
+
+
+def test_degrees_of_numbers_in_eight_bits():
+    text = "quantize-weights,default{tp=4,moe_ep_degree=2}"
+    assert differences(mixture_module(4, 12, biases=True, element="bf16"), text) == []
+
+
+DENSE = """module @m level=canonical {
+  input %x : f32[2,4]
+  weight %w : f32[4,4]
+  output %y : f32[2,4]
+}
+
+func @f phase=main {
+  arg %x : f32[2,4]
+  arg %w : f32[4,4]
+  %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,4]
+  return y = %y
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "why"),
+    [
+        (mixture_module(), "tp=4,moe_ep_degree=3", "tp=4 ranks are not moe_ep_degree=3 groups"),
+        (mixture_module(), "tp=1,moe_ep_degree=2", "tp=1 ranks are not moe_ep_degree=2 groups"),
+        (mixture_module(), "moe_ep_degree=0", "moe_ep_degree=0"),
+        (parse_text(DENSE), "tp=2,moe_ep_degree=2", "no program has an op experts"),
+    ],
+)
+def test_degrees_that_cannot_be(module: Module, options: str, why: str):
+    with pytest.raises(GraphgenError, match=why) as caught:
+        run_pipeline(module, parse(f"default{{{options}}}"))
+    assert caught.value.code == "GG0302"
 
 
 # An activation of zero that is not zero, biases, and a summand of up that padding has too.
