@@ -228,6 +228,14 @@ class CompileConfig:
         flag=None,
         minimum=0,
     )
+    capacity_factor: float = knob(
+        0.0,
+        "of ``limit-expert-capacity``: experts have places for that many times their share of the "
+        "tokens, others are dropped; 0 for places for all.",
+        flag="Places of an expert over its share of the tokens, which drops others; none by "
+        "default.",
+        option="--capacity-factor",
+    )
     page_cache: int = knob(
         0,
         "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",

@@ -24,6 +24,7 @@ from graphgen.passes.core.fuel import labels
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.registry import NamedPipeline, Phase, parse_phases, register_pipeline
 from graphgen.passes.experts.dispatch_experts import DispatchExperts
+from graphgen.passes.experts.limit_expert_capacity import LimitExpertCapacity
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
 from graphgen.passes.heads.assign_heads import AssignHeads
@@ -218,7 +219,11 @@ def _specialize(config: CompileConfig) -> list[Pass]:
         dims=config.dims,
         in_place=True,
     )
-    return [sizes, *([RollWindowCache()] if config.roll_window_cache else [])]
+    return [
+        sizes,
+        *([RollWindowCache()] if config.roll_window_cache else []),
+        *([LimitExpertCapacity(config.capacity_factor)] if config.capacity_factor else []),
+    ]
 
 
 def _shard(config: CompileConfig) -> list[Pass]:

@@ -30,6 +30,9 @@ class Pass(ABC):
         rounding: largest difference, relative to the largest value, that the pass may cause when
             everything is computed in the program's own types; 0 for bit for bit. That of a pass
             whose options matter here is :attr:`budget`.
+        approximation: what the pass changes in what a model means; empty for a pass that keeps it.
+            Its verdict says how far results move, and passes after it are compared with what it
+            left.
     """
 
     name: ClassVar[str]
@@ -39,6 +42,7 @@ class Pass(ABC):
     provides: ClassVar[tuple[str, ...]] = ()
     invalidates: ClassVar[tuple[str, ...]] = ()
     rounding: ClassVar[float] = 0.0
+    approximation: ClassVar[str] = ""
 
     @property
     def budget(self) -> float:

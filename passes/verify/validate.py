@@ -155,18 +155,20 @@ class _Validation:
         budget = self.budget + self.noise
         found: Blame | None = None
         first: Deviation | None = None
-        if difference.relative > MEANING_BUDGET:
+        if difference.relative > MEANING_BUDGET and not item.approximation:
             found = blame(before, item, by_outcomes(meaning, workload))
             outcomes = record(
                 self.module, workload, MEANING, None, meaning, MEANING_BUDGET
             ).outcomes
             first = first_beyond(meaning.outcomes, outcomes, MEANING_BUDGET)
-        elif rounded.relative > budget:
+        elif rounded.relative > budget and not item.approximation:
             wrong = by_outcomes(native, self.workload, NATIVE, budget, self.run)
             found = blame(before, item, wrong)
             first = first_beyond(native.outcomes, self.native.outcomes, budget)
         verdict = Verdict(str(item), difference, rounded, budget, varies=ran.varies)
         verdict = replace(verdict, silent=ran.silent, coverage=self.coverage)
+        if difference.relative > MEANING_BUDGET:
+            verdict = replace(verdict, approximation=item.approximation)
         if ran.changed:
             counts = self.meaning.counts, self.native.counts
             uncovered = uncovered_changes(before, self.module, self.coverage)

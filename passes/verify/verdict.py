@@ -84,6 +84,7 @@ class Verdict:
             an exception.
         uncovered: functions and programs that the pass made or changed and no call reached.
         layers: the layers, where they were compared one by one.
+        approximation: what the pass says that it changes in what the model means; else empty.
     """
 
     pass_text: str
@@ -105,6 +106,7 @@ class Verdict:
     coverage: Coverage | None = None
     uncovered: tuple[str, ...] = ()
     layers: LayerResults | None = None
+    approximation: str = ""
 
     @property
     def means_the_same(self) -> bool:
@@ -131,7 +133,8 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """True if every check holds for all that was run."""
-        numbers = self.means_the_same and self.within_budget and self.rewrites_right
+        kept = self.means_the_same and self.within_budget and self.rewrites_right
+        numbers = kept or bool(self.approximation)
         return numbers and self.raised is None and self.repeatable and not self.silent
 
     @property
@@ -149,6 +152,7 @@ class Verdict:
         """The most serious fault in a word or two, or ``ok``."""
         faults = (
             (self.raised is not None, "raised"),
+            (bool(self.approximation) and self.passed, "approximate"),
             (not self.means_the_same, "WRONG"),
             (not self.within_budget, "over budget"),
             (not self.rewrites_right, "WRONG rewrite"),

@@ -103,6 +103,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "expert_dispatch": "it is of mixtures alone; tests/passes/experts varies it",
     "expert_block_size": "as expert_dispatch",
     "moe_ep_degree": "it is of mixtures alone; tests/passes/sharding/test_mixtures.py varies it",
+    "capacity_factor": "it drops tokens, and is of mixtures alone; tests/passes/experts varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

@@ -35,8 +35,12 @@ EXTRA = {
 # pass on (tests/passes/steps, and an axis of the matrix), and fused speculation is that of a model
 # and its draft (tests/passes/speculation); a softmax of another type takes
 # attention apart, which kernels are selected for (tests/passes/precision, and an axis as well); so
-# are products with 8-bit weights (tests/passes/quantize, and an axis).
-ELSEWHERE = ("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation")
+# are products with 8-bit weights (tests/passes/quantize, and an axis); a limit on the tokens of an
+# expert makes another model (tests/passes/experts).
+ELSEWHERE = (
+    *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
+    "limit-expert-capacity",
+)
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {
     "quantize-weights": "int8",

@@ -76,7 +76,9 @@ def verdict_faults(
     """
     for verdict in verdicts:
         wrong = not (verdict.means_the_same and verdict.within_budget)
-        if wrong:
+        if verdict.approximation:
+            yield f"{verdict.pass_text}: {verdict.approximation}\n"
+        elif wrong:
             yield _wrong_numbers(verdict, notes)
         yield from _flips(verdict)
         if verdict.rewrites is not None:
