@@ -88,18 +88,24 @@ class ProductWeight:
             dot: the product, or one of the same operands.
             dropped: dimensions of ``value`` that share a scale.
         """
-        batch, contracted = _paired(dot)
-        dims, rank = range(dot.operands[1].type.rank), dot.result.type.rank
-        outputs = [dim for dim in dims if dim not in (*batch, *contracted)]
-        # A product has its batch first, then what the left operand adds, then the outputs.
-        found = {dim: at for at, dim in enumerate(batch)}
-        found |= {dim: rank - len(outputs) + at for at, dim in enumerate(outputs)}
+        dims, found = range(dot.operands[1].type.rank), product_dims(dot)
         gone = [self.places[dim] for dim in dropped]
         places = [found[dim] for dim in dims if dim not in gone]
         order = sorted(range(len(places)), key=places.__getitem__)
         if order != list(range(len(places))):
             scale = b.transpose(scale, order)
         return b.broadcast_in_dim(scale, dot.result.shape, sorted(places))
+
+
+def product_dims(dot: Op) -> dict[int, int]:
+    """The dimension of a product for each of its right operand that is not summed."""
+    batch, contracted = _paired(dot)
+    rank = dot.result.type.rank
+    kept = [dim for dim in range(dot.operands[1].type.rank) if dim not in contracted]
+    outputs = [dim for dim in kept if dim not in batch]
+    # A product has its batch first, then what the left operand adds, then the outputs.
+    found = {dim: at for at, dim in enumerate(batch)}
+    return found | {dim: rank - len(outputs) + at for at, dim in enumerate(outputs)}
 
 
 def product_weight(dot: Op, is_weight: Callable[[Value], bool]) -> ProductWeight | str:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value
+from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import f32, f64
 from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
-from graphgen.passes.quantize.product_weight import ProductWeight, product_weight
+from graphgen.passes.quantize.product_weight import ProductWeight, product_dims, product_weight
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
 _ERASED = ("dequantize", "gather", "take")
@@ -40,11 +41,13 @@ def scale_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         return no_match("its right operand is not dequantized", rhs)
     scaled = BlockScaled.of(made)
     why = _why_not_scaled(weight, scaled)
+    if weight.lookup is not None:
+        scaled = _chosen(b, weight, scaled)
     if why is None:
-        return [_scaled(b, op, weight, scaled)]
+        return [_scaled(b, op, scaled)]
     if weight.lookup is None:
         return why
-    chosen = _chosen(b, weight, scaled).emit(b, made)
+    chosen = scaled.emit(b, made)
     return [b.emit("dot_general", (op.operands[0], chosen), dict(op.attrs)).result]
 
 
@@ -66,17 +69,41 @@ def _why_not_scaled(weight: ProductWeight, scaled: BlockScaled) -> NoMatch | Non
     return None
 
 
-def _scaled(b: Builder, op: Op, weight: ProductWeight, scaled: BlockScaled) -> Value:
-    """The product of the numbers, each of its elements with its scale."""
+def _scaled(b: Builder, op: Op, scaled: BlockScaled) -> Value:
+    """The product of the numbers, each of its elements with its scale.
+
+    Where several programs read a stack of matrices, some of which choose matrices, they read scales
+    of as many dimensions as the stack has: without those of size 1 they would be kept twice.
+    """
     lhs, scale = op.operands[0], next(iter(scaled.facts))
     wide = f64 if op.result.dtype is f64 else f32
-    numbers = b.convert(weight.read(b, scaled.values), lhs.dtype)
+    numbers = b.convert(scaled.values, lhs.dtype)
     product = b.emit("dot_general", (lhs, numbers), {**op.attrs, "dtype": wide})
     shared = [dim for dim, block in enumerate(scaled.block) if block != 1]
-    over = sorted({*shared, *weight.contracted})
-    kept = [size for dim, size in enumerate(scale.shape) if dim not in over]
-    read = weight.read(b, b.reshape(b.convert(scale, wide), kept), over)
-    return b.convert(product.result * weight.spread(b, read, product, over), op.result.dtype)
+    over = sorted({*shared, *op.attrs.integers("rhs_contracting_dims")})
+    found, shape = product_dims(product), product.result.shape
+    after = {dim: len(shape) + place for place, dim in enumerate(over)}
+    places = [after.get(dim, found.get(dim, -1)) for dim in range(scale.type.rank)]
+    scale = b.convert(scale, wide)
+    if scale.type.rank > 2 and places == sorted(places):
+        whole = (*shape, *[1] * len(over))
+        spread = b.broadcast_in_dim(scale, whole, places)
+        made = b.reshape(b.reshape(product.result, whole) * spread, shape)
+    else:
+        kept = [dim for dim in range(scale.type.rank) if dim not in over]
+        made = product.result * _spread(b, scale, kept, [places[dim] for dim in kept], shape)
+    return b.convert(made, op.result.dtype)
+
+
+def _spread(
+    b: Builder, scale: Value, kept: Sequence[int], places: Sequence[int], shape: Shape
+) -> Value:
+    """Some dimensions of the scales, each at its place of a shape."""
+    scale = b.reshape(scale, [scale.shape[dim] for dim in kept])
+    order = sorted(range(len(kept)), key=places.__getitem__)
+    if order != list(range(len(kept))):
+        scale = b.transpose(scale, order)
+    return b.broadcast_in_dim(scale, shape, sorted(places))
 
 
 def _chosen(b: Builder, weight: ProductWeight, scaled: BlockScaled) -> BlockScaled:
