@@ -374,6 +374,20 @@ OTHER_RULES = (
     replace(excludes("lora_ckpt_json", "lora_ckpt_paths_cpu", "C63"), owner="LoraServingConfig"),
     replace(needs("lora_ckpt_paths_cpu", "dynamic_multi_lora", "C62"), owner="LoraServingConfig"),
     replace(at_most("top_k", "num_experts", "M02"), owner="RoutedExpertsMLPOpsConfig"),
+    replace(divides("moe_ep_degree", "tp_degree", "M20"), owner="MoENeuronConfig"),
+    CombinationRule(
+        ("moe_tp_degree", "moe_ep_degree", "tp_degree"),
+        "moe_tp_degree times moe_ep_degree must be tp_degree",
+        "leave moe_tp_degree out: it follows from the others",
+        lambda read: (
+            # 1 and 1 stand for no degrees of experts' own.
+            read.given("moe_tp_degree")
+            and read.number("moe_tp_degree") * read.number("moe_ep_degree")
+            not in (1, read.number("tp_degree"))
+        ),
+        "MoENeuronConfig",
+        "M20",
+    ),
     CombinationRule(
         ("disable_normalize_top_k_affinities", "normalize_top_k_affinities"),
         "disable_normalize_top_k_affinities is the opposite of normalize_top_k_affinities",

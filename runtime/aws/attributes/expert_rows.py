@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphgen.runtime.aws.attributes.attribute import (
     REQUIRED,
     Attribute,
+    CompileSetting,
     PartOf,
     Refused,
     owned_by,
@@ -71,8 +72,22 @@ EXPERTS = owned_by(
     ),
     _expert("normalize_top_k_affinities", BOOL, True, "M09 M22", "weights that sum to 1"),
     _expert("disable_normalize_top_k_affinities", BOOL, False, "M09", "weights as they are"),
-    _expert("moe_tp_degree", COUNT, 1, "M20", "ranks that share an expert"),
-    _expert("moe_ep_degree", COUNT, 1, "M20", "ranks with different experts"),
+    Attribute(
+        "moe_tp_degree",
+        COUNT,
+        1,
+        "M20",
+        "ranks that share an expert; 1 without moe_ep_degree for all",
+        PartOf("moe_ep_degree"),
+    ),
+    Attribute(
+        "moe_ep_degree",
+        COUNT,
+        1,
+        "M20",
+        "ranks with different experts",
+        CompileSetting("moe_ep_degree"),
+    ),
     _expert(
         "hybrid_sharding_config",
         optional(nested("HybridShardingConfig")),

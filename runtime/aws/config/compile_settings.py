@@ -12,6 +12,7 @@ from graphgen.compile_config import (
     CompileConfig,
     powers,
 )
+from graphgen.runtime.aws.config.expert_config import MoENeuronConfig
 from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws.config.neuron_config import (
@@ -37,6 +38,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
     return CompileConfig(
         target=target,
         tp=_count(config, "tp_degree"),
+        moe_ep_degree=_expert_groups(config),
         batch=(tokens,),
         prefill_batch=(prompts,) if prompts != tokens else (),
         rows=rows if rows != max(tokens, prompts) else 0,
@@ -72,6 +74,11 @@ def sampling_defaults(config: NeuronConfig) -> tuple[int, float, float]:
 
 def _count(config: NeuronConfig, name: str) -> int:
     return cast(int, config.value(name))
+
+
+def _expert_groups(config: NeuronConfig) -> int:
+    """Groups of ranks with experts of their own; one for a model that has no options of experts."""
+    return _count(config, "moe_ep_degree") if isinstance(config, MoENeuronConfig) else 1
 
 
 def _verify_batch(config: NeuronConfig, tokens: int) -> tuple[int, ...]:

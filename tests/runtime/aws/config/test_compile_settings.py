@@ -8,6 +8,7 @@ from graphgen.errors import GraphgenError
 from graphgen.passes.core import parse_pipeline
 from graphgen.passes.pipelines import phases
 from graphgen.runtime.aws.config.compile_settings import compile_settings, sampling_defaults
+from graphgen.runtime.aws.config.expert_config import MoENeuronConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
 
 
@@ -20,6 +21,15 @@ def test_with_bucketing_the_ladders_are_complete():
     made = compile_settings(NeuronConfig(seq_len=10240, enable_bucketing=True))
     # NxD Inference leaves out 8192.
     assert made.tokens == made.context == (128, 256, 512, 1024, 2048, 4096, 8192, 10240)
+
+
+@pytest.mark.parametrize("degrees", [{}, {"moe_tp_degree": 2}])
+def test_degrees_of_experts(degrees: dict[str, int]):
+    config = MoENeuronConfig(tp_degree=4, moe_ep_degree=2, **degrees)
+    assert (compile_settings(config).tp, compile_settings(config).moe_ep_degree) == (4, 2)
+    # As configurations are saved that have no degrees of experts' own.
+    plain = MoENeuronConfig(tp_degree=4, moe_ep_degree=1, moe_tp_degree=1)
+    assert compile_settings(plain).moe_ep_degree == 1
 
 
 def test_tokens_that_a_step_verifies():

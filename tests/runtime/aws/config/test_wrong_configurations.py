@@ -159,6 +159,8 @@ IMPOSSIBLE = [
         },
         "RoutedExpertsMLPOpsConfig",
     ),
+    Case({"tp_degree": 4, "moe_ep_degree": 3}, "MoENeuronConfig"),
+    Case({"tp_degree": 4, "moe_ep_degree": 2, "moe_tp_degree": 4}, "MoENeuronConfig"),
 ]
 LATER = [
     Case({"direct_cast": False}, "KVQuantizationConfig"),
