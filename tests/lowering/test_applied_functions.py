@@ -19,6 +19,8 @@ from graphgen.ops.control import SCALAR
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 LARGER = """
 larger {
   x = f32[] parameter(0)

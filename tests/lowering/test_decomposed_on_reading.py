@@ -13,6 +13,8 @@ from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, read_hlo
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from tests.oracles import xla_hlo
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 NORMS = {
     "training": ("(T, f32[3], f32[3])", "x, s, o"),
     "inference": ("T", "x, s, o, m, v"),

@@ -33,6 +33,8 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.pipelines import default
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 ROWS, SLOTS = 3, 16
 IDLE = ROWS
 BUCKETS = CompileConfig(batch=(2, 3), context=(8,), tokens=(8, 16))

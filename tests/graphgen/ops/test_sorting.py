@@ -20,6 +20,8 @@ from graphgen.passes.legalize.legalize import Legalize
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 TIES = [[3.0, 1.0, 3.0, -2.0, 1.0, 3.0, 0.0], [-1.0, -1.0, 5.0, -1.0, 7.0, 5.0, -9.0]]
 
 

@@ -17,6 +17,8 @@ from tests.lowering.stablehlo.test_ops import difference
 from tests.oracles import xla_hlo
 from tests.oracles.op_samples import BY_OP, inputs, program
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 
 def test_every_simple_op_has_a_form():
     simple = {name for name, op in OPS.items() if not op.composite}

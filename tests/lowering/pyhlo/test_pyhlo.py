@@ -27,6 +27,8 @@ from graphgen.passes.core import run_pipeline
 from graphgen.passes.legalize.legalize import Legalize
 from tests.oracles import xla_hlo
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 # The ops that transformers-neuronx uses.
 NAMES = """
 Parameter Constant Broadcast Reshape Add Multiply Subtract Divide Maximum Minimum Remainder

@@ -15,6 +15,8 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.legalize.integer_products import IntegerProducts
 from graphgen.text import parse
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 DOT = "lhs_contracting_dims=[{0}] rhs_contracting_dims=[{1}]"
 
 
