@@ -62,17 +62,27 @@ def pytest_pycollect_makeitem() -> Generator[None, object, object]:
 # Files that take minutes of CPU time, the longest first: one of few tests must not begin when the
 # other process has nothing left to do.
 LONGEST = (
-    "passes/heads/test_heads_on_devices.py",
-    "passes/test_random_table.py",
-    "lowering/hlo/test_families.py",
     "matrix/test_matrix.py",
     "passes/verify/test_unseen_bugs.py",
-    "runtime/test_session.py",
-    "lowering/aten/test_ops.py",
-    "passes/quantize/test_quantize_weights.py",
-    "passes/verify/test_false_alarms.py",
+    "runtime/test_generate_smollm2.py",
+    "runtime/quantization/test_cache_calibration.py",
+    "test_docs.py",
+    "passes/specialize/test_tree_programs.py",
     "lowering/test_regression.py",
+    "passes/test_random_table.py",
+    "passes/verify/test_false_alarms.py",
+    "passes/verify/test_every_model.py",
+    "lowering/aten/test_models.py",
+    "passes/test_scaling.py",
     "passes/sharding/test_random_modules.py",
+    "lowering/cpu/kernels/test_rotation_kernel.py",
+    "runtime/test_session.py",
+    "lowering/hlo/test_families.py",
+    "passes/heads/test_heads_on_devices.py",
+    "passes/sharding/test_pad_to_mesh.py",
+    "lowering/aten/test_ops.py",
+    "graphgen/cli/debug/test_minify_cmd.py",
+    "graphgen/text/test_parser.py",
 )
 
 
