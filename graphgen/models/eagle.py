@@ -19,7 +19,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY_TREE, DType, Value, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import decoder_layer, read_sizes, smaller, to_hf, wider
+from graphgen.models.decoders.decoder import decoder_layer
+from graphgen.models.decoders.decoder_config import read_sizes, smaller, to_hf, wider
 from graphgen.models.families.llama import LlamaConfig
 from graphgen.models.family import Family
 from graphgen.models.program_form import B, S
@@ -74,11 +75,11 @@ class EagleConfig(LlamaConfig):
         return self.draft_vocab_size or self.vocab_size
 
     def mini(self) -> EagleConfig:
-        """See :func:`~graphgen.models.decoder.smaller`; features and vocabulary go with it."""
+        """See :func:`~.decoder_config.smaller`; features and vocabulary go with it."""
         return replace(smaller(self), feature_size=0, draft_vocab_size=self.draft_vocab_size and 67)
 
     def wide(self) -> EagleConfig:
-        """See :func:`~graphgen.models.decoder.wider`."""
+        """See :func:`~.decoder_config.wider`."""
         return replace(wider(self), feature_size=0, draft_vocab_size=0)
 
     def to_hf(self) -> dict[str, object]:

@@ -15,8 +15,10 @@ from graphgen.models.families.gpt_neox import GPT_NEOX
 from graphgen.models.families.gptj import GPTJ
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
+from graphgen.models.families.mixtral import MIXTRAL
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
+from graphgen.models.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from graphgen.models.family import AnyFamily, ModelConfig
 from graphgen.models.first_layers import first_layers
 from graphgen.models.medusa import MedusaShape
@@ -35,6 +37,9 @@ _ALL: tuple[AnyFamily, ...] = (
     BLOOM,
     GPTJ,
     GPT_NEOX,
+    MIXTRAL,
+    QWEN2_MOE,
+    QWEN3_MOE,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from graphgen.models.expert_shapes import EXPERT_SHAPES, QWEN, decoder
+
 _LLAMA_3_1: dict[str, object] = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -50,34 +52,6 @@ def _llama_3_1(hidden: int, intermediate: int, layers: int, heads: int) -> Mappi
             "num_attention_heads": heads,
         }
     )
-
-
-def _decoder(
-    kind: str, hidden: int, intermediate: int, layers: int, heads: int, kv: int, **more: object
-) -> Mapping[str, object]:
-    """A Llama-like decoder of another family."""
-    return MappingProxyType(
-        {
-            "model_type": kind,
-            "architectures": [f"{kind.capitalize()}ForCausalLM"],
-            "hidden_act": "silu",
-            "hidden_size": hidden,
-            "intermediate_size": intermediate,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv,
-            "tie_word_embeddings": False,
-            **more,
-        }
-    )
-
-
-# Qwen's own, whatever the size.
-_QWEN: dict[str, object] = {
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000.0,
-    "use_sliding_window": False,
-}
 
 
 def _gpt2(hidden: int, layers: int, heads: int) -> Mapping[str, object]:
@@ -137,7 +111,7 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "llama-3.1-70b": _llama_3_1(8192, 28672, 80, 64),
         "llama-3.1-405b": _llama_3_1(16384, 53248, 126, 128),
         "llama-3.2-1b": MappingProxyType({**_llama_3_1(2048, 8192, 16, 32), **_LLAMA_3_2_1B}),
-        "mistral-7b": _decoder(
+        "mistral-7b": decoder(
             "mistral",
             *(4096, 14336, 32, 32, 8),
             vocab_size=32000,
@@ -146,23 +120,24 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             max_position_embeddings=32768,
             sliding_window=4096,
         ),
-        "qwen2-7b": _decoder(
+        "qwen2-7b": decoder(
             "qwen2",
             *(3584, 18944, 28, 28, 4),
             vocab_size=152064,
             max_position_embeddings=131072,
             max_window_layers=28,
-            **_QWEN,
+            **QWEN,
         ),
-        "qwen3-8b": _decoder(
+        "qwen3-8b": decoder(
             "qwen3",
             *(4096, 12288, 36, 32, 8),
             head_dim=128,
             vocab_size=151936,
             max_position_embeddings=40960,
             max_window_layers=36,
-            **_QWEN,
+            **QWEN,
         ),
+        **EXPERT_SHAPES,
         "gemma-3-1b": MappingProxyType(
             {
                 "model_type": "gemma3_text",

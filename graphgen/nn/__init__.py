@@ -16,6 +16,7 @@ from graphgen.nn.attention import (
     self_attention,
 )
 from graphgen.nn.linear import conv1d, embed, embedding_table, gated_mlp, linear, lm_head, mlp
+from graphgen.nn.mixture import MixtureConfig, RouterConfig, SharedExpert, mixture
 from graphgen.nn.norm import layer_norm, rms_norm
 from graphgen.nn.rope import RopeConfig, inverse_frequencies
 
@@ -23,8 +24,11 @@ __all__ = [
     "ACTIVATIONS",
     "Alibi",
     "AttentionConfig",
+    "MixtureConfig",
     "RopeConfig",
     "Rotary",
+    "RouterConfig",
+    "SharedExpert",
     "StepInputs",
     "activate",
     "alibi_slopes",
@@ -39,6 +43,7 @@ __all__ = [
     "linear",
     "linear_biases",
     "lm_head",
+    "mixture",
     "mlp",
     "rms_norm",
     "rotary",

@@ -105,15 +105,16 @@ def gated_mlp(
     activation: str = "silu",
     bias: bool = False,
     dtype: DType | None = None,
+    module: str = "mlp",
 ) -> Value:
     """``down(act(gate(x)) * up(x))`` of x [..., E]; gate and up have ``intermediate`` features.
 
     ``act(gate) * up`` is computed in f32 and rounded once. The result is of type ``dtype``, by
-    default that of ``x``.
+    default that of ``x``; ``module`` is the scope.
     """
     size = x.shape[-1]
     assert isinstance(size, int)
-    with b.scope("mlp"):
+    with b.scope(module):
         gate = linear(b, "gate_proj", x, intermediate, bias=bias, dtype=f32)
         gate = activate(b, activation, gate)
         up = linear(b, "up_proj", x, intermediate, bias=bias, dtype=f32)

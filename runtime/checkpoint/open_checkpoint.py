@@ -103,13 +103,14 @@ def _open_folder(folder: Path) -> Checkpoint:
     from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
     from graphgen.runtime.checkpoint.name_mapping import with_model_names
     from graphgen.runtime.checkpoint.quantized.quantized_view import with_quantization
+    from graphgen.runtime.checkpoint.stacked_experts import with_stacked_experts
 
     has_config = (folder / "config.json").exists()
     weights = next((name for name in WEIGHT_FILES if (folder / name).exists()), None)
     if weights is not None:
         if not has_config:
             raise unreadable(folder, f"{weights} is there, but config.json is missing")
-        return with_quantization(with_model_names(FolderCheckpoint(folder)))
+        return with_quantization(with_stacked_experts(with_model_names(FolderCheckpoint(folder))))
     gguf = only_gguf(folder)
     if gguf is not None:
         return _open_gguf(gguf)

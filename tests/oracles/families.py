@@ -45,7 +45,9 @@ class Oracle:
 
         torch.manual_seed(0)
         given = {"initializer_range": 0.3, **self.sizes, **self.variants[variant], **changes}
-        config = getattr(transformers, self.config)(**given, attn_implementation="eager")
+        # The plain forms: grouped products take no doubles.
+        plain = {"attn_implementation": "eager", "experts_implementation": "eager"}
+        config = getattr(transformers, self.config)(**given, **plain)
         model = getattr(transformers, f"{self.name}{self.head}")(config)
         with torch.no_grad():
             for name, tensor in model.named_parameters():
@@ -67,6 +69,8 @@ DECODER = {
 }
 # The second layer reads four tokens, and prompts are longer.
 SECOND_SLIDES = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+# The first layer does.
+SLIDES = {"use_sliding_window": True, "sliding_window": 4}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -250,6 +254,53 @@ ORACLES: dict[str, Oracle] = {
             "one after the other": {"use_parallel_residual": False, "hidden_act": "relu"},
             "no biases, tied": {"attention_bias": False, "tie_word_embeddings": True},
             ALL_AT_ONCE: {"rope_parameters": {**THETA, "partial_rotary_factor": 0.5}},
+        },
+    ),
+    "mixtral": Oracle(
+        "Mixtral",
+        {**DECODER, "num_local_experts": 5, "num_experts_per_tok": 2},
+        {
+            "plain": {},
+            "one expert": {"num_experts_per_tok": 1, "sliding_window": 4},
+            "all experts": {"num_experts_per_tok": 5, "hidden_act": "gelu_pytorch_tanh"},
+            ALL_AT_ONCE: {"head_dim": 12, "sliding_window": 4, "rope_parameters": THETA},
+        },
+    ),
+    "qwen2_moe": Oracle(
+        "Qwen2Moe",
+        {
+            **DECODER,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 20,
+            "shared_expert_intermediate_size": 28,
+        },
+        {
+            "plain": {},
+            "weights that sum to 1": {"norm_topk_prob": True, "tie_word_embeddings": True},
+            "one dense layer": {"mlp_only_layers": [0]},
+            ALL_AT_ONCE: {**SLIDES, "decoder_sparse_step": 2, "rope_parameters": THETA},
+        },
+    ),
+    "qwen3_moe": Oracle(
+        "Qwen3Moe",
+        {
+            **DECODER,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 20,
+            "head_dim": 12,
+        },
+        {
+            "plain": {},
+            "weights that sum to 1": {"norm_topk_prob": True, "tie_word_embeddings": True},
+            ALL_AT_ONCE: {
+                "use_sliding_window": True,
+                "sliding_window": 4,
+                "attention_bias": True,
+                "decoder_sparse_step": 2,
+                "rope_parameters": THETA,
+            },
         },
     ),
 }

@@ -10,15 +10,8 @@ from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import (
-    EMBEDDING,
-    DecoderConfig,
-    head,
-    read_sizes,
-    smaller,
-    to_hf,
-    wider,
-)
+from graphgen.models.decoders.decoder import EMBEDDING, head
+from graphgen.models.decoders.decoder_config import DecoderConfig, read_sizes, smaller, to_hf, wider
 from graphgen.models.family import Family
 from graphgen.models.layer_types import FULL, SLIDING, ends, kinds, read_layer_types
 from graphgen.models.rope_config import read_rope, rope_to_hf
@@ -72,7 +65,7 @@ class Gemma3Config(DecoderConfig):
         )
 
     def mini(self) -> Gemma3Config:
-        """See :func:`~graphgen.models.decoder.smaller`; one layer of each kind, and another.
+        """See :func:`~.decoder_config.smaller`; one layer of each kind, and another.
 
         Heads of size 24: the norm's 1/24 equals no other constant, as in the full model.
         """
@@ -87,7 +80,7 @@ class Gemma3Config(DecoderConfig):
         )
 
     def wide(self) -> Gemma3Config:
-        """See :func:`~graphgen.models.decoder.wider`; a layer of each kind.
+        """See :func:`~.decoder_config.wider`; a layer of each kind.
 
         Heads of size 10 and a width other than 16: the constants 1/10, one over the width, and
         1/16 for scores differ, as in the full model.

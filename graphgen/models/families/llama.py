@@ -6,16 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import (
-    EMBEDDING,
-    DecoderConfig,
-    body,
-    head,
-    read_sizes,
-    smaller,
-    to_hf,
-    wider,
-)
+from graphgen.models.decoders.decoder import EMBEDDING, body, head
+from graphgen.models.decoders.decoder_config import DecoderConfig, read_sizes, smaller, to_hf, wider
 from graphgen.models.family import Family
 from graphgen.nn import AttentionConfig
 
@@ -37,11 +29,11 @@ class LlamaConfig(DecoderConfig):
         )
 
     def mini(self) -> LlamaConfig:
-        """See :func:`~graphgen.models.decoder.smaller`."""
+        """See :func:`~.decoder_config.smaller`."""
         return smaller(self)
 
     def wide(self) -> LlamaConfig:
-        """See :func:`~graphgen.models.decoder.wider`."""
+        """See :func:`~.decoder_config.wider`."""
         return wider(self)
 
     def to_hf(self) -> dict[str, object]:

@@ -6,16 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import (
-    EMBEDDING,
-    DecoderConfig,
-    body,
-    head,
-    read_sizes,
-    smaller,
-    to_hf,
-    wider,
-)
+from graphgen.models.decoders.decoder import EMBEDDING, body, head
+from graphgen.models.decoders.decoder_config import DecoderConfig, read_sizes, smaller, to_hf, wider
 from graphgen.models.family import Family
 from graphgen.models.twins import WIDE_WINDOW
 from graphgen.nn import AttentionConfig
@@ -37,12 +29,12 @@ class MistralConfig(DecoderConfig):
         )
 
     def mini(self) -> MistralConfig:
-        """See :func:`~graphgen.models.decoder.smaller`; the window is felt after 6 tokens."""
+        """See :func:`~.decoder_config.smaller`; the window is felt after 6 tokens."""
         # Another number than any size, as in the model.
         return replace(smaller(self), sliding_window=self.sliding_window and 6)
 
     def wide(self) -> MistralConfig:
-        """See :func:`~graphgen.models.decoder.wider`."""
+        """See :func:`~.decoder_config.wider`."""
         return replace(wider(self), sliding_window=self.sliding_window and WIDE_WINDOW)
 
     def to_hf(self) -> dict[str, object]:

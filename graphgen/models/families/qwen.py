@@ -9,16 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import (
-    EMBEDDING,
-    DecoderConfig,
-    body,
-    head,
-    read_sizes,
-    smaller,
-    to_hf,
-    wider,
-)
+from graphgen.models.decoders.decoder import EMBEDDING, body, head
+from graphgen.models.decoders.decoder_config import DecoderConfig, read_sizes, smaller, to_hf, wider
 from graphgen.models.family import Family
 from graphgen.models.layer_types import SLIDING, ends, kinds, read_layer_types
 from graphgen.models.twins import WIDE_WINDOW
@@ -30,7 +22,7 @@ class QwenConfig(DecoderConfig):
     """Sizes and switches under Hugging Face's names.
 
     Attributes:
-        kind: ``qwen2`` or ``qwen3``.
+        kind: the ``model_type``, which begins with ``qwen2`` or ``qwen3``.
         attention_bias: q, k, v and o have a bias (Qwen3); Qwen2 has biases on q, k and v.
         sliding_window: window of the layers of type ``sliding_attention``.
         layer_types: one per layer.
@@ -44,7 +36,7 @@ class QwenConfig(DecoderConfig):
     @property
     def qk_norm(self) -> bool:
         """Qwen3 normalizes each head of q and k."""
-        return self.kind == "qwen3"
+        return self.kind.startswith("qwen3")
 
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""
@@ -53,18 +45,18 @@ class QwenConfig(DecoderConfig):
             self.num_attention_heads,
             self.num_key_value_heads,
             self.head_dim,
-            qkv_bias=self.attention_bias or self.kind == "qwen2",
+            qkv_bias=self.attention_bias or self.kind.startswith("qwen2"),
             out_bias=self.attention_bias,
             window=self.sliding_window or 0 if sliding else 0,
         )
 
     def mini(self) -> QwenConfig:
-        """See :func:`~graphgen.models.decoder.smaller`; a layer of each kind."""
+        """See :func:`~.decoder_config.smaller`; a layer of each kind."""
         types, window = ends(self.layer_types), self.sliding_window and 8
         return replace(smaller(self), layer_types=types, sliding_window=window)
 
     def wide(self) -> QwenConfig:
-        """See :func:`~graphgen.models.decoder.wider`; a layer of each kind."""
+        """See :func:`~.decoder_config.wider`; a layer of each kind."""
         types, window = kinds(self.layer_types), self.sliding_window and WIDE_WINDOW
         layers = len(types)
         return replace(
@@ -73,9 +65,10 @@ class QwenConfig(DecoderConfig):
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""
-        out = to_hf(self, self.kind, f"{self.kind.capitalize()}ForCausalLM")
+        name = "".join(map(str.capitalize, self.kind.split("_")))
+        out = to_hf(self, self.kind, f"{name}ForCausalLM")
         del out["kind"]
-        if self.kind == "qwen2":
+        if self.kind.startswith("qwen2"):
             del out["attention_bias"]
         return {
             **out,

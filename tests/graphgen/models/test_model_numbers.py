@@ -15,6 +15,7 @@ from graphgen.ir.dtype import f32
 from graphgen.models import build
 from graphgen.models.family_registry import FAMILIES
 from tests.oracles.families import CASES, ORACLES
+from tests.oracles.stored_names import stored_tensors
 
 ROWS, SLOTS = 3, 12
 PROMPTS = [[3, 14, 15, 9, 26], [5, 35, 8], [9, 7, 9, 3, 2, 38, 46]]
@@ -37,7 +38,7 @@ def ours(
 def test_logits_are_those_of_transformers(family: str, variant: str):
     model = ORACLES[family].model(variant).double()
     module = build(json.loads(model.config.to_json_string(use_diff=False)), f32)
-    tensors = {key: value.numpy() for key, value in model.state_dict().items()}
+    tensors = stored_tensors(model)
     given = {row.name: tensors[row.name] for row in module.entries(Role.WEIGHT)}
     states = [row.name for row in module.entries(Role.STATE)]
     for row in module.entries(Role.STATE):

@@ -16,7 +16,7 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.models import Family, LlamaConfig, read_llama
-from graphgen.models.decoder import body, head
+from graphgen.models.decoders.decoder import body, head
 from graphgen.runtime.aws.application.base_model import NeuronBaseModel
 from graphgen.runtime.aws.application.causal_lm import CausalLMOutput, NeuronBaseForCausalLM
 from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM

@@ -1,38 +1,16 @@
-"""The decoder of Llama-like families: pre-norm, RoPE, grouped queries, a gated MLP.
-
-Llama, Mistral, Qwen2 and Qwen3 differ in switches: biases, norms of q and k, sliding windows.
-"""
+"""Configurations of Llama-like decoders: fields, reading, writing, and small twins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from typing import TypedDict, TypeVar
 
-from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import DType, Literal, Value
-from graphgen.ir.dtype import f32
+from graphgen.ir import Literal
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.rope_config import read_rope, rope_to_hf
 from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
-from graphgen.nn import (
-    ACTIVATIONS,
-    AttentionConfig,
-    RopeConfig,
-    Rotary,
-    StepInputs,
-    causal_mask,
-    embed,
-    gated_mlp,
-    inverse_frequencies,
-    lm_head,
-    rms_norm,
-    rotary,
-    self_attention,
-)
-
-# Module of the embedding table.
-EMBEDDING = "model.embed_tokens"
+from graphgen.nn import ACTIVATIONS, AttentionConfig, MixtureConfig, RopeConfig, inverse_frequencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +42,10 @@ class DecoderConfig:
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""
         return AttentionConfig(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
+
+    def mixture(self, layer: int) -> MixtureConfig | None:
+        """The experts of one layer; ``None`` for a layer with one gated MLP."""
+        return None
 
     def rope_frequencies(self) -> Literal:
         """f32 [head_dim / 2]."""
@@ -180,69 +162,3 @@ def wider(config: Config) -> Config:
         vocab_size=WIDE_VOCABULARY,
         max_position_embeddings=WIDE_POSITIONS,
     )
-
-
-def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
-    """Embedding, layers and last norm: hidden states [B,S,E].
-
-    The residual stream is f32 for every ``dtype``: it sums two addends per layer, some of them
-    hundreds of times larger than the rest, and 8 bits of mantissa lose the small ones.
-    """
-    turns = rotary(b, step, config.rope_frequencies(), config.rope.attention_factor)
-    attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
-    windows = dict.fromkeys(attention.window for attention in attentions)
-    masks = {window: causal_mask(b, step, window) for window in windows}
-    epsilon = config.rms_norm_eps
-    with b.scope("model"):
-        x = embed(b, "embed_tokens", tokens, config.vocab_size, config.hidden_size, dtype)
-        x = b.convert(x, f32)
-        for layer, attention in enumerate(attentions):
-            step.keep(x)
-            mask = masks[attention.window]
-            with b.scope(f"layers.{layer}"):
-                h = rms_norm(b, "input_layernorm", x, epsilon, dtype)
-                x = decoder_layer(b, config, x, h, attention, step, mask, turns)
-        return rms_norm(b, "norm", x, epsilon, dtype)
-
-
-def decoder_layer(
-    b: Builder,
-    config: DecoderConfig,
-    x: Value,
-    h: Value,
-    attention: AttentionConfig,
-    step: StepInputs,
-    mask: Value,
-    turns: Rotary,
-) -> Value:
-    """The residual stream x f32 [B,S,E] plus attention of its norm h [B,S,K], then plus the MLP."""
-    dtype, epsilon = h.dtype, config.rms_norm_eps
-
-    def normalize(name: str, x: Value) -> Value:
-        return rms_norm(b, name, x, epsilon, dtype)
-
-    x = x + self_attention(
-        b,
-        h,
-        attention,
-        step,
-        mask,
-        turns,
-        width=config.hidden_size,
-        dtype=f32,
-        normalize=normalize if config.qk_norm else None,
-    )
-    return x + gated_mlp(
-        b,
-        rms_norm(b, "post_attention_layernorm", x, epsilon, dtype),
-        config.intermediate_size,
-        activation=config.hidden_act,
-        bias=config.mlp_bias,
-        dtype=f32,
-    )
-
-
-def head(b: Builder, config: DecoderConfig, x: Value) -> Value:
-    """Logits f32 [..., V] of x [..., E]."""
-    tied = EMBEDDING if config.tie_word_embeddings else ""
-    return lm_head(b, x, config.vocab_size, tied=tied)

@@ -1,0 +1,1 @@
+"""The decoder that Llama-like families share. Read decoder.py first."""

@@ -1,0 +1,129 @@
+"""Mixtures of experts: the router, the experts, and an expert for every token beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, DType, Value
+from graphgen.ir.dtype import f32
+from graphgen.nn.linear import gated_mlp, linear
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig:
+    """How a token chooses its experts.
+
+    Attributes:
+        num_experts: E.
+        top_k: K, experts of a token.
+        score: ``softmax`` or ``sigmoid`` of the logits, in f32.
+        over: ``all`` to score before the choice, ``chosen`` to score what was chosen alone.
+        normalize: divide the weights of a token by their sum.
+        scaling: factor of the weights after that.
+    """
+
+    num_experts: int
+    top_k: int
+    score: str = "softmax"
+    over: str = "all"
+    normalize: bool = False
+    scaling: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExpert:
+    """A gated MLP that every token has beside its own experts.
+
+    Attributes:
+        intermediate_size: its I.
+        module: its scope in that of the mixture.
+        gate: scope of a weight [1,H]: the logistic function of its product with a token multiplies
+            the result; empty for none.
+    """
+
+    intermediate_size: int
+    module: str = "shared_experts"
+    gate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureConfig:
+    """Sizes, switches and names of one layer's mixture of experts.
+
+    Attributes:
+        router: its choice.
+        intermediate_size: I of each expert.
+        module: scope of the mixture; the router's weight is ``gate.weight`` in it, those of the
+            experts are ``experts.NAME.weight``.
+        names: of gate, up and down in a checkpoint.
+        shared: the expert of every token, if there is one.
+    """
+
+    router: RouterConfig
+    intermediate_size: int
+    module: str = "mlp"
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    shared: SharedExpert | None = None
+
+
+def route(b: Builder, logits: Value, config: RouterConfig) -> tuple[Value, Value]:
+    """The experts s32 [...,K] of each token and their weights f32 [...,K], of logits f32 [...,E].
+
+    Of equal scores the first expert comes first. The score of a logit grows with it, so experts are
+    chosen by logits.
+    """
+    scores = logits if config.over == "chosen" else _scored(b, logits, config)
+    weights, indices = b.top_k(scores, config.top_k)
+    if config.over == "chosen":
+        weights = _scored(b, weights, config)
+    if config.normalize:
+        last = len(weights.shape) - 1
+        total = b.reduce(weights, [last], "add")
+        weights = weights / b.broadcast_in_dim(total, weights.shape, list(range(last)))
+    return indices, weights * config.scaling if config.scaling != 1.0 else weights
+
+
+def _scored(b: Builder, x: Value, config: RouterConfig) -> Value:
+    return b.softmax(x, -1) if config.score == "softmax" else b.unary("logistic", x)
+
+
+def mixture(b: Builder, x: Value, config: MixtureConfig, activation: str, dtype: DType) -> Value:
+    """The sum over a token's experts, weighted by the router: [...,H] in ``dtype`` of x [...,H].
+
+    The router's product and its scores are f32. Weights are ``gate.weight`` [E,H] and, stacked,
+    ``experts.*.weight`` [E,I,H] for gate and up, [E,H,I] for down.
+    """
+    width, inner, count = x.shape[-1], config.intermediate_size, config.router.num_experts
+    wide, back = (count, inner, width), (count, width, inner)
+    with b.scope(config.module):
+        logits = linear(b, "gate", x, count, dtype=f32)
+        indices, weights = route(b, logits, config.router)
+        with b.scope("experts"):
+            held = [
+                _stacked(b, name, x.dtype, shape)
+                for name, shape in zip(config.names, (wide, wide, back), strict=True)
+            ]
+            y = b.op("experts", x, indices, weights, *held, activation=activation, dtype=dtype)
+        return y if config.shared is None else y + _shared(b, x, config.shared, activation, dtype)
+
+
+def _stacked(b: Builder, name: str, dtype: DType, shape: tuple[Dim, ...]) -> Value:
+    with b.scope(name):
+        return b.weight("weight", dtype, shape)
+
+
+def _shared(b: Builder, x: Value, config: SharedExpert, activation: str, dtype: DType) -> Value:
+    """The result of the expert that every token has."""
+    y = gated_mlp(
+        *(b, x, config.intermediate_size),
+        activation=activation,
+        dtype=dtype,
+        module=config.module,
+    )
+    if not config.gate:
+        return y
+    share = b.unary("logistic", linear(b, config.gate, x, 1, dtype=dtype))
+    last = len(y.shape) - 1
+    share = b.reshape(share, share.shape[:last])
+    return y * b.broadcast_in_dim(share, y.shape, list(range(last)))

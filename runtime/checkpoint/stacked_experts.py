@@ -1,0 +1,103 @@
+"""The tensors of a mixture's experts as one tensor: checkpoints hold one for each expert."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
+
+_EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
+
+
+def with_stacked_experts(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with ``X.experts.0.Y``, ``X.experts.1.Y``, ... as ``X.experts.Y`` [E,...].
+
+    A checkpoint without such tensors stays as it is.
+
+    Raises:
+        GraphgenError: GG0602 for an expert that is missing, or of another shape or type.
+    """
+    stacks: dict[str, dict[int, TensorInfo]] = {}
+    for name, info in checkpoint.tensors().items():
+        found = _EXPERT.search(name)
+        if found is not None:
+            whole = name[: found.start()] + ".experts." + name[found.end() :]
+            stacks.setdefault(whole, {})[int(found[1])] = info
+    if not stacks:
+        return checkpoint
+    return StackedExperts(
+        checkpoint, {name: _in_order(checkpoint, name, held) for name, held in stacks.items()}
+    )
+
+
+def _in_order(
+    checkpoint: Checkpoint, name: str, held: Mapping[int, TensorInfo]
+) -> tuple[TensorInfo, ...]:
+    """The tensors of experts 0 to E - 1 (GG0602)."""
+    first = next(iter(held.values()))
+    for number in range(max(held) + 1):
+        info = held.get(number)
+        if info is None or (info.shape, info.dtype) != (first.shape, first.dtype):
+            other = "is missing" if info is None else f"is {info.dtype} {list(info.shape)}"
+            raise GraphgenError(
+                "GG0602",
+                f"expert {number} of '{name}' {other}, '{first.name}' is {first.dtype} "
+                f"{list(first.shape)}",
+                where=str(checkpoint.path),
+                help="the experts of a layer are alike and numbered from 0: is a file missing?",
+            )
+    return tuple(held[number] for number in range(len(held)))
+
+
+class StackedExperts:
+    """A view of a checkpoint in which the experts of a layer are one tensor.
+
+    Args:
+        base: the checkpoint with a tensor for each expert.
+        stacks: those of each tensor of the view, in order of the experts.
+    """
+
+    def __init__(self, base: Checkpoint, stacks: Mapping[str, tuple[TensorInfo, ...]]) -> None:
+        self.base: Final = base
+        self._stacks: Final = stacks
+
+    @property
+    def path(self) -> Path:
+        """The file or the folder that was opened."""
+        return self.base.path
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """The configuration under the names of a Hugging Face ``config.json``."""
+        return self.base.config
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by its name in the view; reads no tensor data."""
+        single = {
+            name: info for name, info in self.base.tensors().items() if _EXPERT.search(name) is None
+        }
+        stacked = {
+            name: TensorInfo(name, (len(held), *held[0].shape), held[0].dtype)
+            for name, held in self._stacks.items()
+        }
+        return {**single, **stacked}
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``; a stack is a copy of its experts. See :class:`Checkpoint`."""
+        held = self._stacks.get(name)
+        if held is None:
+            return self.base.read(name)
+        made = np.empty((len(held), *held[0].shape), self.base.read(held[0].name).dtype)
+        for place, info in enumerate(held):
+            made[place] = self.base.read(info.name)
+        return made
+
+    def fingerprint(self) -> str:
+        """Identity of the contents; see :class:`Checkpoint`."""
+        return self.base.fingerprint()

@@ -1,0 +1,43 @@
+"""Tensors of a transformers model under the names of its checkpoints, experts in one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+# Module of the mixture and names of gate, up and down in checkpoints; transformers' own are
+# mlp.gate, mlp.experts.gate_up_proj and mlp.experts.down_proj.
+_MIXTURES = {"mixtral": ("block_sparse_moe", ("w1", "w3", "w2"))}
+_PLAIN = ("mlp", ("gate_proj", "up_proj", "down_proj"))
+
+
+def stored_tensors(model: PreTrainedModel) -> dict[str, np.ndarray[Any, Any]]:
+    """Every tensor of the model, as :func:`~graphgen.runtime.checkpoint.open_checkpoint` names it.
+
+    transformers holds gate and up of a layer's experts in one tensor [E,2I,H].
+    """
+    return {name: tensor.numpy() for name, tensor in _stored(model)}
+
+
+def stored_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
+    """The shapes of :func:`stored_tensors`, of a model without data too."""
+    return {name: tuple(tensor.shape) for name, tensor in _stored(model)}
+
+
+def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    module, (gate, up, down) = _MIXTURES.get(str(model.config.model_type), _PLAIN)
+    for name, tensor in model.state_dict().items():
+        layer, found, last = name.partition("mlp.experts.")
+        if found and last == "gate_up_proj":
+            for part, half in zip((gate, up), tensor.chunk(2, dim=1), strict=True):
+                yield f"{layer}{module}.experts.{part}.weight", half
+        elif found:
+            yield f"{layer}{module}.experts.{down}.weight", tensor
+        else:
+            yield name.replace(".mlp.gate.weight", f".{module}.gate.weight"), tensor
