@@ -1,4 +1,8 @@
-"""NumPy rule of ``experts``: one expert after the other, on its own tokens."""
+"""NumPy rule of ``experts``: one expert after the other.
+
+Each computes every token, and its own are kept: how a product of matrices rounds a row may depend
+on the number of rows, and so a token would on the choices of others.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,12 @@ def _experts(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arra
         tokens, at = kept_tokens(chosen, expert, attrs.integer("capacity"))
         if not len(tokens):
             continue
-        share = shares[tokens, at][:, None]
-        given = rows[tokens]
-        if attrs.text("modulate") == "input":
-            given = (given.astype(how.dtype(f32)) * share).astype(given.dtype)
+        share = np.zeros((len(rows), 1), shares.dtype)
+        share[tokens, 0] = shares[tokens, at]
+        early = attrs.text("modulate") == "input"
+        given = (rows.astype(share.dtype) * share).astype(rows.dtype) if early else rows
         made = _mlp(how, attrs, given, [weight[expert] for weight in held])
-        out[tokens] += made * share if attrs.text("modulate") == "output" else made
+        out[tokens] += (made if early else made * share)[tokens]
     shape = (*operand.shape[:-1], out.shape[1])
     return [out.astype(how.dtype(attrs.element("dtype"))).reshape(shape)]
 
