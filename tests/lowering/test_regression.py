@@ -72,7 +72,7 @@ def assert_kept(cases: Sequence[Case]) -> None:
 
 
 def test_a_changed_decomposition_is_seen(monkeypatch: pytest.MonkeyPatch):
-    from graphgen.models import decoder
+    from graphgen.models.decoders import decoder
 
     case = Case("llama-3.1-8b", 1, "cpu")
     before = digests(snapshots([case]))
