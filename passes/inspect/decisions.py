@@ -18,7 +18,7 @@ from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite
 _PART = re.compile(r"(?<=\.)\d+(?=\.|$)|(?<=\.)\d+(?=[-\s])")
 # What functions that pack a state are named after.
 _SIZES = re.compile(r"(?<=\.)\d+(x\d+)+(?=\.|$)")
-_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.]*\w)")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]\d+)?(?![\w.]*\w)")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 
-# Of a mini: more than two ranks, and more than a token has.
-_EXPERTS, _CHOSEN = 4, 2
+# Of a mini: with few chosen out of many, dispatch by cost chooses as it does for the model.
+_EXPERTS, _CHOSEN = 16, 2
 
 
 def read_experts(reader: ConfigReader, key: str, defaults: tuple[int, int]) -> tuple[int, int]:
@@ -26,5 +26,6 @@ def read_experts(reader: ConfigReader, key: str, defaults: tuple[int, int]) -> t
 
 def small_experts(experts: int, chosen: int) -> tuple[int, int]:
     """The experts of a mini and those of a token: fewer, in the same relation."""
-    few = min(experts, _EXPERTS)
+    # A kernel that chooses from multiples of 8 pads other numbers.
+    few = min(experts, _EXPERTS if experts % 8 == 0 else _EXPERTS - 4)
     return few, few if chosen == experts else min(chosen, _CHOSEN, few)

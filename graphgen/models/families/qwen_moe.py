@@ -49,7 +49,7 @@ class QwenMoeConfig(QwenConfig):
         experts, chosen = small_experts(self.num_experts, self.num_experts_per_tok)
         small = QwenConfig.mini(self)
         assert isinstance(small, QwenMoeConfig)
-        inner = small.hidden_size // 2 + 8
+        inner = small.hidden_size // 8 + 8
         return replace(
             small,
             sparse=_ends(self.sparse),
