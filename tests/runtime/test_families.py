@@ -19,8 +19,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
 from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
-from graphgen.runtime.checkpoint.stacked_experts import StackedExperts
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.stacked_experts import StackedExperts
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest

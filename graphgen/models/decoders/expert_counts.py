@@ -25,7 +25,9 @@ def read_experts(reader: ConfigReader, key: str, defaults: tuple[int, int]) -> t
 
 
 def small_experts(experts: int, chosen: int) -> tuple[int, int]:
-    """The experts of a mini and those of a token: fewer, in the same relation."""
+    """The experts of a mini and those of a token: few of many, where the model has many."""
+    if experts < 8:
+        return experts, chosen
     # A kernel that chooses from multiples of 8 pads other numbers.
-    few = min(experts, _EXPERTS if experts % 8 == 0 else _EXPERTS - 4)
-    return few, few if chosen == experts else min(chosen, _CHOSEN, few)
+    few = _EXPERTS if experts % 8 == 0 else _EXPERTS - 4
+    return few, few if chosen == experts else min(chosen, _CHOSEN)

@@ -41,11 +41,8 @@ class MixtralConfig(DecoderConfig):
     def mini(self) -> MixtralConfig:
         """See :func:`~.decoder_config.smaller`; the window is felt after 6 tokens."""
         experts, chosen = small_experts(self.num_local_experts, self.num_experts_per_tok)
-        small = smaller(self)
         return replace(
-            small,
-            # A rank's part equals no other size.
-            intermediate_size=small.intermediate_size * 3 // 4,
+            smaller(self),
             sliding_window=self.sliding_window and 6,
             num_local_experts=experts,
             num_experts_per_tok=chosen,
