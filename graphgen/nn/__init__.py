@@ -16,7 +16,7 @@ from graphgen.nn.attention import (
     self_attention,
 )
 from graphgen.nn.linear import conv1d, embed, embedding_table, gated_mlp, linear, lm_head, mlp
-from graphgen.nn.mixture import MixtureConfig, RouterConfig, SharedExpert, mixture
+from graphgen.nn.mixture import MixtureConfig, SharedExpert, TopKRouter, mixture
 from graphgen.nn.norm import layer_norm, rms_norm
 from graphgen.nn.rope import RopeConfig, inverse_frequencies
 
@@ -27,9 +27,9 @@ __all__ = [
     "MixtureConfig",
     "RopeConfig",
     "Rotary",
-    "RouterConfig",
     "SharedExpert",
     "StepInputs",
+    "TopKRouter",
     "activate",
     "alibi_slopes",
     "attend",

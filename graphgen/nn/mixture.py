@@ -11,7 +11,7 @@ from graphgen.nn.linear import gated_mlp, linear
 
 
 @dataclass(frozen=True, slots=True)
-class RouterConfig:
+class TopKRouter:
     """How a token chooses its experts.
 
     Attributes:
@@ -60,14 +60,14 @@ class MixtureConfig:
         shared: the expert of every token, if there is one.
     """
 
-    router: RouterConfig
+    router: TopKRouter
     intermediate_size: int
     module: str = "mlp"
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared: SharedExpert | None = None
 
 
-def route(b: Builder, logits: Value, config: RouterConfig) -> tuple[Value, Value]:
+def route(b: Builder, logits: Value, config: TopKRouter) -> tuple[Value, Value]:
     """The experts s32 [...,K] of each token and their weights f32 [...,K], of logits f32 [...,E].
 
     Of equal scores the first expert comes first. The score of a logit grows with it, so experts are
@@ -84,7 +84,7 @@ def route(b: Builder, logits: Value, config: RouterConfig) -> tuple[Value, Value
     return indices, weights * config.scaling if config.scaling != 1.0 else weights
 
 
-def _scored(b: Builder, x: Value, config: RouterConfig) -> Value:
+def _scored(b: Builder, x: Value, config: TopKRouter) -> Value:
     return b.softmax(x, -1) if config.score == "softmax" else b.unary("logistic", x)
 
 

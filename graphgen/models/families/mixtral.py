@@ -11,7 +11,7 @@ from graphgen.models.decoders.decoder_config import DecoderConfig, read_sizes, s
 from graphgen.models.decoders.expert_counts import read_experts, small_experts
 from graphgen.models.family import Family
 from graphgen.models.twins import WIDE_WINDOW
-from graphgen.nn import AttentionConfig, MixtureConfig, RouterConfig
+from graphgen.nn import AttentionConfig, MixtureConfig, TopKRouter
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class MixtralConfig(DecoderConfig):
 
     def mixture(self, layer: int) -> MixtureConfig:
         """Softmax of all experts, and the weights of the chosen ones divided by their sum."""
-        router = RouterConfig(self.num_local_experts, self.num_experts_per_tok, normalize=True)
+        router = TopKRouter(self.num_local_experts, self.num_experts_per_tok, normalize=True)
         return MixtureConfig(
             router, self.intermediate_size, "block_sparse_moe", names=("w1", "w3", "w2")
         )

@@ -14,7 +14,7 @@ from graphgen.models.decoders.expert_counts import read_experts, small_experts
 from graphgen.models.families.qwen import QwenConfig
 from graphgen.models.family import Family
 from graphgen.models.layer_types import ends, read_layer_types
-from graphgen.nn import MixtureConfig, RouterConfig, SharedExpert
+from graphgen.nn import MixtureConfig, SharedExpert, TopKRouter
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class QwenMoeConfig(QwenConfig):
             return None
         inner = self.shared_expert_intermediate_size
         return MixtureConfig(
-            RouterConfig(self.num_experts, self.num_experts_per_tok, normalize=self.norm_topk_prob),
+            TopKRouter(self.num_experts, self.num_experts_per_tok, normalize=self.norm_topk_prob),
             self.moe_intermediate_size,
             shared=SharedExpert(inner, "shared_expert", "shared_expert_gate") if inner else None,
         )
