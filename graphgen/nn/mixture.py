@@ -12,7 +12,7 @@ from graphgen.nn.linear import gated_mlp, linear
 
 @dataclass(frozen=True, slots=True)
 class TopKRouter:
-    """How a token chooses its experts.
+    """The choice of the experts of a token.
 
     Attributes:
         num_experts: E.

@@ -22,7 +22,7 @@ class QwenMoeConfig(QwenConfig):
     """Sizes and switches under Hugging Face's names.
 
     Attributes:
-        sparse: whether each layer has experts; the others have one MLP of ``intermediate_size``.
+        sparse: true for each layer with experts; the others have one MLP of ``intermediate_size``.
         shared_expert_intermediate_size: I of the expert of every token; 0 for none (Qwen3).
     """
 
@@ -84,12 +84,12 @@ class QwenMoeConfig(QwenConfig):
 
 
 def _ends(sparse: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Whether each of a mini's two layers has experts: the first kind, and the other if any."""
+    """True for each of a mini's two layers that has experts: the first kind, then the other."""
     return tuple(name == "experts" for name in ends([("mlp", "experts")[one] for one in sparse]))
 
 
 def _sparse(reader: ConfigReader, layers: int) -> tuple[bool, ...]:
-    """Whether each layer has experts (GG0503)."""
+    """True for each layer that has experts (GG0503)."""
     step = reader.integer("decoder_sparse_step", 1)
     reader.used.add("mlp_only_layers")
     given = reader.config.get("mlp_only_layers")
