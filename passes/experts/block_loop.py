@@ -1,4 +1,4 @@
-"""A loop over blocks of tokens, which reads the matrices of a block where they lie.
+"""A loop over blocks of tokens, which reads the matrices of a block in place.
 
 A block without tokens reads none: experts of other ranks, tokens that are padding, and blocks that
 this routing leaves empty cost nothing. The choice between the two also keeps XLA from widening all

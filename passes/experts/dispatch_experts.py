@@ -137,7 +137,7 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
         self, function: Function, op: Op, rewriter: Rewriter, loops: LoopFunctions
     ) -> None:
         sizes = MixtureSizes.of(op)
-        rates = rates_of(find_target(self.target), op.operands[3].dtype.name)
+        rates = rates_of(find_target(self.target), op.operands[3].dtype, sizes.bytes)
         costs = form_costs(sizes, rates, (self.block,) if self.block else BLOCKS)
         chosen = min(
             (cost for cost in costs if self.form in (DISPATCH_AUTO, cost.form)),

@@ -1,11 +1,20 @@
-"""Costs of the forms of a mixture of experts: bytes, operations, and seconds on a target."""
+"""Costs of the forms of a mixture of experts: bytes, operations, and seconds on a target.
+
+A form computes n blocks of B rows with the M elements of an expert's matrices each::
+
+    seconds = n M element_s + 2 n max(B, rows) M / flops + n block_s + (N - n) empty_s + layout_s
+
+``all`` has n = E blocks of all T tokens, ``selective`` T K of one, ``capacity`` E of C and
+``blockwise`` N of B. On the CPU, where blocks without tokens are left out, n is the number of those
+with tokens if all experts are chosen as often; on an accelerator it is N.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphgen.ir import Op
+from graphgen.ir import DType, Op
 from graphgen.passes.experts.token_blocks import block_count
 from graphgen.report.units import number, size
 from graphgen.targets import Target, accelerator
@@ -66,6 +75,15 @@ class MixtureSizes:
         """Experts that have a token, if all are chosen as often: ``E (1 - (1 - 1/E)^P)``."""
         return self.experts * (1 - (1 - 1 / self.experts) ** self.pairs)
 
+    def blocks(self, block: int) -> int:
+        """Blocks of so many places: see :func:`block_count`."""
+        return block_count(self.pairs, self.experts, block)
+
+    def live(self, block: int) -> float:
+        """Blocks that have tokens, if the last one of each expert is half full."""
+        filled = self.pairs / block + self.used * (block - 1) / (2 * block)
+        return min(self.blocks(block), max(self.used, filled))
+
 
 @dataclass(frozen=True, slots=True)
 class FormCost:
@@ -90,9 +108,22 @@ class FormCost:
     @property
     def text(self) -> str:
         """The numbers, for people."""
-        work = f"{size(round(self.read))}, {number(round(self.flops))}FLOP"
+        work = f"{size(round(self.read))}, {number(round(self.flops))} operations"
         blocks = f"{self.blocks:.4g} blocks of {self.block}, " if self.form != "all" else ""
         return f"{self.form} {self.seconds * 1e3:.3g} ms ({blocks}{work})"
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Seconds of products: ``elements * element_s + operations / flops``.
+
+    Attributes:
+        element_s: seconds to bring an element of a weight to the products.
+        flops: operations a second.
+    """
+
+    element_s: float
+    flops: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +131,47 @@ class Rates:
     """Throughput of a target.
 
     Attributes:
-        bandwidth: bytes of memory a second.
-        flops: operations of products a second.
-        block_s: seconds of a block beside its products.
+        every: of every expert at once, with weights in place.
+        blocks: of blocks, each with the weights of its expert.
         loops: whether blocks are computed in a loop that leaves out those without tokens.
-        copies: times that the weights of a block are moved.
+        rows: the least rows of a product; fewer cost as many.
+        block_s, empty_s: seconds of a block beside its products, and of one that is left out.
+        layout_s: seconds to sort tokens.
     """
 
-    bandwidth: float
-    flops: float
-    block_s: float = 0.0
+    every: Throughput
+    blocks: Throughput
     loops: bool = False
-    copies: int = 3
+    rows: int = 1
+    block_s: float = 0.0
+    empty_s: float = 0.0
+    layout_s: float = 0.0
 
 
-# Fitted to ``benchmarks/experts.py``.
-_CPU = Rates(10e9, 30e9, 20e-6, loops=True, copies=3)
+# A least-squares fit of the relative error over 140 measurements on two AVX2 cores, which others
+# shared: 64, 8 and 16 experts of 98304 to 786432 elements, 1 to 512 tokens, blocks of 4 to 128, as
+# ``benchmarks/experts.py`` measures. Half of them are within 30 %, 9 in 10 within 45 %.
+_CPU_WIDE = Rates(Throughput(0.8e-9, 38e9), Throughput(0.45e-9, 49e9), True, 1, 10e-6, 1e-6, 30e-6)
+_CPU_NARROW = Rates(
+    Throughput(0.65e-9, 35e9), Throughput(0.35e-9, 34e9), True, 8, 23e-6, 1e-6, 30e-6
+)
 
 
-def rates_of(target: Target, element: str) -> Rates:
-    """The rates of a target for products of an element type."""
+def rates_of(target: Target, element: DType, stored: int) -> Rates:
+    """The rates of a target.
+
+    Args:
+        target: an accelerator reads weights once at the bandwidth of its memory; those that are
+            gathered are read, written, and read again.
+        element: type of the products.
+        stored: bytes of an element of a weight.
+    """
     if not target.is_accelerator:
-        return _CPU
+        return _CPU_NARROW if element.bits <= 16 else _CPU_WIDE
     device = accelerator(target.name)
-    return Rates(device.hbm_bandwidth, device.flops.get(element, device.vector_flops))
+    flops = device.flops.get(element.name, device.vector_flops)
+    read = stored / device.hbm_bandwidth
+    return Rates(Throughput(read, flops), Throughput(3 * read, flops))
 
 
 def form_costs(sizes: MixtureSizes, rates: Rates, blocks: Sequence[int]) -> list[FormCost]:
@@ -134,33 +182,43 @@ def form_costs(sizes: MixtureSizes, rates: Rates, blocks: Sequence[int]) -> list
         rates: of the target.
         blocks: sizes of blocks to choose from.
     """
-    every = _cost(sizes, rates, "all", sizes.tokens, sizes.experts, 1)
-    pairs = _cost(sizes, rates, "selective", 1, sizes.pairs, rates.copies)
-    buffers = sizes.used if rates.loops else sizes.experts
-    moved = rates.copies if rates.loops else 1
-    limited = _cost(sizes, rates, "capacity", sizes.capacity, buffers, moved)
+    every = _cost(sizes, rates.every, "all", sizes.tokens, sizes.experts, 0.0)
     sorted_ = [
-        _cost(sizes, rates, "blockwise", block, _live(sizes, rates, block), rates.copies)
+        _blocks(sizes, rates, "blockwise", block, sizes.live(block), sizes.blocks(block))
         for block in blocks
     ]
-    return [every, pairs, limited, min(sorted_, key=lambda cost: cost.seconds)]
+    return [
+        every,
+        _blocks(sizes, rates, "selective", 1, sizes.pairs, sizes.pairs),
+        _blocks(sizes, rates, "capacity", sizes.capacity, sizes.used, sizes.experts),
+        min(sorted_, key=lambda cost: cost.seconds),
+    ]
+
+
+def _blocks(
+    sizes: MixtureSizes, rates: Rates, form: str, block: int, live: float, count: int
+) -> FormCost:
+    """The cost of ``count`` blocks, of which ``live`` have tokens."""
+    done = live if rates.loops else count
+    own = done * rates.block_s + (count - done) * rates.empty_s
+    own += rates.layout_s if form != "selective" else 0.0
+    rate = rates.blocks
+    if form == "capacity" and not rates.loops:
+        rate = rates.every
+    return _cost(sizes, rate, form, block, done, own, max(block, rates.rows))
 
 
 def _cost(
-    sizes: MixtureSizes, rates: Rates, form: str, block: int, blocks: float, moved: int
+    sizes: MixtureSizes,
+    rate: Throughput,
+    form: str,
+    block: int,
+    blocks: float,
+    own: float,
+    rows: int = 0,
 ) -> FormCost:
-    """``moved * read / bandwidth + flops / rate + seconds of the blocks``."""
-    read = blocks * sizes.matrices * sizes.bytes
-    flops = 2 * blocks * block * sizes.matrices
-    own = blocks * rates.block_s if form != "all" else 0.0
-    seconds = moved * read / rates.bandwidth + flops / rates.flops + own
-    return FormCost(form, block, blocks, read, flops, seconds)
-
-
-def _live(sizes: MixtureSizes, rates: Rates, block: int) -> float:
-    """Blocks that are computed: all, or those with tokens, the last of an expert half full."""
-    count = block_count(sizes.pairs, sizes.experts, block)
-    if not rates.loops:
-        return count
-    filled = sizes.pairs / block + sizes.used * (block - 1) / (2 * block)
-    return min(count, max(sizes.used, filled))
+    """``elements * element_s + 2 * rows * elements / flops + own``, of the elements of blocks."""
+    elements = blocks * sizes.matrices
+    flops = 2 * (rows or block) * elements
+    seconds = elements * rate.element_s + flops / rate.flops + own
+    return FormCost(form, block, blocks, elements * sizes.bytes, flops, seconds)
