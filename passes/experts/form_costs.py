@@ -76,7 +76,7 @@ class MixtureSizes:
         return self.experts * (1 - (1 - 1 / self.experts) ** self.pairs)
 
     def blocks(self, block: int) -> int:
-        """Blocks of so many places: see :func:`block_count`."""
+        """N blocks of B places: see :func:`block_count`."""
         return block_count(self.pairs, self.experts, block)
 
     def live(self, block: int) -> float:

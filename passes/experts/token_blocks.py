@@ -1,7 +1,7 @@
 """Blocks of tokens, each for one expert: how the choices of tokens are laid out to be computed.
 
 The layout depends on the routing, the sizes do not: there are always N blocks of B places. Places
-without a token are computed with any row and read by nobody.
+without a token are computed with any row, and have no reader.
 """
 
 from __future__ import annotations
