@@ -47,7 +47,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run as a reader would, in a folder that is not the checkout."""
     scripts = str(Path(sys.executable).parent)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "GRAPHGEN_XLA_CODE"},
         "PATH": scripts + os.pathsep + os.environ["PATH"],
         # This checkout, whichever is installed.
         "PYTHONPATH": str(ROOT),

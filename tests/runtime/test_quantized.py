@@ -26,6 +26,8 @@ from tests.oracles.sessions import open_session
 from tests.oracles.small_gguf import write_small_model
 from tests.runtime.test_tp import script, write_mini
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 INT8 = "quantize-weights"
 TENSORS = "quantize-weights{scheme=per_tensor_symmetric}"
 F8 = "quantize-weights{dtype=f8e4m3,scheme=per_channel_symmetric}"

@@ -24,6 +24,8 @@ from tests.oracles.planted_checkpoints import PlantedCheckpoint, with_error, wri
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 PROMPT = "the cat sat on the mat"
 
 

@@ -38,6 +38,8 @@ from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import smollm2_path
 from tests.runtime.test_tokenizer import TRICKY
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 TEXTS = ("The llama said", "It's 2024")
 WEIGHTS = "weights/tp0_sharded_checkpoint.safetensors"
 AGAIN = "\n  help: delete the folder and make it again"

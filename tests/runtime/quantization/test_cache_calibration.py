@@ -18,6 +18,8 @@ from graphgen.runtime.quantization.cache_calibration import calibrate_caches
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import CORPUS, write_small_model
 
+pytestmark = pytest.mark.usefixtures("optimized_code")
+
 DATA = Path(__file__).parents[2] / "data"
 
 
