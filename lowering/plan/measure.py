@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from graphgen.analysis.liveness import peak_memory
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import Entry, Function, Module, Op, Role, dtype
+from graphgen.lowering.plan.parameter_counts import parameter_counts
 from graphgen.models import build
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
@@ -88,6 +89,8 @@ class CoreUse:
         heads: how the attention heads were laid out, in words; empty where they just divide.
         programs: one after the other, as a core runs them.
         items: the tensors, those of all layers together.
+        parameters: of the whole model.
+        active: of them, those that compute a token.
     """
 
     weights: int
@@ -99,6 +102,8 @@ class CoreUse:
     heads: str = ""
     programs: tuple[ProgramUse, ...] = ()
     items: tuple[MemoryItem, ...] = ()
+    parameters: int = 0
+    active: int = 0
 
     @property
     def total(self) -> int:
@@ -119,6 +124,7 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
             for the configuration.
     """
     module = build(config, dtype(demand.dtype))
+    counts = parameter_counts(module)
     weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
     reports = run_pipeline(module, default(replace(demand, tp=tp)))
     programs = tuple([_program(module, function) for function in module.programs()])
@@ -133,6 +139,8 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
         heads="; ".join(said for r in reports if r.name.startswith("heads") for said in r.remarks),
         programs=programs,
         items=items,
+        parameters=counts.total,
+        active=counts.active,
     )
 
 
@@ -192,7 +200,7 @@ def estimate(
         return measure(config, demand, tp)
     few, most = measure(short.few, demand, tp), measure(short.most, demand, tp)
     more = short.more
-    sums = ("weights", "kv", "activations", "weights_once", "kv_once")
+    sums = ("weights", "kv", "activations", "weights_once", "kv_once", "parameters", "active")
     return replace(
         _grown(few, most, more, sums),
         collectives=_all_grown(few.collectives, most.collectives, more, ("count",)),

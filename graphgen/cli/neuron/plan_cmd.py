@@ -138,6 +138,7 @@ def _text(model: str, made: CapacityPlan) -> str:
     lines = [
         f"{model}, {demand.dtype}, batch {demand.cache_rows}, {demand.max_len} positions "
         f"on {where.name} ({where.core}, {_gb(where.hbm_bytes)} a core), rules {made.rules}",
+        *_experts(made),
         "",
         render(_degrees(made), sys.stdout),
     ]
@@ -146,6 +147,15 @@ def _text(model: str, made: CapacityPlan) -> str:
     else:
         lines.append(_chosen(made, made.chosen))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _experts(made: CapacityPlan) -> list[str]:
+    """The parameters of a mixture of experts, of which a token needs some."""
+    for use in (item.use for item in made.degrees if item.use is not None):
+        if use.active < use.parameters:
+            shown = [f"{count / 1e9:.2f} billion" for count in (use.parameters, use.active)]
+            return [f"{shown[0]} parameters, of which {shown[1]} compute a token"]
+    return []
 
 
 def _degrees(made: CapacityPlan) -> Table:
@@ -218,6 +228,8 @@ def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
         "weights": use.weights,
         "kv": use.kv,
         "activations": use.activations,
+        "parameters": use.parameters,
+        "active_parameters": use.active,
         "weights_once": use.weights_once,
         "kv_once": use.kv_once,
         "replicated": use.replicated(tp),

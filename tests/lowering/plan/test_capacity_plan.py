@@ -49,6 +49,7 @@ def test_three_layers_and_four_tell_of_all_of_them(name: str, tp: int, seq: int)
 def test_one_core_holds_the_model_once():
     use = measure(SMOLLM2, demand_of(batch=4, seq=512, context=128), 1)
     assert use.weights == use.weights_once == 2 * 134_515_008
+    assert use.parameters == use.active == 134_515_008
     # Keys and values of 30 layers, 4 rows, 512 positions, 3 heads of 64.
     assert use.kv_once == 2 * 30 * 4 * 512 * 3 * 64 * 2
     # And a slot of each row for what is written nowhere.
