@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="*", default=("f32", "bf16"))
     parser.add_argument("--width", type=int, default=_WIDTH)
     parser.add_argument("--inner", type=int, default=_INNER)
-    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--runs", type=int, default=31)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows: list[dict[str, object]] = []

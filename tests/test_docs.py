@@ -23,6 +23,7 @@ GUIDES = {
     "sharding.md": 6,
     "targets.md": 3,
     "kernels.md": 4,
+    "experts.md": 2,
     "accuracy.md": 4,
     "lowered-programs.md": 8,
 }
