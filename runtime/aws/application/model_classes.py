@@ -11,8 +11,10 @@ from graphgen.models.families.gpt_neox import GPT_NEOX
 from graphgen.models.families.gptj import GPTJ
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
+from graphgen.models.families.mixtral import MIXTRAL
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
+from graphgen.models.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from graphgen.runtime.aws.application.base_model import NeuronBaseModel
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
@@ -248,6 +250,72 @@ class NeuronGPTNeoXForCausalLM(NeuronBaseForCausalLM):
         return GPTNeoXInferenceConfig
 
 
+class MixtralInferenceConfig(_SizedConfig):
+    """The configuration of Mixtral."""
+
+
+class NeuronMixtralModel(NeuronBaseModel):
+    """The model of Mixtral."""
+
+    family = MIXTRAL
+
+
+class NeuronMixtralForCausalLM(NeuronBaseForCausalLM):
+    """Mixtral."""
+
+    _STATE_DICT_MODEL_PREFIX = f"{MIXTRAL.prefix}."
+    _model_cls = NeuronMixtralModel
+
+    @classmethod
+    def get_config_cls(cls) -> type[InferenceConfig]:
+        """The class of the configuration."""
+        return MixtralInferenceConfig
+
+
+class Qwen2MoeInferenceConfig(_SizedConfig):
+    """The configuration of Qwen2-MoE."""
+
+
+class NeuronQwen2MoeModel(NeuronBaseModel):
+    """The model of Qwen2-MoE."""
+
+    family = QWEN2_MOE
+
+
+class NeuronQwen2MoeForCausalLM(NeuronBaseForCausalLM):
+    """Qwen2-MoE."""
+
+    _STATE_DICT_MODEL_PREFIX = f"{QWEN2_MOE.prefix}."
+    _model_cls = NeuronQwen2MoeModel
+
+    @classmethod
+    def get_config_cls(cls) -> type[InferenceConfig]:
+        """The class of the configuration."""
+        return Qwen2MoeInferenceConfig
+
+
+class Qwen3MoeInferenceConfig(_SizedConfig):
+    """The configuration of Qwen3-MoE."""
+
+
+class NeuronQwen3MoeModel(NeuronBaseModel):
+    """The model of Qwen3-MoE."""
+
+    family = QWEN3_MOE
+
+
+class NeuronQwen3MoeForCausalLM(NeuronBaseForCausalLM):
+    """Qwen3-MoE."""
+
+    _STATE_DICT_MODEL_PREFIX = f"{QWEN3_MOE.prefix}."
+    _model_cls = NeuronQwen3MoeModel
+
+    @classmethod
+    def get_config_cls(cls) -> type[InferenceConfig]:
+        """The class of the configuration."""
+        return Qwen3MoeInferenceConfig
+
+
 # Application class by Hugging Face's model_type.
 CAUSAL_LM: Mapping[str, type[NeuronBaseForCausalLM]] = {
     LLAMA.model_type: NeuronLlamaForCausalLM,
@@ -260,4 +328,7 @@ CAUSAL_LM: Mapping[str, type[NeuronBaseForCausalLM]] = {
     BLOOM.model_type: NeuronBloomForCausalLM,
     GPTJ.model_type: NeuronGPTJForCausalLM,
     GPT_NEOX.model_type: NeuronGPTNeoXForCausalLM,
+    MIXTRAL.model_type: NeuronMixtralForCausalLM,
+    QWEN2_MOE.model_type: NeuronQwen2MoeForCausalLM,
+    QWEN3_MOE.model_type: NeuronQwen3MoeForCausalLM,
 }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Never
+from typing import ClassVar
 
-from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.tnx_config import TnxNeuronConfig
 from graphgen.runtime.aws.generation.tnx_model import TnxModel
 
@@ -20,6 +19,12 @@ class MistralForSampling(TnxModel):
     """Mistral."""
 
     model_types: ClassVar[tuple[str, ...]] = ("mistral",)
+
+
+class MixtralForSampling(TnxModel):
+    """Mixtral."""
+
+    model_types: ClassVar[tuple[str, ...]] = ("mixtral",)
 
 
 class GPT2ForSampling(TnxModel):
@@ -71,6 +76,7 @@ class Qwen3ForSampling(TnxModel):
 _CLASSES: tuple[type[TnxModel], ...] = (
     LlamaForSampling,
     MistralForSampling,
+    MixtralForSampling,
     GPT2ForSamplingWithContextBroadcasting,
     GPTJForSampling,
     GPTNeoXForSampling,
@@ -99,16 +105,3 @@ class NeuronAutoModelForCausalLM:
         )
         found = _BY_TYPE.get(str(model.config.get("model_type")))
         return model if found is None else model.of_class(found)
-
-
-class MixtralForSampling:
-    """Mixtral, which is refused: mixtures of experts are not built."""
-
-    @classmethod
-    def from_pretrained(cls, *_: object, **__: object) -> Never:
-        """Refuse (GG0904)."""
-        raise GraphgenError(
-            "GG0904",
-            "MixtralForSampling: a mixture of experts is not built yet",
-            help="take a dense model, such as MistralForSampling",
-        )

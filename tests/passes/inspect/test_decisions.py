@@ -17,8 +17,8 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.inspect.decisions import Decisions, DecisionSite, decisions, differences
 from graphgen.passes.pipelines import default
 
-# The form of a mixture of experts is chosen by its cost, which is not that of a mini. The numbers of
-# other forms, of tokens and experts, are equal by chance.
+# The form of a mixture of experts is chosen by its cost, which is not that of a mini. Constants of
+# the other forms, numbers of tokens and experts, may be equal by chance.
 BUCKETS = CompileConfig(context=(128,), tokens=(128,), expert_dispatch="all")
 
 

@@ -317,7 +317,7 @@ def with_adapters(model_path: str) -> None:
 
 def with_experts(_: str) -> None:
     """A model with experts."""
-    from graphgen.runtime.aws.nxdi import NeuronMixtralForCausalLM  # noqa: F401
+    from graphgen.runtime.aws.nxdi import NeuronDbrxForCausalLM  # noqa: F401
 
 
 def only(model_path: str, **options: Any) -> None:
