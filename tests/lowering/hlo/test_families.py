@@ -147,6 +147,8 @@ def gives_the_numbers(name: str, tp: int, target: str) -> None:
     configure(8)
     module = lowered(name, tp, target, "f32")
     assert module is not None
+    if any(op.name == "custom_call" for f in module.programs() for op in f.ops):
+        pytest.skip("the router's top_k is a kernel of Neuron, which XLA does not have")
     states = {row.name for row in module.entries(Role.STATE)}
     for function in module.programs():
         data = emit_hlo(module, function)
