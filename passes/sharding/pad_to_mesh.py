@@ -208,7 +208,7 @@ class _Padding:
         return HeadGather((*range(blocks), *[ZERO] * (part * parts // block - blocks)), dim, block)
 
     def _simplify(self, op: Op) -> None:
-        """A take that only adds zeros at the end is a pad; one that leaves out the end, a slice."""
+        """A take that leaves out the end is a slice; with zeros after what is kept, a pad of it."""
         gather = HeadGather.of(op)
         assert gather is not None
         kept = sum(block != ZERO for block in gather.blocks)
@@ -216,13 +216,14 @@ class _Padding:
             return
         b = self.rewriter.before(self.function, op)
         b.made = list[Op]()
-        value, size = op.operands[0], kept * gather.block
+        made, size = op.operands[0], kept * gather.block
+        # Scales of whole blocks may go on past the last row.
+        if made.shape[gather.dim] != size or kept == len(gather.blocks):
+            made = b.slice_dim(made, gather.dim, 0, size)
         if kept < len(gather.blocks):
-            high = [0] * value.type.rank
+            high = [0] * made.type.rank
             high[gather.dim] = (len(gather.blocks) - kept) * gather.block
-            made = b.pad(value, b.literal(0, value.dtype), [0] * len(high), high)
-        else:
-            made = b.slice_dim(value, gather.dim, 0, size)
+            made = b.pad(made, b.literal(0, made.dtype), [0] * len(high), high)
         self.rewriter.replace(self.function, op, [made], "say-simpler", created=b.made)
 
     def _erase_dead(self) -> None:

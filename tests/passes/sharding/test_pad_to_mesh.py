@@ -185,6 +185,23 @@ def test_the_last_group_of_a_stored_weight_may_be_short(scheme: str, element: st
         assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
+@pytest.mark.parametrize(
+    ("scheme", "element", "block", "zero"),
+    [("fp8", "f8e4m3fn", (32, 32), False), ("gptq", "u4", (1, 16), True)],
+)
+@pytest.mark.one_in(2)
+def test_stored_scales_of_whole_blocks_go_on_past_the_last_row(
+    scheme: str, element: str, block: tuple[int, int], zero: bool
+):
+    """257 rows of logits have 9 blocks of 32, or words of 8: a rank takes none of what is over."""
+    module = build({**known_shape("llama-3.1-8b"), "tie_word_embeddings": False}, f32, mini=True)
+    stored = ReadQuantized(scheme, element, block, zero, modules=("lm_head",))
+    run_pipeline(module, [*parse_pipeline("canonicalize"), stored])
+    passes = default(replace(BUCKETS, tp=2))
+    verdicts = validate(module, passes, make_workload(module, 2))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+
+
 def one_layer(middle: str, width: int = 10, tp: int = 4) -> Module:
     """Up, something, down, over weights that do not divide."""
     module = Module("m", mesh={"tp": tp})
