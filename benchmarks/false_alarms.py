@@ -63,10 +63,7 @@ def run(number: int) -> Result:
         made = cell_run(cell, seed, one_layer=number % 4 != 0)
         for verdict in validate(made.module, made.passes, made.workload):
             if _flagged(verdict, cell):
-                alarms.append(
-                    f"{verdict.state}: {verdict.pass_text}: meaning {verdict.meaning.relative:.1e},"
-                    f" rounding {verdict.rounding.relative:.1e} of {verdict.budget:.1e}"
-                )
+                alarms.append(_alarm(verdict))
     except Exception as raised:  # one run that fails must not lose the others
         error = f"{type(raised).__name__}: {raised}"
     seconds = round(time.monotonic() - start, 2)
@@ -78,6 +75,17 @@ def run(number: int) -> Result:
         "alarms": alarms,
         "error": error,
     }
+
+
+def _alarm(verdict: Verdict) -> str:
+    """What a verdict says, on one line."""
+    begin = f"{verdict.state}: {verdict.pass_text}:"
+    if verdict.raised is not None:
+        return f"{begin} {verdict.raised.failure.what}"
+    return (
+        f"{begin} meaning {verdict.meaning.relative:.1e},"
+        f" rounding {verdict.rounding.relative:.1e} of {verdict.budget:.1e}"
+    )
 
 
 def _flagged(verdict: Verdict, cell: Mapping[str, str]) -> bool:

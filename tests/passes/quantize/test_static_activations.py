@@ -18,6 +18,7 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.cache_ranges import write_ranges
+from graphgen.passes.quantize.product_ranges import add_range_outputs
 from graphgen.passes.verify import make_workload, validate
 from tests.matrix.cells import input_ranges
 from tests.passes.quantize.test_quantize_activations import ONE, Q, X, mini, product
@@ -112,6 +113,14 @@ def test_a_scale_is_prepared_once():
     rows = {row.name: row.physical.text for row in module.entries(Role.PARAM)}
     assert [name for name in rows if "input_scale" in name] != []
     assert module.function("f").arg("q.input_scale") is None
+
+
+@pytest.mark.parametrize("element", ["s8", "f8e4m3fn"])
+def test_inputs_of_weights_that_a_checkpoint_stores_narrow_are_measured(element: str):
+    module = product(element)
+    assert add_range_outputs(module) == {"q": "range.q"}
+    found = evaluate(module.function("f"), {"x": X, "q": Q.astype(KINDS[element])}, NATIVE)
+    np.testing.assert_array_equal(found["range.q"], np.abs(X).max(1))
 
 
 def ranges_of(module: Module, workload: Workload, path: Path) -> dict[str, float]:
