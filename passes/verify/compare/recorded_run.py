@@ -236,17 +236,24 @@ _SUMS = 1e-5
 def _own_scores(
     rule: ChosenOutput, workload: Workload, run: RecordedRun
 ) -> tuple[Array, ...] | None:
-    """Scores among those that ops of the run chose from, if they imply the tokens it gave."""
+    """Scores among those that ops of the run chose from, if they imply the tokens it gave.
+
+    A call that gives no tokens has no rows.
+    """
     found: list[Array] = []
     for number, call in enumerate(workload.calls):
         inputs, tokens = inputs_of_rows(call), run.outcomes[number].get(TOKENS)
+        if tokens is None:
+            # Such as several decode steps in one launch: nothing is compared by scores.
+            found.append(np.zeros((0, 1)))
+            continue
         rows = slice(None) if call.active is None else list(call.active)
         for choice in reversed(run.log.of_call(number)):
             scores = choice.scores[0]
             whole = choice.ids is None and len(choice.scores) == 1 and scores.ndim == 2
             # A rank that has some of the rows chooses for these.
             whole = whole and call.dims.get("B", len(scores)) == len(scores)
-            if tokens is None or not whole or len(scores[rows]) != len(tokens):
+            if not whole or len(scores[rows]) != len(tokens):
                 continue
             if rule.admits(scores[rows], inputs, tokens, 0.0, _SUMS).all():
                 found.append(scores[rows])

@@ -12,6 +12,8 @@ import pytest
 from graphgen.build import Builder
 from graphgen.cli.debug.verdict_text import verdict_faults
 from graphgen.compile_config import CompileConfig
+from graphgen.eval import MEANING
+from graphgen.exec.decode_steps import STEPS
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.ir import Function, Module, Op, TensorType, Value, dtype, tensor
 from graphgen.ir.dtype import f32, s32
@@ -22,9 +24,13 @@ from graphgen.passes.inspect.result_json import verdict_json
 from graphgen.passes.pipelines import default
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.sampling.on_device import OnDeviceSampling
+from graphgen.passes.sampling.token_rule import TOKENS
 from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.compare.recorded_run import record
 from graphgen.passes.verify.equiv import equivalent
 from graphgen.passes.verify.workload.make_workload import workload_for
+from tests.matrix.axes import AXES
+from tests.matrix.cells import cell_run
 
 CONFIG = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 SIMPLE = "specialize{batch=[3],context=[8],tokens=[8,16]},legalize"
@@ -123,6 +129,18 @@ def test_every_option_is_validated(options: str):
     passes = pipeline(f"canonicalize,on-device-sampling{{{options}}},{SIMPLE}")
     verdicts = validate(mini(), passes, script())
     assert [(v.pass_text, v.state) for v in verdicts if not v.ok] == []
+
+
+def test_scores_are_kept_of_calls_beside_launches_of_several_steps():
+    """A flip that a later top-k of parts cannot replay is settled by them."""
+    cell = {axis: values[0] for axis, values in AXES.items()}
+    cell |= {"sampling": "best", "launches": "several steps"}
+    run = cell_run(cell, one_layer=True)
+    *plain, several = run.workload.calls
+    assert several.phase == STEPS
+    scores = record(run.module, run.workload, MEANING).records[TOKENS].scores
+    active = [int((call.inputs["lengths"] > 0).sum()) for call in plain]
+    assert [len(rows) for rows in scores] == [*active, 0]
 
 
 # ---- wrong samplers ------------------------------------------------------------------------------
