@@ -136,11 +136,13 @@ class Counts:
         kv_heads: key-value heads.
         head_dim: features of a head.
         windowed: whether a layer reads less than the shortest ladder of buckets.
+        inputs_first: whether a row of a stored weight is an input, not an output.
     """
 
     kv_heads: int
     head_dim: int
     windowed: bool
+    inputs_first: bool
 
 
 @cache
@@ -150,7 +152,12 @@ def counts(family: str) -> Counts:
     *_, kv_heads, head_dim = module.entries(Role.STATE)[0].logical.shape
     masks = [op for f in module.programs() for op in f.ops if op.name == "attention_mask"]
     windowed = any(0 < op.attrs.integer("window") < _SHORTEST_BUCKETS for op in masks)
-    return Counts(_fixed(kv_heads), _fixed(head_dim), windowed)
+    products = [op for f in module.programs() for op in f.ops if op.name == "dot_general"]
+    inputs_first = any(
+        op.operands[1].name in module.interface and 0 in op.attrs.integers("rhs_contracting_dims")
+        for op in products
+    )
+    return Counts(_fixed(kv_heads), _fixed(head_dim), windowed, inputs_first)
 
 
 def _fixed(dim: Dim) -> int:

@@ -84,6 +84,17 @@ HOLES: tuple[Hole, ...] = (
         "no product has a weight of 8 bits",
     ),
     Hole(
+        ("family", "weights", "activations"),
+        lambda cell: (
+            cell["activations"] != "as they are"
+            and cell["weights"] == "stored int8 a row"
+            and counts(cell["family"]).inputs_first
+        ),
+        "The family stores a row of weights an input, and a sum over inputs has no one scale.",
+        "GG0304",
+        "no product has a weight of 8 bits",
+    ),
+    Hole(
         ("ranks", "sums over ranks"),
         lambda cell: cell["ranks"] == "1" and cell["sums over ranks"] != "f32",
         "One rank has no sums over ranks.",
