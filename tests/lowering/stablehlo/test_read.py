@@ -15,6 +15,7 @@ from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Function, Module, Role, dtype
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.models import build, known_shape
+from graphgen.ops.control import callees
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
@@ -70,10 +71,17 @@ def test_programs_of_models_come_back(name: str, tp: int, kind: str):
         text = emit_stablehlo(module, function)
         read = read_stablehlo(text)
         (found,) = read.programs()
-        assert structure(found) == structure(function)
+        assert structure(found, read) == structure(function, module)
         assert read.ranks == tp
-        # Names, states and locations too: it is written as it was.
-        assert emit_stablehlo(read, found) == text
+        again = emit_stablehlo(read, found)
+        if any(callees(op) for op in function.ops):
+            # Loops that shared a body have one each, with another name.
+            module_again = read_stablehlo(again)
+            (last,) = module_again.programs()
+            assert structure(last, module_again) == structure(function, module)
+        else:
+            # Names, states and locations too: it is written as it was.
+            assert again == text
 
 
 @pytest.mark.parametrize("tp", [1, 2])
