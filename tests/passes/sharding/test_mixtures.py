@@ -89,11 +89,16 @@ def test_experts_over_one_axis_and_features_over_the_other(biases: bool):
     assert mixture.operands[3].type.text == "f32[2,6,8]"
 
 
-DEGREES = [(2, 2), (3, 3), (4, 2), (4, 4), (6, 2), (6, 3)]
+# Two axes have many more plans to choose from than one.
+SLOW = pytest.mark.slow
+DEGREES = [
+    *((2, 2), (3, 3), (4, 2), (4, 4)),
+    *(pytest.param(6, 2, marks=SLOW), pytest.param(6, 3, marks=SLOW)),
+]
 
 
 @pytest.mark.parametrize(("tp", "ep"), DEGREES)
-@pytest.mark.parametrize("form", ["all", "selective"])
+@pytest.mark.parametrize("form", ["all", pytest.param("selective", marks=SLOW)])
 def test_degrees_of_a_compilation(tp: int, ep: int, form: str):
     # Six experts do not divide over four groups.
     module = mixture_module(6, 12, layers=2)
@@ -106,6 +111,7 @@ def test_degrees_of_a_compilation(tp: int, ep: int, form: str):
     assert layouts(module)["gate"] == ("{tp,-,-}" if alone else "{ep,tp,-}")
 
 
+@pytest.mark.slow
 def test_degrees_of_numbers_in_eight_bits():
     text = "quantize-weights,default{tp=4,moe_ep_degree=2}"
     assert differences(mixture_module(4, 12, biases=True, element="bf16"), text) == []
