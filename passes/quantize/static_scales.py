@@ -13,6 +13,7 @@ from graphgen.ir.dtype import f8e4m3fn, f32
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.quantize.cache_form import clamped, limit_of, scale_of
 from graphgen.passes.quantize.cache_ranges import read_input_ranges
+from graphgen.passes.quantize.product_weight import chosen_matrices
 from graphgen.passes.quantize.stored.rescale_f8 import FACTOR
 from graphgen.passes.weights.derived import PreparedValues
 
@@ -55,7 +56,11 @@ class StaticScales:
             x: the left operand.
             weight: the narrow numbers that it is multiplied by; theirs is the type.
         """
-        names = self._prepared.sources(weight)
+        # Of chosen experts the whole stack: what they are chosen by is made of other weights.
+        stored = chosen_matrices(weight, self._prepared)
+        if not self._prepared.of_weights(stored):
+            return no_match("its right operand is not made of weights alone", weight, depth=4)
+        names = self._prepared.sources(stored)
         self._asked += names
         found = self._of_checkpoint if self._ranges is None else self._of_file
         made = found(b, names, weight)

@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Array, evaluate
 from graphgen.exec.session import Workload
-from graphgen.ir import Module, Role, entry, tensor
-from graphgen.ir.dtype import f32
+from graphgen.ir import Function, Module, Role, entry, tensor
+from graphgen.ir.dtype import f32, s8
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
@@ -78,6 +79,19 @@ def test_nothing_but_the_clamp_is_left_in_double_precision(ranges: Path):
     run_pipeline(module, parse_pipeline(options(ranges)))
     wanted = np.clip(X, -500, 500) @ Q.T
     np.testing.assert_allclose(values(module, "s8", meaning=True), wanted, rtol=1e-6)
+
+
+def test_chosen_experts_have_no_range_of_what_they_are_chosen_by(tmp_path: Path):
+    module = Module("m", level="canonical")
+    function = module.add(Function("f", phase="decode"))
+    with Builder(function, module) as b:
+        x, router = b.input("x", f32, (1, 4)), b.weight("router", f32, (3, 4))
+        _, chosen = b.top_k(b.dot(x, router), 1)
+        expert = b.take(b.weight("experts", s8, (3, 6, 4)), b.reshape(chosen, (1,)), 0, 1)
+        b.output("y", b.dot(x, b.convert(b.reshape(expert, (6, 4)), f32)))
+    write_ranges(tmp_path / "ranges.json", {}, {"router": 500.0})
+    run_pipeline(module, parse_pipeline(options(tmp_path / "ranges.json")))
+    assert not any(op.name == "clamp" for op in function.ops)
 
 
 def with_scale(element: str) -> Module:
