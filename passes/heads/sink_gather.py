@@ -170,9 +170,26 @@ def gathered_blocks(
         assert isinstance(size, int)
         block = (*scaled.block[:dim], max(scaled.block[dim], size), *scaled.block[dim + 1 :])
         return BlockScaled(values, scaled.facts, block)
+    if scaled.one_for_all(dim):
+        facts = _padded_facts(scaled, gather, b)
+        block = (*scaled.block[:dim], gather.block, *scaled.block[dim + 1 :])
+        return BlockScaled(values, facts, block)
     fine = scaled.finer(b, dim, gather.block)
     run = gather.block // fine.block[dim]
     return BlockScaled(values, tuple([gathered(x, run) for x in fine.facts]), fine.block)
+
+
+def _padded_facts(scaled: BlockScaled, gather: HeadGather, b: Builder) -> tuple[Value, ...]:
+    """One scale and zero point of all heads for each block of the gather: scales 0 for padding.
+
+    A gather of equal scales would sink through their broadcast, which has no zeros.
+    """
+    shape = list(scaled.facts[0].shape)
+    shape[gather.dim] = len(gather.blocks)
+    dims = list(range(len(shape)))
+    scale, *zero_points = [b.broadcast_in_dim(fact, shape, dims) for fact in scaled.facts]
+    there = b.literal([float(block != ZERO) for block in gather.blocks], scale.dtype)
+    return scale * b.broadcast_in_dim(there, shape, [gather.dim]), *zero_points
 
 
 @_sinks("quantize_rows", "dequantize_rows")

@@ -202,6 +202,18 @@ def test_stored_scales_of_whole_blocks_go_on_past_the_last_row(
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
+def test_padding_heads_of_one_group_with_a_zero_point_are_zeros():
+    """Two heads of 8 features share a group of 16, whose number 0 is not 0."""
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
+    sizes = read_model_config(known_shape("llama-3.1-8b")).mini().to_hf()
+    module = build({**sizes, **heads, "num_hidden_layers": 1}, f32)
+    stored = ReadQuantized("gptq", "u4", (1, 16), zero_points=True, modules=("*o_proj",))
+    run_pipeline(module, [*parse_pipeline("canonicalize"), stored])
+    config = replace(BUCKETS, tp=4, heads="ALL_GATHER_HEADS")
+    verdicts = validate(module, default(config), make_workload(module, 2))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+
+
 def one_layer(middle: str, width: int = 10, tp: int = 4) -> Module:
     """Up, something, down, over weights that do not divide."""
     module = Module("m", mesh={"tp": tp})
