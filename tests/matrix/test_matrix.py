@@ -12,6 +12,7 @@ import pytest
 from graphgen.analysis import fingerprint
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.exec.decode_steps import STEPS
 from graphgen.passes.verify import validate
 from graphgen.passes.verify.verdict import MEANING_BUDGET
 from tests.matrix.axes import AXES, AXIS_OF_OPTION, OPTIONS_WITHOUT_AXIS, Cell, label
@@ -48,6 +49,28 @@ def test_a_cell_of_a_wrong_pass_fails():
     assert relative_difference(run) <= MEANING_BUDGET
     run.passes.insert(0, Planted(bug))
     assert relative_difference(run) > MEANING_BUDGET
+
+
+@pytest.mark.parametrize("sampling", ["best", "drawn"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"layers": "outlined", "caches": "paged"},
+        {"family": "mistral", "ranks": "2", "caches": "rolled", "rows": "4"},
+        {"family": "qwen3_moe", "ranks": "2", "interface": "features"},
+        {"kernels": "selected", "interface": "hidden states", "phases": "decode alone"},
+    ],
+    ids=lambda more: label({**PLAIN, **more}),
+)
+@pytest.mark.one_in(3)
+def test_launches_of_several_steps_pass_by_pass(more: Cell, sampling: str):
+    """Where nothing rounds to less than f32, a launch is a call of the cell."""
+    cell = {**PLAIN, **more, "sampling": sampling, "launches": "several steps"}
+    run = cell_run(cell, one_layer=True)
+    assert run.workload.calls[-1].phase == STEPS
+    verdicts = validate(run.module, run.passes, run.workload)
+    assert [verdict.pass_text for verdict in verdicts if not verdict.passed] == []
 
 
 def in_hole(hole: Hole) -> Cell:
