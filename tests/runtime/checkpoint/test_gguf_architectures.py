@@ -127,8 +127,9 @@ def test_transformers_reads_the_same_from_the_file(family: str, tmp_path: Path):
 def test_every_architecture_is_tried():
     archs = {gguf.MODEL_ARCH_NAMES[converter.arch] for converter in CONVERTERS.values()}
     assert archs == ARCHITECTURES.keys()
-    # llama.cpp writes no files of these.
-    assert FAMILIES.keys() - CONVERTERS.keys() == {"opt", "gptj"}
+    # llama.cpp writes no files of opt and gptj; stacks of experts are not read.
+    unread = {"opt", "gptj", "mixtral", "qwen2_moe", "qwen3_moe"}
+    assert FAMILIES.keys() - CONVERTERS.keys() == unread
 
 
 @pytest.mark.parametrize(
