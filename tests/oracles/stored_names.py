@@ -30,6 +30,18 @@ def stored_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in _stored(model)}
 
 
+def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Every tensor as checkpoints have it: one for each expert."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in _stored(model):
+        layer, experts, last = name.partition(".experts.")
+        if experts:
+            found |= {f"{layer}.experts.{e}.{last}": one.clone() for e, one in enumerate(tensor)}
+        else:
+            found[name] = tensor
+    return found
+
+
 def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     module, (gate, up, down) = _MIXTURES.get(str(model.config.model_type), _PLAIN)
     for name, tensor in model.state_dict().items():
