@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from graphgen.ir import DType, Op
 from graphgen.passes.experts.token_blocks import block_count
@@ -50,9 +51,7 @@ class MixtureSizes:
         """The sizes of an op, which are fixed."""
         x, indices, gate = op.operands[0].type, op.operands[1].type, op.operands[3].type
         *tokens, width = x.dims
-        rows = 1
-        for dim in tokens:
-            rows *= dim
+        rows = prod(tokens)
         experts, inner, _ = gate.dims
         limit = min(rows, op.attrs.integer("capacity") or rows)
         widened = op.operands[3].producer("dequantize")

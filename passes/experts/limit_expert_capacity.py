@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import ClassVar
 
 from graphgen.build import Builder
@@ -100,9 +100,7 @@ def _limited(factor: float, program: str, rewriter: Rewriter) -> Rule:
     @rule("experts")
     def limit_capacity(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """``experts`` with a capacity."""
-        tokens = 1
-        for size in op.operands[0].type.dims[:-1]:
-            tokens *= size
+        tokens = prod(op.operands[0].type.dims[:-1])
         chosen, experts = op.operands[1].type.dims[-1], fixed(op.operands[3].shape[0])
         found, given = capacity(tokens, chosen, experts, factor), op.attrs.integer("capacity")
         if not found:

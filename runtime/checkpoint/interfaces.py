@@ -94,3 +94,28 @@ class Checkpoint(Protocol):
         the inside of a tensor larger than 128 KiB is not seen.
         """
         ...
+
+
+class CheckpointView:
+    """Base of views under other tensors; :class:`Checkpoint` has the rest of the interface.
+
+    Args:
+        base: the checkpoint under its stored names.
+    """
+
+    def __init__(self, base: Checkpoint) -> None:
+        self.base: Final = base
+
+    @property
+    def path(self) -> Path:
+        """The file or the folder that was opened."""
+        return self.base.path
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """The configuration under the names of a Hugging Face ``config.json``."""
+        return self.base.config
+
+    def fingerprint(self) -> str:
+        """Identity of the contents; see :class:`Checkpoint`."""
+        return self.base.fingerprint()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from graphgen.models import FAMILIES
 from graphgen.models.family import AnyFamily
-from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.interfaces import (
+    Array,
+    Checkpoint,
+    CheckpointView,
+    TensorInfo,
+)
 
 
 def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
@@ -45,7 +49,7 @@ def _names(family: AnyFamily, checkpoint: Checkpoint) -> dict[str, str]:
     }
 
 
-class RenamedCheckpoint:
+class RenamedCheckpoint(CheckpointView):
     """A view of a checkpoint under other tensor names.
 
     Args:
@@ -54,18 +58,8 @@ class RenamedCheckpoint:
     """
 
     def __init__(self, base: Checkpoint, stored: Mapping[str, str]) -> None:
-        self.base: Final = base
+        super().__init__(base)
         self._stored: Final = stored
-
-    @property
-    def path(self) -> Path:
-        """The file or the folder that was opened."""
-        return self.base.path
-
-    @property
-    def config(self) -> Mapping[str, object]:
-        """The configuration under the names of a Hugging Face ``config.json``."""
-        return self.base.config
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its name in the view; reads no tensor data."""
@@ -75,7 +69,3 @@ class RenamedCheckpoint:
     def read(self, name: str) -> Array:
         """The tensor ``name``; see :class:`Checkpoint`."""
         return self.base.read(self._stored.get(name, name))
-
-    def fingerprint(self) -> str:
-        """Identity of the contents; see :class:`Checkpoint`."""
-        return self.base.fingerprint()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.interfaces import (
+    Array,
+    Checkpoint,
+    CheckpointView,
+    TensorInfo,
+)
 
 _EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
 
@@ -55,7 +59,7 @@ def _in_order(
     return tuple(held[number] for number in range(len(held)))
 
 
-class StackedExperts:
+class StackedExperts(CheckpointView):
     """A view of a checkpoint in which the experts of a layer are one tensor.
 
     Args:
@@ -64,18 +68,8 @@ class StackedExperts:
     """
 
     def __init__(self, base: Checkpoint, stacks: Mapping[str, tuple[TensorInfo, ...]]) -> None:
-        self.base: Final = base
+        super().__init__(base)
         self._stacks: Final = stacks
-
-    @property
-    def path(self) -> Path:
-        """The file or the folder that was opened."""
-        return self.base.path
-
-    @property
-    def config(self) -> Mapping[str, object]:
-        """The configuration under the names of a Hugging Face ``config.json``."""
-        return self.base.config
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its name in the view; reads no tensor data."""
@@ -97,7 +91,3 @@ class StackedExperts:
         for place, info in enumerate(held):
             made[place] = self.base.read(info.name)
         return made
-
-    def fingerprint(self) -> str:
-        """Identity of the contents; see :class:`Checkpoint`."""
-        return self.base.fingerprint()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
@@ -33,7 +34,7 @@ class MistralConfig(DecoderConfig):
         # Another number than any size, as in the model.
         return replace(smaller(self), sliding_window=self.sliding_window and 6)
 
-    def wide(self) -> MistralConfig:
+    def wide(self) -> Self:
         """See :func:`~.decoder_config.wider`."""
         return replace(wider(self), sliding_window=self.sliding_window and WIDE_WINDOW)
 

@@ -7,29 +7,19 @@ from dataclasses import dataclass, replace
 
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
-from graphgen.models.decoders.decoder_config import DecoderConfig, read_sizes, smaller, to_hf, wider
+from graphgen.models.decoders.decoder_config import read_sizes, to_hf
 from graphgen.models.decoders.expert_counts import read_experts, small_experts
+from graphgen.models.families.mistral import MistralConfig
 from graphgen.models.family import Family
-from graphgen.models.twins import WIDE_WINDOW
-from graphgen.nn import AttentionConfig, MixtureConfig, TopKRouter
+from graphgen.nn import MixtureConfig, TopKRouter
 
 
 @dataclass(frozen=True, slots=True)
-class MixtralConfig(DecoderConfig):
+class MixtralConfig(MistralConfig):
     """Sizes and switches under Hugging Face's names; ``intermediate_size`` is that of an expert."""
 
-    sliding_window: int | None = None
     num_local_experts: int = 8
     num_experts_per_tok: int = 2
-
-    def attention(self, layer: int) -> AttentionConfig:
-        """Every layer is the same."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
-            window=self.sliding_window or 0,
-        )
 
     def mixture(self, layer: int) -> MixtureConfig:
         """Softmax of all experts, and the weights of the chosen ones divided by their sum."""
@@ -39,18 +29,11 @@ class MixtralConfig(DecoderConfig):
         )
 
     def mini(self) -> MixtralConfig:
-        """See :func:`~.decoder_config.smaller`; the window is felt after 6 tokens."""
+        """See :meth:`MistralConfig.mini`; with few of many experts."""
         experts, chosen = small_experts(self.num_local_experts, self.num_experts_per_tok)
-        return replace(
-            smaller(self),
-            sliding_window=self.sliding_window and 6,
-            num_local_experts=experts,
-            num_experts_per_tok=chosen,
-        )
-
-    def wide(self) -> MixtralConfig:
-        """See :func:`~.decoder_config.wider`."""
-        return replace(wider(self), sliding_window=self.sliding_window and WIDE_WINDOW)
+        small = MistralConfig.mini(self)
+        assert isinstance(small, MixtralConfig)
+        return replace(small, num_local_experts=experts, num_experts_per_tok=chosen)
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""
