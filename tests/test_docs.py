@@ -29,8 +29,15 @@ GUIDES = {
 }
 # Tests of runtime/aws run their programs on small checkpoints.
 AWS_GUIDES = ("aws-compatibility.md", "aws-transformers-neuronx.md", "aws-configuration.md")
-# Their commands run, or plan, whole models; tests of the commands do that for minis.
-SLOW_GUIDES = ("accuracy.md", "cost.md", "lowered-programs.md")
+# Their commands take long, most for whole models; tests of the commands do that for minis.
+SLOW_GUIDES = (
+    "accuracy.md",
+    "building-graphs.md",
+    "cost.md",
+    "debugging.md",
+    "inspecting.md",
+    "lowered-programs.md",
+)
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 # Steps that take long are told with their time; on a fast machine there are none.
 PROGRESS = re.compile(r"note: .* \(after \d+ s\)")

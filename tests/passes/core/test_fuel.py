@@ -90,6 +90,7 @@ def test_a_pass_stops_where_its_fuel_ends(name: str):
         assert compare(wanted, Runner(stopped, script).outcomes()).relative <= 1e-9
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bug", INSIDE, ids=[bug.name for bug in INSIDE])
 def test_a_bug_inside_a_pass_is_blamed_on_the_first_wrong_rewrite(bug: Broken):
     # The ops that a kernel computes are in a function of their own; these bugs are in programs.

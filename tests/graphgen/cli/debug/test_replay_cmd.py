@@ -42,6 +42,7 @@ def replay(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_what_is_as_it_was_and_what_is_not(checkout: Path):
     same = replay(checkout)
     count = int(same.stdout.partition(" ")[0])
