@@ -267,12 +267,15 @@ class OpMethods(WindowMethods):
         """Position in each of the first ``attended`` slots of plain rows, -1 for none."""
         return self._one("key_positions", lengths, attended=attended)
 
-    def attention_mask(self, positions: Value, key_positions: Value, window: int = 0) -> Value:
+    def attention_mask(
+        self, positions: Value, key_positions: Value, window: int = 0, chunk: int = 0
+    ) -> Value:
         """Causal mask pred [B,S,C] over slots, of the last ``window`` positions if not 0.
 
-        ``key_positions`` s32 [B,C] is the position in each slot, negative for none.
+        ``key_positions`` s32 [B,C] is the position in each slot, negative for none. With a
+        ``chunk`` a token reads positions of its own chunk only.
         """
-        return self._one("attention_mask", positions, key_positions, window=window)
+        return self._one("attention_mask", positions, key_positions, window=window, chunk=chunk)
 
     def key_distance(self, positions: Value, attended: Dim) -> Value:
         """Slot minus token position for the first ``attended`` cache slots: f32 [B,S,C]."""

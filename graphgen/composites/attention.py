@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.decomposition_registry import Decomposition
@@ -13,18 +13,18 @@ from graphgen.ops.attention import attention_terms
 
 
 def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """``0 <= key <= position``, and ``key > position - window`` if window is not 0."""
+    """``0 <= key <= position``, of the window and of the chunk if there are such."""
     positions, held = operands
     keys = b.broadcast_in_dim(held, (*positions.shape, held.shape[1]), [0, 2])
 
     def filled() -> Value:
         return b.compare(keys, b.full(0, keys.type), "GE")
 
-    return [masked_by(b, positions, keys, filled, attrs.integer("window"))]
+    return [masked_by(b, positions, keys, filled, attrs)]
 
 
 def masked_by(
-    b: Builder, positions: Value, keys: Value, filled: Callable[[], Value], window: int
+    b: Builder, positions: Value, keys: Value, filled: Callable[[], Value], attrs: Attrs
 ) -> Value:
     """pred [B,S,C]: the filled slots whose keys a token reads.
 
@@ -33,14 +33,28 @@ def masked_by(
         positions: s32 [B,S], of the tokens.
         keys: s32 [B,S,C], the position in each slot, where it is filled.
         filled: makes pred [B,S,C], the slots that hold a position.
-        window: positions a token reads at most; 0 for all.
+        attrs: those of the mask: ``window``, positions a token reads at most, and ``chunk``, the
+            size of the chunks of which it reads its own; 0 for all.
     """
     causal = b.compare(keys, b.broadcast_in_dim(positions, keys.shape, [0, 1]), "LE")
     allowed = b.binary("and", causal, filled())
-    if not window:
-        return allowed
-    first = b.broadcast_in_dim(positions - float(window), keys.shape, [0, 1])
-    return b.binary("and", allowed, b.compare(keys, first, "GT"))
+    for before in last_unread(b, positions, attrs):
+        first = b.broadcast_in_dim(before, keys.shape, [0, 1])
+        allowed = b.binary("and", allowed, b.compare(keys, first, "GT"))
+    return allowed
+
+
+def last_unread(b: Builder, positions: Value, attrs: Attrs) -> Iterator[Value]:
+    """The last position before the window, and that before the chunk, like ``positions``.
+
+    None is made for a window or a chunk of 0. Remainders of -1, of padding, do not matter.
+    """
+    window, chunk = attrs.integer("window"), attrs.integer("chunk")
+    if window:
+        yield b.binary("subtract", positions, window)
+    if chunk:
+        within = b.binary("remainder", positions, chunk)
+        yield b.binary("subtract", b.binary("subtract", positions, within), 1)
 
 
 def key_positions(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.attention import kv_update
+from graphgen.composites.attention import kv_update, last_unread
 from graphgen.ir import Attrs, Dim, Value, attrs_of
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dtype import f32, s32
@@ -47,12 +47,14 @@ def tree_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
     allowed = b.binary("or", before, b.compare(read, b.full(0.0, read.type), "GT"))
     real = b.broadcast_in_dim(_real(b, positions), shape, [0, 1])
     allowed = b.binary("and", allowed, real)
-    window = attrs.integer("window")
-    if not window:
+    oldest = list(last_unread(b, positions, attrs))
+    if not oldest:
         return [allowed]
     held = b.broadcast_in_dim(tree_positions(b, [positions, slots], EMPTY)[0], shape, [0, 2])
-    oldest = b.broadcast_in_dim(b.binary("subtract", positions, window), shape, [0, 1])
-    return [b.binary("and", allowed, b.compare(held, oldest, "GT"))]
+    for before in oldest:
+        last = b.broadcast_in_dim(before, shape, [0, 1])
+        allowed = b.binary("and", allowed, b.compare(held, last, "GT"))
+    return [allowed]
 
 
 def kv_move(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

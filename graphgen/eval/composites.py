@@ -105,9 +105,14 @@ def _key_positions(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequenc
 @composite_rule("attention_mask")
 def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     positions, keys = x[0][:, :, None], x[1][:, None, :]
-    window = attrs.integer("window")
-    near = positions - keys < window if window else True
-    return [(keys >= 0) & (keys <= positions) & near]
+    return [(keys >= 0) & (keys <= positions) & within_reach(positions, keys, attrs)]
+
+
+def within_reach(positions: Array, keys: Array, attrs: Attrs) -> Array:
+    """pred: the key is not before the window or the chunk of the position that reads it."""
+    window, chunk = attrs.integer("window"), attrs.integer("chunk")
+    near = positions - keys < window if window else np.bool_(True)
+    return near & (keys >= positions // chunk * chunk) if chunk else np.asarray(near)
 
 
 @composite_rule("key_distance")

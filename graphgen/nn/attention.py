@@ -103,15 +103,16 @@ def rotary(b: Builder, step: StepInputs, inv_freq: Literal, factor: float = 1.0)
     return Rotary(*(tables if factor == 1 else [b.multiply(table, factor) for table in tables]))
 
 
-def causal_mask(b: Builder, step: StepInputs, window: int = 0) -> Value:
+def causal_mask(b: Builder, step: StepInputs, window: int = 0, chunk: int = 0) -> Value:
     """pred [B,S,C]: a token reads its position and those before it, ``window`` in all if not 0.
 
-    Of the tokens of a tree it reads its ancestors alone.
+    With a ``chunk`` it reads those of its own chunk. Of the tokens of a tree it reads its ancestors
+    alone.
     """
     if step.ancestors is not None:
         operands = (step.positions, step.key_positions, step.ancestors)
-        return b.op("tree_mask", *operands, window=window)
-    return b.attention_mask(step.positions, step.key_positions, window)
+        return b.op("tree_mask", *operands, window=window, chunk=chunk)
+    return b.attention_mask(step.positions, step.key_positions, window, chunk)
 
 
 def linear_biases(b: Builder, step: StepInputs, heads: int) -> Alibi:

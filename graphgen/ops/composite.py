@@ -243,6 +243,7 @@ def _key_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     "attention_mask",
     "positions key_positions",
     Attr("window", "integer", 0),
+    Attr("chunk", "integer", 0),
     traits=COMPOSITE,
     factors=Notation("b s, b C -> b s C"),
 )
@@ -252,7 +253,8 @@ def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     ``key_positions`` are the positions that the attended slots of a row hold, in any order; a
     negative one is that of an empty slot. A padding token has position -1 and so reads nothing.
     With a ``window`` above 0 a token reads that many positions at most:
-    ``key_positions[b,c] > positions[b,s] - window``.
+    ``key_positions[b,c] > positions[b,s] - window``. With a ``chunk`` above 0 it reads positions of
+    its own chunk only: ``key_positions[b,c] // chunk == positions[b,s] // chunk``.
 
     Example:
         %m = attention_mask(%positions, %keys) : pred[B,S,C]
@@ -262,8 +264,14 @@ def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     rank_of(types, 1, 2, "key_positions")
     attended = types[1].shape[1]
     _like(types, 1, tensor(s32, (types[0].shape[0], attended)))
-    require(attrs.integer("window") >= 0, f"a window of {attrs.integer('window')} slots")
+    require_extent(attrs)
     return (tensor(pred, (*types[0].shape, attended)),)
+
+
+def require_extent(attrs: Attrs) -> None:
+    """Refuse a window or a chunk that is negative, of a mask."""
+    require(attrs.integer("window") >= 0, f"a window of {attrs.integer('window')} slots")
+    require(attrs.integer("chunk") >= 0, f"a chunk of {attrs.integer('chunk')} positions")
 
 
 @define(

@@ -228,10 +228,10 @@ def _apart(row: DataclassInstance, fields: Sequence[str]) -> tuple[object, ...]:
 
 
 def layers_alike(config: Mapping[str, object]) -> bool:
-    """True if the attention windows of all layers have one size, or none has a window."""
+    """True if all layers read the same positions: all, or a window or a chunk of one size."""
     programs = build(config, dtype("bf16"), phases=("decode",)).programs()
     masks = [op for f in programs for op in f.ops if op.name == "attention_mask"]
-    return len({op.attrs.integer("window") for op in masks}) <= 1
+    return len({(op.attrs.integer("window"), op.attrs.integer("chunk")) for op in masks}) <= 1
 
 
 _KINDS = {Role.PARAM: "weights", Role.WEIGHT: "weights", Role.STATE: "caches"}

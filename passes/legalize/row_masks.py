@@ -44,4 +44,4 @@ def mask_of_rows(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     def filled() -> Value:
         return b.compare(slots, b.broadcast_in_dim(held.operands[0], shape, [0]), "LT")
 
-    return [masked_by(b, positions, slots, filled, op.attrs.integer("window"))]
+    return [masked_by(b, positions, slots, filled, op.attrs)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphgen.build import Builder
+from graphgen.composites.attention import masked_by
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import Rewriter
@@ -27,8 +28,8 @@ class Shared:
     mask: Value
 
 
-# Program, positions, lengths, window, layout.
-_Key = tuple[Function, Value, Value, int, RolledRows]
+# Program, positions, lengths, window and chunk, layout.
+_Key = tuple[Function, Value, Value, tuple[int, ...], RolledRows]
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Rings:
 
     def _shared(self, layer: WindowLayer, layout: RolledRows) -> Shared:
         positions, lengths = layer.mask.operands[0], layer.keys.operands[0]
-        key = layer.function, positions, lengths, layer.window, layout
+        key = layer.function, positions, lengths, tuple(layer.reach.values()), layout
         found = self.shared.get(key)
         if found is None:
             # It depends on what the program is given alone, so every layer finds it at the top.
@@ -110,35 +111,34 @@ def _overtakes(layer: WindowLayer, ring: int) -> bool:
 def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
     """The slots and the mask of a program, by the functions of the layout."""
     (positions, _, *ancestors), (lengths,) = layer.mask.operands, layer.keys.operands
-    ring, window = layout.ring, layer.window
+    ring, reach = layout.ring, layer.reach
     if ancestors:
         # Slots are given out as if the nodes of a tree followed each other, and no node overtakes.
         slots = layout.slot_of(b, b.op("tree_slots", positions))
         keys = layout.position_of(b, lengths, ring)
-        return Shared(slots, b.op("tree_mask", positions, keys, *ancestors, window=window))
+        return Shared(slots, b.op("tree_mask", positions, keys, *ancestors, **reach))
     slots = layout.slot_of(b, positions)
     if not _overtakes(layer, ring):
         keys = layout.position_of(b, lengths, ring)
-        return Shared(slots, b.attention_mask(positions, keys, window))
+        return Shared(slots, b.attention_mask(positions, keys, **reach))
     real = b.compare(slots, b.full(0, slots.type), "GE")
     # What is beyond the cache was dropped, and is.
     lengths = b.binary("minimum", lengths, layout.slots)
     earlier = b.binary("subtract", lengths, b.reduce(b.convert(real, s32), [1], "add"))
-    past = b.attention_mask(positions, layout.position_of(b, earlier, ring), window)
+    past = b.attention_mask(positions, layout.position_of(b, earlier, ring), **reach)
     if layer.active > ring:
         oldest = b.broadcast_in_dim(b.binary("subtract", lengths, ring), positions.shape, [0])
         kept = b.compare(positions, oldest, "GE")
         slots = b.select(kept, slots, b.full(-1, slots.type))
-    return Shared(slots, b.concatenate([past, _each_other(b, positions, real, window)], 2))
+    return Shared(slots, b.concatenate([past, _each_other(b, layer, positions, real)], 2))
 
 
-def _each_other(b: Builder, positions: Value, real: Value, window: int) -> Value:
+def _each_other(b: Builder, layer: WindowLayer, positions: Value, real: Value) -> Value:
     """pred [B,S,S]: which tokens of its own call a token reads."""
     shape = (*positions.shape, positions.shape[1])
-    reader = b.broadcast_in_dim(positions, shape, [0, 1])
     token = b.broadcast_in_dim(positions, shape, [0, 2])
-    causal = b.binary(
-        "and", b.broadcast_in_dim(real, shape, [0, 2]), b.compare(token, reader, "LE")
-    )
-    first = b.binary("subtract", reader, window)
-    return b.binary("and", causal, b.compare(token, first, "GT"))
+
+    def known() -> Value:
+        return b.broadcast_in_dim(real, shape, [0, 2])
+
+    return masked_by(b, positions, token, known, layer.mask.attrs)

@@ -11,6 +11,8 @@ from graphgen.passes.core import NoMatch, no_match
 
 # Inputs of language models with the positions of tokens.
 _POSITION_INPUTS = ("positions", "lengths", "seq_ids")
+# Attributes of masks that limit what a token reads.
+REACH = ("window", "chunk")
 # Ops of one operand, row by row.
 _WIDENING = ("convert",)
 
@@ -46,8 +48,13 @@ class WindowLayer:
 
     @property
     def window(self) -> int:
-        """Positions a token reads at most."""
-        return self.mask.attrs.integer("window")
+        """Positions a token reads at most, its own the last of them."""
+        return _reach(self.mask)
+
+    @property
+    def reach(self) -> dict[str, int]:
+        """The window and the chunk of the mask, as its attributes; 0 for none."""
+        return {name: self.mask.attrs.integer(name) for name in REACH}
 
     @property
     def active(self) -> int:
@@ -79,7 +86,7 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
     keys = mask.operands[1].producer("key_positions")
     if keys is None:
         return no_match("the cache is not one of plain rows", masked, depth=2)
-    if not mask.attrs.integer("window"):
+    if not _reach(mask):
         return no_match("the layer reads all positions", masked, depth=3)
     terms = attention_terms(attention.operands)
     for at in (terms.distance, terms.bias):
@@ -103,6 +110,11 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
         updates.append(found)
     caches = tuple(op.operands[0] for op in updates)
     return WindowLayer(function, attention, caches, tuple(updates), reads, widening, mask, keys)
+
+
+def _reach(mask: Op) -> int:
+    """Positions a token reads at most: those of its window or of its chunk; 0 for all."""
+    return min((mask.attrs.integer(name) for name in REACH if mask.attrs.integer(name)), default=0)
 
 
 def _read_of(value: Value) -> tuple[Op, ...] | NoMatch:
@@ -154,7 +166,7 @@ def ring_slots(layers: Sequence[WindowLayer]) -> int | NoMatch:
     take back, as when guessed tokens are refused, is still in the window's place.
     """
     one = layers[0]
-    if any(layer.window != one.window for layer in layers):
+    if any(layer.reach != one.reach for layer in layers):
         return no_match("its window is another one in another program", one.mask.result, depth=12)
     ring = one.window + max((layer.active for layer in layers if layer.extends), default=1) - 1
     if ring >= one.slots:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.composites import within_reach
 from graphgen.eval.op_rules import composite_rule
 from graphgen.ir import Attrs
 
@@ -32,7 +33,6 @@ def _tree_positions(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequen
 @composite_rule("tree_mask")
 def _tree_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     positions, slots, ancestors = x
-    window = attrs.integer("window")
     out = np.zeros((*positions.shape, slots.shape[1]), np.bool_)
     for row, at in np.argwhere(slots >= 0):
         own, slot = positions[row], int(slots[row, at])
@@ -43,7 +43,7 @@ def _tree_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
             seen, place = ancestors[row, :, other] != 0, own[other]
         else:
             continue
-        out[row, :, at] = seen & (own >= 0) & (place > own - window if window else True)
+        out[row, :, at] = seen & (own >= 0) & within_reach(own, np.asarray(place), attrs)
     return [out]
 
 

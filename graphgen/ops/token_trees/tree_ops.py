@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import pred, s32
+from graphgen.ops.composite import require_extent
 from graphgen.ops.factors import Notation
 from graphgen.ops.opdef import Attr, define, rank_of, require
 from graphgen.ops.traits import Trait
@@ -71,6 +72,7 @@ def _tree_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     "tree_mask",
     "positions slots ancestors",
     Attr("window", "integer", 0),
+    Attr("chunk", "integer", 0),
     traits=COMPOSITE,
     factors=Notation("b S, b C, b S S -> b S C"),
 )
@@ -80,7 +82,8 @@ def _tree_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     ``slots`` are the plain slots that the attended slots of a row stand for, negative for none: as
     ``key_positions`` if the nodes were consecutive tokens. ``ancestors[b,i,j]`` is not 0 where node
     i reads node j, itself included. With a ``window`` above 0 a node reads no position that is its
-    own minus ``window`` or less. Padding, of position -1, reads nothing.
+    own minus ``window`` or less. With a ``chunk`` above 0 it reads no position before its own
+    chunk, as of ``attention_mask``. Padding, of position -1, reads nothing.
 
     Example:
         %m = tree_mask(%positions, %slots, %ancestors) : pred[B,S,C]
@@ -91,7 +94,7 @@ def _tree_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     attended = types[1].shape[1]
     _ints(types, 1, (rows, attended))
     _ints(types, 2, (rows, nodes, nodes))
-    require(attrs.integer("window") >= 0, f"a window of {attrs.integer('window')} slots")
+    require_extent(attrs)
     return (tensor(pred, (rows, nodes, attended)),)
 
 

@@ -262,7 +262,8 @@ def _last_bucket(window: int) -> int:
 
 def _window(module: Module) -> int:
     masks = [op for f in module.functions.values() for op in f.ops if op.name == "attention_mask"]
-    return max((op.attrs.integer("window") for op in masks), default=0)
+    reach = [op.attrs.integer(name) for op in masks for name in ("window", "chunk")]
+    return max(reach, default=0)
 
 
 def _choices(

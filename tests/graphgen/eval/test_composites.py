@@ -121,7 +121,9 @@ def rope(s: Sizes) -> Case:
 def attention_mask(s: Sizes) -> Case:
     b, t = s.size(), s.size()
     positions, keys = s.integers(-1, 8, b, t), s.integers(-2, 9, b, s.size(0, 8))
-    return s.case("attention_mask", {"window": s.size(0, 4)}, positions, keys)
+    return s.case(
+        "attention_mask", {"window": s.size(0, 4), "chunk": s.size(0, 4)}, positions, keys
+    )
 
 
 def key_positions(s: Sizes) -> Case:
@@ -153,7 +155,8 @@ def tree_positions(s: Sizes) -> Case:
 def tree_mask(s: Sizes) -> Case:
     positions, slots = tree(s)
     ancestors = s.integers(-1, 2, *positions.shape, positions.shape[1])
-    return s.case("tree_mask", {"window": s.size(0, 4)}, positions, slots, ancestors)
+    given = (positions, slots, ancestors)
+    return s.case("tree_mask", {"window": s.size(0, 4), "chunk": s.size(0, 4)}, *given)
 
 
 def kv_move(s: Sizes) -> Case:
@@ -514,6 +517,18 @@ def test_a_window_by_hand():
     out = run("attention_mask", {"window": 2}, at, rows_of([5, 5], 5))
     wanted = [["x....", "xx...", ".xx.."], ["..xx.", "...xx", "....."]]
     assert marks(out) == wanted
+
+
+def test_chunks_by_hand():
+    at = np.array([[0, 1, 2], [3, 4, -1], [5, 6, 7]], np.int32)
+    out = run("attention_mask", {"chunk": 3}, at, rows_of([3, 5, 8], 8))
+    assert marks(out) == [
+        ["x.......", "xx......", "xxx....."],
+        ["...x....", "...xx...", "........"],
+        ["...xxx..", "......x.", "......xx"],
+    ]
+    out = run("attention_mask", {"chunk": 3, "window": 2}, at, rows_of([3, 5, 8], 8))
+    assert marks(out)[2] == ["....xx..", "......x.", "......xx"]
 
 
 def test_a_ring_by_hand():

@@ -304,6 +304,7 @@ attention_mask s32[2] s32[2,8]
 attention_mask s32[2,3] s32[3,8]
 attention_mask s32[2,3] s32[2]
 attention_mask s32[2,3] s32[2,8] window=-1
+attention_mask s32[2,3] s32[2,8] chunk=-1
 key_distance f32[2,3] attended=8
 key_distance s32[2] attended=8
 cache_read f32[2,8,2] s32[2] attended=4
@@ -329,6 +330,7 @@ tree_mask s32[2,3] s32[2,8] s32[2,3,4]
 tree_mask s32[2,3] s32[2,8] pred[2,3,3]
 tree_mask s32[2,3] s32[3,8] s32[2,3,3]
 tree_mask s32[2,3] s32[2,8] s32[2,3,3] window=-1
+tree_mask s32[2,3] s32[2,8] s32[2,3,3] chunk=-1
 attention f32[2,1,4,8] f32[2,6,3,8] f32[2,6,3,8] pred[2,1,6] scale=0.125
 attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,1,8] pred[2,1,6] scale=0.125
 attention f32[2,1,4,8] bf16[2,6,2,8] bf16[2,6,2,8] pred[2,1,6] scale=0.125

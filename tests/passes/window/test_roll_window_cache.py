@@ -25,10 +25,16 @@ from graphgen.text import parse, print_module
 
 # A window of 6 in every layer; one of 8 in the first and the last of three layers.
 WINDOWED = ("mistral-7b", "gemma-3-1b")
+# The first with chunks of 6 in the place of its window.
+CHUNKED = "chunks"
 
 
 def model(name: str, kind: str = "f32") -> Module:
-    return build(known_shape(name), dtype(kind), mini=True)
+    if name != CHUNKED:
+        return build(known_shape(name), dtype(kind), mini=True)
+    text = print_module(model("mistral-7b", kind))
+    assert " window=6 " in text
+    return parse(text.replace(" window=6 ", " chunk=6 "))
 
 
 def specialized(name: str, options: str) -> Module:
@@ -71,7 +77,7 @@ SIZES = {
 
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("name", WINDOWED)
+@pytest.mark.parametrize("name", [*WINDOWED, CHUNKED])
 def test_programs_compute_what_they_did(name: str, sizes: str, shuffled: bool):
     first, second = SIZES[sizes]
     module = specialized(name, f"context=[{first}],tokens=[{first},{second}]")
