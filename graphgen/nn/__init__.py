@@ -16,7 +16,15 @@ from graphgen.nn.attention import (
     self_attention,
 )
 from graphgen.nn.linear import conv1d, embed, embedding_table, gated_mlp, linear, lm_head, mlp
-from graphgen.nn.mixture import MixtureConfig, SharedExpert, TopKRouter, mixture
+from graphgen.nn.mixture import (
+    ExpertForm,
+    MixtureConfig,
+    Routed,
+    SharedExpert,
+    TopKRouter,
+    mixture,
+    routed,
+)
 from graphgen.nn.norm import layer_norm, rms_norm
 from graphgen.nn.rope import RopeConfig, inverse_frequencies
 
@@ -24,9 +32,11 @@ __all__ = [
     "ACTIVATIONS",
     "Alibi",
     "AttentionConfig",
+    "ExpertForm",
     "MixtureConfig",
     "RopeConfig",
     "Rotary",
+    "Routed",
     "SharedExpert",
     "StepInputs",
     "TopKRouter",
@@ -47,5 +57,6 @@ __all__ = [
     "mlp",
     "rms_norm",
     "rotary",
+    "routed",
     "self_attention",
 ]

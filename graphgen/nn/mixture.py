@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from graphgen.build import Builder
-from graphgen.ir import Dim, DType, Value
+from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.nn.linear import gated_mlp, linear
 
@@ -21,6 +22,7 @@ class TopKRouter:
         over: ``all`` to score before the choice, ``chosen`` to score what was chosen alone.
         normalize: divide the weights of a token by their sum.
         scaling: factor of the weights after that.
+        bias: whether logits have a bias [E], which the choice sees too.
     """
 
     num_experts: int
@@ -29,6 +31,44 @@ class TopKRouter:
     over: str = "all"
     normalize: bool = False
     scaling: float = 1.0
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertForm:
+    """The function of an expert: the attributes of the op ``experts``, and biases.
+
+    Attributes:
+        bias: whether gate, up and down have biases: [E,I], [E,I], [E,H].
+        glu: ``glu`` or ``swiglu``.
+        activation_scale: factor of the gate inside the activation.
+        up_offset: summand of the up projection, after its bounds.
+        gate_bounds: least and greatest value of the gate, before the activation.
+        up_bounds: of the up projection.
+        modulate: ``output`` to weight what an expert gives, ``input`` to weight what it gets.
+    """
+
+    bias: bool = False
+    glu: str = "glu"
+    activation_scale: float = 1.0
+    up_offset: float = 0.0
+    gate_bounds: tuple[float, float] = (-inf, inf)
+    up_bounds: tuple[float, float] = (-inf, inf)
+    modulate: str = "output"
+
+    def attributes(self) -> dict[str, str | float]:
+        """Attributes of the op ``experts``, without its activation and element type."""
+        (gate_lower, gate_upper), (up_lower, up_upper) = self.gate_bounds, self.up_bounds
+        return {
+            "glu": self.glu,
+            "activation_scale": self.activation_scale,
+            "up_offset": self.up_offset,
+            "gate_lower": gate_lower,
+            "gate_upper": gate_upper,
+            "up_lower": up_lower,
+            "up_upper": up_upper,
+            "modulate": self.modulate,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +98,8 @@ class MixtureConfig:
             experts are ``experts.NAME.weight``.
         names: of gate, up and down in a checkpoint.
         shared: the expert of every token, if there is one.
+        form: what an expert computes.
+        gate: scope of the router's weight, where it is not ``gate``.
     """
 
     router: TopKRouter
@@ -65,6 +107,8 @@ class MixtureConfig:
     module: str = "mlp"
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared: SharedExpert | None = None
+    form: ExpertForm = ExpertForm()
+    gate: str = "gate"
 
 
 def route(b: Builder, logits: Value, config: TopKRouter) -> tuple[Value, Value]:
@@ -94,23 +138,53 @@ def mixture(b: Builder, x: Value, config: MixtureConfig, activation: str, dtype:
     The router's product and its scores are f32. Weights are ``gate.weight`` [E,H] and, stacked,
     ``experts.*.weight`` [E,I,H] for gate and up, [E,H,I] for down.
     """
-    width, inner, count = x.shape[-1], config.intermediate_size, config.router.num_experts
-    wide, back = (count, inner, width), (count, width, inner)
+    return routed(b, x, config, activation, dtype).hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The result of a mixture, and the router's.
+
+    Attributes:
+        hidden: [...,H].
+        logits: f32 [...,E].
+        indices: experts of each token, s32 [...,K].
+    """
+
+    hidden: Value
+    logits: Value
+    indices: Value
+
+
+def routed(b: Builder, x: Value, config: MixtureConfig, activation: str, dtype: DType) -> Routed:
+    """:func:`mixture` with what its router said."""
+    router = config.router
     with b.scope(config.module):
-        logits = linear(b, "gate", x, count, dtype=f32)
-        indices, weights = route(b, logits, config.router)
-        with b.scope("experts"):
-            held = [
-                _stacked(b, name, x.dtype, shape)
-                for name, shape in zip(config.names, (wide, wide, back), strict=True)
-            ]
-            y = b.op("experts", x, indices, weights, *held, activation=activation, dtype=dtype)
-        return y if config.shared is None else y + _shared(b, x, config.shared, activation, dtype)
+        logits = linear(b, config.gate, x, router.num_experts, bias=router.bias, dtype=f32)
+        indices, weights = route(b, logits, router)
+        held = _parameters(b, x, config)
+        options = config.form.attributes()
+        y = b.op(
+            *("experts", x, indices, weights, *held),
+            **{"activation": activation, **options, "dtype": dtype},
+        )
+        if config.shared is not None:
+            y = y + _shared(b, x, config.shared, activation, dtype)
+        return Routed(y, logits, indices)
 
 
-def _stacked(b: Builder, name: str, dtype: DType, shape: tuple[Dim, ...]) -> Value:
-    with b.scope(name):
-        return b.weight("weight", dtype, shape)
+def _parameters(b: Builder, x: Value, config: MixtureConfig) -> list[Value]:
+    """Weights of gate, up and down, then their biases if they have some."""
+    width, inner, count = x.shape[-1], config.intermediate_size, config.router.num_experts
+    shapes = [(count, inner, width), (count, inner, width), (count, width, inner)]
+    found: list[Value] = []
+    with b.scope("experts"):
+        for part in ("weight", "bias") if config.form.bias else ("weight",):
+            for name, shape in zip(config.names, shapes, strict=True):
+                with b.scope(name):
+                    held = shape if part == "weight" else shape[:2]
+                    found.append(b.weight(part, x.dtype, held))
+    return found
 
 
 def _shared(b: Builder, x: Value, config: SharedExpert, activation: str, dtype: DType) -> Value:
