@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.oracles.family_groups import is_variant
+
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass
 
@@ -43,14 +45,19 @@ settings.load_profile("ci" if os.environ.get("CI") else "graphgen")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem() -> Generator[None, object, object]:
-    """Mark the cases of a test as slow, except every n-th where it is marked ``one_in(n)``.
+    """Mark most cases of a test as slow where one alone would not be.
 
-    Cases are counted as they are written, whatever is chosen and in whatever order it runs. A case
-    that is slow anyway is not counted.
+    Slow are the cases of a family that is a variant of another, unless the test is marked
+    ``every_family``; of the others all but every n-th where the test is marked ``one_in(n)``. Cases
+    are counted as they are written, whatever is chosen and in whatever order it runs. A case that
+    is slow anyway is not counted.
     """
     made = yield
     items = made if isinstance(made, list) else []
     cases = [item for item in items if isinstance(item, pytest.Function)]
+    for item in cases:
+        if item.get_closest_marker("every_family") is None and is_variant(item):
+            item.add_marker(pytest.mark.slow)
     quick = [item for item in cases if item.get_closest_marker("slow") is None]
     for index, item in enumerate(quick):
         share = item.get_closest_marker("one_in")

@@ -1,4 +1,4 @@
-"""The marker ``one_in`` leaves every n-th case in the quick tests and loses none."""
+"""The markers of quick and slow cases lose none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy  # noqa: F401
 import pytest
 
+from graphgen.models.family_registry import FAMILIES
 from tests.conftest import LONGEST
+from tests.oracles.family_groups import VARIANTS
 
 pytest_plugins = ["pytester"]
 
@@ -35,6 +37,29 @@ def test_cases_are_shared_out_whatever_is_chosen(pytester: pytest.Pytester, chos
         *("test_others[0]", "test_others[1]"),
         *("test_shared[0]", "test_shared[4]", "test_shared[7]"),
     ]
+
+
+FAMILY_CASES = """
+import pytest
+
+@pytest.mark.parametrize("name", ["gpt_neox", "gptj", "gpt-j-6b", "gpt-neox-20b"])
+def test_some(name): pass
+
+@pytest.mark.every_family
+@pytest.mark.parametrize("name", ["gpt_neox", "gptj"])
+def test_all(name): pass
+"""
+
+
+def test_variants_of_a_family_are_slow(pytester: pytest.Pytester):
+    assert not VARIANTS.keys() & set(VARIANTS.values())
+    assert VARIANTS.keys() | set(VARIANTS.values()) <= FAMILIES.keys()
+    pytester.makeconftest("from tests.conftest import pytest_pycollect_makeitem\n")
+    pytester.makeini("[pytest]\nmarkers =\n    every_family\n    slow\n    one_in\n")
+    pytester.makepyfile(FAMILY_CASES)
+    items, _ = pytester.inline_genitems()
+    slow = {item.name for item in items if item.get_closest_marker("slow") is not None}
+    assert slow == {"test_some[gptj]", "test_some[gpt-j-6b]"}
 
 
 def test_the_longest_files_run_first(pytester: pytest.Pytester):

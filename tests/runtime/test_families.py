@@ -39,6 +39,7 @@ def all_logits(model: PreTrainedModel, tokens: list[int]) -> np.ndarray:
         return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize(("family", "variant"), CASES)
 @pytest.mark.one_in(5)
 def test_logits_are_those_of_transformers(family: str, variant: str, tmp_path: Path):

@@ -25,6 +25,7 @@ from tests.oracles.families import CASES, DECODER, ORACLES
 from tests.oracles.stored_names import stored_shapes
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize(("family", "variant"), CASES)
 def test_weights_are_those_of_the_checkpoint(family: str, variant: str):
     oracle = ORACLES[family]
@@ -39,6 +40,7 @@ def test_weights_are_those_of_the_checkpoint(family: str, variant: str):
     assert {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)} == theirs
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize(("family", "variant"), CASES)
 def test_a_configuration_comes_back(family: str, variant: str):
     """As transformers writes it, whole or only what differs, and as we write it."""
@@ -53,6 +55,7 @@ def test_a_configuration_comes_back(family: str, variant: str):
     assert read_model_config(json.loads(theirs.to_json_string(use_diff=False))) == read
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("family", FAMILIES)
 def test_defaults_are_those_of_transformers(family: str):
     theirs = getattr(transformers, ORACLES[family].config)()
@@ -64,6 +67,7 @@ def test_defaults_are_those_of_transformers(family: str):
     assert read_model_config(needed) == read_model_config(whole)
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_mini_twin_is_the_model_with_fewer_of_the_same_layers(name: str):
     """Each op of the model, leaving out whole layers, is an op of the twin."""
@@ -157,6 +161,7 @@ def test_slopes_are_those_of_transformers(heads: int):
     np.testing.assert_allclose(alibi_slopes(heads), theirs[:, 0, 1].numpy(), rtol=1e-6)
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("family", ORACLES)
 @pytest.mark.parametrize("value", [True, 0.5, {"kind": "new"}])
 def test_a_switch_that_nobody_knows_is_refused_by_name(family: str, value: object):

@@ -34,6 +34,7 @@ def ours(
     return evaluate(bound, given, MEANING)
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize(("family", "variant"), CASES)
 def test_logits_are_those_of_transformers(family: str, variant: str):
     model = ORACLES[family].model(variant).double()

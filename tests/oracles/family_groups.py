@@ -1,0 +1,24 @@
+"""Families whose structure another family has as well.
+
+Their cases of a test over all families are slow, except in tests marked ``every_family``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# By model_type: the family whose cases are in `make test` instead.
+VARIANTS = {
+    "gptj": "gpt_neox",
+    "qwen3_moe": "qwen2_moe",
+}
+
+
+def is_variant(item: pytest.Function) -> bool:
+    """True if the case is about a family, or a model, that is in ``VARIANTS``."""
+    from graphgen.models.named_shapes import SHAPES
+
+    call = getattr(item, "callspec", None)
+    names = [value for value in call.params.values() if isinstance(value, str)] if call else []
+    kinds = {str(SHAPES[name]["model_type"]) if name in SHAPES else name for name in names}
+    return not kinds.isdisjoint(VARIANTS)
