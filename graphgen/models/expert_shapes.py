@@ -50,6 +50,25 @@ _MIXTRAL: dict[str, object] = {
     "rope_theta": 1000000.0,
     "max_position_embeddings": 32768,
 }
+_GPT_OSS: dict[str, object] = {
+    "head_dim": 64,
+    "num_experts_per_tok": 4,
+    "vocab_size": 201088,
+    "sliding_window": 128,
+    "attention_bias": True,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 150000.0,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+    },
+    "max_position_embeddings": 131072,
+    "swiglu_limit": 7.0,
+}
 
 
 EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
@@ -72,6 +91,12 @@ EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "qwen3-30b-a3b": decoder("qwen3_moe", *(2048, 6144, 48, 32, 4), **_QWEN3_MOE),
         "qwen3-235b-a22b": decoder(
             "qwen3_moe", *(4096, 12288, 94, 64, 4), **{**_QWEN3_MOE, "moe_intermediate_size": 1536}
+        ),
+        "gpt-oss-20b": decoder(
+            "gpt_oss", *(2880, 2880, 24, 64, 8), num_local_experts=32, **_GPT_OSS
+        ),
+        "gpt-oss-120b": decoder(
+            "gpt_oss", *(2880, 2880, 36, 64, 8), num_local_experts=128, **_GPT_OSS
         ),
     }
 )

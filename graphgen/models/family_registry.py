@@ -12,6 +12,7 @@ from graphgen.models.families.bloom import BLOOM
 from graphgen.models.families.gemma3 import GEMMA3
 from graphgen.models.families.gpt2 import GPT2
 from graphgen.models.families.gpt_neox import GPT_NEOX
+from graphgen.models.families.gpt_oss import GPT_OSS
 from graphgen.models.families.gptj import GPTJ
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
@@ -40,6 +41,7 @@ _ALL: tuple[AnyFamily, ...] = (
     MIXTRAL,
     QWEN2_MOE,
     QWEN3_MOE,
+    GPT_OSS,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

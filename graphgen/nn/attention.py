@@ -82,6 +82,7 @@ class AttentionConfig:
         out_bias: o has a bias.
         scale: factor of the scores; 0 for ``head_dim ** -0.5``.
         window: largest number of slots a token reads; 0 for all.
+        sinks: each head has a score without a value, the weight ``sinks`` [heads].
     """
 
     heads: int
@@ -91,6 +92,7 @@ class AttentionConfig:
     out_bias: bool = False
     scale: float = 0.0
     window: int = 0
+    sinks: bool = False
 
 
 # A norm of q or k [B,S,H,D] by its name in the checkpoint.
@@ -165,7 +167,9 @@ def self_attention(
             q, k = normalize("q_norm", q), normalize("k_norm", k)
         q = b.convert(b.rope(q, turns.cos, turns.sin), x.dtype)
         k = b.convert(b.rope(k, turns.cos, turns.sin), x.dtype)
-        out = attend(b, q, k, v, step, mask, config.scale or config.head_dim**-0.5)
+        terms = [_sinks(b, config.heads, x.dtype)] if config.sinks else []
+        scale = config.scale or config.head_dim**-0.5
+        out = attend(b, q, k, v, step, mask, scale, *terms)
         return linear(b, "o_proj", out, size, bias=config.out_bias, dtype=dtype)
 
 
@@ -177,15 +181,22 @@ def attend(
     step: StepInputs,
     mask: Value,
     scale: float,
-    alibi: Alibi | None = None,
+    *terms: Value,
 ) -> Value:
-    """Write k and v [B,S,K,D] to the cache and attend to it with q [B,S,H,D]: [B,S,H*D]."""
+    """Write k and v [B,S,K,D] to the cache and attend to it with q [B,S,H,D]: [B,S,H*D].
+
+    ``terms`` are those of :meth:`Builder.attention`.
+    """
     batch, active, heads, size = q.shape
     keys = _update_cache(b, "k_cache", k, step)
     values = _update_cache(b, "v_cache", v, step)
-    bias = (alibi.slopes, alibi.distance) if alibi else ()
-    out = b.attention(q, keys, values, mask, scale, *bias)
+    out = b.attention(q, keys, values, mask, scale, *terms)
     return b.reshape(out, (batch, active, heads * size))
+
+
+def _sinks(b: Builder, heads: int, dtype: DType) -> Value:
+    """The score f32 [H] of each head's slot without a value."""
+    return b.convert(b.weight("sinks", dtype, (heads,)), f32)
 
 
 def _heads(

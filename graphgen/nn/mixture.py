@@ -46,6 +46,7 @@ class ExpertForm:
         gate_bounds: least and greatest value of the gate, before the activation.
         up_bounds: of the up projection.
         modulate: ``output`` to weight what an expert gives, ``input`` to weight what it gets.
+        activation: of the gate; empty for the layer's.
     """
 
     bias: bool = False
@@ -55,9 +56,10 @@ class ExpertForm:
     gate_bounds: tuple[float, float] = (-inf, inf)
     up_bounds: tuple[float, float] = (-inf, inf)
     modulate: str = "output"
+    activation: str = ""
 
     def attributes(self) -> dict[str, str | float]:
-        """Attributes of the op ``experts``, without its activation and element type."""
+        """Attributes of the op ``experts``, without its element type and the layer's activation."""
         (gate_lower, gate_upper), (up_lower, up_upper) = self.gate_bounds, self.up_bounds
         return {
             "glu": self.glu,
@@ -68,6 +70,7 @@ class ExpertForm:
             "up_lower": up_lower,
             "up_upper": up_upper,
             "modulate": self.modulate,
+            **({"activation": self.activation} if self.activation else {}),
         }
 
 

@@ -100,17 +100,19 @@ def _beginning(file: Path) -> Path:
 
 def _open_folder(folder: Path) -> Checkpoint:
     # Only here: a model is opened from an artifact without any reader of checkpoints.
+    from graphgen.runtime.checkpoint.experts.fused_experts import with_split_experts
+    from graphgen.runtime.checkpoint.experts.stacked_experts import with_stacked_experts
     from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
     from graphgen.runtime.checkpoint.name_mapping import with_model_names
     from graphgen.runtime.checkpoint.quantized.quantized_view import with_quantization
-    from graphgen.runtime.checkpoint.stacked_experts import with_stacked_experts
 
     has_config = (folder / "config.json").exists()
     weights = next((name for name in WEIGHT_FILES if (folder / name).exists()), None)
     if weights is not None:
         if not has_config:
             raise unreadable(folder, f"{weights} is there, but config.json is missing")
-        return with_quantization(with_stacked_experts(with_model_names(FolderCheckpoint(folder))))
+        named = with_model_names(FolderCheckpoint(folder))
+        return with_quantization(with_split_experts(with_stacked_experts(named)))
     gguf = only_gguf(folder)
     if gguf is not None:
         return _open_gguf(gguf)

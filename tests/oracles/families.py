@@ -305,6 +305,30 @@ ORACLES: dict[str, Oracle] = {
             },
         },
     ),
+    "gpt_oss": Oracle(
+        "GptOss",
+        {
+            **DECODER,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "head_dim": 12,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+            # Felt: the products of these weights are larger.
+            "swiglu_limit": 0.7,
+            "rope_parameters": {**YARN, "truncate": False},
+        },
+        {
+            "plain": {},
+            "no biases, tied": {"attention_bias": False, "tie_word_embeddings": True},
+            ALL_AT_ONCE: {
+                "layer_types": ["full_attention", "sliding_attention"],
+                "swiglu_alpha": 1.3,
+                "num_experts_per_tok": 3,
+                "rope_parameters": THETA,
+            },
+        },
+    ),
 }
 CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
 

@@ -31,7 +31,9 @@ def stored_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
 
 
 def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Every tensor as checkpoints have it: one for each expert."""
+    """Every tensor as checkpoints have it: one for each expert, or those of the model."""
+    if model.config.model_type == "gpt_oss":
+        return dict(model.state_dict())
     found: dict[str, Tensor] = {}
     for name, tensor in _stored(model):
         layer, experts, last = name.partition(".experts.")
@@ -43,6 +45,9 @@ def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    if model.config.model_type == "gpt_oss":
+        yield from _gpt_oss(model)
+        return
     module, (gate, up, down) = _MIXTURES.get(str(model.config.model_type), _PLAIN)
     for name, tensor in model.state_dict().items():
         layer, found, last = name.partition("mlp.experts.")
@@ -53,3 +58,18 @@ def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             yield f"{layer}{module}.experts.{down}.weight", tensor
         else:
             yield name.replace(".mlp.gate.weight", f".{module}.gate.weight"), tensor
+
+
+def _gpt_oss(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Of gate and up, whose features take turns; the matrices are [E,in,out]."""
+    for name, tensor in model.state_dict().items():
+        before, found, last = name.partition(".experts.")
+        kind = "bias" if last.endswith("_bias") else "weight"
+        whole = tensor.transpose(1, 2) if found and kind == "weight" else tensor
+        if last.startswith("gate_up_proj"):
+            yield f"{before}.experts.gate_proj.{kind}", whole[:, ::2]
+            yield f"{before}.experts.up_proj.{kind}", whole[:, 1::2]
+        elif found:
+            yield f"{before}.experts.down_proj.{kind}", whole
+        else:
+            yield name, tensor

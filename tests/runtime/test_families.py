@@ -18,9 +18,10 @@ from transformers import PreTrainedModel
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
+from graphgen.runtime.checkpoint.experts.fused_experts import SplitExperts
+from graphgen.runtime.checkpoint.experts.stacked_experts import StackedExperts
 from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.checkpoint.stacked_experts import StackedExperts
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
@@ -79,7 +80,8 @@ def test_names_without_the_prefix_are_read(family: str, tmp_path: Path):
     whole = {name: np.array(saved.read(name)) for name in saved.tensors()}
     strip(tmp_path, FAMILIES[family].prefix)
     checkpoint = open_checkpoint(tmp_path)
-    renamed = checkpoint.base if isinstance(checkpoint, StackedExperts) else checkpoint
+    joined = isinstance(checkpoint, StackedExperts | SplitExperts)
+    renamed = checkpoint.base if joined else checkpoint
     assert isinstance(renamed, RenamedCheckpoint)
     assert checkpoint.path == tmp_path
     assert set(checkpoint.tensors()) == set(whole)

@@ -134,7 +134,7 @@ def _attention(
         fused = b.reshape(b.convert(fused, x.dtype), (*rows, heads, 3, size))
         parts = [b.slice_dim(fused, 3, i, i + 1) for i in range(3)]
         q, k, v = [b.reshape(part, (*rows, heads, size)) for part in parts]
-        out = attend(b, q, k, v, step, mask, size**-0.5, alibi)
+        out = attend(b, q, k, v, step, mask, size**-0.5, alibi.slopes, alibi.distance)
         return linear(b, "dense", out, width, bias=True, dtype=f32)
 
 

@@ -48,7 +48,7 @@ def ranks(name: str) -> list[int]:
 
 
 # Every model on one rank of the CPU; the first of each family also split, and on an accelerator.
-FIRST = {name.partition("-")[0]: name for name in reversed(list(SHAPES))}
+FIRST = {str(config["model_type"]): name for name, config in reversed(list(SHAPES.items()))}
 CASES = [
     *[(name, 1, "cpu") for name in SHAPES],
     *[(name, tp, "cpu") for name in FIRST.values() for tp in ranks(name)[1:]],
@@ -63,12 +63,20 @@ MARKED = [
 ]
 
 
+def apart(config: dict[str, object]) -> dict[str, object]:
+    """The model as its twins are: with an odd vocabulary, no window and no count as a bucket.
+
+    The twin's vocabulary is odd, so that it is padded over two ranks, whatever the model's is.
+    """
+    keys = ("sliding_window", "num_local_experts")
+    changed = {key: 96 for key in keys if config.get(key) in BUCKETS.context}
+    return {**config, "vocab_size": cast(int, config["vocab_size"]) | 1, **changed}
+
+
 @pytest.mark.parametrize(("name", "tp", "target"), MARKED)
 @pytest.mark.one_in(7)
 def test_a_twin_decides_as_its_model(name: str, tp: int, target: str):
-    # The twin's vocabulary is odd, so that it is padded over two ranks, whatever the model's is.
-    config = dict(known_shape(name))
-    config["vocab_size"] = cast(int, config["vocab_size"]) | 1
+    config = apart(dict(known_shape(name)))
     twin = decided(config, tp=tp, twin="mini", target=target)
     model = decided(config, tp=tp, target=target)
     assert differences(twin, model) == []
@@ -91,8 +99,7 @@ def shortened(name: str) -> dict[str, object]:
 @pytest.mark.parametrize("name", FIRST.values())
 @pytest.mark.one_in(4)
 def test_a_wide_twin_decides_as_a_layer_of_its_model(name: str, target: str):
-    config = shortened(name)
-    config["vocab_size"] = cast(int, config["vocab_size"]) | 1
+    config = apart(shortened(name))
     twin = decided(config, tp=1, twin="wide", target=target)
     assert differences(twin, decided(config, tp=1, target=target)) == []
     assert len(twin.made) > 20

@@ -12,7 +12,7 @@ from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from tests.oracles.families import ORACLES, save
 from tests.oracles.stored_names import stored_tensors
 
-FAMILIES = ["mixtral", "qwen2_moe", "qwen3_moe"]
+FAMILIES = ["mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

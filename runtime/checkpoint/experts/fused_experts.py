@@ -1,0 +1,146 @@
+"""Experts whose gate and up are one tensor, or whose matrices stand one below the other, as parts.
+
+A family's weights are ``X.experts.gate_proj.weight`` and ``up_proj`` [E,I,H] and ``down_proj``
+[E,H,I], with ``.bias`` [E,I], [E,I] and [E,H]; parts of MXFP4 end in ``.weight_blocks`` and
+``.weight_scales``. A view reads these parts of the tensors that a checkpoint has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from graphgen.runtime.checkpoint.interfaces import (
+    Array,
+    Checkpoint,
+    CheckpointView,
+    TensorInfo,
+)
+
+_EXPERTS: Final = ".experts."
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPart:
+    """A tensor of the view.
+
+    Attributes:
+        name: what follows ``X.experts.``.
+        take: the part of a stored tensor, a view of it.
+    """
+
+    name: str
+    take: Callable[[Array], Array]
+
+
+# What follows ``X.experts.`` -> the parts of a tensor.
+Form = Mapping[str, tuple[TensorPart, ...]]
+
+
+def _whole(array: Array) -> Array:
+    return array
+
+
+def _even(array: Array) -> Array:
+    return array[:, ::2]
+
+
+def _odd(array: Array) -> Array:
+    return array[:, 1::2]
+
+
+def _turned(array: Array) -> Array:
+    return array.transpose(0, 2, 1)
+
+
+def _even_turned(array: Array) -> Array:
+    return _even(_turned(array))
+
+
+def _odd_turned(array: Array) -> Array:
+    return _odd(_turned(array))
+
+
+def _interleaved(last: str, *takes: Callable[[Array], Array]) -> tuple[TensorPart, ...]:
+    return tuple(
+        TensorPart(f"{name}_proj.{last}", take)
+        for name, take in zip(("gate", "up"), takes, strict=True)
+    )
+
+
+# transformers' GptOssExperts: matrices are [E,in,out], and features of gate and up take turns.
+# Its MXFP4 blocks [E,out,groups,16] and scales [E,out,groups] are rows of outputs already.
+_GPT_OSS: Final[Form] = {
+    "gate_up_proj": _interleaved("weight", _even_turned, _odd_turned),
+    "gate_up_proj_bias": _interleaved("bias", _even, _odd),
+    "gate_up_proj_blocks": _interleaved("weight_blocks", _even, _odd),
+    "gate_up_proj_scales": _interleaved("weight_scales", _even, _odd),
+    "down_proj": (TensorPart("down_proj.weight", _turned),),
+    "down_proj_bias": (TensorPart("down_proj.bias", _whole),),
+    "down_proj_blocks": (TensorPart("down_proj.weight_blocks", _whole),),
+    "down_proj_scales": (TensorPart("down_proj.weight_scales", _whole),),
+}
+FORMS: Final[Mapping[str, Form]] = {"gpt_oss": _GPT_OSS}
+"""The forms in which checkpoints hold experts, by ``model_type``."""
+
+
+def with_split_experts(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with gate, up and down of its experts apart, if its family stores them fused.
+
+    A tensor of another rank than its form has stays as it is; see :func:`check_checkpoint`.
+    """
+    form = FORMS.get(str(checkpoint.config.get("model_type")))
+    return checkpoint if form is None else SplitExperts(checkpoint, form)
+
+
+class SplitExperts(CheckpointView):
+    """A view of a checkpoint whose experts' tensors are those of a family.
+
+    Args:
+        base: the checkpoint as it is stored.
+        form: the parts of its tensors.
+    """
+
+    def __init__(self, base: Checkpoint, form: Form) -> None:
+        super().__init__(base)
+        self._parts: Final = dict(_parts(base, form))
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by its name in the view; reads no tensor data."""
+        stored = self.base.tensors()
+        return {
+            name: replace(stored[own], name=name, shape=_shape(part, stored[own].shape))
+            for name, (own, part) in self._parts.items()
+        }
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``, a view of the stored one; see :class:`Checkpoint`."""
+        found = self._parts.get(name)
+        if found is None:
+            return self.base.read(name)
+        own, part = found
+        return part.take(self.base.read(own))
+
+
+def _parts(base: Checkpoint, form: Form) -> Iterator[tuple[str, tuple[str, TensorPart]]]:
+    """(name in the view, (stored name, part)) of every tensor."""
+    for own, info in base.tensors().items():
+        before, found, last = own.rpartition(_EXPERTS)
+        parts = form.get(last, ()) if found and _fits(info, last) else ()
+        for part in parts:
+            yield f"{before}{_EXPERTS}{part.name}", (own, part)
+        if not parts:
+            yield own, (own, TensorPart("", _whole))
+
+
+def _fits(info: TensorInfo, last: str) -> bool:
+    ranks = {"bias": 2, "blocks": 4}
+    return len(info.shape) == ranks.get(last.rpartition("_")[2], 3)
+
+
+def _shape(part: TensorPart, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a part, of an array without data."""
+    return part.take(np.broadcast_to(np.uint8(0), shape)).shape
