@@ -17,6 +17,7 @@ from graphgen.models.families.gptj import GPTJ
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
 from graphgen.models.families.mixtral import MIXTRAL
+from graphgen.models.families.olmo2 import OLMO2
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
 from graphgen.models.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
@@ -42,6 +43,7 @@ _ALL: tuple[AnyFamily, ...] = (
     QWEN2_MOE,
     QWEN3_MOE,
     GPT_OSS,
+    OLMO2,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from graphgen.models.dense_shapes import DENSE_SHAPES
 from graphgen.models.expert_shapes import EXPERT_SHAPES, QWEN, decoder
 
 _LLAMA_3_1: dict[str, object] = {
@@ -217,5 +218,6 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
                 "tie_word_embeddings": True,
             }
         ),
+        **DENSE_SHAPES,
     }
 )

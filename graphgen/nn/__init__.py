@@ -6,6 +6,7 @@ from graphgen.nn.activations import ACTIVATIONS, activate
 from graphgen.nn.attention import (
     Alibi,
     AttentionConfig,
+    Normalize,
     Rotary,
     StepInputs,
     alibi_slopes,
@@ -34,6 +35,7 @@ __all__ = [
     "AttentionConfig",
     "ExpertForm",
     "MixtureConfig",
+    "Normalize",
     "RopeConfig",
     "Rotary",
     "Routed",

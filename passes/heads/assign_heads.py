@@ -30,8 +30,8 @@ class AssignHeads(Pass):
     Rules move them, op by op, into the weights, biases, slopes and sinks they come from, and into
     the output projection; the cache keeps the heads that are laid out. In the end only weights are
     taken from, which ``lift-weights`` moves out. Where the heads divide as they are, nothing
-    happens; what cannot be passed, such as a norm over all heads, is refused by name. For
-    ``ALL_GATHER_HEADS`` the pass ``gather-heads`` goes behind ``partition``.
+    happens; what cannot be passed, such as a layer norm over all heads, is refused by name.
+    For ``ALL_GATHER_HEADS`` the pass ``gather-heads`` follows ``partition``.
 
     Options:
         tp: ranks.

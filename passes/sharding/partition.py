@@ -14,6 +14,7 @@ from graphgen.ir import (
     Sharding,
 )
 from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.sharding.divided_norms import divided_norms
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
 from graphgen.passes.sharding.solver.beam_search import ShardingSearch
 from graphgen.passes.sharding.solver.sharding_plan import (
@@ -40,6 +41,9 @@ class Partition(Pass):
 
     What is made of weights alone is made of whole weights and cut where the rest of the program
     reads it: a fact about a whole tensor, such as its largest element, is the same on all ranks.
+
+    A norm over a dimension along which its weight is split is taken from a sum of squares that
+    ranks add up.
 
     Options:
         latency: bytes that a collective counts as, beside those it moves.
@@ -114,6 +118,8 @@ f32[1,4]
         """Plan and partition every program, then the interface."""
         search = self.search(module)
         mesh = search.mesh
+        for function in module.programs():
+            rewriter.apply_rules(function, (divided_norms(module),))
         for function, plan in make_plans(module, search).items():
             made = Function(function.name, phase=function.phase, dims=function.dims)
             Partitioner(module, function, made, rewriter, plan, search.planner).run()

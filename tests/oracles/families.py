@@ -329,6 +329,15 @@ ORACLES: dict[str, Oracle] = {
             },
         },
     ),
+    "olmo2": Oracle(
+        "Olmo2",
+        DECODER,
+        {
+            "plain": {},
+            "tied": {"tie_word_embeddings": True, "rope_parameters": YARN},
+            ALL_AT_ONCE: {"attention_bias": True, "rms_norm_eps": 1e-2, "rope_parameters": THETA},
+        },
+    ),
 }
 CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
 

@@ -1,6 +1,7 @@
-"""The decoder of Llama-like families: pre-norm, RoPE, grouped queries, a gated MLP or experts.
+"""The decoder of Llama-like families: RMS norms, RoPE, grouped queries, a gated MLP or experts.
 
-Llama, Mistral, Qwen2 and Qwen3 differ in switches: biases, norms of q and k, sliding windows.
+Llama, Mistral, Qwen2, Qwen3 and OLMo-2 differ in switches: biases, places of norms, norms of q and
+k, sliding windows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from graphgen.models.decoders.decoder_config import DecoderConfig
 from graphgen.nn import (
     AttentionConfig,
     MixtureConfig,
+    Normalize,
     Rotary,
     StepInputs,
     causal_mask,
@@ -38,7 +40,6 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
     attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
     windows = dict.fromkeys(attention.window for attention in attentions)
     masks = {window: causal_mask(b, step, window) for window in windows}
-    epsilon = config.rms_norm_eps
     with b.scope("model"):
         x = embed(b, "embed_tokens", tokens, config.vocab_size, config.hidden_size, dtype)
         x = b.convert(x, f32)
@@ -46,10 +47,15 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
             step.keep(x)
             mask = masks[attention.window]
             with b.scope(f"layers.{layer}"):
-                h = rms_norm(b, "input_layernorm", x, epsilon, dtype)
+                h = _normalized(b, config, config.norms.attention_in, x, dtype)
                 experts = config.mixture(layer)
                 x = decoder_layer(b, config, x, h, attention, step, mask, turns, experts)
-        return rms_norm(b, "norm", x, epsilon, dtype)
+        return rms_norm(b, "norm", x, config.rms_norm_eps, dtype)
+
+
+def _normalized(b: Builder, config: DecoderConfig, name: str, x: Value, dtype: DType) -> Value:
+    """The norm ``name`` of x in ``dtype``; x itself where there is no such norm."""
+    return rms_norm(b, name, x, config.rms_norm_eps, dtype) if name else b.convert(x, dtype)
 
 
 def decoder_layer(
@@ -67,12 +73,8 @@ def decoder_layer(
 
     With ``experts`` these take the place of the MLP.
     """
-    dtype, epsilon = h.dtype, config.rms_norm_eps
-
-    def normalize(name: str, x: Value) -> Value:
-        return rms_norm(b, name, x, epsilon, dtype)
-
-    x = x + self_attention(
+    dtype, norms = h.dtype, config.norms
+    out = self_attention(
         b,
         h,
         attention,
@@ -81,19 +83,37 @@ def decoder_layer(
         turns,
         width=config.hidden_size,
         dtype=f32,
-        normalize=normalize if config.qk_norm else None,
+        normalize=_query_key_norm(b, config, dtype),
     )
-    h = normalize("post_attention_layernorm", x)
+    x = x + _addend(b, config, norms.attention_out, out, dtype)
+    h = _normalized(b, config, norms.mlp_in, x, dtype)
     if experts is not None:
-        return x + mixture(b, h, experts, config.hidden_act, f32)
-    return x + gated_mlp(
-        b,
-        h,
-        config.intermediate_size,
-        activation=config.hidden_act,
-        bias=config.mlp_bias,
-        dtype=f32,
-    )
+        out = mixture(b, h, experts, config.hidden_act, f32)
+    else:
+        activation, bias = config.hidden_act, config.mlp_bias
+        size = config.intermediate_size
+        out = gated_mlp(b, h, size, activation=activation, bias=bias, dtype=f32)
+    return x + _addend(b, config, norms.mlp_out, out, dtype)
+
+
+def _addend(b: Builder, config: DecoderConfig, name: str, out: Value, dtype: DType) -> Value:
+    """The addend of the residual stream: out f32, after the norm ``name`` if there is one."""
+    return b.convert(_normalized(b, config, name, out, dtype), f32) if name else out
+
+
+def _query_key_norm(b: Builder, config: DecoderConfig, dtype: DType) -> Normalize | None:
+    """The norm of q and k [B,S,H,D]: of each head or of all together."""
+
+    def of_heads(name: str, x: Value) -> Value:
+        return rms_norm(b, name, x, config.rms_norm_eps, dtype)
+
+    def of_all(name: str, x: Value) -> Value:
+        batch, active, heads, size = x.shape
+        return b.reshape(of_heads(name, b.reshape(x, (batch, active, heads * size))), x.shape)
+
+    if config.qk_norm_whole:
+        return of_all
+    return of_heads if config.qk_norm else None
 
 
 def head(b: Builder, config: DecoderConfig, x: Value) -> Value:

@@ -14,6 +14,24 @@ from graphgen.nn import ACTIVATIONS, AttentionConfig, MixtureConfig, RopeConfig,
 
 
 @dataclass(frozen=True, slots=True)
+class LayerNorms:
+    """Names of the norms of a layer; empty where there is none.
+
+    Attributes:
+        attention_in, attention_out: of what attention reads, and of its result.
+        mlp_in, mlp_out: of what the MLP reads, and of its result.
+    """
+
+    attention_in: str = "input_layernorm"
+    attention_out: str = ""
+    mlp_in: str = "post_attention_layernorm"
+    mlp_out: str = ""
+
+
+PRE_NORMS = LayerNorms()
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderConfig:
     """Sizes and switches under Hugging Face's names.
 
@@ -38,6 +56,16 @@ class DecoderConfig:
     def qk_norm(self) -> bool:
         """True if each head of q and k is normalized before it is rotated."""
         return False
+
+    @property
+    def qk_norm_whole(self) -> bool:
+        """True if all heads of q together, and all of k, are normalized before rotation."""
+        return False
+
+    @property
+    def norms(self) -> LayerNorms:
+        """The norms of every layer."""
+        return PRE_NORMS
 
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
@@ -28,11 +29,11 @@ class LlamaConfig(DecoderConfig):
             out_bias=self.attention_bias,
         )
 
-    def mini(self) -> LlamaConfig:
+    def mini(self) -> Self:
         """See :func:`~.decoder_config.smaller`."""
         return smaller(self)
 
-    def wide(self) -> LlamaConfig:
+    def wide(self) -> Self:
         """See :func:`~.decoder_config.wider`."""
         return wider(self)
 

@@ -172,6 +172,8 @@ def parameters(module: Module) -> int:
         ("bloom-560m", 559.2e6),
         ("bloom-7b1", 7.069e9),
         ("bloom-176b", 176.25e9),
+        ("olmo-2-7b", 7.2989e9),
+        ("olmo-2-32b", 32.234e9),
     ],
 )
 def test_known_models_have_their_known_sizes(name: str, count: float):
