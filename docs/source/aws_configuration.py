@@ -47,6 +47,7 @@ the passes that follow. `graphgen config --list` prints the tables below.
 | compile setting | sets a field of the compile configuration (`graphgen pipeline default`) |
 | at run time | changes loading or generation, not the programs |
 | neuronx-cc | becomes an argument of the compiler |
+| describes the model | states what modules compute; a family must say the same |
 | read with | is read together with another attribute |
 | no effect | changes nothing, for the reason given; a note says so when it is used |
 | refused | is an error, unless its value requests nothing: the feature is not built |

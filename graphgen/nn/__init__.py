@@ -24,6 +24,8 @@ from graphgen.nn.mixture import (
     SharedExpert,
     TopKRouter,
     mixture,
+    normalized,
+    route,
     routed,
 )
 from graphgen.nn.norm import layer_norm, rms_norm
@@ -57,8 +59,10 @@ __all__ = [
     "lm_head",
     "mixture",
     "mlp",
+    "normalized",
     "rms_norm",
     "rotary",
+    "route",
     "routed",
     "self_attention",
 ]

@@ -125,10 +125,15 @@ def route(b: Builder, logits: Value, config: TopKRouter) -> tuple[Value, Value]:
     if config.over == "chosen":
         weights = _scored(b, weights, config)
     if config.normalize:
-        last = len(weights.shape) - 1
-        total = b.reduce(weights, [last], "add")
-        weights = weights / b.broadcast_in_dim(total, weights.shape, list(range(last)))
+        weights = normalized(b, weights)
     return indices, weights * config.scaling if config.scaling != 1.0 else weights
+
+
+def normalized(b: Builder, weights: Value) -> Value:
+    """Weights [...,K] of each token divided by their sum."""
+    last = len(weights.shape) - 1
+    total = b.reduce(weights, [last], "add")
+    return weights / b.broadcast_in_dim(total, weights.shape, list(range(last)))
 
 
 def _scored(b: Builder, x: Value, config: TopKRouter) -> Value:

@@ -92,6 +92,13 @@ if TYPE_CHECKING:
         Qwen3NeuronConfig,
     )
     from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+    from graphgen.runtime.aws.experts.initialize_module import initialize_moe_module
+    from graphgen.runtime.aws.experts.moe_modules import (
+        ExpertMLPs,
+        MoE,
+        RouterTopK,
+        SharedExperts,
+    )
     from graphgen.runtime.aws.generation.generate_outputs import get_generate_outputs
     from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
     from graphgen.runtime.aws.measurement.accuracy_checks import (
@@ -162,6 +169,8 @@ _MODULES = {
             f"Neuron{family}Model",
         )
     ),
+    "experts.initialize_module": ("initialize_moe_module",),
+    "experts.moe_modules": ("ExpertMLPs", "MoE", "RouterTopK", "SharedExperts"),
     "generation.hf_adapter": ("HuggingFaceGenerationAdapter",),
     "generation.generate_outputs": ("get_generate_outputs",),
     "measurement.accuracy_checks": (
@@ -183,6 +192,7 @@ __all__ = [
     "CausalLMOutput",
     "ChunkedPrefillConfig",
     "DbrxNeuronConfig",
+    "ExpertMLPs",
     "FusedSpecNeuronConfig",
     "GLUType",
     "GPT2InferenceConfig",
@@ -203,6 +213,7 @@ __all__ = [
     "MistralNeuronConfig",
     "MixtralInferenceConfig",
     "MixtralNeuronConfig",
+    "MoE",
     "MoEFusedTKGConfig",
     "MoENeuronConfig",
     "ModelWrapper",
@@ -247,28 +258,22 @@ __all__ = [
     "Qwen3NeuronConfig",
     "RoutedExpertsMLPOpsConfig",
     "RouterConfig",
+    "RouterTopK",
+    "SharedExperts",
     "benchmark_sampling",
     "check_accuracy",
     "check_accuracy_logits",
     "check_accuracy_logits_v2",
     "generate_expected_logits",
     "get_generate_outputs",
+    "initialize_moe_module",
     "load_pretrained_config",
 ]
 
 
 # Names of features to come, for the refusal.
 _UNBUILT = {
-    **dict.fromkeys(
-        (
-            "ExpertMLPs",
-            "MoE",
-            "NeuronDbrxForCausalLM",
-            "RouterTopK",
-            "initialize_moe_module",
-        ),
-        ("mixture of experts", "use a dense model"),
-    ),
+    "NeuronDbrxForCausalLM": ("DBRX", "use another mixture of experts, such as Mixtral"),
     "NeuronAttentionBase": (
         "tracing of PyTorch modules",
         "describe the model as a graphgen.models.Family: see docs/aws-compatibility.md",

@@ -46,6 +46,7 @@ from graphgen.runtime.aws.config.model_checks import (
 )
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+from graphgen.runtime.aws.experts.mixture_checks import check_experts
 from graphgen.runtime.aws.fused.fused_checks import check_fused
 from graphgen.runtime.aws.fused.fused_programs import build_programs, own_weights, with_draft
 from graphgen.runtime.aws.measurement.input_snapshots import capture_from_environment
@@ -163,6 +164,7 @@ class NeuronApplicationBase:
                 are not built for the target.
         """
         check_model(self.neuron_config, self.model_config())
+        check_experts(self.neuron_config, self.model_config())
         check_eagle(self.config)
         check_fused(self.config)
         made = compile_settings(self.neuron_config, target)

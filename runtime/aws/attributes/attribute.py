@@ -1,7 +1,8 @@
 """An attribute of AWS's configurations: its type, its default, and its effect per target.
 
 An effect is one of :class:`CompileSetting`, :class:`RunTimeSetting`, :class:`CompilerArgument`,
-:class:`PartOf`, :class:`NoEffect` and :class:`Refused`: an attribute is never accepted and ignored.
+:class:`DescribesModel`, :class:`PartOf`, :class:`NoEffect` and :class:`Refused`: an attribute is
+never accepted and ignored.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ class CompilerArgument:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribesModel:
+    """The attribute states what the model computes; ``what`` is a noun phrase.
+
+    Modules that a program makes of the configuration follow it. The configuration of a family must
+    say the same; an attribute that is not given, or has its default, states nothing.
+    """
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartOf:
     """The attribute is read with ``attribute``: of the same class, or ``CLASS.NAME`` of another."""
 
@@ -83,7 +95,15 @@ class Refused:
     remedy: str
 
 
-Effect = CompileSetting | RunTimeSetting | CompilerArgument | PartOf | NoEffect | Refused
+Effect = (
+    CompileSetting
+    | RunTimeSetting
+    | CompilerArgument
+    | DescribesModel
+    | PartOf
+    | NoEffect
+    | Refused
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +184,8 @@ def effect_text(effect: Effect) -> str:
             return f"at run time: {what}"
         case CompilerArgument(argument=argument):
             return f"neuronx-cc {argument}"
+        case DescribesModel(what=what):
+            return f"describes the model: {what}"
         case PartOf(attribute=name):
             return f"read with {name}"
         case NoEffect(because=because):

@@ -388,6 +388,18 @@ OTHER_RULES = (
         "MoENeuronConfig",
         "M20",
     ),
+    replace(excludes("moe_mask_padded_tokens", "capacity_factor", "M07"), owner="MoENeuronConfig"),
+    CombinationRule(
+        ("capacity_factor",),
+        "capacity_factor must be above 0",
+        "leave capacity_factor out: experts then compute all their tokens",
+        lambda read: (
+            read.values["capacity_factor"] is not None
+            and not cast("float", read.values["capacity_factor"]) > 0
+        ),
+        "MoENeuronConfig",
+        "M07",
+    ),
     CombinationRule(
         ("disable_normalize_top_k_affinities", "normalize_top_k_affinities"),
         "disable_normalize_top_k_affinities is the opposite of normalize_top_k_affinities",

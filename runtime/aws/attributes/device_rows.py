@@ -97,7 +97,9 @@ PARALLELISM = owned_by(
         1,
         "source",
         "ranks that hold different experts",
-        Refused("mixture of experts", "set it to 1"),
+        Refused(
+            "ranks beside those of tp_degree", "set it to 1, and MoENeuronConfig.moe_ep_degree"
+        ),
     ),
     Attribute(
         "world_size",
@@ -316,7 +318,7 @@ COMPILER = owned_by(
         "source",
         "collectives that bring tokens to experts and back",
         _NO_COLLECTIVES,
-        _unbuilt("mixture of experts"),
+        _unbuilt("a choice of the experts' collectives"),
     ),
     Attribute(
         "weights_to_skip_layout_optimization",

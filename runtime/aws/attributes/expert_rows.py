@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphgen.runtime.aws.attributes.attribute import (
     REQUIRED,
     Attribute,
     CompileSetting,
+    DescribesModel,
+    NoEffect,
     PartOf,
     Refused,
     owned_by,
@@ -14,10 +18,12 @@ from graphgen.runtime.aws.attributes.attribute import (
 from graphgen.runtime.aws.attributes.value_kinds import (
     BOOL,
     CLASS,
+    COMPUTE_DTYPES,
     COUNT,
     DTYPE,
     NUMBER,
     TEXT,
+    TORCH_DTYPES,
     AttributeType,
     choice,
     nested,
@@ -25,7 +31,9 @@ from graphgen.runtime.aws.attributes.value_kinds import (
     optional,
 )
 
-EXPERTS_LATER = Refused("mixture of experts", "use a family without experts")
+_GATELESS = Refused("an expert without a gate", "leave it out: experts have a gate")
+_NO_KERNELS = NoEffect("kernels exist on Neuron devices only")
+_ORDINARY = "leave it out: ordinary ops compute the same"
 
 
 def _callable(value: object) -> object:
@@ -35,43 +43,79 @@ def _callable(value: object) -> object:
 
 
 _FUNCTION = one_of(CLASS, AttributeType("a function", _callable))
+_SCORES = choice("softmax", "sigmoid")
 _GLU_TYPES = choice("glu", "swiglu")
 
 
-def _expert(name: str, kind: AttributeType, default: object, source: str, doc: str) -> Attribute:
-    return Attribute(name, kind, default, source, doc, EXPERTS_LATER)
+def _model(
+    name: str, kind: AttributeType, default: object, source: str, doc: str, what: str = ""
+) -> Attribute:
+    """An attribute that states what the model computes."""
+    return Attribute(name, kind, default, source, doc, DescribesModel(what or doc))
+
+
+def _kernel(name: str, source: str, doc: str, kind: AttributeType = BOOL) -> Attribute:
+    """A switch for a kernel of Neuron devices, off unless it is given."""
+    default = False if kind is BOOL else None
+    return Attribute(name, kind, default, source, doc, _NO_KERNELS, Refused(doc, _ORDINARY))
+
+
+def _idle(
+    name: str, kind: AttributeType, default: object, source: str, doc: str, because: str
+) -> Attribute:
+    return Attribute(name, kind, default, source, doc, NoEffect(because))
 
 
 # Shared by MoENeuronConfig and RoutedExpertsMLPOpsConfig.
+_LIMIT = optional(NUMBER)
 _MLP = (
-    _expert("glu_type", _GLU_TYPES, "glu", "M04 M22", "the gate's form, GLU or SWIGLU"),
-    _expert("hidden_act_scaling_factor", NUMBER, 1.0, "M05 M22", "factor of the gate's input"),
-    _expert("hidden_act_bias", NUMBER, 0.0, "M05 M22", "summand of the up projection"),
-    _expert("gate_clamp_upper_limit", optional(NUMBER), None, "M06 M22", "bound of the gate"),
-    _expert("gate_clamp_lower_limit", optional(NUMBER), None, "M06 M22", "bound of the gate"),
-    _expert("up_clamp_upper_limit", optional(NUMBER), None, "M06 M22", "bound of the product"),
-    _expert("up_clamp_lower_limit", optional(NUMBER), None, "M06 M22", "bound of the product"),
-    _expert(
-        "capacity_factor", optional(NUMBER), None, "M07 M21", "tokens of an expert; None for all"
+    _model("glu_type", _GLU_TYPES, "glu", "M04 M22", "the gate's form, GLU or SWIGLU"),
+    _model("hidden_act_scaling_factor", NUMBER, 1.0, "M05 M22", "factor of the gate's input"),
+    _model(
+        *("hidden_act_bias", NUMBER, 0.0, "M05 M22"),
+        "summand of the up projection, after its bounds",
     ),
-    _expert("use_index_calc_kernel", BOOL, False, "M08 M22", "a kernel that computes indices"),
-    _expert("early_expert_affinity_modulation", BOOL, False, "M10 M22", "scales inputs"),
+    _model("gate_clamp_upper_limit", _LIMIT, None, "M06 M22", "bound of the gate"),
+    _model("gate_clamp_lower_limit", _LIMIT, None, "M06 M22", "bound of the gate"),
+    _model("up_clamp_upper_limit", _LIMIT, None, "M06 M22", "bound of the up projection"),
+    _model("up_clamp_lower_limit", _LIMIT, None, "M06 M22", "bound of the up projection"),
+    _kernel("use_index_calc_kernel", "M08 M22", "a kernel that computes indices"),
+    _model(
+        *("early_expert_affinity_modulation", BOOL, False, "M10 M22"),
+        "weights what experts get, not what they give",
+        "where experts are weighted",
+    ),
 )
 
 EXPERTS = owned_by(
     "MoENeuronConfig",
     *_MLP,
     Attribute(
+        "capacity_factor",
+        optional(NUMBER),
+        None,
+        "M07 M21",
+        "tokens of an expert over its share; None for all",
+        CompileSetting("capacity_factor"),
+    ),
+    Attribute(
         "glu_mlp",
         BOOL,
-        False,
+        True,
         "M21",
         "whether experts have a gate",
-        EXPERTS_LATER,
-        decision="the references say False, the library does True; the references count",
+        _GATELESS,
+        decision="the references say False, the library does True; no model that is known has "
+        "experts without a gate, so the library counts",
     ),
-    _expert("normalize_top_k_affinities", BOOL, True, "M09 M22", "weights that sum to 1"),
-    _expert("disable_normalize_top_k_affinities", BOOL, False, "M09", "weights as they are"),
+    _model(
+        *("normalize_top_k_affinities", BOOL, True, "M09 M22", "weights that sum to 1"),
+        "whether the weights of a token sum to 1",
+    ),
+    _model(
+        *("disable_normalize_top_k_affinities", BOOL, False, "M09", "weights as they are"),
+        "the opposite of normalize_top_k_affinities",
+    ),
     Attribute(
         "moe_tp_degree",
         COUNT,
@@ -88,123 +132,170 @@ EXPERTS = owned_by(
         "ranks with different experts",
         CompileSetting("moe_ep_degree"),
     ),
-    _expert(
+    Attribute(
         "hybrid_sharding_config",
         optional(nested("HybridShardingConfig")),
         None,
         "M20",
         "degrees of each phase",
+        CompileSetting("moe_ep_degree"),
     ),
-    _expert("router_config", optional(nested("RouterConfig")), None, "M20", "the router"),
-    _expert("return_expert_index", BOOL, False, "M20", "gives the chosen experts"),
-    _expert("return_router_logits", BOOL, False, "M20", "gives the router's logits"),
-    _expert(
+    _model("router_config", optional(nested("RouterConfig")), None, "M20", "the router"),
+    _model(
+        *("return_expert_index", BOOL, False, "M20", "gives the chosen experts"),
+        "a result of MoE; models of families do not return it",
+    ),
+    _model(
+        *("return_router_logits", BOOL, False, "M20", "gives the router's logits"),
+        "a result of MoE; models of families do not return it",
+    ),
+    Attribute(
         "blockwise_matmul_config",
         optional(nested("BlockwiseMatmulConfig")),
         None,
         "M20",
         "products in blocks",
+        CompileSetting("expert_block_size"),
     ),
-    _expert("moe_mask_padded_tokens", BOOL, False, "source", "padding has no expert"),
-    _expert("fused_shared_experts", BOOL, False, "M23", "gate and up projection as one"),
-    _expert("shared_experts_sequence_parallel_enabled", BOOL, False, "M23", "splits the sequence"),
-    _expert("transpose_shared_experts_weights", BOOL, False, "M23", "a layout of weights"),
+    _idle(
+        *("moe_mask_padded_tokens", BOOL, False, "source", "padding has no expert"),
+        "experts compute each token for itself, so that padding changes no other",
+    ),
+    _idle(
+        *("fused_shared_experts", BOOL, False, "M23", "gate and up projection as one"),
+        "products with one input are fused wherever their weights can be joined",
+    ),
+    Attribute(
+        "shared_experts_sequence_parallel_enabled",
+        BOOL,
+        False,
+        "M23",
+        "splits the sequence of shared experts",
+        NoEffect("it changes only how Neuron devices exchange data"),
+        Refused("sequence parallelism of shared experts", "leave it out"),
+    ),
+    _idle(
+        *("transpose_shared_experts_weights", BOOL, False, "M23", "a layout of weights"),
+        "weights have the layout that their products take",
+    ),
 )
-
-_ROUTER = PartOf("MoENeuronConfig.router_config")
 
 ROUTER = owned_by(
     "RouterConfig",
-    Attribute("act_fn", TEXT, "softmax", "M01", "activation of the router", _ROUTER),
-    Attribute("dtype", DTYPE, "float32", "M01", "element type of the router", _ROUTER),
-    Attribute(
-        "router_act_fn", TEXT, same_as("act_fn"), "M01", "activation", _ROUTER, replaces="act_fn"
+    _model("act_fn", _SCORES, "softmax", "M01", "activation of the router"),
+    replace(
+        _model("dtype", DTYPE, "float32", "M01", "element type of the router's logits"),
+        unbuilt={
+            name: Refused("a router of this type", "set it to float32, bfloat16 or float16")
+            for name in TORCH_DTYPES
+            if name not in COMPUTE_DTYPES
+        },
     ),
-    Attribute(
-        "router_dtype", DTYPE, same_as("dtype"), "M01", "element type", _ROUTER, replaces="dtype"
+    replace(
+        _model("router_act_fn", _SCORES, same_as("act_fn"), "M01", "activation"), replaces="act_fn"
     ),
+    replace(_model("router_dtype", DTYPE, same_as("dtype"), "M01", "type"), replaces="dtype"),
 )
+
+_STATED = "weights are those of the checkpoint"
 
 ROUTED_EXPERTS = owned_by(
     "RoutedExpertsMLPOpsConfig",
     *_MLP,
-    _expert("num_experts", COUNT, REQUIRED, "M02", "experts of a layer"),
-    _expert("hidden_size", COUNT, REQUIRED, "M02", "size of hidden states"),
-    _expert("intermediate_size", COUNT, REQUIRED, "M02", "size inside an expert"),
-    _expert("top_k", COUNT, REQUIRED, "M02", "experts of a token"),
-    _expert("hidden_act", TEXT, REQUIRED, "M02", "activation"),
-    _expert("glu_mlp", BOOL, REQUIRED, "M02", "whether experts have a gate"),
-    _expert("bias", BOOL, False, "M03", "biases"),
-    _expert("normalize_top_k_affinities", BOOL, False, "M09", "weights that sum to 1"),
-    _expert("input_layer_init_method", optional(_FUNCTION), None, "M11", "initial weights"),
-    _expert("output_layer_init_method", optional(_FUNCTION), None, "M11", "initial weights"),
-    _expert("enable_spmd_rank", BOOL, False, "M11", "the rank as an input"),
-    _expert("is_prefill", optional(BOOL), None, "M11", "the phase"),
+    Attribute(
+        "capacity_factor",
+        optional(NUMBER),
+        None,
+        "M07",
+        "tokens of an expert over its share; None for all",
+        Refused("a capacity of one module", "set MoENeuronConfig.capacity_factor, for all"),
+    ),
+    _model("num_experts", COUNT, REQUIRED, "M02", "experts of a layer"),
+    _model("hidden_size", COUNT, REQUIRED, "M02", "size of hidden states"),
+    _model("intermediate_size", COUNT, REQUIRED, "M02", "size inside an expert"),
+    _model("top_k", COUNT, REQUIRED, "M02", "experts of a token"),
+    _model("hidden_act", TEXT, REQUIRED, "M02", "activation"),
+    _model("glu_mlp", BOOL, REQUIRED, "M02", "whether experts have a gate: True"),
+    _model("bias", BOOL, False, "M03", "biases of the projections"),
+    _model("normalize_top_k_affinities", BOOL, False, "M09", "weights that sum to 1"),
+    _idle(
+        *("input_layer_init_method", optional(_FUNCTION), None, "M11", "initial weights", _STATED)
+    ),
+    _idle(
+        *("output_layer_init_method", optional(_FUNCTION), None, "M11", "initial weights", _STATED)
+    ),
+    _idle(
+        *("enable_spmd_rank", BOOL, False, "M11", "the rank as an input"),
+        "one program of all ranks asks for its rank where it needs it",
+    ),
+    _idle(
+        *("is_prefill", optional(BOOL), None, "M11", "the phase"),
+        "programs of all phases come from one description",
+    ),
 )
 
-_BLOCKWISE = PartOf("MoENeuronConfig.blockwise_matmul_config")
+_INDICES = "blocks follow from the routing by ordinary ops, the same in any case"
 
 BLOCKWISE = owned_by(
     "BlockwiseMatmulConfig",
-    Attribute("block_size", COUNT, 512, "M12", "tokens of a block", _BLOCKWISE),
-    Attribute("use_block_parallel", BOOL, False, "M13", "blocks on both cores", _BLOCKWISE),
+    Attribute(
+        "block_size",
+        COUNT,
+        512,
+        "M12",
+        "tokens of a block",
+        CompileSetting("expert_block_size"),
+    ),
+    _kernel("use_block_parallel", "M13", "blocks on both cores"),
     Attribute(
         "block_sharding_strategy",
         choice("HI_LO", "PING_PONG"),
         "HI_LO",
         "M13",
         "halves of the blocks, or every other one",
-        _BLOCKWISE,
+        PartOf("use_block_parallel"),
     ),
-    Attribute("skip_dma_token", BOOL, False, "M14", "no transfer of padding", _BLOCKWISE),
-    Attribute("skip_dma_weight", BOOL, False, "M14", "no transfer of padding", _BLOCKWISE),
-    Attribute(
-        "always_augment_inputs_for_blockwise_matmul",
-        BOOL,
-        False,
-        "M14",
+    _kernel("skip_dma_token", "M14", "no transfer of padding"),
+    _kernel("skip_dma_weight", "M14", "no transfer of weights of empty blocks"),
+    _idle(
+        *("always_augment_inputs_for_blockwise_matmul", BOOL, False, "M14"),
         "pads the inputs in any case",
-        _BLOCKWISE,
+        "places of a block without a token are told by their number",
     ),
-    Attribute(
-        "logical_nc_config",
-        optional(COUNT),
-        None,
-        "M15",
+    _idle(
+        *("logical_nc_config", optional(COUNT), None, "M15"),
         "physical cores of a logical one; None for the target's",
-        _BLOCKWISE,
+        "NeuronConfig.logical_nc_config decides",
     ),
-    Attribute(
-        "blockwise_nki_autograd_cls", optional(CLASS), None, "M15", "class of kernels", _BLOCKWISE
+    _kernel("blockwise_nki_autograd_cls", "M15", "class of kernels", optional(CLASS)),
+    _idle(
+        *("use_torch_block_wise", BOOL, False, "M15", "PyTorch's ops"),
+        "the products of blocks are ordinary ops",
     ),
-    Attribute("use_torch_block_wise", BOOL, False, "M15", "PyTorch's ops", _BLOCKWISE),
-    Attribute(
-        "parallelize_token_to_block_mapping", BOOL, True, "M16", "indices in parallel", _BLOCKWISE
+    _idle(
+        *("parallelize_token_to_block_mapping", BOOL, True, "M16", "indices in parallel"), _INDICES
     ),
-    Attribute(
-        "optimized_block_to_token_mapping", BOOL, True, "M16", "indices of top-k only", _BLOCKWISE
+    _idle(
+        *("optimized_block_to_token_mapping", BOOL, True, "M16", "indices of top-k only"), _INDICES
     ),
-    Attribute(
-        "use_shard_on_intermediate_dynamic_while", BOOL, False, "M17", "a kernel", _BLOCKWISE
-    ),
-    Attribute("use_shard_on_block_dynamic_while", BOOL, False, "M17", "a kernel", _BLOCKWISE),
-    Attribute(
-        "num_static_blocks",
-        optional(COUNT),
-        None,
-        "M17",
-        "blocks that are always computed",
-        _BLOCKWISE,
+    _kernel("use_shard_on_intermediate_dynamic_while", "M17", "a kernel that splits experts"),
+    _kernel("use_shard_on_block_dynamic_while", "M17", "a kernel that splits blocks"),
+    _idle(
+        *("num_static_blocks", optional(COUNT), None, "M17", "blocks that are always computed"),
+        "programs have the blocks that any routing needs",
     ),
 )
 
 FUSED_TOKEN_EXPERTS = owned_by(
     "MoEFusedTKGConfig",
-    _expert("quantized", BOOL, False, "M18", "whether weights are quantized"),
-    _expert("moe_fused_kernel_enabled", optional(BOOL), None, "M18", "the fused kernel"),
-    _expert("router_topk_kernel_enabled", optional(BOOL), None, "M18", "the router's kernel"),
-    _expert("expert_mlp_kernel_enabled", optional(BOOL), None, "M18", "the experts' kernel"),
-    _expert("shared_mlp_kernel_enabled", optional(BOOL), None, "M18", "the shared experts'"),
+    _idle(
+        *("quantized", BOOL, False, "M18", "whether weights are quantized"),
+        "NeuronConfig.quantized decides",
+    ),
+    _kernel("moe_fused_kernel_enabled", "M18", "the fused kernel", optional(BOOL)),
+    _kernel("router_topk_kernel_enabled", "M18", "the router's kernel", optional(BOOL)),
+    _kernel("expert_mlp_kernel_enabled", "M18", "the experts' kernel", optional(BOOL)),
+    _kernel("shared_mlp_kernel_enabled", "M18", "the shared experts' kernel", optional(BOOL)),
 )
 
 _HYBRID = PartOf("MoENeuronConfig.hybrid_sharding_config")

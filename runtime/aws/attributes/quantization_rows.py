@@ -84,7 +84,8 @@ QUANTIZATION = owned_by(
         unbuilt={
             "blockwise_symmetric": _BLOCKS,
             "expert_wise_per_channel_symmetric": Refused(
-                "mixture of experts", "set quantization_type='per_channel_symmetric'"
+                "a scale for each channel of an expert in AWS's files",
+                "set quantization_type='per_channel_symmetric': each expert has scales of its own",
             ),
         },
     ),

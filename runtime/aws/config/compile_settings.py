@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import cast
+from typing import TypedDict, cast
 
 from graphgen.compile_config import (
     ACTIVATIONS_WIDE,
@@ -12,7 +12,7 @@ from graphgen.compile_config import (
     CompileConfig,
     powers,
 )
-from graphgen.runtime.aws.config.expert_config import MoENeuronConfig
+from graphgen.runtime.aws.config.expert_config import BlockwiseMatmulConfig, MoENeuronConfig
 from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws.config.neuron_config import (
@@ -20,6 +20,15 @@ from graphgen.runtime.aws.config.neuron_config import (
     NeuronConfig,
     OnDeviceSamplingConfig,
 )
+
+
+class _ExpertSettings(TypedDict, total=False):
+    """Fields of a compilation that are about experts."""
+
+    moe_ep_degree: int
+    capacity_factor: float
+    expert_block_size: int
+
 
 ELEMENTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _CACHE_DTYPES = {"float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int8": "int8"}
@@ -38,7 +47,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
     return CompileConfig(
         target=target,
         tp=_count(config, "tp_degree"),
-        moe_ep_degree=_expert_groups(config),
+        **_experts(config),
         batch=(tokens,),
         prefill_batch=(prompts,) if prompts != tokens else (),
         rows=rows if rows != max(tokens, prompts) else 0,
@@ -76,9 +85,18 @@ def _count(config: NeuronConfig, name: str) -> int:
     return cast(int, config.value(name))
 
 
-def _expert_groups(config: NeuronConfig) -> int:
-    """Groups of ranks with experts of their own; one for a model that has no options of experts."""
-    return _count(config, "moe_ep_degree") if isinstance(config, MoENeuronConfig) else 1
+def _experts(config: NeuronConfig) -> _ExpertSettings:
+    """Fields of experts; none for a model that has no options of experts."""
+    if not isinstance(config, MoENeuronConfig):
+        return {}
+    made: _ExpertSettings = {
+        "moe_ep_degree": config.expert_groups,
+        "capacity_factor": cast("float | None", config.value("capacity_factor")) or 0.0,
+    }
+    blocks = config.value("blockwise_matmul_config")
+    if isinstance(blocks, BlockwiseMatmulConfig):
+        made["expert_block_size"] = cast(int, blocks.value("block_size"))
+    return made
 
 
 def _verify_batch(config: NeuronConfig, tokens: int) -> tuple[int, ...]:

@@ -216,6 +216,9 @@ SAMPLES: dict[str, st.SearchStrategy[object]] = {
     "a torch.dtype or one of bfloat16, float16, float32": st.sampled_from(
         ["bfloat16", "torch.float16", "float32"]
     ),
+    "softmax or sigmoid": st.sampled_from(["softmax", "sigmoid"]),
+    "glu or swiglu": st.sampled_from(["glu", "swiglu"]),
+    "HI_LO or PING_PONG": st.sampled_from(["HI_LO", "PING_PONG"]),
     "right or left": st.sampled_from(["right", "left"]),
     "config or as-declared": st.sampled_from(["config", "as-declared"]),
     "int8, f8e4m3 or f8e5m2": st.sampled_from(["int8", "f8e4m3", "f8e5m2"]),

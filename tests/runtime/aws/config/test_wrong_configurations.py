@@ -173,8 +173,9 @@ LATER = [
     case(is_chunked_prefill=True, is_block_kv_layout=True),
     case(windowed_context_encoding_size=512),
     case(quantization_type="blockwise_symmetric", quantized=True, quantized_checkpoints_path="q"),
-    Case({"router_config": {"act_fn": "sigmoid"}}, "MoENeuronConfig"),
-    Case({"glu_mlp": True}, "MoENeuronConfig"),
+    Case({"dtype": "float64"}, "RouterConfig"),
+    Case({"glu_mlp": False}, "MoENeuronConfig"),
+    Case({"moe_cte_ep_degree": 2}, "HybridShardingConfig"),
 ]
 FILES = [
     Case({"tp_degree": 2, "sequence_parallel": False}, from_file=True, named="sequence_parallel"),
