@@ -165,7 +165,7 @@ class Routed:
 
 
 def routed(b: Builder, x: Value, config: MixtureConfig, activation: str, dtype: DType) -> Routed:
-    """:func:`mixture` with what its router said."""
+    """:func:`mixture` with the logits and indices of its router."""
     router = config.router
     with b.scope(config.module):
         logits = linear(b, config.gate, x, router.num_experts, bias=router.bias, dtype=f32)
