@@ -65,6 +65,7 @@ class SearchNode:
         pins: per result, the annotated layout, if any.
         outputs: per result, the layouts in which the program returns it.
         weights: per operand, true if it derives from weights alone.
+        last: per operand, true if no other operand and no later op reads the value.
     """
 
     types: tuple[TensorType, ...]
@@ -74,6 +75,7 @@ class SearchNode:
     pins: tuple[Sharding | None, ...]
     outputs: tuple[Targets, ...]
     weights: tuple[bool, ...] = ()
+    last: tuple[bool, ...] = ()
 
     @property
     def live(self) -> tuple[Live, ...]:
@@ -192,16 +194,17 @@ class ShardingSearch:
         pins: tuple[Sharding | None, ...],
         outputs: tuple[Targets, ...],
         weights: tuple[bool, ...],
+        last: tuple[bool, ...],
     ) -> SearchNode:
         """The interned node of an op."""
         types = tuple([value.type for value in op.operands])
-        key = (op.name, op.attrs, types, places, pins, outputs, weights)
+        key = (op.name, op.attrs, types, places, pins, outputs, weights, last)
         found = self._nodes.get(key)
         if found is None:
             given = tuple([value.type for value in op.results])
             ways = self.strategies(op)
             found = self._nodes[key] = SearchNode(
-                types, given, ways, places, pins, outputs, weights
+                types, given, ways, places, pins, outputs, weights, last
             )
         return found
 
@@ -348,8 +351,8 @@ class ShardingSearch:
         partial: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [
             (self._own_cost(strategy), present, ())
         ]
-        for type_, place, weight, want in zip(
-            node.types, node.places, node.weights, strategy.in_shardings, strict=True
+        for type_, place, weight, last, want in zip(
+            node.types, node.places, node.weights, node.last, strategy.in_shardings, strict=True
         ):
             grown: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = []
             for cost, there, done in partial:
@@ -361,7 +364,12 @@ class ShardingSearch:
                         grown.append((cost + price, there, (*done, (want,))))
                     continue
                 index = at[place]
-                for price, now, targets in self.acquired(type_, there[index], want):
+                ways = self.acquired(type_, there[index], want)
+                if last and ways:
+                    # Nothing shares a layout that a longer way would leave.
+                    price, _, targets = min(ways, key=itemgetter(0))
+                    ways = ((price, there[index], targets),)
+                for price, now, targets in ways:
                     if weight and not self.planner.free(price):
                         price += _SECOND_COPY
                     changed = (*there[:index], now, *there[index + 1 :])

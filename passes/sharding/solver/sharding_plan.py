@@ -244,7 +244,11 @@ class _ProgramSearch:
         table = self.search.start()
         transitions: list[Transition] = []
         for number, item in enumerate(items):
-            node, values = self._op(item) if isinstance(item, Op) else self._source(item)
+            if isinstance(item, Op):
+                read_later = {v for v in item.operands if last[v] > number}
+                node, values = self._op(item, read_later)
+            else:
+                node, values = self._source(item)
             kept = [place for place, value in enumerate(values) if last.get(value, -1) > number]
             self.live = [values[place] for place in kept]
             live = tuple([(value.type, value in self.plan.weights) for value in self.live])
@@ -288,7 +292,7 @@ class _ProgramSearch:
         node = self.search.source(value.type, self.plan.pins[value], outputs)
         return node, [*self.live, value]
 
-    def _op(self, op: Op) -> tuple[SearchNode, list[Value]]:
+    def _op(self, op: Op, read_later: set[Value]) -> tuple[SearchNode, list[Value]]:
         """The node of an op, and the live values including its results."""
         at = {value: place for place, value in enumerate(self.live)}
         rigid = self.plan.rigid
@@ -296,7 +300,8 @@ class _ProgramSearch:
         pins = tuple([self.plan.pins.get(value) for value in op.results])
         outputs = tuple([tuple(self.outputs.get(value, ())) for value in op.results])
         weights = tuple([value in self.plan.weights for value in op.operands])
-        node = self.search.node(op, places, pins, outputs, weights)
+        last = tuple([v not in read_later and op.operands.count(v) == 1 for v in op.operands])
+        node = self.search.node(op, places, pins, outputs, weights, last)
         return node, [*self.live, *op.results]
 
 

@@ -13,7 +13,7 @@ from graphgen.passes.sharding.solver.sharding_plan import make_plans
 from tests.passes.test_scaling import calls
 
 # What a search may take, in calls of functions; it takes from a half to three quarters of that.
-MOST = 14_000_000
+MOST = 8_000_000
 
 
 def annotated(name: str, mesh: str) -> Module:
@@ -41,7 +41,7 @@ def test_axes_that_split_everything_together_are_searched_as_one():
     module = annotated("llama-3.1-8b", f"mesh=[ep:2,tp:2],rules=[{rules}]")
     search = Partition().search(module)
     # Three times less than over two axes of their own.
-    assert calls(lambda: make_plans(module, search)) < MOST / 12
+    assert calls(lambda: make_plans(module, search)) < MOST / 6
     assert search.joined == ("ep", "tp")
     assert collectives(module) == wanted
 
