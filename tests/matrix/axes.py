@@ -44,6 +44,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
         *("int8 a channel", "int8 a token", "f8e5m2 a token", "f8e4m3fn cast"),
     ),
     "sampling": ("logits", "logits and best", "best", "drawn"),
+    "experts": ("least cost", "all", "selective", "capacity", "blocks of 2"),
+    "groups of experts": ("1", "2", "3", "4"),
     "layers": ("in line", "outlined"),
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
     "kernels": ("none", "selected"),
@@ -84,6 +86,9 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "feature_layers": "interface",
     "quantization": "weights",
     "sampling": "sampling",
+    "expert_dispatch": "experts",
+    "expert_block_size": "experts",
+    "moe_ep_degree": "groups of experts",
 }
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "prefill_batch": "the calls of a cell are all of one batch size",
@@ -100,10 +105,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "num_medusa_heads": "needs tree_nodes; tests/runtime/speculation/medusa varies it",
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
-    "expert_dispatch": "it is of mixtures alone; tests/passes/experts varies it",
-    "expert_block_size": "as expert_dispatch",
-    "moe_ep_degree": "it is of mixtures alone; tests/passes/sharding/test_mixtures.py varies it",
-    "capacity_factor": "it drops tokens, and is of mixtures alone; tests/passes/experts varies it",
+    "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "
+    "varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 
@@ -137,12 +140,14 @@ class Counts:
         head_dim: features of a head.
         windowed: whether a layer reads less than the shortest ladder of buckets.
         inputs_first: whether a row of a stored weight is an input, not an output.
+        mixture: whether a layer has experts.
     """
 
     kv_heads: int
     head_dim: int
     windowed: bool
     inputs_first: bool
+    mixture: bool
 
 
 @cache
@@ -157,7 +162,8 @@ def counts(family: str) -> Counts:
         op.operands[1].name in module.interface and 0 in op.attrs.integers("rhs_contracting_dims")
         for op in products
     )
-    return Counts(_fixed(kv_heads), _fixed(head_dim), windowed, inputs_first)
+    mixture = any(op.name == "experts" for f in module.programs() for op in f.ops)
+    return Counts(_fixed(kv_heads), _fixed(head_dim), windowed, inputs_first, mixture)
 
 
 def _fixed(dim: Dim) -> int:

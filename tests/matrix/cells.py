@@ -61,6 +61,13 @@ CACHED: Mapping[str, tuple[str, str]] = {
     "f8e4m3fn cast": ("f8e4m3fn", "none"),
 }
 ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic", "static": "static"}
+DISPATCH = {
+    "least cost": "auto",
+    "all": "all",
+    "selective": "selective",
+    "capacity": "capacity",
+    "blocks of 2": "blockwise",
+}
 # Passes in front of the reference, which changes with the outputs, and passes that are compared.
 CHOOSE: Mapping[str, tuple[str, str]] = {
     "logits": ("", ""),
@@ -120,6 +127,9 @@ def config_for(cell: Cell) -> CompileConfig:
     return CompileConfig(
         target=cell["target"],
         tp=int(cell["ranks"]),
+        moe_ep_degree=int(cell["groups of experts"]),
+        expert_dispatch=DISPATCH[cell["experts"]],
+        expert_block_size=2 if cell["experts"] == "blocks of 2" else 0,
         heads=cell["heads"],
         batch=(int(cell["rows"]),),
         context=(short,) if cell["phases"] == "prefill and decode" else (),

@@ -95,6 +95,27 @@ HOLES: tuple[Hole, ...] = (
         "no product has a weight of 8 bits",
     ),
     Hole(
+        ("family", "experts"),
+        lambda cell: cell["experts"] != "least cost" and not counts(cell["family"]).mixture,
+        "The family has no experts, and tokens have nowhere to go.",
+        "",
+        "experts",
+    ),
+    Hole(
+        ("ranks", "groups of experts"),
+        lambda cell: int(cell["ranks"]) % int(cell["groups of experts"]) != 0,
+        "Each group has as many ranks, which share the experts of the group.",
+        "GG0302",
+        "groups of",
+    ),
+    Hole(
+        ("family", "ranks", "groups of experts"),
+        lambda cell: cell["groups of experts"] != "1" and not counts(cell["family"]).mixture,
+        "The family has no experts for groups of ranks to have.",
+        "GG0302",
+        "no program has an op experts",
+    ),
+    Hole(
         ("ranks", "sums over ranks"),
         lambda cell: cell["ranks"] == "1" and cell["sums over ranks"] != "f32",
         "One rank has no sums over ranks.",

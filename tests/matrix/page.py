@@ -45,6 +45,8 @@ def _cell(family: str, axis: str, value: str) -> str:
     part = {"family": family, axis: value}
     if is_possible(part):
         return "yes"
+    if axis in ("experts", "groups of experts"):
+        return "no experts"
     hole = hole_of(part)
     return "no window" if hole is not None and hole.words == "caches" else "refused"
 
