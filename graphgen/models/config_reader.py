@@ -155,6 +155,11 @@ class ConfigReader:
         self.used.add(key)
         return None if self.config.get(key) is None else self.integer(key)
 
+    def count(self, key: str, default: int) -> int:
+        """A whole number, 0 included (GG0503)."""
+        zero = self._get(key, default) == 0 and self.config.get(key) is not False
+        return 0 if zero else self.integer(key, default)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number (GG0503)."""
         value = self._get(key, default)

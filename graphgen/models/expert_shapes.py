@@ -71,6 +71,37 @@ _GPT_OSS: dict[str, object] = {
 }
 
 
+def _deepseek_yarn(scale: float) -> dict[str, object]:
+    return {
+        "type": "yarn",
+        "factor": 40,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": scale,
+        "mscale_all_dim": scale,
+    }
+
+
+# DeepSeek's own, whatever the size.
+_DEEPSEEK: dict[str, object] = {
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 163840,
+}
+_DEEPSEEK_V2: dict[str, object] = {
+    **_DEEPSEEK,
+    "vocab_size": 102400,
+    "rope_scaling": _deepseek_yarn(0.707),
+    "num_experts_per_tok": 6,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}
+
 EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "mixtral-8x7b": decoder("mixtral", *(4096, 14336, 32, 32, 8), **_MIXTRAL),
@@ -97,6 +128,45 @@ EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         ),
         "gpt-oss-120b": decoder(
             "gpt_oss", *(2880, 2880, 36, 64, 8), num_local_experts=128, **_GPT_OSS
+        ),
+        "deepseek-v2-lite": decoder(
+            "deepseek_v2",
+            *(2048, 10944, 27, 16, 16),
+            q_lora_rank=None,
+            n_routed_experts=64,
+            moe_intermediate_size=1408,
+            topk_method="greedy",
+            **_DEEPSEEK_V2,
+        ),
+        "deepseek-v2": decoder(
+            "deepseek_v2",
+            *(5120, 12288, 60, 128, 128),
+            q_lora_rank=1536,
+            n_routed_experts=160,
+            moe_intermediate_size=1536,
+            topk_method="group_limited_greedy",
+            n_group=8,
+            topk_group=3,
+            routed_scaling_factor=16.0,
+            **_DEEPSEEK_V2,
+        ),
+        "deepseek-v3": decoder(
+            "deepseek_v3",
+            *(7168, 18432, 61, 128, 128),
+            q_lora_rank=1536,
+            vocab_size=129280,
+            n_routed_experts=256,
+            num_experts_per_tok=8,
+            moe_intermediate_size=2048,
+            n_shared_experts=1,
+            first_k_dense_replace=3,
+            topk_method="noaux_tc",
+            n_group=8,
+            topk_group=4,
+            norm_topk_prob=True,
+            routed_scaling_factor=2.5,
+            rope_scaling=_deepseek_yarn(1.0),
+            **_DEEPSEEK,
         ),
     }
 )

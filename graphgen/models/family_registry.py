@@ -9,6 +9,7 @@ from types import MappingProxyType
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
 from graphgen.models.families.bloom import BLOOM
+from graphgen.models.families.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.families.gemma3 import GEMMA3
 from graphgen.models.families.gpt2 import GPT2
 from graphgen.models.families.gpt_neox import GPT_NEOX
@@ -44,6 +45,8 @@ _ALL: tuple[AnyFamily, ...] = (
     QWEN3_MOE,
     GPT_OSS,
     OLMO2,
+    DEEPSEEK_V2,
+    DEEPSEEK_V3,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

@@ -54,6 +54,7 @@ def _read_yarn(scaling: ConfigReader, theta: float, reader: ConfigReader) -> Rop
         beta_fast=scaling.number("beta_fast", 32.0),
         beta_slow=scaling.number("beta_slow", 1.0),
         truncate=scaling.boolean("truncate", True),
+        mscale_all_dim=scales[1] or 0.0,
     )
     scaling.finish()
     return rope
@@ -84,4 +85,5 @@ def rope_to_hf(rope: RopeConfig) -> dict[str, object]:
             "beta_slow": rope.beta_slow,
             "truncate": rope.truncate,
         }
+        scaling |= {"mscale_all_dim": rope.mscale_all_dim} if rope.mscale_all_dim else {}
     return {**out, "rope_scaling": scaling}

@@ -16,6 +16,8 @@ from graphgen.nn.attention import (
     rotary,
     self_attention,
 )
+from graphgen.nn.expert_groups import ExpertGroups
+from graphgen.nn.latent_attention import LatentConfig, latent_attention
 from graphgen.nn.linear import conv1d, embed, embedding_table, gated_mlp, linear, lm_head, mlp
 from graphgen.nn.mixture import (
     ExpertForm,
@@ -36,6 +38,8 @@ __all__ = [
     "Alibi",
     "AttentionConfig",
     "ExpertForm",
+    "ExpertGroups",
+    "LatentConfig",
     "MixtureConfig",
     "Normalize",
     "RopeConfig",
@@ -53,6 +57,7 @@ __all__ = [
     "embedding_table",
     "gated_mlp",
     "inverse_frequencies",
+    "latent_attention",
     "layer_norm",
     "linear",
     "linear_biases",

@@ -188,8 +188,8 @@ def attend(
     ``terms`` are those of :meth:`Builder.attention`.
     """
     batch, active, heads, size = q.shape
-    keys = _update_cache(b, "k_cache", k, step)
-    values = _update_cache(b, "v_cache", v, step)
+    keys = read_updated(b, "k_cache", k, step)
+    values = read_updated(b, "v_cache", v, step)
     out = b.attention(q, keys, values, mask, scale, *terms)
     return b.reshape(out, (batch, active, heads * size))
 
@@ -207,7 +207,7 @@ def _heads(
     return b.reshape(flat, (*x.shape[:2], heads, config.head_dim))
 
 
-def _update_cache(b: Builder, name: str, new: Value, step: StepInputs) -> Value:
+def read_updated(b: Builder, name: str, new: Value, step: StepInputs) -> Value:
     """Write ``new`` [B,S,K,D] to the cache ``name`` and read the attended slots: [B,C,K,D]."""
     cache = b.state(name, new.dtype, (step.rows, step.allocated, *new.shape[2:]))
     updated = b.kv_update(cache, new, step.seq_ids, step.slots)

@@ -8,6 +8,7 @@ from math import inf
 from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
+from graphgen.nn.expert_groups import ExpertGroups, limit_to_groups, scores_at
 from graphgen.nn.linear import gated_mlp, linear
 
 
@@ -23,6 +24,10 @@ class TopKRouter:
         normalize: divide the weights of a token by their sum.
         scaling: factor of the weights after that.
         bias: whether logits have a bias [E], which the choice sees too.
+        groups: of experts, if a token has experts of some groups only.
+        correction: name of a bias [E] of the scores that decides the choice and is in no weight
+            (arXiv 2412.19437); empty for none.
+        epsilon: what is added to the sum that weights are divided by.
     """
 
     num_experts: int
@@ -32,6 +37,9 @@ class TopKRouter:
     normalize: bool = False
     scaling: float = 1.0
     bias: bool = False
+    groups: ExpertGroups | None = None
+    correction: str = ""
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +91,13 @@ class SharedExpert:
         module: its scope in that of the mixture.
         gate: scope of a weight [1,H]: the logistic function of its product with a token multiplies
             the result; empty for none.
+        bias: its products have a bias.
     """
 
     intermediate_size: int
     module: str = "shared_experts"
     gate: str = ""
+    bias: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +131,33 @@ def route(b: Builder, logits: Value, config: TopKRouter) -> tuple[Value, Value]:
     chosen by logits.
     """
     scores = logits if config.over == "chosen" else _scored(b, logits, config)
-    weights, indices = b.top_k(scores, config.top_k)
+    ranked = _corrected(b, scores, config.correction)
+    if config.groups is not None:
+        ranked = limit_to_groups(b, ranked, config.groups)
+    weights, indices = b.top_k(ranked, config.top_k)
+    if config.correction:
+        weights = scores_at(b, scores, indices)
     if config.over == "chosen":
         weights = _scored(b, weights, config)
     if config.normalize:
-        weights = normalized(b, weights)
+        weights = normalized(b, weights, config.epsilon)
     return indices, weights * config.scaling if config.scaling != 1.0 else weights
 
 
-def normalized(b: Builder, weights: Value) -> Value:
-    """Weights [...,K] of each token divided by their sum."""
+def normalized(b: Builder, weights: Value, epsilon: float = 0.0) -> Value:
+    """Weights [...,K] of each token divided by their sum plus ``epsilon``."""
     last = len(weights.shape) - 1
     total = b.reduce(weights, [last], "add")
+    total = total + epsilon if epsilon else total
     return weights / b.broadcast_in_dim(total, weights.shape, list(range(last)))
+
+
+def _corrected(b: Builder, scores: Value, name: str) -> Value:
+    """Scores [...,E] plus the bias ``name`` [E] of the router."""
+    if not name:
+        return scores
+    bias = b.weight(name, f32, scores.shape[-1:])
+    return scores + b.broadcast_in_dim(bias, scores.shape, [len(scores.shape) - 1])
 
 
 def _scored(b: Builder, x: Value, config: TopKRouter) -> Value:
@@ -200,6 +224,7 @@ def _shared(b: Builder, x: Value, config: SharedExpert, activation: str, dtype: 
     y = gated_mlp(
         *(b, x, config.intermediate_size),
         activation=activation,
+        bias=config.bias,
         dtype=dtype,
         module=config.module,
     )

@@ -23,6 +23,7 @@ class RopeConfig:
         attention_factor: what cosine and sine are multiplied by (``yarn``).
         beta_fast, beta_slow: the turns between which ``yarn`` blends.
         truncate: whether the blend of ``yarn`` begins and ends at whole dimensions.
+        mscale_all_dim: what DeepSeek's models scale scores by (``yarn``); 0 for nothing.
     """
 
     theta: float = 10000.0
@@ -35,6 +36,7 @@ class RopeConfig:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     truncate: bool = True
+    mscale_all_dim: float = 0.0
 
 
 def inverse_frequencies(config: RopeConfig, head_dim: int) -> Literal:

@@ -52,9 +52,10 @@ def yarn_attention_factor(
 ) -> float:
     """The number that cosine and sine are multiplied by: ``0.1 * log(factor) + 1`` by default."""
     if mscale and mscale_all_dim:
-        return _scale(factor, mscale) / _scale(factor, mscale_all_dim)
-    return _scale(factor, 1.0)
+        return yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all_dim)
+    return yarn_scale(factor, 1.0)
 
 
-def _scale(factor: float, mscale: float) -> float:
+def yarn_scale(factor: float, mscale: float) -> float:
+    """``0.1 * mscale * log(factor) + 1`` of a context stretched by ``factor``, else 1."""
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0

@@ -146,13 +146,15 @@ class _Outliner:
         place = self.places[anchor] if anchor else float(len(self.places))
         if any(self.ready.get(value, -1.0) >= place for value in layer.inputs):
             return False
-        body = self._body(layer, constants)
+        # Layers of another kind before it are calls by now.
+        inputs = [self.now.get(value, value) for value in layer.inputs]
+        body = self._body(layer, inputs, constants)
         first = layer.ops[0]
         via = self.rewriter.pass_name
         types = tuple([value.type for value in layer.outputs])
         call = Op(
             "call",
-            tuple([self.now.get(value, value) for value in layer.inputs]),
+            tuple(inputs),
             types,
             make_attrs("call", {"to_apply": body.function.name, "results": types}),
             loc(first.loc.file, first.loc.line, layer.scope, first.loc.via).through(via),
@@ -173,13 +175,13 @@ class _Outliner:
             self.now[old], self.ready[old] = new, place - 0.5
         return True
 
-    def _body(self, layer: LayerOps, constants: dict[Value, Key]) -> _Body:
-        """The function of all layers of this key, made from the first."""
+    def _body(self, layer: LayerOps, inputs: Sequence[Value], constants: dict[Value, Key]) -> _Body:
+        """The function of all layers of this key, made from the first, which reads ``inputs``."""
         found = self.bodies.get(layer.key)
         if found is None:
             taken = set(self.module.functions)
             function = Function(claim_name(layer.scope.rpartition(".")[0] or "layer", taken, 2))
-            copies = _fill(function, layer, constants, self.rewriter.pass_name)
+            copies = _fill(function, layer, inputs, constants, self.rewriter.pass_name)
             # The calls that are made of layers run it from now on.
             self.module.add(function)
             found = self.bodies[layer.key] = _Body(function, copies)
@@ -209,10 +211,16 @@ class _LayerCloner(Cloner):
         return super().op(op, block, before)
 
 
-def _fill(body: Function, layer: LayerOps, constants: dict[Value, Key], via: str) -> list[Op]:
+def _fill(
+    body: Function,
+    layer: LayerOps,
+    inputs: Sequence[Value],
+    constants: dict[Value, Key],
+    via: str,
+) -> list[Op]:
     """Copy the layer's ops, and the constants they read, into ``body``; the copies of the ops."""
     cloner = _LayerCloner(layer.scope, constants, via)
-    for index, value in enumerate(layer.inputs):
+    for index, value in enumerate(inputs):
         cloner.argument(value, body, str(index))
     copies = [cloner.op(op, body.block) for op in layer.ops]
     outputs = enumerate(layer.outputs)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from graphgen.compile_config import DTYPES, HEAD_STRATEGIES
-from graphgen.ir import Dim, Role, dtype
+from graphgen.ir import Dim, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.models.family_registry import BUILT_IN, FAMILIES
 from graphgen.targets import target_names
@@ -154,7 +154,9 @@ class Counts:
 def counts(family: str) -> Counts:
     """The counts of the family's mini twin."""
     module = build(config_of(family), dtype("f32"), mini=True)
-    *_, kv_heads, head_dim = module.entries(Role.STATE)[0].logical.shape
+    # Not those of a cache, which may hold what keys are made of.
+    keys = [op.operands[1] for op in module.programs()[0].ops if op.name == "attention"]
+    *_, kv_heads, head_dim = keys[0].shape
     masks = [op for f in module.programs() for op in f.ops if op.name == "attention_mask"]
     windowed = any(0 < op.attrs.integer("window") < _SHORTEST_BUCKETS for op in masks)
     products = [op for f in module.programs() for op in f.ops if op.name == "dot_general"]

@@ -57,6 +57,9 @@ class Oracle:
                     tensor.uniform_(0.5, 1.5)
                 elif name.endswith("bias"):
                     tensor.normal_(0, 0.3)
+            for name, tensor in model.named_buffers():
+                if name.endswith("correction_bias"):
+                    tensor.normal_(0, 0.3)
         return model.eval()
 
 
@@ -90,6 +93,7 @@ YARN = {
     "beta_fast": 4,
     "beta_slow": 0.5,
 }
+_DEEPSEEK_YARN = {**YARN, "mscale": 0.7, "mscale_all_dim": 0.5}
 # Not the default base of any family.
 THETA = {"rope_type": "default", "rope_theta": 500.0}
 # The variant that has at once all a family can have: a window below every prompt, another base of
@@ -336,6 +340,48 @@ ORACLES: dict[str, Oracle] = {
             "plain": {},
             "tied": {"tie_word_embeddings": True, "rope_parameters": YARN},
             ALL_AT_ONCE: {"attention_bias": True, "rms_norm_eps": 1e-2, "rope_parameters": THETA},
+        },
+    ),
+}
+_LATENT = {
+    **DECODER,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 20,
+    "kv_lora_rank": 12,
+    "qk_nope_head_dim": 10,
+    "qk_rope_head_dim": 6,
+    "v_head_dim": 7,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "first_k_dense_replace": 1,
+}
+ORACLES |= {
+    "deepseek_v2": Oracle(
+        "DeepseekV2",
+        {**_LATENT, "routed_scaling_factor": 1.7},
+        {
+            "plain": {"n_shared_experts": 1},
+            "some groups": {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2},
+            "queries of hidden states": {"q_lora_rank": None, "rope_parameters": _DEEPSEEK_YARN},
+            ALL_AT_ONCE: {
+                "topk_method": "group_limited_greedy",
+                "n_group": 2,
+                "topk_group": 1,
+                "attention_bias": True,
+                "mlp_bias": True,
+                "rope_parameters": _DEEPSEEK_YARN,
+            },
+        },
+    ),
+    "deepseek_v3": Oracle(
+        "DeepseekV3",
+        {**_LATENT, "n_group": 4, "topk_group": 2},
+        {
+            "plain": {},
+            "halves": {"rope_interleave": False, "norm_topk_prob": False, "q_lora_rank": None},
+            "no groups": {"n_group": 1, "topk_group": 1, "tie_word_embeddings": True},
+            ALL_AT_ONCE: {"attention_bias": True, "rope_parameters": _DEEPSEEK_YARN},
         },
     ),
 }

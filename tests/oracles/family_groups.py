@@ -9,6 +9,7 @@ import pytest
 
 # By model_type: the family whose cases are in `make test` instead.
 VARIANTS = {
+    "deepseek_v2": "deepseek_v3",
     "gptj": "gpt_neox",
     "qwen3_moe": "qwen2_moe",
 }

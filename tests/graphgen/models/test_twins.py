@@ -31,7 +31,7 @@ def test_numbers_are_large_and_tensors_are_not(name: str):
     assert logits % 2
     weights = [row.logical for row in module.entries(Role.WEIGHT)]
     assert sum(type_.nbytes for type_ in weights) < 80e6
-    heads, width = sizes(module, "k_cache")
+    heads, width = sizes(module, "latent_cache" if "deepseek" in name else "k_cache")
     assert (heads, heads & (heads - 1)) in ((6, 4), (3, 2), (1, 0))
     assert width <= 16
     tables = [row.logical.dims[0] for row in module.entries(Role.WEIGHT) if row.logical.rank == 2]

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from graphgen.compile_config import CompileConfig
-from graphgen.ir import Role, dtype
+from graphgen.ir import dtype
 from graphgen.models import SHAPES, build, known_shape, read_model_config
 from graphgen.models.twins import TwinName
 from graphgen.passes.core import run_pipeline
@@ -34,9 +34,10 @@ def decided(
 
 
 def kv_heads(name: str, *, mini: bool) -> int:
-    """Of a model, as its caches [R,M,heads,D] tell."""
+    """Of a model, as its keys [B,C,heads,D] tell."""
     module = build(known_shape(name), dtype("bf16"), phases=("decode",), mini=mini)
-    heads = module.entries(Role.STATE)[0].logical.shape[2]
+    keys = [op.operands[1] for op in module.function("decode").ops if op.name == "attention"]
+    heads = keys[0].shape[2]
     assert isinstance(heads, int)
     return heads
 

@@ -176,6 +176,30 @@ def test_only_equal_layers_are_put_together():
     assert "call(" not in after(HEAD + BODY + UNLIKE, "outline-layers{min_layers=3}")
 
 
+TWO_KINDS = """\
+  %a = add(%x, %w) : f32[4]  # m.py:1 layers.0
+  %b = exponential(%a) : f32[4]  # m.py:2 layers.0
+  %c = add(%b, %w) : f32[4]  # m.py:1 layers.1
+  %d = exponential(%c) : f32[4]  # m.py:2 layers.1
+  %e = multiply(%d, %w) : f32[4]  # m.py:1 layers.2
+  %f = tanh(%e) : f32[4]  # m.py:2 layers.2
+  %g = multiply(%f, %w) : f32[4]  # m.py:1 layers.3
+  %y = tanh(%g) : f32[4]  # m.py:2 layers.3
+  return y = %y
+}
+"""
+
+
+def test_a_kind_of_layers_reads_what_calls_of_another_give():
+    text = after(HEAD + BODY + TWO_KINDS, "outline-layers")
+    assert text.count("call(") == 4
+    assert text.count("exponential(") == text.count("tanh(") == 1
+    module, given = parse(text), {name: np.linspace(-1, 1, 4).astype(np.float32) for name in "xw"}
+    (ours,) = evaluate_ranks(inlined(module, module.function("f")), [given])
+    (wanted,) = evaluate_ranks(parse(HEAD + BODY + TWO_KINDS).function("f"), [given])
+    np.testing.assert_array_equal(ours["y"], wanted["y"])
+
+
 def test_fuel_stops_between_layers():
     module = parse(HEAD + BODY + UNLIKE)
     OutlineLayers().run(module, Rewriter("outline-layers", fuel=1))
