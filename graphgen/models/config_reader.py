@@ -78,6 +78,8 @@ NEUTRAL = frozenset(
         "no_repeat_ngram_size",
         "attn_implementation",
         "is_llama_config",
+        # Python files beside a checkpoint that transformers once needed.
+        "auto_map",
     ]
 )
 

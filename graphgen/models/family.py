@@ -42,6 +42,19 @@ class ModelConfig(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FusedRows:
+    """Linear layers that checkpoints hold as one: their rows, block by block.
+
+    Attributes:
+        parts: (module, rows of it in a block), in the order in which they follow each other.
+        blocks: number of blocks, such as groups of heads.
+    """
+
+    parts: tuple[tuple[str, int], ...]
+    blocks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Family(Generic[Config]):
     """One model family.
 
@@ -58,6 +71,7 @@ class Family(Generic[Config]):
         renamed: (prefix in older checkpoints, prefix today) of renamed tensors.
         buffers: shell patterns of tensors in some checkpoints that are not weights.
         aliases: other names of configuration keys, as in transformers' ``attribute_map``.
+        fused: the layers of a configuration that checkpoints hold as one, by its module.
     """
 
     model_type: str
@@ -71,6 +85,11 @@ class Family(Generic[Config]):
     renamed: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    fused: Callable[[Config], Mapping[str, FusedRows]] | None = None
+
+    def fused_rows(self, config: Mapping[str, object]) -> Mapping[str, FusedRows]:
+        """The layers that checkpoints of a ``config.json`` hold as one, by module."""
+        return {} if self.fused is None else self.fused(self.read(config))
 
     def module(
         self,
@@ -127,6 +146,10 @@ class AnyFamily(Protocol):
     @property
     def read(self) -> Callable[[Mapping[str, object]], ModelConfig]:
         """See :class:`Family`."""
+        ...
+
+    def fused_rows(self, config: Mapping[str, object]) -> Mapping[str, FusedRows]:
+        """See :meth:`Family.fused_rows`."""
         ...
 
     def module(

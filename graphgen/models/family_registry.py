@@ -20,6 +20,7 @@ from graphgen.models.families.mistral import MISTRAL
 from graphgen.models.families.mixtral import MIXTRAL
 from graphgen.models.families.olmo2 import OLMO2
 from graphgen.models.families.opt import OPT
+from graphgen.models.families.phi3 import PHI3
 from graphgen.models.families.qwen import QWEN2, QWEN3
 from graphgen.models.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from graphgen.models.family import AnyFamily, ModelConfig
@@ -47,6 +48,7 @@ _ALL: tuple[AnyFamily, ...] = (
     OLMO2,
     DEEPSEEK_V2,
     DEEPSEEK_V3,
+    PHI3,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import cast
+
 from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 from graphgen.nn import RopeConfig
@@ -10,13 +14,7 @@ from graphgen.nn.yarn import yarn_attention_factor
 
 def read_rope(reader: ConfigReader) -> RopeConfig:
     """``rope_theta`` and ``rope_scaling``, or transformers 5's ``rope_parameters``."""
-    given, older = reader.mapping("rope_parameters") or {}, reader.mapping("rope_scaling") or {}
-    if given and older and given != older:
-        raise GraphgenError("GG0503", "config: rope_parameters and rope_scaling disagree")
-    given = given or older
-    scaling = ConfigReader({"rope_type": given.get("type"), **given})
-    scaling.used |= {"type", "partial_rotary_factor"}
-    theta = scaling.number("rope_theta", reader.number("rope_theta", 10000.0))
+    scaling, theta = _scaling(reader)
     kind = scaling.only("rope_type", ["default", "linear", "llama3", "yarn"], "default")
     scaling.only("partial_rotary_factor", [1.0], 1.0)
     if kind == "default":
@@ -36,6 +34,17 @@ def read_rope(reader: ConfigReader) -> RopeConfig:
     original = scaling.integer("original_max_position_embeddings")
     scaling.finish()
     return RopeConfig(theta, "llama3", factor, low, high, original)
+
+
+def _scaling(reader: ConfigReader) -> tuple[ConfigReader, float]:
+    """The settings of scaled positions, and the base."""
+    given, older = reader.mapping("rope_parameters") or {}, reader.mapping("rope_scaling") or {}
+    if given and older and given != older:
+        raise GraphgenError("GG0503", "config: rope_parameters and rope_scaling disagree")
+    given = given or older
+    scaling = ConfigReader({"rope_type": given.get("type"), **given})
+    scaling.used |= {"type", "partial_rotary_factor"}
+    return scaling, scaling.number("rope_theta", reader.number("rope_theta", 10000.0))
 
 
 def _read_yarn(scaling: ConfigReader, theta: float, reader: ConfigReader) -> RopeConfig:
@@ -60,6 +69,77 @@ def _read_yarn(scaling: ConfigReader, theta: float, reader: ConfigReader) -> Rop
     return rope
 
 
+def read_longrope(reader: ConfigReader) -> RopeConfig | None:
+    """LongRoPE (arXiv 2402.13753), up to the context before it was stretched.
+
+    ``None`` for another kind. Beyond that context transformers divides by ``long_factor`` in calls
+    that reach there, and leaves keys in the cache as they are, so that the numbers depend on how a
+    text is cut into calls; no program here goes so far.
+    """
+    scaling, theta = _scaling(reader)
+    if scaling.config.get("rope_type") not in ("longrope", "su", "yarn"):
+        return None
+    positions = reader.integer("max_position_embeddings", 4096)
+    original = scaling.integer(
+        "original_max_position_embeddings",
+        reader.integer("original_max_position_embeddings", positions),
+    )
+    scaling.neutral("rope_type", "long_factor")
+    factor = _optional(scaling, "factor") or positions / original
+    given = _optional(scaling, "attention_factor")
+    root = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    rope = RopeConfig(
+        theta,
+        "longrope",
+        original_positions=original,
+        attention_factor=root if given is None else given,
+        short_factors=_factors(scaling),
+    )
+    scaling.finish()
+    return rope
+
+
+def _factors(scaling: ConfigReader) -> tuple[float, ...]:
+    """``short_factor`` (GG0503)."""
+    value = scaling.config.get("short_factor")
+    scaling.neutral("short_factor")
+    listed = cast("list[object]", value) if isinstance(value, list) else []
+    found = [float(one) for one in listed if isinstance(one, int | float) and one > 0]
+    if not found or len(found) != len(listed):
+        what = f"config: rope_scaling.short_factor = {value!r} is no list of positive numbers"
+        raise GraphgenError("GG0503", what)
+    return tuple(found)
+
+
+def read_partial(
+    config: Mapping[str, object], fraction: float = 1.0
+) -> tuple[float, Mapping[str, object]]:
+    """The rotated fraction of a head, and the ``config.json`` without it.
+
+    transformers 5 keeps ``partial_rotary_factor`` with the other rotary parameters. ``fraction`` is
+    the default.
+    """
+    left, given = dict(config), config.get("rope_parameters")
+    found = left.pop("partial_rotary_factor", None)
+    if isinstance(given, Mapping):
+        facts = dict(cast("Mapping[str, object]", given))
+        found = facts.pop("partial_rotary_factor", None) or found
+        left["rope_parameters"] = facts
+    own = ConfigReader({"partial_rotary_factor": found})
+    return own.number("partial_rotary_factor", fraction), left
+
+
+def rotated(head_dim: int, fraction: float) -> int:
+    """The rotated elements of a head (GG0503 for a fraction that gives no even number)."""
+    size = int(head_dim * fraction)
+    if size % 2 or not 0 < size <= head_dim:
+        raise GraphgenError(
+            "GG0503",
+            f"config: partial_rotary_factor = {fraction} is no even part of heads of {head_dim}",
+        )
+    return size
+
+
 def _optional(scaling: ConfigReader, name: str) -> float | None:
     scaling.used.add(name)
     return None if scaling.config.get(name) is None else scaling.number(name)
@@ -70,6 +150,8 @@ def rope_to_hf(rope: RopeConfig) -> dict[str, object]:
     out: dict[str, object] = {"rope_theta": rope.theta}
     if rope.kind == "default":
         return out
+    if rope.kind == "longrope":
+        return {**out, "rope_scaling": _longrope_to_hf(rope)}
     scaling: dict[str, object] = {"rope_type": rope.kind, "factor": rope.factor}
     if rope.kind == "llama3":
         scaling |= {
@@ -87,3 +169,12 @@ def rope_to_hf(rope: RopeConfig) -> dict[str, object]:
         }
         scaling |= {"mscale_all_dim": rope.mscale_all_dim} if rope.mscale_all_dim else {}
     return {**out, "rope_scaling": scaling}
+
+
+def _longrope_to_hf(rope: RopeConfig) -> dict[str, object]:
+    return {
+        "rope_type": rope.kind,
+        "original_max_position_embeddings": rope.original_positions,
+        "attention_factor": rope.attention_factor,
+        "short_factor": list(rope.short_factors),
+    }

@@ -16,14 +16,16 @@ class RopeConfig:
 
     Attributes:
         theta: the base.
-        kind: ``default``, ``linear``, ``llama3`` or ``yarn``, as in ``rope_scaling.rope_type``.
+        kind: ``default``, ``linear``, ``llama3``, ``yarn`` or ``longrope``, as in
+            ``rope_scaling.rope_type``.
         factor: the stretch of the others than ``default``.
         low_freq_factor, high_freq_factor: the band ``llama3`` blends over.
         original_positions: the context length before the stretch (``llama3``, ``yarn``).
-        attention_factor: what cosine and sine are multiplied by (``yarn``).
+        attention_factor: what cosine and sine are multiplied by (``yarn``, ``longrope``).
         beta_fast, beta_slow: the turns between which ``yarn`` blends.
         truncate: whether the blend of ``yarn`` begins and ends at whole dimensions.
         mscale_all_dim: what DeepSeek's models scale scores by (``yarn``); 0 for nothing.
+        short_factors: divisor of each frequency (``longrope``), up to ``original_positions``.
     """
 
     theta: float = 10000.0
@@ -37,6 +39,7 @@ class RopeConfig:
     beta_slow: float = 1.0
     truncate: bool = True
     mscale_all_dim: float = 0.0
+    short_factors: tuple[float, ...] = ()
 
 
 def inverse_frequencies(config: RopeConfig, head_dim: int) -> Literal:
@@ -49,7 +52,7 @@ def scaled_frequencies(config: RopeConfig, head_dim: int) -> list[float]:
 
     ``llama3`` keeps wavelengths shorter than original/high, divides those longer than original/low
     by ``factor``, and blends linearly in between (Llama 3.1 model card; transformers'
-    ``_compute_llama3_parameters``).
+    ``_compute_llama3_parameters``). ``longrope`` divides each by a factor of its own.
     """
     if config.kind == "yarn":
         return yarn_frequencies(
@@ -62,6 +65,8 @@ def scaled_frequencies(config: RopeConfig, head_dim: int) -> list[float]:
             truncate=config.truncate,
         )
     plain = [config.theta ** (-2.0 * i / head_dim) for i in range(head_dim // 2)]
+    if config.kind == "longrope":
+        return [f / factor for f, factor in zip(plain, config.short_factors, strict=True)]
     return [_scaled(config, frequency) for frequency in plain]
 
 

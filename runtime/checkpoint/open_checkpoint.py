@@ -105,13 +105,14 @@ def _open_folder(folder: Path) -> Checkpoint:
     from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
     from graphgen.runtime.checkpoint.name_mapping import with_model_names
     from graphgen.runtime.checkpoint.quantized.quantized_view import with_quantization
+    from graphgen.runtime.checkpoint.split_rows import with_split_rows
 
     has_config = (folder / "config.json").exists()
     weights = next((name for name in WEIGHT_FILES if (folder / name).exists()), None)
     if weights is not None:
         if not has_config:
             raise unreadable(folder, f"{weights} is there, but config.json is missing")
-        named = with_model_names(FolderCheckpoint(folder))
+        named = with_split_rows(with_model_names(FolderCheckpoint(folder)))
         return with_quantization(with_split_experts(with_stacked_experts(named)))
     gguf = only_gguf(folder)
     if gguf is not None:

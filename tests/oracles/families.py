@@ -342,6 +342,27 @@ ORACLES: dict[str, Oracle] = {
             ALL_AT_ONCE: {"attention_bias": True, "rms_norm_eps": 1e-2, "rope_parameters": THETA},
         },
     ),
+    "phi3": Oracle(
+        "Phi3",
+        {**DECODER, "pad_token_id": 0},
+        {
+            "plain": {},
+            "a window": {"sliding_window": 4, "tie_word_embeddings": True},
+            "a part rotated": {"rope_parameters": {**THETA, "partial_rotary_factor": 0.75}},
+            ALL_AT_ONCE: {
+                "sliding_window": 4,
+                "max_position_embeddings": 4096,
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "rope_theta": 500.0,
+                    "original_max_position_embeddings": 512,
+                    "partial_rotary_factor": 0.75,
+                    "short_factor": [1.0, 1.3, 2.1],
+                    "long_factor": [2.0, 3.0, 5.0],
+                },
+            },
+        },
+    ),
 }
 _LATENT = {
     **DECODER,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.oracles.fused_layers import FUSED, apart
+
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
@@ -32,7 +34,7 @@ def stored_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
 
 def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
     """Every tensor as checkpoints have it: one for each expert, or those of the model."""
-    if model.config.model_type == "gpt_oss":
+    if model.config.model_type in ("gpt_oss", *FUSED):
         return dict(model.state_dict())
     found: dict[str, Tensor] = {}
     for name, tensor in _stored(model):
@@ -47,6 +49,9 @@ def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
 def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     if model.config.model_type == "gpt_oss":
         yield from _gpt_oss(model)
+        return
+    if model.config.model_type in FUSED:
+        yield from apart(model)
         return
     module, (gate, up, down) = _MIXTURES.get(str(model.config.model_type), _PLAIN)
     for name, tensor in model.state_dict().items():

@@ -22,6 +22,7 @@ from graphgen.runtime.checkpoint.experts.fused_experts import SplitExperts
 from graphgen.runtime.checkpoint.experts.stacked_experts import StackedExperts
 from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.split_rows import SplitRows
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
@@ -80,7 +81,7 @@ def test_names_without_the_prefix_are_read(family: str, tmp_path: Path):
     whole = {name: np.array(saved.read(name)) for name in saved.tensors()}
     strip(tmp_path, FAMILIES[family].prefix)
     checkpoint = open_checkpoint(tmp_path)
-    joined = isinstance(checkpoint, StackedExperts | SplitExperts)
+    joined = isinstance(checkpoint, StackedExperts | SplitExperts | SplitRows)
     renamed = checkpoint.base if joined else checkpoint
     assert isinstance(renamed, RenamedCheckpoint)
     assert checkpoint.path == tmp_path

@@ -75,9 +75,14 @@ class DecoderConfig:
         """The experts of one layer; ``None`` for a layer with one gated MLP."""
         return None
 
+    @property
+    def rotary_dim(self) -> int:
+        """The rotated elements of a head, which come first."""
+        return self.head_dim
+
     def rope_frequencies(self) -> Literal:
-        """f32 [head_dim / 2]."""
-        return inverse_frequencies(self.rope, self.head_dim)
+        """f32 [rotary_dim / 2]."""
+        return inverse_frequencies(self.rope, self.rotary_dim)
 
 
 Config = TypeVar("Config", bound=DecoderConfig)
@@ -101,7 +106,12 @@ class DecoderFields(TypedDict):
 
 
 def read_sizes(
-    reader: ConfigReader, *, positions: int, kv_heads: int = 0, head_dim: int = 0
+    reader: ConfigReader,
+    *,
+    positions: int,
+    kv_heads: int = 0,
+    head_dim: int = 0,
+    rope: RopeConfig | None = None,
 ) -> DecoderFields:
     """Read the fields shared by these families from a ``config.json`` (GG0502, GG0503).
 
@@ -110,6 +120,7 @@ def read_sizes(
         positions: default of ``max_position_embeddings``.
         kv_heads: default of ``num_key_value_heads``; 0 for the number of heads.
         head_dim: default of ``head_dim``; 0 for ``hidden_size / num_attention_heads``.
+        rope: settings of positions that are read already; ``None`` to read them.
     """
     heads, hidden = reader.integer("num_attention_heads"), reader.integer("hidden_size")
     kv_heads = reader.integer("num_key_value_heads", kv_heads or heads)
@@ -137,7 +148,7 @@ def read_sizes(
         vocab_size=reader.integer("vocab_size"),
         rms_norm_eps=reader.number("rms_norm_eps", 1e-6),
         max_position_embeddings=reader.integer("max_position_embeddings", positions),
-        rope=read_rope(reader),
+        rope=rope or read_rope(reader),
         tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
         hidden_act="silu" if activation == "swish" else activation,
     )

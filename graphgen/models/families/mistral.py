@@ -29,7 +29,7 @@ class MistralConfig(DecoderConfig):
             window=self.sliding_window or 0,
         )
 
-    def mini(self) -> MistralConfig:
+    def mini(self) -> Self:
         """See :func:`~.decoder_config.smaller`; the window is felt after 6 tokens."""
         # Another number than any size, as in the model.
         return replace(smaller(self), sliding_window=self.sliding_window and 6)

@@ -174,6 +174,8 @@ def parameters(module: Module) -> int:
         ("bloom-176b", 176.25e9),
         ("olmo-2-7b", 7.2989e9),
         ("olmo-2-32b", 32.234e9),
+        ("phi-3-mini", 3.8211e9),
+        ("phi-4", 14.6595e9),
     ],
 )
 def test_known_models_have_their_known_sizes(name: str, count: float):

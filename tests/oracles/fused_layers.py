@@ -1,0 +1,41 @@
+"""Layers that transformers, as checkpoints, has in one: their tensors apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+
+def _phi3(config: Any, module: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """q, then k, then v; gate, then up."""
+    if module.endswith("qkv_proj"):
+        size = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
+        counts = (config.num_attention_heads, *[config.num_key_value_heads] * 2)
+        parts = tensor.split([count * size for count in counts])
+        names = ("q_proj", "k_proj", "v_proj")
+    else:
+        parts, names = tensor.chunk(2), ("gate_proj", "up_proj")
+    before = module.rpartition(".")[0]
+    yield from zip([f"{before}.{name}" for name in names], parts, strict=True)
+
+
+# By model_type: the names of fused layers, and the parts of one.
+_Parts = Callable[[Any, str, "Tensor"], Iterator[tuple[str, "Tensor"]]]
+FUSED: dict[str, tuple[tuple[str, ...], _Parts]] = {"phi3": (("qkv_proj", "gate_up_proj"), _phi3)}
+
+
+def apart(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of the model, those of fused layers apart."""
+    layers, parts = FUSED[str(model.config.model_type)]
+    for name, tensor in model.state_dict().items():
+        module, _, kind = name.rpartition(".")
+        if module.endswith(layers):
+            yield from (
+                (f"{own}.{kind}", rows) for own, rows in parts(model.config, module, tensor)
+            )
+        else:
+            yield name, tensor
