@@ -89,19 +89,28 @@ def gelu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]
 
 
 def last_token(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """A masked sum: one addend is the token, all others are zero, so no rounding happens."""
+    """A masked sum; of one token that token."""
     x, positions, lengths = operands
     batch, active, _ = x.shape
     if active == 1:
         # A step of one token has nothing to choose from, except for an idle row.
         return [b.reshape(x, (batch, x.shape[2]))]
-    last = b.broadcast_in_dim(lengths - 1.0, (batch, active), [0])
+    return [sum_at_last(b, x, positions, lengths)]
+
+
+def sum_at_last(b: Builder, x: Value, positions: Value, lengths: Value) -> Value:
+    """The sum [B,E] of the tokens of x [B,S,E] at position ``lengths - 1``.
+
+    At most one addend of a row is not zero, so no rounding happens.
+    """
+    batch, active, _ = x.shape
+    last = b.broadcast_in_dim(b.binary("subtract", lengths, 1), (batch, active), [0])
     # An idle row has length 0, and its padding is at -1 as well.
     real = b.compare(positions, b.full(0, positions.type), "GE")
     chosen = b.binary("and", b.compare(positions, last, "EQ"), real)
     zero = b.full(0.0, x.type)
     kept = b.select(b.broadcast_in_dim(chosen, x.shape, [0, 1]), x, zero)
-    return [b.reduce(kept, [1], "add")]
+    return b.reduce(kept, [1], "add")
 
 
 def rope_table(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

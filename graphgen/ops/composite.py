@@ -366,7 +366,7 @@ def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     "last_token",
     "operand positions lengths",
     traits=PARTIAL_READ,
-    factors=Notation("b S e, b S, b -> b e"),
+    factors=Notation("b s e, b s, b -> b e", {"s": "add"}, special="s"),
 )
 def _last_token(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Of x [B,S,E], each row's token at position ``lengths - 1``: [B,E]; 0 where there is none.

@@ -13,9 +13,10 @@ from graphgen.passes.core import Rewriter
 from graphgen.passes.core.instrument import PassInstrument, PipelineStep
 from graphgen.passes.precision.reduce_dtype import ReduceDtype, narrowed_sums
 from graphgen.passes.sharding.collectives.collective_cost import sent
+from graphgen.passes.sharding.layout_rules import annotations_of
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent
-from graphgen.passes.sharding.shard import Shard, annotations_of
+from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.sharding.solver.sharding_plan import make_plans, requested_sharding
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.op_factors import factors_of

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Role, Sharding, Value, replicated, sharding
-from graphgen.ir.sharding import Axes, parse_sharding
+from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.sharding.layout_rules import DECODER_RULES, FACTORED, annotate
 from graphgen.passes.sharding.spec.logical_axes import (
     EXPERTS,
     HEADS,
-    INTERMEDIATE,
     KV_HEADS,
-    LOGICAL,
     MOE_INTERMEDIATE,
     ROWS,
     VOCAB,
-    model_axes,
 )
 from graphgen.passes.sharding.spec.mesh import divides
 from graphgen.passes.sharding.spec.whole_weights import (
@@ -29,189 +25,6 @@ from graphgen.passes.sharding.spec.whole_weights import (
     whole_weights,
     whole_weights_remark,
 )
-from graphgen.passes.weights.derived import PreparedValues
-
-# Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
-# vocabulary.
-DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
-# The same over ranks that are factored for experts: neighbors along the product are neighbors.
-_FACTORED = "ep*tp"
-
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """A layout that rules assign.
-
-    Attributes:
-        place: a row of the interface, or a value that a program makes of weights.
-        function: the program of a value.
-        layout: how it is to lie.
-        rules: as they were written, those that decided, in order.
-    """
-
-    place: str | Value
-    function: Function | None
-    layout: Sharding
-    rules: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The name of the row, or of the value."""
-        return self.place if isinstance(self.place, str) else f"%{self.place.name or 'a value'}"
-
-
-def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]:
-    """The layouts that rules assign; of several rules for one dimension the last wins.
-
-    Args:
-        module: where a weight is taken apart or reordered before it is used, what is made of it is
-            given the layout, as a value.
-        rules: either the name of an axis of the model
-        (:data:`~graphgen.passes.sharding.spec.logical_axes.LOGICAL`) and
-            the mesh axes that split it, such as ``heads`` and ``tp``; or a pattern (as in a shell)
-            for names of inputs, weights, states and outputs, and a layout such as ``{tp,-}``.
-
-    Raises:
-        GraphgenError: GG0304 for a rule that matches nothing, or a layout of another rank.
-    """
-    axes: _Axes | None = None
-    made: dict[str | Value, Annotation] = {}
-    for name, text in rules.items():
-        if name in LOGICAL:
-            axes = axes or _Axes(module)
-            found = axes.split(name, _mesh_axes(name, text), made)
-        else:
-            found = _by_name(module, name, text)
-        # Not every model has all that the usual rules speak of.
-        usual = name in DECODER_RULES and text in (DECODER_RULES[name], _FACTORED)
-        if not found and not usual:
-            raise GraphgenError("GG0304", _unmatched(name), help=axes.known if axes else "")
-        for item in found:
-            earlier = made[item.place].rules if name in LOGICAL and item.place in made else ()
-            made[item.place] = replace(item, rules=(*earlier, f"{name}:{text}"))
-    return list(made.values())
-
-
-def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None = None) -> None:
-    """Set the layouts of :func:`annotations_of` on rows and values.
-
-    Args:
-        module: changed in place.
-        rules: see there.
-        rewriter: of the pass on whose behalf; each layout is a rewrite of its own.
-    """
-    rewriter = rewriter or Rewriter("annotate")
-    for item in annotations_of(module, rules):
-        if rewriter.exhausted:
-            return
-        if isinstance(item.place, Value):
-            item.place.sharding = item.layout
-            op = item.place.op
-        else:
-            row = module.interface[item.place]
-            module.interface[item.place] = replace(row, sharding=item.layout)
-            op = None
-        rewriter.note(item.function, f"{item.name} {item.layout.text}", op)
-
-
-def _unmatched(name: str) -> str:
-    if name in LOGICAL:
-        return f"the model has no axis '{name}'"
-    return f"no input, weight, state or output is called '{name}'"
-
-
-def _mesh_axes(name: str, text: str) -> Axes:
-    """The mesh axes of a rule for an axis of the model; none for ``-``."""
-    layout = parse_sharding("{" + text + "}")
-    if len(layout.dims) != 1 or layout.partial:
-        what = f"'{text}' names no mesh axes to split {name} by"
-        raise GraphgenError("GG0304", what, help="write e.g. tp, dp*tp, or - for none")
-    return layout.dims[0]
-
-
-class _Axes:
-    """Shards logical axes in all values of the programs."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
-        self.axes = model_axes(module)
-        self.places: dict[str, dict[tuple[str | Value, int], Function | None]] = {}
-        for function in module.programs():
-            for value in _split_values(module, function):
-                for dim in range(value.type.rank):
-                    for name in self.axes.of(value, dim):
-                        found = self.places.setdefault(name, {})
-                        if value.op is None:
-                            found[value.name or "", dim] = None
-                        else:
-                            found[value, dim] = function
-
-    @property
-    def known(self) -> str:
-        """The names of the logical axes of the model."""
-        return f"it has {', '.join(sorted(self.places))}" if self.places else ""
-
-    def split(
-        self, name: str, cut: Axes, earlier: Mapping[str | Value, Annotation]
-    ) -> list[Annotation]:
-        """Shard one axis everywhere, on top of earlier rules."""
-        found: dict[str | Value, Annotation] = {}
-        for (place, dim), function in self.places.get(name, {}).items():
-            known = found.get(place) or earlier.get(place)
-            if isinstance(place, Value):
-                layout, rank = place.sharding, place.type.rank
-            else:
-                row = self.module.interface[place]
-                layout, rank = row.sharding, row.logical.rank
-            layout = _with(known.layout if known else layout, rank, dim, cut)
-            found[place] = Annotation(place, function, layout, ())
-        return list(found.values())
-
-
-def _split_values(module: Module, function: Function) -> Iterator[Value]:
-    """Inputs, states, and the weights or derived values that the program reads."""
-    prepared = PreparedValues(module, function, {})
-    made = [value for op in function.block for value in op.results if prepared.of_weights(value)]
-    for value in (*function.args, *made):
-        if prepared.of_weights(value):
-            if prepared.readers(value):
-                yield value
-        elif value.op is None and value.name in module.interface:
-            yield value
-
-
-def _with(layout: Sharding | None, rank: int, dim: int, cut: Axes) -> Sharding:
-    """The layout with one dimension resharded; the axes are removed from the others."""
-    dims = [
-        tuple(axis for axis in axes if axis not in cut)
-        for axes in (layout or replicated(rank)).dims
-    ]
-    dims[dim] = cut
-    return sharding(dims)
-
-
-def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
-    """Yield a layout for every row whose name matches."""
-    rows = [
-        row
-        for row in module.interface.values()
-        if row.role is not Role.PARAM and fnmatchcase(row.name, pattern)
-    ]
-    layout = parse_sharding(text)
-    for axis in (axis for axes in layout.dims for axis in axes):
-        if module.mesh and axis not in module.mesh:
-            has = ", ".join(module.mesh)
-            raise GraphgenError(
-                "GG0304",
-                f"'{pattern}': {layout.text} speaks of mesh axis {axis}, and the mesh has {has}",
-                help=f"module.mesh['{axis}'] = 2 before, or shard{{mesh=[{axis}:2]}}",
-            )
-    for row in rows:
-        if len(layout.dims) != row.logical.rank:
-            raise GraphgenError(
-                "GG0304", f"'{pattern}': {layout.text} does not fit {row.name} {row.logical.text}"
-            )
-    return [Annotation(row.name, None, layout, ()) for row in rows]
 
 
 @register
@@ -224,6 +37,9 @@ class Shard(Pass):
     the model (heads, kv_heads, intermediate, vocab, hidden, positions, batch, sequence, rows,
     slots, experts, moe_intermediate: the inner features of experts, which are ``intermediate``
     too), or ``PATTERN:{layout}`` for names; rules come after the usual ones, and the last wins.
+    ``prefill:sequence:tp`` is sequence parallelism: in the programs of a phase, each rank has some
+    tokens of the residual stream and its norms, and whole sequences between the products of a
+    layer. Programs whose tokens do not divide stay as they are.
 
     Options:
         tp: ranks of the mesh axis ``tp``.
@@ -329,7 +145,7 @@ f32[2,4]
 
     def all_rules(self, module: Module) -> Mapping[str, str]:
         """The usual rules and those given, in order (GG0302 for what is none)."""
-        every = _FACTORED if "ep" in self.axes and not self.mesh else "tp"
+        every = FACTORED if "ep" in self.axes and not self.mesh else "tp"
         rules = dict.fromkeys(DECODER_RULES, every) if "tp" in self.axes else {}
         if self.ep != 1 and not self.mesh:
             _check_experts(module, self.ep)

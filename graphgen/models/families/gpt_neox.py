@@ -141,10 +141,14 @@ def body(b: Builder, config: GptNeoxConfig, tokens: Value, step: StepInputs, dty
             step.keep(x)
             with b.scope(f"layers.{layer}"):
                 h = layer_norm(b, "input_layernorm", x, epsilon, dtype)
-                after = x + _attention(b, config, h, step, mask, turns)
-                read = x if config.use_parallel_residual else after
+                out = _attention(b, config, h, step, mask, turns)
+                read = x if config.use_parallel_residual else x + out
                 h = layer_norm(b, "post_attention_layernorm", read, epsilon, dtype)
-                x = after + _mlp(b, config, h)
+                if config.use_parallel_residual:
+                    # Summed first: ranks have addends of both, and of their sum.
+                    x = x + (out + _mlp(b, config, h))
+                else:
+                    x = read + _mlp(b, config, h)
         return layer_norm(b, "final_layer_norm", x, epsilon, dtype)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
+from graphgen.composites.basics import sum_at_last
 from graphgen.ir import AttrValue, Dim, Op, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.sharding import Axes
@@ -173,10 +174,21 @@ def _experts(
     return b.emit(op.name, [x, indices, weights, *held], dict(op.attrs)).results
 
 
+def _last_token(
+    context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
+) -> Sequence[Value]:
+    """The token at the last position if it is among those of this part, else zeros.
+
+    Not the op itself: of a single token it gives that token, whatever its position is.
+    """
+    return [sum_at_last(context.b, *operands)]
+
+
 SPECIAL_FORMS: Mapping[str, SpecialForm] = {
     "embedding": _embedding,
     "kv_update": _rows,
     "cache_read": _rows,
     "top_k": _top_k,
+    "last_token": _last_token,
     "experts": _experts,
 }

@@ -108,7 +108,7 @@ EVALUATING = {
 
 def names() -> dict[str, object]:
     from graphgen.passes.core import run_pipeline
-    from graphgen.passes.sharding.shard import annotate
+    from graphgen.passes.sharding.layout_rules import annotate
 
     scope: dict[str, object] = {
         "gg": gg, "np": np, "F32": gg.dtype("f32"), "S32": gg.dtype("s32"), "B": gg.symbol("B"),

@@ -12,7 +12,7 @@ from graphgen.eval import Array
 from graphgen.lowering.cpu import compile_program
 from graphgen.lowering.hlo import emit_hlo
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.sharding.shard import annotate
+from graphgen.passes.sharding.layout_rules import annotate
 from graphgen.passes.verify.equiv import equivalent
 from graphgen.passes.verify.pairing.paired_run import CompareOptions
 from tests.oracles.outside_models import CHOSEN, EXPERTS, HEADS, LAYOUTS, MODELS, WIDTH, WORDS

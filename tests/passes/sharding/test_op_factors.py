@@ -44,10 +44,13 @@ NORM_TO_8_BITS = "rms_norm_quantize(%x, %w) epsilon=1e-05 dtype=s8 limit=127.0"
 PROPOSED = "s32[2,2] s32[2] s32[2,3,4] f32[2,3,4] s32[2,2,5] f32[2,2,5] f32[2,3,2]"
 MIXTURE = "f32[4,8] s32[4,2] f32[4,2] f32[4,6,8] f32[4,6,8] f32[4,10,6]"
 MIXED = "experts(%x, %w, %v, %u, %s, %r) dtype=f32"
+LAST = "f32[2,4,6] s32[2,4] s32[2]"
 DIVIDED = [
     ("f32[2,4,6]", "quantize_rows(%x) element=s8 limit=127", "{-,tp,-}", "{-,tp,-}"),
     ("u8[2,4,10]", "dequantize_rows(%x) element=s8 dtype=f32", "{tp,-,-}", "{tp,-,-}"),
     (MATRIX, "exponential(%x)", "{tp,-}", "{tp,-}"),
+    (LAST, "last_token(%x, %w, %v)", "{-,tp,-} {-,tp} {-}", "{-,-+tp}"),
+    (LAST, "last_token(%x, %w, %v)", "{tp,-,-} {tp,-} {tp}", "{tp,-}"),
     (PAIR_OF, "add(%x, %w)", "{-,tp} {-,tp}", "{-,tp}"),
     (PAIR_OF, "add(%x, %w)", "{-,-+tp} {-,-+tp}", "{-,-+tp}"),
     (PAIR_OF, "multiply(%x, %w)", "{-,-} {-,-+tp}", "{-,-+tp}"),

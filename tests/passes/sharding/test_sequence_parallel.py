@@ -1,0 +1,98 @@
+"""Sequence parallelism: the residual stream of a phase lies over ranks along its tokens."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module, dtype
+from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.pipelines import default
+from graphgen.passes.verify.validate import validate
+from graphgen.passes.verify.workload.make_workload import workload_for
+from tests.matrix.axes import AXES, config_of
+
+RULES = ("prefill:sequence:tp",)
+COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute")
+
+
+def compiled(name: str, tp: int, rules: tuple[str, ...] = RULES, tokens: int = 8) -> Module:
+    module = build(known_shape(name), dtype("f32"), mini=True)
+    sizes = CompileConfig(batch=(2,), context=(tokens,), tokens=(tokens,), tp=tp, rules=rules)
+    run_pipeline(module, default(sizes))
+    return module
+
+
+def program(module: Module, phase: str) -> Function:
+    return next(function for function in module.programs() if function.phase == phase)
+
+
+def collectives(function: Function) -> Counter[str]:
+    """How often each one is of values of a rank: ``all_gather 3``."""
+    return Counter(
+        f"{op.name} {op.operands[0].type.rank}" for op in function.ops if op.name in COLLECTIVES
+    )
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "bloom-560m"])
+def test_a_layer_scatters_sums_and_gathers_norms(name: str, tp: int):
+    module = compiled(name, tp)
+    # Of two layers: embedding and two sums; the norms that products read. The last token is summed
+    # over the ranks, of which one has it, and the logits are gathered.
+    assert collectives(program(module, "prefill")) == {
+        "reduce_scatter 3": 5,
+        "all_gather 3": 4,
+        "all_reduce 2": 1,
+        "all_gather 2": 1,
+    }
+    assert collectives(program(module, "decode")) == {"all_reduce 3": 5, "all_gather 2": 1}
+
+
+@pytest.mark.parametrize("name", ["gpt-j-6b", "gpt-neox-20b"])
+def test_parallel_attention_and_mlp_are_summed_once(name: str):
+    assert collectives(program(compiled(name, 2), "prefill"))["reduce_scatter 3"] == 3
+
+
+def test_tokens_that_do_not_divide_stay_whole():
+    module = compiled("llama-3.1-8b", 4, tokens=6)
+    plain = compiled("llama-3.1-8b", 4, (), tokens=6)
+    assert collectives(program(module, "prefill")) == collectives(program(plain, "prefill"))
+    assert "reduce_scatter 3" not in collectives(program(plain, "prefill"))
+
+
+@pytest.mark.one_in(9)
+@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize("family", AXES["family"])
+def test_ranks_compute_what_one_does(family: str, tp: int):
+    module = build(config_of(family), dtype("f32"), mini=True)
+    # Prompts of 8 fit over the ranks, those of 6 do not over four.
+    config = CompileConfig(batch=(3,), context=(6, 8), tokens=(8, 16), tp=tp, rules=RULES)
+    passes = default(config)
+    verdicts = validate(module, passes, workload_for(module, passes, seed=tp))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, passes)
+    assert collectives(module.function("prefill.b3.s8"))["reduce_scatter 3"] > 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "help_text"),
+    [
+        ("prefill:heads:tp", "a rule of one phase splits sequence alone", "write heads:tp"),
+        ("verify:sequence:tp", "no program is of phase verify", "phases: prefill, decode"),
+        ("prefill:sequence:dp", "{dp} speaks of mesh axis dp, and the mesh has tp", "mesh=[dp:2]"),
+        ("sequence:tp", "@decode.b2.c8 has one token a row", "prefill:sequence:tp splits"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(rule: str, text: str, help_text: str):
+    module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
+    sizes = "specialize{batch=[2],context=[8],tokens=[8]}"
+    with pytest.raises(GraphgenError, match=re.escape(text)) as caught:
+        run_pipeline(module, parse_pipeline(f"{sizes},shard{{tp=2,rules=[{rule}]}}"))
+    assert caught.value.code == "GG0304"
+    assert help_text in caught.value.help
