@@ -123,9 +123,8 @@ PARALLELISM = owned_by(
         BOOL,
         False,
         "C23",
-        "splits what lies between products along the sequence, in context programs",
-        _NO_COLLECTIVES,
-        Refused("sequence parallelism", "leave it out: activations are whole on each rank"),
+        "splits the residual stream along the sequence, in context programs",
+        CompileSetting("rules"),
     ),
     Attribute(
         "weight_gather_seq_len_threshold",

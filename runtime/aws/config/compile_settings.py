@@ -47,6 +47,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
     return CompileConfig(
         target=target,
         tp=_count(config, "tp_degree"),
+        rules=_rules(config),
         **_experts(config),
         batch=(tokens,),
         prefill_batch=(prompts,) if prompts != tokens else (),
@@ -97,6 +98,11 @@ def _experts(config: NeuronConfig) -> _ExpertSettings:
     if isinstance(blocks, BlockwiseMatmulConfig):
         made["expert_block_size"] = cast(int, blocks.value("block_size"))
     return made
+
+
+def _rules(config: NeuronConfig) -> tuple[str, ...]:
+    """Layouts beside the usual ones."""
+    return ("prefill:sequence:tp",) if config.value("sequence_parallel_enabled") else ()
 
 
 def _verify_batch(config: NeuronConfig, tokens: int) -> tuple[int, ...]:

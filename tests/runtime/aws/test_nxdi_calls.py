@@ -152,7 +152,7 @@ def test_switches_of_neuron_devices_with_explicit_buckets(
         token_generation_buckets=[64],
     )
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
-    for name in ("fused_qkv", "sequence_parallel_enabled", "logical_nc_config"):
+    for name in ("fused_qkv", "logical_nc_config"):
         assert sum(name in note for note in notes) == 1, notes
     settings = model.compile_config()
     assert (settings.context, settings.tokens) == ((8, 32), (64,))
@@ -163,9 +163,7 @@ def test_switches_of_neuron_devices_with_explicit_buckets(
         generation_config=settings_of(model_path),
     )
     assert texts == answers
-    with pytest.raises(GraphgenError, match="sequence parallelism") as error:
-        model.compile_config("trn2")
-    assert error.value.code == "GG0904"
+    assert settings.rules == model.compile_config("trn2").rules == ("prefill:sequence:tp",)
 
 
 def test_automatic_buckets(model_path: str):

@@ -212,7 +212,6 @@ def test_contradictions_of_the_documents_are_decided():
 @pytest.mark.parametrize(
     "name",
     [
-        "sequence_parallel_enabled",
         "attn_kernel_enabled",
         "qkv_kernel_enabled",
         "mlp_kernel_enabled",

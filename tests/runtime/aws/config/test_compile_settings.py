@@ -131,6 +131,14 @@ def test_parameters_of_rows_that_give_none():
     assert sampling_defaults(config) == (50, 0.5, 0.7)
 
 
+def test_sequence_parallelism_splits_context_programs_along_tokens():
+    config = NeuronConfig(sequence_parallel_enabled=True, tp_degree=2, max_context_length=8)
+    for target in ("cpu", "trn2"):
+        assert compile_settings(config, target).rules == ("prefill:sequence:tp",)
+    assert config.notes() == ()
+    assert compile_settings(NeuronConfig(tp_degree=2)).rules == ()
+
+
 def test_the_settings_make_a_pipeline_for_each_target():
     config = NeuronConfig(tp_degree=2, on_device_sampling_config={"top_k": 5})
     for target in ("cpu", "trn1", "trn2", "inf2"):
@@ -142,7 +150,6 @@ def test_the_settings_make_a_pipeline_for_each_target():
 @pytest.mark.parametrize(
     "values",
     [
-        {"sequence_parallel_enabled": True},
         {"attn_kernel_enabled": True},
         {"mlp_kernel_enabled": True},
         {"qkv_kernel_enabled": True, "fused_qkv": True},

@@ -117,10 +117,10 @@ def test_two_values_of_one_attribute_are_refused():
 
 
 def test_notes_name_what_has_no_effect_and_nothing_else():
-    config = NeuronConfig(sequence_parallel_enabled=True, fused_qkv=False, attn_kernel_enabled=None)
+    config = NeuronConfig(mlp_kernel_enabled=True, fused_qkv=False, attn_kernel_enabled=None)
     assert config.notes() == (
-        "NeuronConfig.sequence_parallel_enabled = True has no effect: it changes only how Neuron "
-        "devices exchange data",
+        "NeuronConfig.mlp_kernel_enabled = True has no effect: kernels exist on Neuron devices "
+        "only",
     )
     assert NeuronConfig(tp_degree=2).notes() == ()
 

@@ -186,7 +186,6 @@ FILES = [
     Case({"vllm_option": {"a": 1}}, from_file=True),
 ]
 TARGETS = [
-    Case({"sequence_parallel_enabled": True, "tp_degree": 8}, target="trn2"),
     Case({"attn_kernel_enabled": True}, target="trn1"),
     Case({"tp_degree": 12}, target="trn2"),
     Case({"tp_degree": 16}, target="inf2"),
