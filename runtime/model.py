@@ -148,7 +148,7 @@ def logical_module(
 ) -> tuple[Module, list[PassStep]]:
     """The module that the pipeline of a configuration begins with, and how weights are read."""
     from graphgen.models import PHASES, build
-    from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
+    from graphgen.passes.quantize.stored.stored_readings import read_quantized
 
     phases = list(PHASES)
     phases += [VERIFY] * bool(config.speculation_length) + [VERIFY_TREE] * bool(config.tree_nodes)

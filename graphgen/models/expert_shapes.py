@@ -68,6 +68,7 @@ _GPT_OSS: dict[str, object] = {
     },
     "max_position_embeddings": 131072,
     "swiglu_limit": 7.0,
+    "quantization_config": {"quant_method": "mxfp4"},
 }
 
 

@@ -15,6 +15,7 @@ from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.cache_form import CACHE_ELEMENTS, stored_type
+from graphgen.passes.quantize.stored.stored_readings import read_quantized
 from graphgen.report.units import pattern
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
     """
     module = build(config, dtype(demand.dtype))
     counts = parameter_counts(module)
+    read_quantized(module, config, demand.target, demand.activation_quantization_type)
     weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
     reports = run_pipeline(module, default(replace(demand, tp=tp)))
     programs = tuple([_program(module, function) for function in module.programs()])

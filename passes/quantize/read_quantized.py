@@ -27,9 +27,8 @@ class ReadQuantized(Pass):
     ``X.scales``, and what they mean is IR: words are unpacked and scales turned by the weight
     program, once. Numbers with one scale a row, or a tensor, are multiplied as they are and the
     product is scaled; those with a scale a group of columns are widened where they are read
-    (``dequantize``). GPT-OSS's weights of experts are ``X_blocks`` and ``X_scales`` for a weight
-    ``X`` [expert, in, out], whose products have a batch dimension. No weight is held as floats.
-    The module means what the checkpoint's dequantized weights mean.
+    (``dequantize``), as those of GPT-OSS's experts are. No weight is held as floats. The module
+    means what the checkpoint's dequantized weights mean.
 
     The runtime runs it on a model that was just built, with what the checkpoint states; it is in no
     registry, because it has nothing to do without a checkpoint's names.
@@ -126,9 +125,9 @@ bf16[2,6]
             module.interface.update({item.name: item for item in made})
 
     def _quantized(self, row: Entry, scheme: StoredScheme) -> bool:
-        base = row.name.removesuffix(scheme.weight)
+        base = row.name.removesuffix(".weight")
         return (
-            row.name.endswith(scheme.weight)
+            row.name.endswith(".weight")
             and row.logical.rank == scheme.rank
             and base not in self.skip
             and any(fnmatchcase(base, pattern) for pattern in self.modules)
@@ -136,7 +135,7 @@ bf16[2,6]
 
 
 def _entries(row: Entry, scheme: StoredScheme, form: StoredForm) -> list[Entry]:
-    base = row.name.removesuffix(scheme.weight)
+    base = row.name.removesuffix(".weight")
     parts = dict(scheme.parts(form, row.logical.dims))
     if form.static:
         parts[INPUT_SCALE] = tensor(f32, (1,))
@@ -151,7 +150,7 @@ def _read(
     if weight is None:
         return
     function.block.keep_args([value for value in function.args if value is not weight])
-    base = row.name.removesuffix(scheme.weight)
+    base = row.name.removesuffix(".weight")
     parts = {
         last: function.block.add_arg(type_, scheme.tensor(base, last))
         for last, type_ in scheme.parts(form, row.logical.dims).items()

@@ -131,8 +131,11 @@ def _align(
 
 
 def _lay_whole(module: Module, fact: Value) -> None:
-    """Take the layout from a value, and from the row of the weight that it is."""
+    """Take the layout from a value and what it is converted from, and from the row of a weight."""
     fact.sharding = None
+    for operand in fact.op.operands if fact.op is not None else ():
+        if operand.shape == fact.shape:
+            _lay_whole(module, operand)
     row = module.interface.get(fact.name or "") if fact.op is None else None
     if row is not None:
         module.interface[row.name] = replace(row, sharding=None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
 from graphgen.build import Builder
 from graphgen.composites.quantize import spread_blocks
-from graphgen.ir import Op, Value
+from graphgen.ir import Dim, Op, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class BlockScaled:
     def finer(self, b: Builder, dim: int, step: int) -> BlockScaled:
         """Blocks along ``dim`` that begin at every multiple of ``step`` at least.
 
-        A scale is repeated for the parts of its block: the numbers stay the same.
+        A scale is repeated for the parts of its block: the numbers stay the same, and as narrow.
         """
         size, each = self.values.shape[dim], self.block[dim]
         if each == 1 or (each == step and not self.one_for_all(dim)):
@@ -65,6 +66,14 @@ class BlockScaled:
         spread[dim] = each // small if each % small == 0 else size // small
         shape = list(self.facts[0].shape)
         shape[dim] = size // small
-        facts = tuple([spread_blocks(b, fact, spread, shape) for fact in self.facts])
+        facts = tuple([_repeated(b, fact, spread, shape) for fact in self.facts])
         block = (*self.block[:dim], small, *self.block[dim + 1 :])
         return replace(self, facts=facts, block=block)
+
+
+def _repeated(b: Builder, fact: Value, spread: Sequence[int], shape: Sequence[Dim]) -> Value:
+    """A fact for parts of its blocks; one that is widened is repeated before."""
+    made = fact.producer("convert")
+    if made is None or made.operands[0].dtype.bits >= fact.dtype.bits:
+        return spread_blocks(b, fact, spread, shape)
+    return b.convert(_repeated(b, made.operands[0], spread, shape), fact.dtype)

@@ -103,8 +103,8 @@ def _module(
     from graphgen.ir import dtype as element
     from graphgen.models import PHASES
     from graphgen.models import build as build_model
+    from graphgen.passes.quantize.stored.stored_readings import read_quantized
     from graphgen.runtime.checkpoint.model_config import model_config
-    from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 
     phases = (phase,) if phase else PHASES
     config = model_config(model)

@@ -1,6 +1,6 @@
 """A scheme: the tensors that stand for a weight ``X.weight`` [out, in], and what they mean.
 
-Weights of experts are ``X`` [expert, in, out]; see
+Weights of experts are [expert, out, in]; see
 :mod:`graphgen.passes.quantize.stored.expert_blocks`.
 """
 
@@ -74,8 +74,8 @@ class StoredScheme:
         pack: the contents of the tensors, of the schemes that are written.
         shape: last name of a tensor with the weight's shape, beside :attr:`parts`; or empty.
         rank: of the weights: 2, or 3 for a matrix an expert.
-        weight: the ending of a weight's name; what is before it, ``X``, is the module.
-        joint: between ``X`` and a last name.
+        modules: patterns of ``X`` for a configuration without the names of tensors; empty where
+            they have to be seen.
     """
 
     name: str
@@ -87,16 +87,15 @@ class StoredScheme:
     pack: Pack | None = None
     shape: str = ""
     rank: int = 2
-    weight: str = ".weight"
-    joint: str = "."
+    modules: tuple[str, ...] = ()
 
     def tensor(self, module: str, last: str) -> str:
         """The name of a tensor of this last name."""
-        return f"{module}{self.joint}{last}"
+        return f"{module}.{last}"
 
     def split(self, name: str) -> tuple[str, str]:
-        """The module and the last name of a tensor; no module for a name without the joint."""
-        module, _, last = name.rpartition(self.joint)
+        """The module and the last name of a tensor; no module for a name without a dot."""
+        module, _, last = name.rpartition(".")
         return module, last
 
 

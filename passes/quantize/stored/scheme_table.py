@@ -58,16 +58,15 @@ _ALL = (
     StoredScheme(
         "mxfp4", "weight_packed", "weight_scale", mxfp4_parts, mxfp4_widen, pack=mxfp4_pack
     ),
-    # transformers' own, of GPT-OSS's experts: X_blocks and X_scales, for a weight X.
+    # transformers' own, of GPT-OSS's experts, with gate and up apart.
     StoredScheme(
         "mxfp4-experts",
-        "blocks",
-        "scales",
+        "weight_blocks",
+        "weight_scales",
         expert_blocks_parts,
         expert_blocks_widen,
         rank=3,
-        weight="",
-        joint="_",
+        modules=("*.experts.*_proj",),
     ),
     # transformers: FbgemmFp8Linear; the bound is of activations.
     _plain("fbgemm_fp8", "weight_scale", unread=("input_scale_ub",)),

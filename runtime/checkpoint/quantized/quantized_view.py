@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Final, cast
 
-from graphgen.compile_config import ACTIVATIONS_WIDE
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
 from graphgen.passes.quantize.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
-from graphgen.passes.quantize.stored.read_config import (
-    stored_quantization,
-    stored_quantizations,
-)
+from graphgen.passes.quantize.stored.read_config import stored_quantization
 from graphgen.runtime.checkpoint.interfaces import CONVERT, Array, Checkpoint, TensorInfo
-from graphgen.runtime.checkpoint.quantized.stated_modules import (
-    MODULES,
-    SKIPPED,
-    stated_modules,
-)
-from graphgen.targets import find_target
+from graphgen.runtime.checkpoint.quantized.stated_modules import stated_modules
 
 
 def with_quantization(checkpoint: Checkpoint) -> Checkpoint:
@@ -89,7 +79,7 @@ class StoredFormView:
         found: what that states.
 
     Attributes:
-        modules: those whose weight is quantized: ``X`` of ``X.weight``, or ``X`` of experts.
+        modules: those whose weight is quantized: ``X`` of ``X.weight``.
     """
 
     def __init__(
@@ -159,98 +149,6 @@ class StoredFormView:
     def _stated(self, config: Mapping[str, object]) -> dict[str, object]:
         """The quantization_config with the modules that are quantized, by patterns."""
         given = config.get("quantization_config", config.get("compression_config"))
-        ending = self._found.scheme.weight
-        names = [name.removesuffix(ending) for name in self.base.tensors()]
+        names = [name.removesuffix(".weight") for name in self.base.tensors()]
         stated = cast("Mapping[str, object]", given)
         return {**stated, **stated_modules(self.modules, names)}
-
-
-@dataclass(frozen=True, slots=True)
-class StoredReading:
-    """One form of a checkpoint's weights, and where it is.
-
-    Attributes:
-        found: scheme and numbers.
-        modules: patterns of the modules whose weight is stored so.
-        skip: modules that a pattern matches and whose weight is not.
-    """
-
-    found: StoredQuantization
-    modules: tuple[str, ...]
-    skip: tuple[str, ...]
-
-
-def stored_readings(config: Mapping[str, object]) -> list[StoredReading]:
-    """Each form that a checkpoint's weights are in.
-
-    Args:
-        config: of a checkpoint, as :func:`with_quantization` or a view of GGUF gives it; empty
-            without what they state.
-
-    Raises:
-        GraphgenError: GG0502 for a scheme that is not read.
-    """
-    stated = config.get("quantization_config")
-    found = stored_quantizations(config)
-    if not found or not isinstance(stated, dict):
-        return []
-    own = cast("Mapping[str, Mapping[str, object]]", stated)
-    kinds = own.get("kinds", {})
-    readings: list[StoredReading] = []
-    for each in found:
-        names = cast("Mapping[str, list[str]]", kinds.get(each.scheme.name, own))
-        if MODULES in names:
-            skip = tuple(names.get(SKIPPED, ()))
-            readings.append(StoredReading(each, tuple(names[MODULES]), skip))
-    return readings
-
-
-def read_quantized(
-    module: Module,
-    config: Mapping[str, object],
-    target: str = "cpu",
-    activations: str = ACTIVATIONS_WIDE,
-) -> str:
-    """Let a logical module read the weights of a quantized checkpoint.
-
-    Args:
-        module: built from ``config``; changed in place.
-        config: of a checkpoint, as :func:`with_quantization` gives it.
-        target: of the compilation; on Neuron's devices f8e4m3 ends at 240, and not at 448.
-        activations: their type in the compilation, ``activation_quantization_type``.
-
-    Returns:
-        A remark for the user on what is computed otherwise than by the checkpoint's own library;
-        empty for none.
-
-    Raises:
-        GraphgenError: GG0502 for a scheme that is not read.
-    """
-    readings = stored_readings(config)
-    if not readings:
-        return ""
-    # Only here: an artifact runs without any pass.
-    from graphgen.passes.core import run_pipeline
-    from graphgen.passes.quantize.read_quantized import ReadQuantized
-
-    for each in readings:
-        form = each.found.form
-        reading = ReadQuantized(
-            scheme=each.found.scheme.name,
-            element=form.element.name,
-            block=form.block,
-            zero_points=form.zero_points,
-            ordered=form.ordered,
-            rescaled=find_target(target).is_accelerator,
-            static=form.static,
-            modules=each.modules,
-            skip=each.skip,
-        )
-        run_pipeline(module, [reading])
-    found = readings[0].found
-    if not found.activations or activations != ACTIVATIONS_WIDE:
-        return ""
-    return (
-        f"the checkpoint is made for activations in {found.activations}; they stay in "
-        f"{module.meta['dtype']} here, which rounds less"
-    )

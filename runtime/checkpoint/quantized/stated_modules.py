@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Set
 from typing import Final
 
+from graphgen.passes.quantize.stored.stored_readings import MODULES, SKIPPED
+
 _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
-# Keys of a quantization_config: patterns of modules, and those they do not mean.
-MODULES: Final = "quantized_modules"
-SKIPPED: Final = "unquantized_modules"
 
 
 def stated_modules(modules: Set[str], names: Iterable[str]) -> dict[str, list[str]]:

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from graphgen.json_value import Json
+from graphgen.passes.quantize.stored.stored_readings import StoredReading, stored_readings
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Array, Checkpoint
-from graphgen.runtime.checkpoint.quantized.quantized_view import StoredReading, stored_readings
 
 # Bytes that are looked at together.
 _PIECE: Final = 1 << 24

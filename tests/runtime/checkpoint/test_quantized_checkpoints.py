@@ -25,9 +25,9 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.inspect.pass_docs import page_of
 from graphgen.passes.quantize.read_quantized import ReadQuantized
 from graphgen.passes.quantize.stored.rescale_f8 import rescaled
+from graphgen.passes.quantize.stored.stored_readings import read_quantized
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.text import parse, print_module
 

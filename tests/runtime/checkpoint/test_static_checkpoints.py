@@ -17,8 +17,8 @@ from graphgen.ir import Role, dtype
 from graphgen.models import build
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.quantize.quantize_activations import QuantizeActivations
+from graphgen.passes.quantize.stored.stored_readings import read_quantized
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 from graphgen.runtime.perplexity import every_token_session, window_logits
 from graphgen.runtime.progress_callback import Silent
 from tests.runtime.checkpoint.test_quantized_checkpoints import (
