@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from graphgen.analysis.liveness import peak_memory
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import Entry, Function, Module, Op, Role, dtype
-from graphgen.lowering.plan.parameter_counts import parameter_counts
+from graphgen.lowering.plan.parameter_counts import active_bytes, parameter_counts
 from graphgen.models import build
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
@@ -92,6 +92,7 @@ class CoreUse:
         items: the tensors, those of all layers together.
         parameters: of the whole model.
         active: of them, those that compute a token.
+        active_once: bytes of these, as they are stored.
     """
 
     weights: int
@@ -105,6 +106,7 @@ class CoreUse:
     items: tuple[MemoryItem, ...] = ()
     parameters: int = 0
     active: int = 0
+    active_once: int = 0
 
     @property
     def total(self) -> int:
@@ -127,6 +129,7 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
     module = build(config, dtype(demand.dtype))
     counts = parameter_counts(module)
     read_quantized(module, config, demand.target, demand.activation_quantization_type)
+    needed = active_bytes(module)
     weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
     reports = run_pipeline(module, default(replace(demand, tp=tp)))
     programs = tuple([_program(module, function) for function in module.programs()])
@@ -143,6 +146,7 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
         items=items,
         parameters=counts.total,
         active=counts.active,
+        active_once=needed,
     )
 
 
@@ -202,7 +206,8 @@ def estimate(
         return measure(config, demand, tp)
     few, most = measure(short.few, demand, tp), measure(short.most, demand, tp)
     more = short.more
-    sums = ("weights", "kv", "activations", "weights_once", "kv_once", "parameters", "active")
+    sums = ("weights", "kv", "activations", "weights_once", "kv_once")
+    sums += ("parameters", "active", "active_once")
     return replace(
         _grown(few, most, more, sums),
         collectives=_all_grown(few.collectives, most.collectives, more, ("count",)),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphgen.ir import Dim, Module, Role
+from graphgen.ir import Dim, Module, Role, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,36 @@ def parameter_counts(module: Module) -> ParameterCounts:
                 experts = _fixed(weight.shape[0])
                 idle += _fixed(weight.type.size) // experts * max(experts - chosen, 0)
     return ParameterCounts(total, total - idle)
+
+
+def active_bytes(module: Module) -> int:
+    """Bytes of the weights that one token needs, as they are stored: K of the E experts.
+
+    Args:
+        module: reads the tensors of a checkpoint, which may be narrow.
+    """
+    total = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
+    programs = list(module.programs())
+    idle: dict[str, int] = {}
+    for op in programs[0].block if programs else ():
+        if op.name == "experts":
+            experts, chosen = _fixed(op.operands[3].shape[0]), _fixed(op.operands[1].shape[-1])
+            for value in _sources(op.operands[3:]):
+                share = value.type.nbytes * max(experts - chosen, 0) // experts
+                idle[value.name or ""] = share
+    return total - sum(idle.values())
+
+
+def _sources(values: Sequence[Value]) -> set[Value]:
+    """The arguments that values are made of."""
+    work, seen = list(values), set(values)
+    while work:
+        op = work.pop().op
+        for operand in op.operands if op is not None else ():
+            if operand not in seen:
+                seen.add(operand)
+                work.append(operand)
+    return {value for value in seen if value.op is None}
 
 
 def _fixed(size: Dim) -> int:

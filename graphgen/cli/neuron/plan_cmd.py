@@ -154,7 +154,11 @@ def _experts(made: CapacityPlan) -> list[str]:
     for use in (item.use for item in made.degrees if item.use is not None):
         if use.active < use.parameters:
             shown = [f"{count / 1e9:.2f} billion" for count in (use.parameters, use.active)]
-            return [f"{shown[0]} parameters, of which {shown[1]} compute a token"]
+            stored = [_gb(size) for size in (use.weights_once, use.active_once)]
+            return [
+                f"{shown[0]} parameters, of which {shown[1]} compute a token; "
+                f"{stored[0]} as they are stored, of which a token reads {stored[1]}"
+            ]
     return []
 
 
@@ -230,6 +234,7 @@ def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
         "activations": use.activations,
         "parameters": use.parameters,
         "active_parameters": use.active,
+        "active_once": use.active_once,
         "weights_once": use.weights_once,
         "kv_once": use.kv_once,
         "replicated": use.replicated(tp),

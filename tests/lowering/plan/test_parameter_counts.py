@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.lowering.plan.parameter_counts import parameter_counts
+from graphgen.ir import Role
+from graphgen.ir.dtype import bf16
+from graphgen.lowering.plan.parameter_counts import active_bytes, parameter_counts
+from graphgen.models import build, known_shape
+from graphgen.passes.quantize.stored.stored_readings import read_quantized
 from tests.passes.sharding.mixture_module import mixture_module
 
 
@@ -19,3 +23,16 @@ def test_a_token_has_two_experts_of_each_mixture(stacked: bool):
 def test_biases_are_those_of_experts_too():
     counts = parameter_counts(mixture_module(6, 10, biases=True))
     assert counts.total - counts.active == 4 * (3 * 10 * 8 + 2 * 10 + 8)
+
+
+def test_bytes_are_those_of_stored_numbers():
+    """GPT-OSS 20B: three matrices of 2880 x 2880 each of 32 experts, in 4.25 bits a number."""
+    config = known_shape("gpt-oss-20b")
+    module = build({**config, "num_hidden_layers": 1}, bf16)
+    wide = active_bytes(module)
+    assert wide == 2 * parameter_counts(module).active
+    read_quantized(module, config)
+    experts = 32 * 3 * 2880 * 2880 * 17 // 32
+    rows = [row for row in module.entries(Role.WEIGHT) if "_proj.weight_" in row.name]
+    assert sum(row.logical.nbytes for row in rows) == experts
+    assert wide - active_bytes(module) == 4 * 3 * 2880 * 2880 * 2 - experts * 4 // 32
