@@ -103,6 +103,26 @@ _DEEPSEEK_V2: dict[str, object] = {
     "first_k_dense_replace": 1,
 }
 
+_LLAMA4: dict[str, object] = {
+    "architectures": ["Llama4ForCausalLM"],
+    "intermediate_size_mlp": 16384,
+    "head_dim": 128,
+    "num_experts_per_tok": 1,
+    "attention_chunk_size": 8192,
+    "attn_temperature_tuning": True,
+    "vocab_size": 202048,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+}
+_SCOUT_ROPE: dict[str, object] = {
+    "rope_type": "llama3",
+    "factor": 16.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
 EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "mixtral-8x7b": decoder("mixtral", *(4096, 14336, 32, 32, 8), **_MIXTRAL),
@@ -168,6 +188,24 @@ EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             routed_scaling_factor=2.5,
             rope_scaling=_deepseek_yarn(1.0),
             **_DEEPSEEK,
+        ),
+        "llama-4-scout": decoder(
+            "llama4_text",
+            *(5120, 8192, 48, 40, 8),
+            num_local_experts=16,
+            use_qk_norm=True,
+            max_position_embeddings=10485760,
+            rope_scaling=_SCOUT_ROPE,
+            **_LLAMA4,
+        ),
+        "llama-4-maverick": decoder(
+            "llama4_text",
+            *(5120, 8192, 48, 40, 8),
+            num_local_experts=128,
+            interleave_moe_layer_step=2,
+            use_qk_norm=False,
+            max_position_embeddings=1048576,
+            **_LLAMA4,
         ),
     }
 )

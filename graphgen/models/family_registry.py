@@ -9,20 +9,21 @@ from types import MappingProxyType
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
 from graphgen.models.families.bloom import BLOOM
-from graphgen.models.families.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.families.gemma3 import GEMMA3
 from graphgen.models.families.gpt2 import GPT2
 from graphgen.models.families.gpt_neox import GPT_NEOX
-from graphgen.models.families.gpt_oss import GPT_OSS
 from graphgen.models.families.gptj import GPTJ
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
-from graphgen.models.families.mixtral import MIXTRAL
+from graphgen.models.families.mixtures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
+from graphgen.models.families.mixtures.gpt_oss import GPT_OSS
+from graphgen.models.families.mixtures.llama4 import LLAMA4
+from graphgen.models.families.mixtures.mixtral import MIXTRAL
+from graphgen.models.families.mixtures.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from graphgen.models.families.olmo2 import OLMO2
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.phi3 import PHI3
 from graphgen.models.families.qwen import QWEN2, QWEN3
-from graphgen.models.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from graphgen.models.family import AnyFamily, ModelConfig
 from graphgen.models.first_layers import first_layers
 from graphgen.models.medusa import MedusaShape
@@ -49,6 +50,7 @@ _ALL: tuple[AnyFamily, ...] = (
     DEEPSEEK_V2,
     DEEPSEEK_V3,
     PHI3,
+    LLAMA4,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

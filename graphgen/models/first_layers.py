@@ -9,7 +9,7 @@ from graphgen.errors import GraphgenError
 from graphgen.models.family import AnyFamily
 
 # Lists with an entry for each layer.
-_EACH_LAYER = ("layer_types",)
+_EACH_LAYER = ("layer_types", "no_rope_layers")
 
 
 def stated_layers(family: AnyFamily, config: Mapping[str, object]) -> tuple[str, int | None]:

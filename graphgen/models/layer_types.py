@@ -1,4 +1,4 @@
-"""Full and sliding-window layers: ``layer_types`` of a ``config.json``."""
+"""Layers that differ: ``layer_types`` of a ``config.json``, and lists of numbers."""
 
 from __future__ import annotations
 
@@ -8,23 +8,42 @@ from typing import cast
 from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, CHUNKED, FULL = "sliding_attention", "chunked_attention", "full_attention"
 
 
-def read_layer_types(reader: ConfigReader, slides: Sequence[bool]) -> tuple[str, ...]:
-    """``layer_types``; if it is missing, the types given by ``slides`` (GG0503)."""
+def read_layer_types(
+    reader: ConfigReader, slides: Sequence[bool], near: str = SLIDING
+) -> tuple[str, ...]:
+    """``layer_types``; if it is missing, ``near`` where ``slides`` says so (GG0503)."""
     reader.used.add("layer_types")
     value = reader.config.get("layer_types")
     if value is None:
-        return tuple(SLIDING if sliding else FULL for sliding in slides)
+        return tuple(near if sliding else FULL for sliding in slides)
     types = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
-    if len(types) != len(slides) or any(item not in (SLIDING, FULL) for item in types):
+    if len(types) != len(slides) or any(item not in (near, FULL) for item in types):
         raise GraphgenError(
             "GG0503",
-            f"config: layer_types = {value!r} is not one of '{SLIDING}' and '{FULL}' for each of "
+            f"config: layer_types = {value!r} is not one of '{near}' and '{FULL}' for each of "
             f"{len(slides)} layers",
         )
     return tuple(map(str, types))
+
+
+def read_numbers(reader: ConfigReader, key: str, count: int = 0) -> list[int] | None:
+    """A list of whole numbers, of ``count`` if that is not 0; ``None`` when absent (GG0503).
+
+    With a count an empty list counts as absent.
+    """
+    reader.used.add(key)
+    value = reader.config.get(key)
+    if value is None or (count and value == []):
+        return None
+    numbers = cast("list[object]", value) if isinstance(value, list) else [None]
+    read = [int(number) for number in numbers if isinstance(number, int)]
+    if len(read) != len(numbers) or (count and len(read) != count):
+        of = f"{count} numbers" if count else "layers"
+        raise GraphgenError("GG0503", f"config: {key} = {value!r} is not a list of {of}")
+    return read
 
 
 def kinds(types: Sequence[str]) -> tuple[str, ...]:

@@ -27,9 +27,9 @@ def read_rope(reader: ConfigReader) -> RopeConfig:
         scaling.finish()
         return RopeConfig(theta, "linear", factor)
     low, high = scaling.number("low_freq_factor"), scaling.number("high_freq_factor")
-    if high <= low:
+    if high < low:
         raise GraphgenError(
-            "GG0503", f"config: rope_scaling.high_freq_factor = {high} is not above low {low}"
+            "GG0503", f"config: rope_scaling.high_freq_factor = {high} is below low {low}"
         )
     original = scaling.integer("original_max_position_embeddings")
     scaling.finish()

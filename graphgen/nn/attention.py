@@ -51,10 +51,16 @@ class Rotary:
 
     Attributes:
         cos, sin: f32 [B,S,D/2].
+        pairs: what is turned together: ``halves`` of a head, or ``neighbors``.
     """
 
     cos: Value
     sin: Value
+    pairs: str = "halves"
+
+    def turn(self, b: Builder, x: Value) -> Value:
+        """Heads x [B,S,H,D] turned by the angles of their positions."""
+        return b.rope(x, self.cos, self.sin, self.pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,7 @@ class AttentionConfig:
         scale: factor of the scores; 0 for ``head_dim ** -0.5``.
         window: largest number of slots a token reads; 0 for all.
         sinks: each head has a score without a value, the weight ``sinks`` [heads].
+        rotated: q and k are turned by their positions.
     """
 
     heads: int
@@ -93,16 +100,20 @@ class AttentionConfig:
     scale: float = 0.0
     window: int = 0
     sinks: bool = False
+    rotated: bool = True
 
 
 # A norm of q or k [B,S,H,D] by its name in the checkpoint.
 Normalize = Callable[[str, Value], Value]
 
 
-def rotary(b: Builder, step: StepInputs, inv_freq: Literal, factor: float = 1.0) -> Rotary:
+def rotary(
+    b: Builder, step: StepInputs, inv_freq: Literal, factor: float = 1.0, pairs: str = "halves"
+) -> Rotary:
     """The rotary tables of a step, from the inverse frequencies f32 [D/2], times ``factor``."""
     tables = b.rope_table(step.positions, inv_freq)
-    return Rotary(*(tables if factor == 1 else [b.multiply(table, factor) for table in tables]))
+    cos, sin = tables if factor == 1 else [b.multiply(table, factor) for table in tables]
+    return Rotary(cos, sin, pairs)
 
 
 def causal_mask(b: Builder, step: StepInputs, window: int = 0, chunk: int = 0) -> Value:
@@ -150,11 +161,13 @@ def self_attention(
     width: int = 0,
     dtype: DType | None = None,
     normalize: Normalize | None = None,
+    finish: Normalize | None = None,
 ) -> Value:
     """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache.
 
-    ``normalize``, if given, applies to q and k before they are rotated. The result has ``width``
-    columns, by default E, and is of type ``dtype``, by default that of ``x``.
+    ``normalize``, if given, applies to q and k before they are rotated, and ``finish`` after that.
+    The result has ``width`` columns, by default E, and is of type ``dtype``, by default that of
+    ``x``.
     """
     size = width or x.shape[-1]
     assert isinstance(size, int)
@@ -165,8 +178,12 @@ def self_attention(
         v = _heads(b, "v_proj", x, config.kv_heads, config, x.dtype)
         if normalize is not None:
             q, k = normalize("q_norm", q), normalize("k_norm", k)
-        q = b.convert(b.rope(q, turns.cos, turns.sin), x.dtype)
-        k = b.convert(b.rope(k, turns.cos, turns.sin), x.dtype)
+
+        def placed(name: str, heads: Value) -> Value:
+            turned = turns.turn(b, heads) if config.rotated else heads
+            return b.convert(turned if finish is None else finish(name, turned), x.dtype)
+
+        q, k = placed("q_norm", q), placed("k_norm", k)
         terms = [_sinks(b, config.heads, x.dtype)] if config.sinks else []
         scale = config.scale or config.head_dim**-0.5
         out = attend(b, q, k, v, step, mask, scale, *terms)

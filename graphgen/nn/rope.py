@@ -51,8 +51,8 @@ def scaled_frequencies(config: RopeConfig, head_dim: int) -> list[float]:
     """``theta ** (-2i / head_dim)`` for i < head_dim / 2, scaled by ``config.kind``.
 
     ``llama3`` keeps wavelengths shorter than original/high, divides those longer than original/low
-    by ``factor``, and blends linearly in between (Llama 3.1 model card; transformers'
-    ``_compute_llama3_parameters``). ``longrope`` divides each by a factor of its own.
+    by ``factor``, and blends linearly in between, if they differ (Llama 3.1 model card;
+    transformers' ``_compute_llama3_parameters``). ``longrope`` divides each by a factor of its own.
     """
     if config.kind == "yarn":
         return yarn_frequencies(
@@ -77,5 +77,7 @@ def _scaled(config: RopeConfig, frequency: float) -> float:
         return frequency / config.factor
     turns = config.original_positions * frequency / (2 * math.pi)
     low, high = config.low_freq_factor, config.high_freq_factor
+    if low == high:
+        return frequency if turns > high else frequency / config.factor
     blend = min(max((turns - low) / (high - low), 0.0), 1.0)
     return (1 - blend) * frequency / config.factor + blend * frequency

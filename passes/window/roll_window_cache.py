@@ -22,11 +22,12 @@ _RULE = "roll-layer"
 class RollWindowCache(Pass):
     """The caches of a layer with a window of W positions have W slots: position p is in p mod W.
 
-    Layers without a window keep their caches. Programs that attend to no more slots than the ring
-    has stay as they are. In the others each token is written to its slot, unless a newer one of the
-    same call takes it, and masks go by the position that a slot holds. Where a call's tokens would
-    overwrite what its first ones read, they read the ring as it was and each other; where a
-    decoding call has S tokens, the ring has S - 1 slots more, so that these may be taken back.
+    Chunks of W positions are such a window. Layers without one keep their caches. Programs that
+    attend to no more slots than the ring has stay as they are. In the others each token is written
+    to its slot, unless a newer one of the same call takes it, and masks go by the position that a
+    slot holds. Where a call's tokens would overwrite what its first ones read, they read the ring
+    as it was and each other; where a decoding call has S tokens, the ring has S - 1 slots more, so
+    that these may be taken back.
 
     Given:
         module @m level=canonical {

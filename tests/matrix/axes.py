@@ -158,7 +158,8 @@ def counts(family: str) -> Counts:
     keys = [op.operands[1] for op in module.programs()[0].ops if op.name == "attention"]
     *_, kv_heads, head_dim = keys[0].shape
     masks = [op for f in module.programs() for op in f.ops if op.name == "attention_mask"]
-    windowed = any(0 < op.attrs.integer("window") < _SHORTEST_BUCKETS for op in masks)
+    reach = [op.attrs.integer(name) for op in masks for name in ("window", "chunk")]
+    windowed = any(0 < count < _SHORTEST_BUCKETS for count in reach)
     products = [op for f in module.programs() for op in f.ops if op.name == "dot_general"]
     inputs_first = any(
         op.operands[1].name in module.interface and 0 in op.attrs.integers("rhs_contracting_dims")

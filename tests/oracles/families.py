@@ -405,6 +405,37 @@ ORACLES |= {
             ALL_AT_ONCE: {"attention_bias": True, "rope_parameters": _DEEPSEEK_YARN},
         },
     ),
+    "llama4_text": Oracle(
+        "Llama4",
+        {
+            **DECODER,
+            "intermediate_size": 20,
+            "intermediate_size_mlp": 28,
+            "num_local_experts": 5,
+            "head_dim": 8,
+            "pad_token_id": None,
+            "no_rope_layer_interval": 2,
+            "attention_chunk_size": 4,
+            "floor_scale": 3,
+            "attn_scale": 0.7,
+        },
+        {
+            "plain": {},
+            "dense layers": {"interleave_moe_layer_step": 2, "use_qk_norm": False},
+            "two experts": {"num_experts_per_tok": 2, "attn_temperature_tuning": False},
+            "chunks without rotation": {
+                "layer_types": ["full_attention", "chunked_attention"],
+                "tie_word_embeddings": True,
+            },
+            ALL_AT_ONCE: {
+                "interleave_moe_layer_step": 2,
+                "attention_bias": True,
+                "head_dim": 12,
+                "rope_parameters": THETA,
+            },
+        },
+        text="Text",
+    ),
 }
 CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def stored_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
 
 def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
     """Every tensor as checkpoints have it: one for each expert, or those of the model."""
-    if model.config.model_type in ("gpt_oss", *FUSED):
+    if model.config.model_type in (*_AS_HELD, *FUSED):
         return dict(model.state_dict())
     found: dict[str, Tensor] = {}
     for name, tensor in _stored(model):
@@ -47,8 +47,9 @@ def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    if model.config.model_type == "gpt_oss":
-        yield from _gpt_oss(model)
+    split = _AS_HELD.get(str(model.config.model_type))
+    if split is not None:
+        yield from split(model)
         return
     if model.config.model_type in FUSED:
         yield from apart(model)
@@ -78,3 +79,23 @@ def _gpt_oss(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             yield f"{before}.experts.down_proj.{kind}", whole
         else:
             yield name, tensor
+
+
+def _llama4(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Of gate and up [E,H,2I], one after the other, and down [E,I,H]."""
+    for name, tensor in model.state_dict().items():
+        before, found, last = name.partition(".experts.")
+        if last == "gate_up_proj":
+            for part, half in zip(("gate", "up"), tensor.chunk(2, dim=2), strict=True):
+                yield f"{before}.experts.{part}_proj.weight", half.transpose(1, 2)
+        elif found:
+            yield f"{before}.experts.down_proj.weight", tensor.transpose(1, 2)
+        else:
+            yield name, tensor
+
+
+# Those whose checkpoints have the tensors of transformers' models, and how they are split.
+_AS_HELD: dict[str, Callable[[PreTrainedModel], Iterator[tuple[str, Tensor]]]] = {
+    "gpt_oss": _gpt_oss,
+    "llama4_text": _llama4,
+}

@@ -12,7 +12,15 @@ from graphgen.compile_config import CompileConfig
 from tests.oracles.families import ORACLES, save
 from tests.oracles.sessions import open_session
 
-FAMILIES = ["mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3"]
+FAMILIES = [
+    "mixtral",
+    "qwen2_moe",
+    "qwen3_moe",
+    "gpt_oss",
+    "deepseek_v2",
+    "deepseek_v3",
+    "llama4_text",
+]
 FORMS = ["all", "selective", "capacity", "blockwise"]
 # Five experts: two groups of ranks hold three each, one of which is padding.
 RANKS = [{"tp": 2}, {"tp": 2, "moe_ep_degree": 2}, {"tp": 3}, {"tp": 4, "moe_ep_degree": 2}]

@@ -11,10 +11,10 @@ from graphgen.models.families.gpt_neox import GPT_NEOX
 from graphgen.models.families.gptj import GPTJ
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
-from graphgen.models.families.mixtral import MIXTRAL
+from graphgen.models.families.mixtures.mixtral import MIXTRAL
+from graphgen.models.families.mixtures.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
-from graphgen.models.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from graphgen.runtime.aws.application.base_model import NeuronBaseModel
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.config.inference_config import InferenceConfig

@@ -64,6 +64,14 @@ def _odd_turned(array: Array) -> Array:
     return _odd(_turned(array))
 
 
+def _first_turned(array: Array) -> Array:
+    return _turned(array[:, :, : array.shape[2] // 2])
+
+
+def _second_turned(array: Array) -> Array:
+    return _turned(array[:, :, array.shape[2] // 2 :])
+
+
 def _interleaved(last: str, *takes: Callable[[Array], Array]) -> tuple[TensorPart, ...]:
     return tuple(
         TensorPart(f"{name}_proj.{last}", take)
@@ -83,7 +91,15 @@ _GPT_OSS: Final[Form] = {
     "down_proj_blocks": (TensorPart("down_proj.weight_blocks", _whole),),
     "down_proj_scales": (TensorPart("down_proj.weight_scales", _whole),),
 }
-FORMS: Final[Mapping[str, Form]] = {"gpt_oss": _GPT_OSS}
+# transformers' Llama4TextExperts: matrices are [E,in,out], and gate stands before up.
+_LLAMA4: Final[Form] = {
+    "gate_up_proj": (
+        TensorPart("gate_proj.weight", _first_turned),
+        TensorPart("up_proj.weight", _second_turned),
+    ),
+    "down_proj": (TensorPart("down_proj.weight", _turned),),
+}
+FORMS: Final[Mapping[str, Form]] = {"gpt_oss": _GPT_OSS, "llama4_text": _LLAMA4}
 """The forms in which checkpoints hold experts, by ``model_type``."""
 
 

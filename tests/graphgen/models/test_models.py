@@ -72,7 +72,7 @@ REFUSED: dict[str, dict[str, object]] = {
     "a switch that is a number": with_(attention_bias=1),
     "a rope that is text": with_(rope_scaling="llama3"),
     "a rope without its factor": with_(rope_scaling={"rope_type": "linear"}),
-    "a rope with an empty band": with_(rope_scaling={**LLAMA3, "high_freq_factor": 1.0}),
+    "a rope with an empty band": with_(rope_scaling={**LLAMA3, "high_freq_factor": 0.5}),
     "a rope without its length": with_(
         rope_scaling={k: v for k, v in LLAMA3.items() if not k.startswith("original")}
     ),

@@ -21,7 +21,7 @@ def mini(name: str) -> Module:
 
 def windowed(module: Module) -> bool:
     masks = [op for f in module.programs() for op in f.block if op.name == "attention_mask"]
-    return any(op.attrs.integer("window") for op in masks)
+    return any(op.attrs.integer(name) for op in masks for name in ("window", "chunk"))
 
 
 @pytest.mark.parametrize(("name", "tp"), MINI_RANKS)

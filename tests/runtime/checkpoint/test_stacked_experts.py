@@ -12,7 +12,15 @@ from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from tests.oracles.families import ORACLES, save
 from tests.oracles.stored_names import stored_tensors
 
-FAMILIES = ["mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3"]
+FAMILIES = [
+    "mixtral",
+    "qwen2_moe",
+    "qwen3_moe",
+    "gpt_oss",
+    "deepseek_v2",
+    "deepseek_v3",
+    "llama4_text",
+]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
-from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
 from graphgen.models.decoders.decoder_config import read_sizes
 from graphgen.models.decoders.expert_counts import read_experts, small_experts
 from graphgen.models.families.qwen import QwenConfig
 from graphgen.models.family import Family
-from graphgen.models.layer_types import ends, read_layer_types
+from graphgen.models.layer_types import ends, read_layer_types, read_numbers
 from graphgen.nn import MixtureConfig, SharedExpert, TopKRouter
 
 
@@ -91,13 +89,7 @@ def _ends(sparse: tuple[bool, ...]) -> tuple[bool, ...]:
 def _sparse(reader: ConfigReader, layers: int) -> tuple[bool, ...]:
     """True for each layer that has experts (GG0503)."""
     step = reader.integer("decoder_sparse_step", 1)
-    reader.used.add("mlp_only_layers")
-    given = reader.config.get("mlp_only_layers")
-    dense = cast("list[object]", given) if isinstance(given, list) else []
-    right = given is None or isinstance(given, list)
-    if not right or not all(isinstance(layer, int) for layer in dense):
-        what = f"config: mlp_only_layers = {given!r} is not a list of layers"
-        raise GraphgenError("GG0503", what)
+    dense = read_numbers(reader, "mlp_only_layers") or []
     return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(layers))
 
 
