@@ -41,7 +41,7 @@ class ReadQuantized(Pass):
         ordered: columns belong to groups by a table (GPTQ's desc_act); these weights are widened
             once, when they are read.
         rescaled: numbers in f8e4m3fn are divided by 448 / 240 when they are read, and the scales
-            multiplied by it: Neuron's f8e4m3 ends at 240.
+            multiplied by it: Neuron's f8e4m3 ends at 240. Those in f4e2m1fn become f8e5m2.
         static: ``X.input_scale`` are rows of the interface too, for ``quantize-activations``.
         modules: patterns of ``X``; nothing else is quantized.
         skip: names of ``X`` that a pattern matches and that are not quantized.

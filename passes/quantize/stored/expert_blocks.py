@@ -13,7 +13,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, TensorType, Value, tensor
 from graphgen.ir.dtype import f8e8m0fnu, f32, u8
-from graphgen.passes.quantize.stored.scheme import StoredForm, widened
+from graphgen.passes.quantize.stored.scheme import StoredForm, known_on_device, widened
 
 
 def expert_blocks_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
@@ -42,6 +42,6 @@ def expert_blocks_widen(
     b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, ...], dtype: DType
 ) -> Value:
     """Of two numbers in a byte the first one is lowest."""
-    pairs = b.bitcast_convert(parts["weight_blocks"], form.element)
+    numbers = b.reshape(b.bitcast_convert(parts["weight_blocks"], form.element), shape)
     scale = b.convert(b.bitcast_convert(parts["weight_scales"], f8e8m0fnu), f32)
-    return widened(b, form, b.reshape(pairs, shape), scale, None, dtype)
+    return widened(b, form, known_on_device(b, form, numbers), scale, None, dtype)

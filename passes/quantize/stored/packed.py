@@ -9,7 +9,7 @@ from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
 from graphgen.ir.dtype import Kind, dtype, f8e8m0fnu, f32, s32, u8
 from graphgen.passes.quantize.stored.nibbles import AWQ_ORDER, IN_ORDER, pack, unpack
-from graphgen.passes.quantize.stored.scheme import StoredForm, Widen, widened
+from graphgen.passes.quantize.stored.scheme import StoredForm, Widen, known_on_device, widened
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -68,7 +68,8 @@ def mxfp4_widen(
     """OCP's microscaling format, version 1.0: E2M1, the first number lowest; scales in E8M0."""
     pairs = b.bitcast_convert(parts["weight_packed"], form.element)
     scale = b.convert(b.bitcast_convert(parts["weight_scale"], f8e8m0fnu), f32)
-    return widened(b, form, b.reshape(pairs, shape), scale, None, dtype)
+    numbers = known_on_device(b, form, b.reshape(pairs, shape))
+    return widened(b, form, numbers, scale, None, dtype)
 
 
 def mxfp4_pack(form: StoredForm, numbers: Array, scale: Array) -> Mapping[str, Array]:

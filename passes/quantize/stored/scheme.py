@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
-from graphgen.ir.dtype import f8e4m3fn, f32
+from graphgen.ir.dtype import f8e4m3fn, f8e5m2, f32
 from graphgen.passes.quantize.stored.rescale_f8 import rescaled
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
@@ -38,7 +38,7 @@ class StoredForm:
             has scales of its own.
         zero_points: with a zero point a block.
         ordered: columns are in blocks by a table of their own (GPTQ's ``desc_act``).
-        rescaled: numbers in f8e4m3fn become 240 at most, for Neuron.
+        rescaled: for Neuron: numbers in f8e4m3fn become 240 at most, f4e2m1fn is f8e5m2.
         static: the inputs of each module have a scale too, ``X.input_scale``.
     """
 
@@ -139,6 +139,11 @@ def plain_pack(values: str, scale: str) -> Pack:
         return {values: numbers, scale: scales}
 
     return pack
+
+
+def known_on_device(b: Builder, form: StoredForm, numbers: Value) -> Value:
+    """E2M1 in a byte of E5M2, which has all its numbers, for Neuron's devices, which lack it."""
+    return b.convert(numbers, f8e5m2) if form.rescaled else numbers
 
 
 def widened(
