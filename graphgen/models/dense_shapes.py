@@ -1,4 +1,4 @@
-"""Named configurations of published decoders without experts: OLMo-2, Phi-3 and Phi-4."""
+"""Named configurations of published decoders without experts: OLMo-2, Phi-3, Phi-4, Gemma 2."""
 
 from __future__ import annotations
 
@@ -12,6 +12,20 @@ _OLMO2: dict[str, object] = {
     "rms_norm_eps": 1e-6,
     "rope_theta": 500000.0,
     "max_position_embeddings": 4096,
+}
+_GEMMA2: dict[str, object] = {
+    "hidden_act": None,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "vocab_size": 256000,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
 }
 
 
@@ -35,6 +49,13 @@ DENSE_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             rms_norm_eps=1e-5,
             rope_theta=250000.0,
             max_position_embeddings=16384,
+        ),
+        "gemma-2-2b": decoder("gemma2", *(2304, 9216, 26, 8, 4), **_GEMMA2),
+        "gemma-2-9b": decoder("gemma2", *(3584, 14336, 42, 16, 8), **_GEMMA2),
+        "gemma-2-27b": decoder(
+            "gemma2",
+            *(4608, 36864, 46, 32, 16),
+            **{**_GEMMA2, "head_dim": 128, "query_pre_attn_scalar": 144},
         ),
     }
 )

@@ -84,7 +84,7 @@ def read_longrope(reader: ConfigReader) -> RopeConfig | None:
         "original_max_position_embeddings",
         reader.integer("original_max_position_embeddings", positions),
     )
-    scaling.neutral("rope_type", "long_factor")
+    scaling.neutral("rope_type")
     factor = _optional(scaling, "factor") or positions / original
     given = _optional(scaling, "attention_factor")
     root = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
@@ -93,20 +93,21 @@ def read_longrope(reader: ConfigReader) -> RopeConfig | None:
         "longrope",
         original_positions=original,
         attention_factor=root if given is None else given,
-        short_factors=_factors(scaling),
+        short_factors=_factors(scaling, "short_factor"),
+        long_factors=_factors(scaling, "long_factor"),
     )
     scaling.finish()
     return rope
 
 
-def _factors(scaling: ConfigReader) -> tuple[float, ...]:
-    """``short_factor`` (GG0503)."""
-    value = scaling.config.get("short_factor")
-    scaling.neutral("short_factor")
+def _factors(scaling: ConfigReader, key: str) -> tuple[float, ...]:
+    """Divisors of frequencies (GG0503)."""
+    value = scaling.config.get(key)
+    scaling.neutral(key)
     listed = cast("list[object]", value) if isinstance(value, list) else []
     found = [float(one) for one in listed if isinstance(one, int | float) and one > 0]
     if not found or len(found) != len(listed):
-        what = f"config: rope_scaling.short_factor = {value!r} is no list of positive numbers"
+        what = f"config: rope_scaling.{key} = {value!r} is no list of positive numbers"
         raise GraphgenError("GG0503", what)
     return tuple(found)
 
@@ -177,4 +178,5 @@ def _longrope_to_hf(rope: RopeConfig) -> dict[str, object]:
         "original_max_position_embeddings": rope.original_positions,
         "attention_factor": rope.attention_factor,
         "short_factor": list(rope.short_factors),
+        "long_factor": list(rope.long_factors),
     }

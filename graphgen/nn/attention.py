@@ -90,6 +90,7 @@ class AttentionConfig:
         window: largest number of slots a token reads; 0 for all.
         sinks: each head has a score without a value, the weight ``sinks`` [heads].
         rotated: q and k are turned by their positions.
+        softcap: bound of the scores; 0 for none.
     """
 
     heads: int
@@ -101,6 +102,7 @@ class AttentionConfig:
     window: int = 0
     sinks: bool = False
     rotated: bool = True
+    softcap: float = 0.0
 
 
 # A norm of q or k [B,S,H,D] by its name in the checkpoint.
@@ -186,7 +188,7 @@ def self_attention(
         q, k = placed("q_norm", q), placed("k_norm", k)
         terms = [_sinks(b, config.heads, x.dtype)] if config.sinks else []
         scale = config.scale or config.head_dim**-0.5
-        out = attend(b, q, k, v, step, mask, scale, *terms)
+        out = attend(b, q, k, v, step, mask, scale, *terms, softcap=config.softcap)
         return linear(b, "o_proj", out, size, bias=config.out_bias, dtype=dtype)
 
 
@@ -199,15 +201,16 @@ def attend(
     mask: Value,
     scale: float,
     *terms: Value,
+    softcap: float = 0.0,
 ) -> Value:
     """Write k and v [B,S,K,D] to the cache and attend to it with q [B,S,H,D]: [B,S,H*D].
 
-    ``terms`` are those of :meth:`Builder.attention`.
+    ``terms`` and ``softcap`` are those of :meth:`Builder.attention`.
     """
     batch, active, heads, size = q.shape
     keys = read_updated(b, "k_cache", k, step)
     values = read_updated(b, "v_cache", v, step)
-    out = b.attention(q, keys, values, mask, scale, *terms)
+    out = b.attention(q, keys, values, mask, scale, *terms, softcap=softcap)
     return b.reshape(out, (batch, active, heads * size))
 
 

@@ -26,6 +26,7 @@ class RopeConfig:
         truncate: whether the blend of ``yarn`` begins and ends at whole dimensions.
         mscale_all_dim: what DeepSeek's models scale scores by (``yarn``); 0 for nothing.
         short_factors: divisor of each frequency (``longrope``), up to ``original_positions``.
+        long_factors: those beyond, where no program goes; kept for the configuration.
     """
 
     theta: float = 10000.0
@@ -40,6 +41,7 @@ class RopeConfig:
     truncate: bool = True
     mscale_all_dim: float = 0.0
     short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
 
 
 def inverse_frequencies(config: RopeConfig, head_dim: int) -> Literal:

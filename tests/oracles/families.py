@@ -3,102 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tests.oracles.dense_families import DENSE
+from tests.oracles.family_oracle import (
+    ALL_AT_ONCE,
+    DECODER,
+    LLAMA3,
+    SECOND_SLIDES,
+    SLIDES,
+    THETA,
+    YARN,
+    Oracle,
+)
 from tests.oracles.stored_names import checkpoint_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-@dataclass(frozen=True)
-class Oracle:
-    """How transformers makes a small model of one family.
-
-    Attributes:
-        name: of its classes, without ``Config`` and what the model class ends in.
-        head: what the model class ends in.
-        text: what stands before ``Config`` in the name of the configuration.
-        sizes: of the configuration; the vocabulary is odd.
-        variants: changes of the configuration, each a model of its own; ``plain`` is among them.
-    """
-
-    name: str
-    sizes: dict[str, Any]
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict[str, Any])
-    head: str = "ForCausalLM"
-    text: str = ""
-
-    @property
-    def config(self) -> str:
-        """Name of the configuration's class."""
-        return f"{self.name}{self.text}Config"
-
-    def model(self, variant: str = "plain", **changes: Any) -> PreTrainedModel:
-        """A random model in which everything matters.
-
-        Norm weights are not 1 and biases not 0, as they are in a new model: a forgotten one would
-        not show. The weights are large enough for attention to choose between positions.
-        """
-        import torch
-        import transformers
-
-        torch.manual_seed(0)
-        given = {"initializer_range": 0.3, **self.sizes, **self.variants[variant], **changes}
-        # The plain forms: grouped products take no doubles.
-        plain = {"attn_implementation": "eager", "experts_implementation": "eager"}
-        config = getattr(transformers, self.config)(**given, **plain)
-        model = getattr(transformers, f"{self.name}{self.head}")(config)
-        with torch.no_grad():
-            for name, tensor in model.named_parameters():
-                if tensor.ndim == 1 and name.endswith("weight"):
-                    tensor.uniform_(0.5, 1.5)
-                elif name.endswith("bias"):
-                    tensor.normal_(0, 0.3)
-            for name, tensor in model.named_buffers():
-                if name.endswith("correction_bias"):
-                    tensor.normal_(0, 0.3)
-        return model.eval()
-
-
-# Of a decoder like Llama's.
-DECODER = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 61,
-}
-# The second layer reads four tokens, and prompts are longer.
-SECOND_SLIDES = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
-# The first layer does.
-SLIDES = {"use_sliding_window": True, "sliding_window": 4}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    # Short, so that the blend is felt at the positions tried here.
-    "original_max_position_embeddings": 16,
-}
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 500.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 16,
-    "beta_fast": 4,
-    "beta_slow": 0.5,
-}
 _DEEPSEEK_YARN = {**YARN, "mscale": 0.7, "mscale_all_dim": 0.5}
-# Not the default base of any family.
-THETA = {"rope_type": "default", "rope_theta": 500.0}
-# The variant that has at once all a family can have: a window below every prompt, another base of
-# the positions, biases, heads that are not the hidden size over their number.
-ALL_AT_ONCE = "all at once"
 ORACLES: dict[str, Oracle] = {
     "llama": Oracle(
         "Llama",
@@ -333,36 +258,6 @@ ORACLES: dict[str, Oracle] = {
             },
         },
     ),
-    "olmo2": Oracle(
-        "Olmo2",
-        DECODER,
-        {
-            "plain": {},
-            "tied": {"tie_word_embeddings": True, "rope_parameters": YARN},
-            ALL_AT_ONCE: {"attention_bias": True, "rms_norm_eps": 1e-2, "rope_parameters": THETA},
-        },
-    ),
-    "phi3": Oracle(
-        "Phi3",
-        {**DECODER, "pad_token_id": 0},
-        {
-            "plain": {},
-            "a window": {"sliding_window": 4, "tie_word_embeddings": True},
-            "a part rotated": {"rope_parameters": {**THETA, "partial_rotary_factor": 0.75}},
-            ALL_AT_ONCE: {
-                "sliding_window": 4,
-                "max_position_embeddings": 4096,
-                "rope_parameters": {
-                    "rope_type": "longrope",
-                    "rope_theta": 500.0,
-                    "original_max_position_embeddings": 512,
-                    "partial_rotary_factor": 0.75,
-                    "short_factor": [1.0, 1.3, 2.1],
-                    "long_factor": [2.0, 3.0, 5.0],
-                },
-            },
-        },
-    ),
 }
 _LATENT = {
     **DECODER,
@@ -436,6 +331,7 @@ ORACLES |= {
         },
         text="Text",
     ),
+    **DENSE,
 }
 CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
 

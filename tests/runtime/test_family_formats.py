@@ -23,7 +23,8 @@ from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
-from tests.oracles.families import ALL_AT_ONCE, FORMS, ORACLES, save_as
+from tests.oracles.families import FORMS, ORACLES, save_as
+from tests.oracles.family_oracle import ALL_AT_ONCE
 
 # Longer than the windows; the last goes on in the next bucket.
 LENGTHS, STEPS = (5, 17, 127), 2

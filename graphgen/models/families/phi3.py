@@ -58,8 +58,9 @@ def _with_wider_heads(config: Config) -> Config:
     """Heads of 16, of which any of the usual fractions is even."""
     size = 16
     made = replace(config, hidden_size=size * config.num_attention_heads, head_dim=size)
-    factors = made.rope.short_factors[: made.rotary_dim // 2]
-    return replace(made, rope=replace(made.rope, short_factors=factors))
+    count = made.rotary_dim // 2
+    short, long = made.rope.short_factors[:count], made.rope.long_factors[:count]
+    return replace(made, rope=replace(made.rope, short_factors=short, long_factors=long))
 
 
 def read_phi3(config: Mapping[str, object]) -> Phi3Config:
@@ -86,12 +87,13 @@ def read_phi3(config: Mapping[str, object]) -> Phi3Config:
 def _within_context(config: Phi3Config, rope: RopeConfig) -> Phi3Config:
     """The configuration without the positions at which other factors begin (GG0503)."""
     count = config.rotary_dim // 2
-    if len(rope.short_factors) != count:
-        raise GraphgenError(
-            "GG0503",
-            f"config: rope_scaling.short_factor has {len(rope.short_factors)} numbers for {count} "
-            "frequencies",
-        )
+    for key, factors in (("short", rope.short_factors), ("long", rope.long_factors)):
+        if len(factors) != count:
+            raise GraphgenError(
+                "GG0503",
+                f"config: rope_scaling.{key}_factor has {len(factors)} numbers for {count} "
+                "frequencies",
+            )
     most = min(config.max_position_embeddings, rope.original_positions)
     return replace(config, max_position_embeddings=most)
 

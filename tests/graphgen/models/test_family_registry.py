@@ -22,7 +22,8 @@ from graphgen.models import SHAPES, build, known_shape, read_model_config
 from graphgen.models.family_registry import FAMILIES
 from graphgen.nn import alibi_slopes
 from graphgen.ops import verify
-from tests.oracles.families import CASES, DECODER, ORACLES
+from tests.oracles.families import CASES, ORACLES
+from tests.oracles.family_oracle import DECODER
 from tests.oracles.stored_names import stored_shapes
 
 

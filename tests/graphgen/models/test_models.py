@@ -176,6 +176,9 @@ def parameters(module: Module) -> int:
         ("olmo-2-32b", 32.234e9),
         ("phi-3-mini", 3.8211e9),
         ("phi-4", 14.6595e9),
+        ("gemma-2-2b", 2.6143e9),
+        ("gemma-2-9b", 9.2417e9),
+        ("gemma-2-27b", 27.227e9),
     ],
 )
 def test_known_models_have_their_known_sizes(name: str, count: float):

@@ -14,7 +14,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
 from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
 from tests.oracles.applications import BATCH, open_application, open_reference, write_checkpoint
-from tests.oracles.families import ALL_AT_ONCE
+from tests.oracles.family_oracle import ALL_AT_ONCE
 
 PAD = 3
 NEW = 8
