@@ -1,4 +1,4 @@
-"""Named configurations of published decoders without experts: OLMo-2, Phi-3, Phi-4, Gemma 2."""
+"""Named configurations of published decoders without experts."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ _GEMMA2: dict[str, object] = {
     "rope_theta": 10000.0,
     "max_position_embeddings": 8192,
     "tie_word_embeddings": True,
+}
+_STABLELM: dict[str, object] = {
+    "architectures": ["StableLmForCausalLM"],
+    "vocab_size": 100352,
+    "layer_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.25,
+    "max_position_embeddings": 4096,
 }
 
 
@@ -56,6 +64,16 @@ DENSE_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "gemma2",
             *(4608, 36864, 46, 32, 16),
             **{**_GEMMA2, "head_dim": 128, "query_pre_attn_scalar": 144},
+        ),
+        "stablelm-2-1.6b": decoder(
+            "stablelm", *(2048, 5632, 24, 32, 32), use_qkv_bias=True, **_STABLELM
+        ),
+        "stablelm-2-12b": decoder(
+            "stablelm",
+            *(5120, 13824, 40, 32, 8),
+            qk_layernorm=True,
+            use_parallel_residual=True,
+            **_STABLELM,
         ),
     }
 )

@@ -25,6 +25,7 @@ from graphgen.models.families.olmo2 import OLMO2
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.phi3 import PHI3
 from graphgen.models.families.qwen import QWEN2, QWEN3
+from graphgen.models.families.stablelm import STABLELM
 from graphgen.models.family import AnyFamily, ModelConfig
 from graphgen.models.first_layers import first_layers
 from graphgen.models.medusa import MedusaShape
@@ -53,6 +54,7 @@ _ALL: tuple[AnyFamily, ...] = (
     PHI3,
     LLAMA4,
     GEMMA2,
+    STABLELM,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

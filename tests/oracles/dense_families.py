@@ -1,4 +1,4 @@
-"""Small models of decoders without experts: OLMo-2, Phi-3, Gemma 2."""
+"""Small models of decoders without experts: OLMo-2, Phi-3, Gemma 2, StableLM."""
 
 from __future__ import annotations
 
@@ -57,6 +57,21 @@ DENSE: dict[str, Oracle] = {
                 "attention_bias": True,
                 "layer_types": ["full_attention", "sliding_attention"],
                 "rope_parameters": THETA,
+            },
+        },
+    ),
+    "stablelm": Oracle(
+        "StableLm",
+        {**DECODER, "hidden_size": 64},
+        {
+            "plain": {},
+            "biases": {"use_qkv_bias": True, "layer_norm_eps": 1e-2},
+            "in parallel": {"use_parallel_residual": True, "tie_word_embeddings": True},
+            ALL_AT_ONCE: {
+                "qk_layernorm": True,
+                "use_qkv_bias": True,
+                "use_parallel_residual": True,
+                "rope_parameters": {**THETA, "partial_rotary_factor": 0.5},
             },
         },
     ),

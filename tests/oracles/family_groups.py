@@ -10,8 +10,11 @@ import pytest
 # By model_type: the family whose cases are in `make test` instead.
 VARIANTS = {
     "deepseek_v2": "deepseek_v3",
+    "gemma2": "gemma3_text",
     "gptj": "gpt_neox",
+    "phi3": "mistral",
     "qwen3_moe": "qwen2_moe",
+    "stablelm": "gpt_neox",
 }
 
 

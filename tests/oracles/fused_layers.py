@@ -1,4 +1,4 @@
-"""Layers that transformers, as checkpoints, has in one: their tensors apart."""
+"""Layers that transformers, as checkpoints, has in one: their tensors apart; and heads in one."""
 
 from __future__ import annotations
 
@@ -39,3 +39,19 @@ def apart(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             )
         else:
             yield name, tensor
+
+
+def stacked_norms(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a StableLM, the norms of a layer's heads in one."""
+    import torch
+
+    heads: dict[str, list[Tensor]] = {}
+    for name, tensor in model.state_dict().items():
+        before, found, last = name.partition(".norms.")
+        if found:
+            kind = last.partition(".")[2]
+            heads.setdefault(f"{before}.norms.{kind}", []).append(tensor)
+        else:
+            yield name, tensor
+    for name, tensors in heads.items():
+        yield name, torch.stack(tensors)

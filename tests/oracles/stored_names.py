@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.oracles.fused_layers import FUSED, apart
+from tests.oracles.fused_layers import FUSED, apart, stacked_norms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,4 +98,5 @@ def _llama4(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 _AS_HELD: dict[str, Callable[[PreTrainedModel], Iterator[tuple[str, Tensor]]]] = {
     "gpt_oss": _gpt_oss,
     "llama4_text": _llama4,
+    "stablelm": stacked_norms,
 }

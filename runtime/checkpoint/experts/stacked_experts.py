@@ -1,4 +1,7 @@
-"""The tensors of a mixture's experts as one tensor: checkpoints hold one for each expert."""
+"""The tensors of a mixture's experts as one tensor: checkpoints hold one for each expert.
+
+Norms of heads (StableLM), of which checkpoints hold one for each head, are stacked as well.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,14 @@ from graphgen.runtime.checkpoint.interfaces import (
     TensorInfo,
 )
 
-_EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
+_EXPERT: Final = re.compile(r"\.(experts|norms)\.(\d+)\.")
 
 
 def with_stacked_experts(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with ``X.experts.0.Y``, ``X.experts.1.Y``, ... as ``X.experts.Y`` [E,...].
 
-    A checkpoint without such tensors stays as it is.
+    ``X.norms.0.Y``, ... become ``X.norms.Y`` [H,...]. A checkpoint without such tensors stays as it
+    is.
 
     Raises:
         GraphgenError: GG0602 for an expert that is missing, or of another shape or type.
@@ -31,8 +35,8 @@ def with_stacked_experts(checkpoint: Checkpoint) -> Checkpoint:
     for name, info in checkpoint.tensors().items():
         found = _EXPERT.search(name)
         if found is not None:
-            whole = name[: found.start()] + ".experts." + name[found.end() :]
-            stacks.setdefault(whole, {})[int(found[1])] = info
+            whole = f"{name[: found.start()]}.{found[1]}.{name[found.end() :]}"
+            stacks.setdefault(whole, {})[int(found[2])] = info
     if not stacks:
         return checkpoint
     return StackedExperts(
@@ -44,17 +48,17 @@ def _in_order(
     checkpoint: Checkpoint, name: str, held: Mapping[int, TensorInfo]
 ) -> tuple[TensorInfo, ...]:
     """The tensors of experts 0 to E - 1 (GG0602)."""
-    first = next(iter(held.values()))
+    first, kind = next(iter(held.values())), "norm" if ".norms." in name else "expert"
     for number in range(max(held) + 1):
         info = held.get(number)
         if info is None or (info.shape, info.dtype) != (first.shape, first.dtype):
             other = "is missing" if info is None else f"is {info.dtype} {list(info.shape)}"
             raise GraphgenError(
                 "GG0602",
-                f"expert {number} of '{name}' {other}, '{first.name}' is {first.dtype} "
+                f"{kind} {number} of '{name}' {other}, '{first.name}' is {first.dtype} "
                 f"{list(first.shape)}",
                 where=str(checkpoint.path),
-                help="the experts of a layer are alike and numbered from 0: is a file missing?",
+                help=f"the {kind}s of a layer are alike and numbered from 0: is a file missing?",
             )
     return tuple(held[number] for number in range(len(held)))
 

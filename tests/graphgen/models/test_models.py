@@ -179,6 +179,8 @@ def parameters(module: Module) -> int:
         ("gemma-2-2b", 2.6143e9),
         ("gemma-2-9b", 9.2417e9),
         ("gemma-2-27b", 27.227e9),
+        ("stablelm-2-1.6b", 1.6445e9),
+        ("stablelm-2-12b", 12.143e9),
     ],
 )
 def test_known_models_have_their_known_sizes(name: str, count: float):
