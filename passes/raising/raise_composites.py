@@ -26,6 +26,7 @@ from graphgen.passes.raising.caches.cache_select import raise_chosen_slot
 from graphgen.passes.raising.caches.cache_slices import raise_joined_slices
 from graphgen.passes.raising.known_gathers import gather_of_run
 from graphgen.passes.raising.lookup import raise_embedding
+from graphgen.passes.raising.mixtures.raise_experts import raise_experts
 from graphgen.passes.raising.normalize_idioms import IDIOMS
 from graphgen.passes.raising.norms import NORMS
 from graphgen.passes.raising.rotary import raise_partial_rope, raise_rope, raise_rotated_rope
@@ -40,11 +41,12 @@ class RaiseComposites(Pass):
     Found are rms_norm and layer_norm, with or without weight and bias, silu and gelu, embedding,
     rope of halves or neighbors, of whole heads or of their first elements, attention over any order
     of dimensions, with queries in groups or keys that were repeated for the queries of their group,
-    with biases, masks, a soft cap and sinks, also over a cache and new tokens apart, and tokens
-    that are written into a cache, of one layer or of all in one tensor. So heads can be laid out,
-    and models be split, that were traced from JAX or PyTorch, or dumped for Neuron, whose kernels
-    become the ops they mean. What is close and not quite is left as it is; `graphgen explain` says
-    why.
+    with biases, masks, a soft cap and sinks, also over a cache and new tokens apart, tokens that
+    are written into a cache, of one layer or of all in one tensor, and experts: gated MLPs of the
+    matrices that a ``top_k`` chose, gathered, or of all and weighted by what it chose. So heads can
+    be laid out, and models be split, that were traced from JAX or PyTorch, or dumped for Neuron,
+    whose kernels become the ops they mean. What is close and not quite is left as it is; `graphgen
+    explain` says why.
 
     Given:
         module @m level=logical {
@@ -118,3 +120,4 @@ class RaiseComposites(Pass):
             rewriter.apply_rules(function, (raise_rotated_rope, *shapes))
             rewriter.apply_rules(function, (raise_partial_rope, *shapes))
             rewriter.apply_rules(function, (raise_attention, raise_split_attention, *shapes))
+            rewriter.apply_rules(function, (raise_experts, *shapes))

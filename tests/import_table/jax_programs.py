@@ -200,7 +200,7 @@ def moe_one_hot() -> Program:
         return _all_experts(x, params)
 
     x = {"x": _normal(ROWS * TOKENS, WIDTH)}
-    return Program(forward, _experts(Weights(5)), x, {"silu": 1})
+    return Program(forward, _experts(Weights(5)), x, {"experts": 1})
 
 
 def _all_experts(x: jax.Array, p: Params) -> jax.Array:
@@ -258,7 +258,7 @@ def _cache(fill: float) -> Any:
     return [(fill * _normal(*shape), fill * _normal(*shape)[::-1]) for _ in range(LAYERS)]
 
 
-_MIXTRAL = {"attention": 2, "rms_norm": 5, "rope": 4, "silu": 2, "embedding": 1, "kv_update": 4}
+_MIXTRAL = {"attention": 2, "rms_norm": 5, "rope": 4, "experts": 2, "embedding": 1, "kv_update": 4}
 
 
 @_enter("Mixtral, prefill into a cache")

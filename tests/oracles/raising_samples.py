@@ -265,3 +265,49 @@ KNOWN_PLACES: Final[dict[str, list[str]]] = {
         "%a = dynamic_update_slice(%b, %y, %z, %z) : f32[3,2]"
     ],
 }
+
+# Two of three experts of each token: gathered, summed by a product, and of all, summed by a reduce.
+ROUTED: Final = (
+    "arg %x : f32[2,4]\narg %s : f32[2,3]\narg %g : f32[3,4,5]\narg %u : f32[3,4,5]\n"
+    "arg %d : f32[3,5,4]\n%w, %k = top_k(%s) k=2 : f32[2,2], s32[2,2]\n"
+)
+EXPERTS: Final[dict[str, list[str]]] = {
+    "raise-experts": [
+        f"{ROUTED}%j = reshape(%k) shape=[2,2,1] : s32[2,2,1]\n"
+        + "".join(
+            f"%{name}c = gather(%{name}, %j) offset_dims=[2,3] collapsed_slice_dims=[0] "
+            f"start_index_map=[0] index_vector_dim=2 slice_sizes=[1,{size}] : f32[2,2,{size}]\n"
+            for name, size in (("g", "4,5"), ("u", "4,5"), ("d", "5,4"))
+        )
+        + "".join(
+            f"%{name}p = dot_general(%x, %{name}c) lhs_contracting_dims=[1] "
+            "rhs_contracting_dims=[2] lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : "
+            "f32[2,2,5]\n"
+            for name in "gu"
+        )
+        + "%t = silu(%gp) : f32[2,2,5]\n%h = multiply(%t, %up) : f32[2,2,5]\n"
+        "%y = dot_general(%h, %dc) lhs_contracting_dims=[2] rhs_contracting_dims=[2] "
+        "lhs_batch_dims=[0,1] rhs_batch_dims=[0,1] dtype=f32 : f32[2,2,4]\n"
+        "%a = dot_general(%y, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] "
+        "lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[2,4]",
+        f"{ROUTED}%n = iota() dtype=s32 shape=[2,2,3] dimension=2 : s32[2,2,3]\n"
+        "%j = broadcast_in_dim(%k) shape=[2,2,3] dimensions=[0,1] : s32[2,2,3]\n"
+        "%e = compare(%j, %n) direction=EQ : pred[2,2,3]\n"
+        "%o = convert(%e) dtype=f32 : f32[2,2,3]\n"
+        "%v = broadcast_in_dim(%w) shape=[2,2,3] dimensions=[0,1] : f32[2,2,3]\n"
+        "%m = multiply(%o, %v) : f32[2,2,3]\n"
+        "%c = reduce(%m) dimensions=[1] kind=add : f32[2,3]\n"
+        + "".join(
+            f"%{name}p = dot_general(%x, %{name}) lhs_contracting_dims=[1] "
+            "rhs_contracting_dims=[1] dtype=f32 : f32[2,3,5]\n"
+            for name in "gu"
+        )
+        + "%t = logistic(%gp) : f32[2,3,5]\n%h = multiply(%up, %t) : f32[2,3,5]\n"
+        "%q = dot_general(%h, %d) lhs_contracting_dims=[2] rhs_contracting_dims=[1] "
+        "lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,2,4]\n"
+        "%y = transpose(%q) permutation=[1,0,2] : f32[2,3,4]\n"
+        "%z = broadcast_in_dim(%c) shape=[2,3,4] dimensions=[0,1] : f32[2,3,4]\n"
+        "%r = multiply(%y, %z) : f32[2,3,4]\n"
+        "%a = reduce(%r) dimensions=[1] kind=add : f32[2,4]",
+    ]
+}

@@ -21,7 +21,7 @@ from graphgen.passes.core import Rewriter
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.rule import Rule
 from graphgen.text import parse
-from tests.oracles.raising_samples import ACTIVATIONS, CACHES, KNOWN_PLACES, SPELLINGS
+from tests.oracles.raising_samples import ACTIVATIONS, CACHES, EXPERTS, KNOWN_PLACES, SPELLINGS
 from tests.oracles.sample import any_array
 
 
@@ -108,6 +108,7 @@ TOP = (
 SAMPLES: dict[str, list[str]] = {
     **ACTIVATIONS,
     **CACHES,
+    **EXPERTS,
     **SPELLINGS,
     **KNOWN_PLACES,
     "scale-product": [

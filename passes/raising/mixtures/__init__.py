@@ -1,0 +1,1 @@
+"""Experts of programs traced elsewhere: axes followed through layouts, and what chooses them."""

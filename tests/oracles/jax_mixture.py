@@ -1,0 +1,95 @@
+"""A layer of experts that somebody else wrote in plain JAX, in the styles one meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ROWS, TOKENS, EXPERTS, CHOSEN, WIDTH, INNER = 2, 3, 5, 2, 8, 6
+Parameters = Mapping[str, Any]
+Style = Callable[[Parameters, jax.Array], jax.Array]
+
+
+def parameters(seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    shapes = {
+        "router": (WIDTH, EXPERTS),
+        "gate": (EXPERTS, WIDTH, INNER),
+        "up": (EXPERTS, WIDTH, INNER),
+        "down": (EXPERTS, INNER, WIDTH),
+    }
+    return {
+        name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+    }
+
+
+def hidden_states(seed: int = 1) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return random.standard_normal((ROWS, TOKENS, WIDTH)).astype(np.float32)
+
+
+def routed(p: Parameters, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    weights, indices = jax.lax.top_k(jax.nn.softmax(x @ p["router"], -1), CHOSEN)
+    return weights / weights.sum(-1, keepdims=True), indices
+
+
+def hidden(p: Parameters, x: jax.Array) -> jax.Array:
+    """The hidden features of every expert [B,S,E,I]."""
+    gate = jnp.einsum("bsh,ehi->bsei", x, p["gate"])
+    return jax.nn.silu(gate) * jnp.einsum("bsh,ehi->bsei", x, p["up"])
+
+
+def one_hot(p: Parameters, x: jax.Array) -> jax.Array:
+    """Every expert, combined by a product with the weights spread over all."""
+    weights, indices = routed(p, x)
+    combine = jnp.einsum("bske,bsk->bse", jax.nn.one_hot(indices, EXPERTS), weights)
+    return jnp.einsum(
+        "bseh,bse->bsh", jnp.einsum("bsei,eih->bseh", hidden(p, x), p["down"]), combine
+    )
+
+
+def summed(p: Parameters, x: jax.Array) -> jax.Array:
+    """Every expert, combined by sums."""
+    weights, indices = routed(p, x)
+    combine = (jax.nn.one_hot(indices, EXPERTS) * weights[..., None]).sum(-2)
+    y = jnp.einsum("bsei,eih->bseh", hidden(p, x), p["down"])
+    return (y * combine[..., None]).sum(2)
+
+
+def compared(p: Parameters, x: jax.Array) -> jax.Array:
+    """Every expert of flat tokens, with what was not chosen selected away."""
+    flat = x.reshape(-1, WIDTH)
+    weights, indices = routed(p, flat)
+    here = indices[..., None] == jnp.arange(EXPERTS)
+    combine = jnp.where(here, weights[..., None], 0.0).sum(1)
+    gate, up = (jnp.einsum("th,ehi->eti", flat, p[name]) for name in ("gate", "up"))
+    y = jnp.einsum("eti,eih->eth", jax.nn.silu(gate) * up, p["down"])
+    return jnp.einsum("eth,te->th", y, combine).reshape(x.shape)
+
+
+def weighted_before(p: Parameters, x: jax.Array) -> jax.Array:
+    """Every expert, weighted before its last product."""
+    weights, indices = routed(p, x)
+    combine = jnp.einsum("bsk,bske->bse", weights, jax.nn.one_hot(indices, EXPERTS))
+    return jnp.einsum("bsei,eih,bse->bsh", hidden(p, x), p["down"], combine)
+
+
+def gathered(p: Parameters, x: jax.Array) -> jax.Array:
+    """The matrices of the chosen experts of each token."""
+    weights, indices = routed(p, x)
+    gate, up = (jnp.einsum("bsh,bskhi->bski", x, p[name][indices]) for name in ("gate", "up"))
+    y = jnp.einsum("bski,bskih->bskh", jax.nn.gelu(gate) * up, p["down"][indices])
+    return jnp.einsum("bskh,bsk->bsh", y, weights)
+
+
+STYLES: Mapping[str, Style] = {
+    "one hot": one_hot,
+    "sums": summed,
+    "comparisons": compared,
+    "weighted before": weighted_before,
+    "gathers": gathered,
+}

@@ -1,0 +1,136 @@
+"""Experts of programs written in JAX: found in each style, right in numbers, divided over ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from graphgen.ir import Module, Role
+from graphgen.ir.clone import clone_module
+from graphgen.lowering.stablehlo.read import read_stablehlo
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.inspect.explain import ExplainQuery, explain
+from graphgen.passes.pipelines import parse
+from graphgen.passes.verify import make_workload, validate
+from tests.oracles import jax_mixture as theirs
+
+INPUTS = {f"p.{name}": array for name, array in theirs.parameters().items()}
+INPUTS["x"] = theirs.hidden_states()
+
+
+def traced(function: theirs.Style) -> Module:
+    """A function of parameters and hidden states as JAX lowers it."""
+    lowered = jax.jit(function).lower(theirs.parameters(), theirs.hidden_states())
+    module = read_stablehlo(lowered.as_text(debug_info=True))
+    for name, row in list(module.interface.items()):
+        if name.startswith("p."):
+            module.interface[name] = replace(row, role=Role.WEIGHT)
+    return module
+
+
+@cache
+def raised(style: str) -> Module:
+    module = traced(theirs.STYLES[style])
+    run_pipeline(module, parse("imported"))
+    return module
+
+
+def ops(module: Module) -> list[str]:
+    return [op.name for op in module.function("main").ops]
+
+
+@pytest.mark.parametrize("style", theirs.STYLES)
+def test_experts_are_found_and_say_what_they_said(style: str):
+    module = raised(style)
+    assert ops(module).count("experts") == ops(module).count("top_k") == 1
+    assert "gather" not in ops(module)
+    # Beside the router's, no product is left.
+    assert ops(module).count("dot_general") == 1
+    right = theirs.STYLES[style](theirs.parameters(), jnp.asarray(theirs.hidden_states()))
+    found = np.asarray(module.evaluate(INPUTS)["result"])
+    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("style", theirs.STYLES)
+@pytest.mark.one_in(2)
+def test_they_are_divided_and_dispatched_as_those_of_families(style: str):
+    module = clone_module(raised(style))
+    script = make_workload(module, seed=0)
+    verdicts = validate(module, parse("default{tp=4,moe_ep_degree=2}"), script)
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+
+
+# ---- what is not quite experts -------------------------------------------------------------------
+
+
+def all_of_them(p: theirs.Parameters, x: jax.Array) -> jax.Array:
+    """Every expert, weighted by its score: none is chosen."""
+    y = jnp.einsum("bsei,eih->bseh", theirs.hidden(p, x), p["down"])
+    return jnp.einsum("bseh,bse->bsh", y, jax.nn.softmax(x @ p["router"], -1))
+
+
+def other_choices(p: theirs.Parameters, x: jax.Array) -> jax.Array:
+    """The matrices of the experts with the lowest scores."""
+    weights, indices = theirs.routed(p, x)
+    worst = jnp.argsort(x @ p["router"], -1)[..., : theirs.CHOSEN]
+    gate, up = (jnp.einsum("bsh,bskhi->bski", x, p[name][worst]) for name in ("gate", "up"))
+    y = jnp.einsum("bski,bskih->bskh", jax.nn.silu(gate) * up, p["down"][worst])
+    return jnp.einsum("bskh,bsk->bsh", y, weights) + 0 * indices.sum()
+
+
+def mixed_choices(p: theirs.Parameters, x: jax.Array) -> jax.Array:
+    """Gate and up of the experts that were chosen, down of the ones before them."""
+    weights, indices = theirs.routed(p, x)
+    _, before = jax.lax.top_k(-(x @ p["router"]), theirs.CHOSEN)
+    gate, up = (jnp.einsum("bsh,bskhi->bski", x, p[name][indices]) for name in ("gate", "up"))
+    y = jnp.einsum("bski,bskih->bskh", jax.nn.silu(gate) * up, p["down"][before])
+    return jnp.einsum("bskh,bsk->bsh", y, weights)
+
+
+def other_tokens(p: theirs.Parameters, x: jax.Array) -> jax.Array:
+    """Up of the tokens in the opposite order."""
+    weights, indices = theirs.routed(p, x)
+    gate = jnp.einsum("bsh,bskhi->bski", x, p["gate"][indices])
+    up = jnp.einsum("bsh,bskhi->bski", x[:, ::-1], p["up"][indices])
+    y = jnp.einsum("bski,bskih->bskh", jax.nn.silu(gate) * up, p["down"][indices])
+    return jnp.einsum("bskh,bsk->bsh", y, weights)
+
+
+def without_gate(p: theirs.Parameters, x: jax.Array) -> jax.Array:
+    """Experts of two matrices."""
+    weights, indices = theirs.routed(p, x)
+    up = jnp.einsum("bsh,bskhi->bski", x, p["up"][indices])
+    y = jnp.einsum("bski,bskih->bskh", jax.nn.silu(up), p["down"][indices])
+    return jnp.einsum("bskh,bsk->bsh", y, weights)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (all_of_them, "experts are not weighted by those that top_k chose"),
+        (other_choices, "matrices are not looked up by the indices of a top_k over them"),
+        (mixed_choices, "gate, up and down are not of the same experts"),
+        (other_tokens, "gate and up do not read the same tokens"),
+        (without_gate, "what experts sum last is not act(gate) * up"),
+    ],
+)
+def test_what_is_not_quite_experts_is_left_as_it_is(function: theirs.Style, reason: str):
+    module = traced(function)
+    found = explain(
+        clone_module(module),
+        parse("imported"),
+        "raise-composites",
+        ExplainQuery(rule="raise-experts"),
+    )
+    assert reason in [item.reason for item in found.reasons]
+    run_pipeline(module, parse("imported"))
+    assert "experts" not in ops(module)
+    right = function(theirs.parameters(), jnp.asarray(theirs.hidden_states()))
+    given = {name: array for name, array in INPUTS.items() if name in module.interface}
+    found_now = np.asarray(module.evaluate(given)["result"])
+    np.testing.assert_allclose(found_now, right, rtol=1e-4, atol=1e-4)
