@@ -12,6 +12,7 @@ from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
 from graphgen.runtime.aws.attributes.attribute import Refused
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.attributes.demo_flags import DEMO_FLAGS, SAMPLING, DemoFlag
+from graphgen.runtime.aws.config.expert_config import MoENeuronConfig
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import FusedSpecNeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
@@ -20,14 +21,16 @@ from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 MODEL_TYPES: Mapping[str, type[NeuronBaseForCausalLM]] = {
     name.removesuffix("_text"): kind for name, kind in CAUSAL_LM.items()
 }
-_UNBUILT = ("mixtral", "dbrx", "qwen3_moe")
+_UNBUILT = {"dbrx"} - MODEL_TYPES.keys()
 _TASK = "causal-lm"
 # Nested configurations, and the attribute of NeuronConfig that holds each.
 _HOLDERS = {
     "KVQuantizationConfig": "kv_quant_config",
     "LoraServingConfig": "lora_config",
     "ChunkedPrefillConfig": "chunked_prefill_config",
+    "RouterConfig": "router_config",
 }
+_OF_EXPERTS = ("MoENeuronConfig", "RouterConfig")
 # Flags that only programs that choose tokens know.
 _PROGRAMS_ONLY = ("--dynamic", "--top-k-kernel-enabled")
 _CHECKING = ("--expected-outputs-path", "--num-tokens-to-check")
@@ -80,20 +83,26 @@ def on_device(given: DemoArguments) -> bool:
 def _check_built(row: DemoFlag, given: DemoArguments) -> None:
     """Refuse a setting of the run, or an attribute of experts, that is not built (GG0904)."""
     refused, value = row.refused, given.values[row.flag]
-    if row.owner in ("MoENeuronConfig", "RouterConfig"):
+    if row.owner in _OF_EXPERTS:
+        wanted = model_class(given).get_config_cls().get_neuron_config_cls()
+        if not issubclass(wanted, MoENeuronConfig):
+            raise GraphgenError(
+                "GG0705",
+                f"{given.texts[row.flag]}: a model of type {given.get('--model-type')} has no "
+                "experts",
+                help="leave it out",
+            )
         attribute = attributes_of(row.owner)[row.name]
-        refused = attribute.cpu if isinstance(attribute.cpu, Refused) else _EXPERTS
-        if attribute.requests_nothing(value, attribute.default):
-            return
+        if isinstance(attribute.cpu, Refused) and not attribute.requests_nothing(
+            value, attribute.default
+        ):
+            refused = attribute.cpu
     if refused is not None:
         raise GraphgenError(
             "GG0904",
             f"{given.texts[row.flag]}: {refused.feature} is not built yet",
             help=refused.remedy,
         )
-
-
-_EXPERTS = Refused("a mixture of experts", "choose a dense model")
 
 
 def _check_modes(given: DemoArguments) -> None:
@@ -139,14 +148,14 @@ def _check_checks(given: DemoArguments) -> None:
 
 
 def model_class(given: DemoArguments) -> type[NeuronBaseForCausalLM]:
-    """The class of the model type (GG0904 for families of experts, GG0705 for unknown ones)."""
+    """The class of the model type (GG0904 if it is not built, GG0705 if unknown)."""
     task, kind = given.get("--task-type"), str(given.get("--model-type"))
     if task != _TASK:
         raise GraphgenError("GG0705", f"--task-type {task} is unknown", help=f"the task is {_TASK}")
     if kind in _UNBUILT:
         raise GraphgenError(
             "GG0904",
-            f"--model-type {kind}: a mixture of experts is not built yet",
+            f"--model-type {kind}: this family is not built yet",
             help=f"one of {', '.join(MODEL_TYPES)}",
         )
     if kind not in MODEL_TYPES:
@@ -166,7 +175,7 @@ def neuron_values(given: DemoArguments) -> dict[str, object]:
         row = DEMO_FLAGS.get(flag)
         if row is None or flag == "--on-device-sampling":
             continue
-        if row.owner == "NeuronConfig":
+        if row.owner in ("NeuronConfig", "MoENeuronConfig"):
             values |= _listed(value) if row.name == "modules_to_not_convert" else {row.name: value}
         elif row.owner == SAMPLING:
             sampling[row.name] = value

@@ -17,7 +17,9 @@ from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
 from graphgen.runtime.aws.application.base_model import NeuronBaseModel
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
+from graphgen.runtime.aws.config.expert_config import MoENeuronConfig
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 
 _SIZES = ["hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"]
 
@@ -28,6 +30,20 @@ class _SizedConfig(InferenceConfig):
     def get_required_attributes(self) -> list[str]:
         """The sizes."""
         return _SIZES
+
+
+class _ExpertsConfig(_SizedConfig):
+    """A configuration of a model with experts; it takes a NeuronConfig without options of them."""
+
+    @classmethod
+    def get_neuron_config_cls(cls) -> type[NeuronConfig]:
+        """The class with options of experts."""
+        return MoENeuronConfig
+
+    @classmethod
+    def accepted_neuron_config(cls) -> type[NeuronConfig]:
+        """Any: options that are not given have defaults."""
+        return NeuronConfig
 
 
 class LlamaInferenceConfig(_SizedConfig):
@@ -250,7 +266,7 @@ class NeuronGPTNeoXForCausalLM(NeuronBaseForCausalLM):
         return GPTNeoXInferenceConfig
 
 
-class MixtralInferenceConfig(_SizedConfig):
+class MixtralInferenceConfig(_ExpertsConfig):
     """The configuration of Mixtral."""
 
 
@@ -272,7 +288,7 @@ class NeuronMixtralForCausalLM(NeuronBaseForCausalLM):
         return MixtralInferenceConfig
 
 
-class Qwen2MoeInferenceConfig(_SizedConfig):
+class Qwen2MoeInferenceConfig(_ExpertsConfig):
     """The configuration of Qwen2-MoE."""
 
 
@@ -294,7 +310,7 @@ class NeuronQwen2MoeForCausalLM(NeuronBaseForCausalLM):
         return Qwen2MoeInferenceConfig
 
 
-class Qwen3MoeInferenceConfig(_SizedConfig):
+class Qwen3MoeInferenceConfig(_ExpertsConfig):
     """The configuration of Qwen3-MoE."""
 
 

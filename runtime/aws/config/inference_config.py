@@ -100,6 +100,11 @@ class InferenceConfig:
         """The class of :attr:`neuron_config`."""
         return NeuronConfig
 
+    @classmethod
+    def accepted_neuron_config(cls) -> type[NeuronConfig]:
+        """The class that :attr:`neuron_config` has to be of, by default the one it is read as."""
+        return cls.get_neuron_config_cls()
+
     def validate_config(self) -> None:
         """Refuse a configuration that lacks required attributes (GG0503)."""
         missing = [name for name in self.get_required_attributes() if not hasattr(self, name)]
@@ -135,7 +140,7 @@ class InferenceConfig:
                 "this configuration",
                 help="change a copy: copy.deepcopy(config)",
             )
-        if name == "neuron_config" and not isinstance(value, self.get_neuron_config_cls()):
+        if name == "neuron_config" and not isinstance(value, self.accepted_neuron_config()):
             raise GraphgenError(
                 "GG0902",
                 f"neuron_config is a {type(value).__name__}, not a "

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.cli.aws.demo_arguments import read_arguments
+from graphgen.cli.aws.demo_settings import check_arguments, make_config
+from graphgen.models import known_shape
 from graphgen.runtime import executable_cache
+from graphgen.runtime.aws.config.expert_config import RouterConfig
 from tests.graphgen.cli.aws.conftest import HEAD, Demo
 from tests.graphgen.cli.conftest import ROOT
 
@@ -214,7 +218,7 @@ WRONG = (
     f"{HEAD} --on-cpu --prompt x --input-start-offsets 3",
     f"{HEAD} --on-cpu --prompt x --seq-len 32 --on-device-sampling --top-k 300",
     f"{HEAD} --on-cpu --prompt x --seq-len 32 --top-k 2.5 --do-sample",
-    "--model-type mixtral --task-type causal-lm run --model-path MODEL --on-cpu --prompt x",
+    "--model-type dbrx --task-type causal-lm run --model-path MODEL --on-cpu --prompt x",
     "--model-type bert --task-type causal-lm run --model-path MODEL --on-cpu --prompt x",
     "--model-type llama --task-type speech run --model-path MODEL --on-cpu --prompt x",
     "--model-type mistral --task-type causal-lm run --model-path MODEL --on-cpu --prompt x",
@@ -229,6 +233,19 @@ def test_wrong_flags(demo: Demo, golden: object, monkeypatch: pytest.MonkeyPatch
         assert (outcome.status, outcome.out) == (1, ""), line
         texts.append(f"--- {line.replace(HEAD, '...')}\n{outcome.err}")
     golden("cli/inference_demo.txt", "\n".join(texts))  # pyright: ignore[reportCallIssue]
+
+
+def test_flags_of_experts_are_options_of_the_configuration(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(dict(known_shape("mixtral-8x7b"))))
+    line = (
+        f"--model-type mixtral --task-type causal-lm run --model-path {tmp_path} --on-cpu "
+        "--prompt x --tp-degree 4 --moe-ep-degree 2 --capacity-factor 1.5 --router-act-fn softmax"
+    )
+    given = read_arguments(line.split())
+    check_arguments(given)
+    config = make_config(given).neuron_config
+    assert (config.value("capacity_factor"), config.value("moe_ep_degree")) == (1.5, 2)
+    assert config.value("router_config") == RouterConfig(act_fn="softmax")
 
 
 def test_help_lists_every_flag_quickly():

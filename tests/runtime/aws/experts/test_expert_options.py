@@ -24,6 +24,7 @@ from graphgen.runtime.aws.config.expert_config import (
     RoutedExpertsMLPOpsConfig,
     RouterConfig,
 )
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.strict_config import StrictConfig
 from graphgen.runtime.aws.experts.mixture_checks import check_experts
 from graphgen.runtime.aws.nxdi import MixtralInferenceConfig, NeuronMixtralForCausalLM
@@ -223,3 +224,14 @@ def test_an_application_is_checked():
     assert configured(capacity_factor=2.0).compile_config().capacity_factor == 2.0
     with pytest.raises(GraphgenError, match="glu_type = 'swiglu'"):
         configured(glu_type="swiglu").compile_config()
+
+
+@pytest.mark.parametrize("kind", [MoENeuronConfig, NeuronConfig])
+def test_the_configuration_of_a_model_with_experts_survives_its_file(kind: type[NeuronConfig]):
+    given = {"capacity_factor": 2.0} if kind is MoENeuronConfig else {}
+    neuron_config = kind(torch_dtype="float32", **given)
+    made = MixtralInferenceConfig(neuron_config, None, **known_shape("mixtral-8x7b"))
+    read = MixtralInferenceConfig.from_json_string(made.to_json_string())
+    assert isinstance(read.neuron_config, MoENeuronConfig)
+    assert read.neuron_config.value("capacity_factor") == given.get("capacity_factor")
+    assert read.to_hf() == made.to_hf()
