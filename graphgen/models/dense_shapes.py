@@ -37,6 +37,24 @@ _STABLELM: dict[str, object] = {
 }
 
 
+def _falcon(hidden: int, layers: int, heads: int, **more: object) -> Mapping[str, object]:
+    return MappingProxyType(
+        {
+            "model_type": "falcon",
+            "architectures": ["FalconForCausalLM"],
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "vocab_size": 65024,
+            "layer_norm_epsilon": 1e-5,
+            "parallel_attn": True,
+            "alibi": False,
+            "bias": False,
+            **more,
+        }
+    )
+
+
 DENSE_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "olmo-2-7b": decoder("olmo2", *(4096, 11008, 32, 32, 32), **_OLMO2),
@@ -75,5 +93,7 @@ DENSE_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             use_parallel_residual=True,
             **_STABLELM,
         ),
+        "falcon-7b": _falcon(4544, 32, 71, multi_query=True),
+        "falcon-40b": _falcon(8192, 60, 128, num_kv_heads=8, new_decoder_architecture=True),
     }
 )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
 from graphgen.models.families.bloom import BLOOM
+from graphgen.models.families.falcon import FALCON
 from graphgen.models.families.gemma2 import GEMMA2
 from graphgen.models.families.gemma3 import GEMMA3
 from graphgen.models.families.gpt2 import GPT2
@@ -55,6 +56,7 @@ _ALL: tuple[AnyFamily, ...] = (
     LLAMA4,
     GEMMA2,
     STABLELM,
+    FALCON,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

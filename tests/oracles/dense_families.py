@@ -1,4 +1,4 @@
-"""Small models of decoders without experts: OLMo-2, Phi-3, Gemma 2, StableLM."""
+"""Small models of decoders without experts: OLMo-2, Phi-3, Gemma 2, StableLM, Falcon."""
 
 from __future__ import annotations
 
@@ -72,6 +72,33 @@ DENSE: dict[str, Oracle] = {
                 "use_qkv_bias": True,
                 "use_parallel_residual": True,
                 "rope_parameters": {**THETA, "partial_rotary_factor": 0.5},
+            },
+        },
+    ),
+    "falcon": Oracle(
+        "Falcon",
+        {
+            "vocab_size": 61,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "eos_token_id": 1,
+            "bos_token_id": 1,
+        },
+        {
+            "plain": {},
+            "a head each": {"multi_query": False, "bias": True, "ffn_hidden_size": 40},
+            "one after the other": {"parallel_attn": False, "tie_word_embeddings": False},
+            "groups, one norm": {
+                "new_decoder_architecture": True,
+                "num_kv_heads": 2,
+                "num_ln_in_parallel_attn": 1,
+            },
+            ALL_AT_ONCE: {
+                "new_decoder_architecture": True,
+                "num_kv_heads": 2,
+                "bias": True,
+                "rope_parameters": THETA,
             },
         },
     ),

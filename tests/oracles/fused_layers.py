@@ -23,9 +23,27 @@ def _phi3(config: Any, module: str, tensor: Tensor) -> Iterator[tuple[str, Tenso
     yield from zip([f"{before}.{name}" for name in names], parts, strict=True)
 
 
+def _falcon(config: Any, module: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The rows that transformers' attention takes for q, k and v."""
+    import torch
+    from transformers.models.falcon.modeling_falcon import FalconAttention
+
+    rows = torch.arange(len(tensor)).reshape(1, 1, -1)
+    q, k, v = FalconAttention(config, 0)._split_heads(rows)
+    # The new architecture repeats k and v for the query heads of a group.
+    group = config.num_attention_heads // config.num_kv_heads
+    step = group if config.new_decoder_architecture else 1
+    before = module.rpartition(".")[0]
+    for name, part in (("q", q), ("k", k[:, :, ::step]), ("v", v[:, :, ::step])):
+        yield f"{before}.{name}_proj", tensor[part.flatten()]
+
+
 # By model_type: the names of fused layers, and the parts of one.
 _Parts = Callable[[Any, str, "Tensor"], Iterator[tuple[str, "Tensor"]]]
-FUSED: dict[str, tuple[tuple[str, ...], _Parts]] = {"phi3": (("qkv_proj", "gate_up_proj"), _phi3)}
+FUSED: dict[str, tuple[tuple[str, ...], _Parts]] = {
+    "falcon": (("query_key_value",), _falcon),
+    "phi3": (("qkv_proj", "gate_up_proj"), _phi3),
+}
 
 
 def apart(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:

@@ -17,7 +17,7 @@ from tests.oracles.sessions import open_session
 
 FAMILIES = [
     *("llama-3.1-8b", "qwen2-7b", "gemma-3-1b", "gpt2", "opt-125m", "gpt-j-6b"),
-    *("gpt-neox-20b", "bloom-560m", "olmo-2-32b", "stablelm-2-12b"),
+    *("gpt-neox-20b", "bloom-560m", "olmo-2-32b", "stablelm-2-12b", "falcon-40b"),
 ]
 
 

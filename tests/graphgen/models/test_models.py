@@ -181,6 +181,8 @@ def parameters(module: Module) -> int:
         ("gemma-2-27b", 27.227e9),
         ("stablelm-2-1.6b", 1.6445e9),
         ("stablelm-2-12b", 12.143e9),
+        ("falcon-7b", 6.9217e9),
+        ("falcon-40b", 41.303e9),
     ],
 )
 def test_known_models_have_their_known_sizes(name: str, count: float):
