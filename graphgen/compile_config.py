@@ -48,6 +48,9 @@ KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 # Values of ``expert_dispatch``: the forms of a mixture of experts.
 DISPATCH_AUTO = "auto"
 EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective", "capacity", "blockwise")
+# Values of ``latent_attention``: whether keys and values are made of the latent vector, or not.
+LATENT_AUTO = "auto"
+LATENT_FORMS = (LATENT_AUTO, "absorb", "expand")
 
 
 def knob(
@@ -235,6 +238,15 @@ class CompileConfig:
         flag="Places of an expert over its share of the tokens, which drops others; none by "
         "default.",
         option="--capacity-factor",
+    )
+    latent_attention: str = knob(
+        LATENT_AUTO,
+        "the form of the pass ``absorb-latent-projections``: whether attention over latent vectors "
+        "reads them itself (``absorb``) or keys and values made of them (``expand``).",
+        choices=LATENT_FORMS,
+        flag="Form of attention over latent vectors (DeepSeek): absorb, expand or what costs "
+        "least, the default.",
+        option="--latent-attention",
     )
     page_cache: int = knob(
         0,

@@ -32,6 +32,7 @@ from graphgen.passes.heads.gather_heads import GatherHeads
 from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
 from graphgen.passes.inspect.debug_log import pick
 from graphgen.passes.kernels.select_kernels import SelectKernels
+from graphgen.passes.latent.absorb_projections import AbsorbLatentProjections
 from graphgen.passes.legalize.cache_bits import CacheAsBits
 from graphgen.passes.legalize.f8_formats import F8Formats
 from graphgen.passes.legalize.integer_products import IntegerProducts
@@ -92,6 +93,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "specialize": _specialize(config),
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
+            AbsorbLatentProjections(config.latent_attention, config.target),
             DispatchExperts(config.expert_dispatch, config.expert_block_size, config.target),
             *(CommonSubexpressions(), FuseProjections()),
             *_narrow_activations(config),

@@ -24,6 +24,7 @@ GUIDES = {
     "targets.md": 3,
     "kernels.md": 4,
     "experts.md": 2,
+    "latent-attention.md": 2,
     "accuracy.md": 4,
     "lowered-programs.md": 8,
 }

@@ -103,6 +103,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "kernels",
         *("page_cache", "cache_blocks"),
         *("expert_dispatch", "expert_block_size", "moe_ep_degree", "capacity_factor"),
+        "latent_attention",
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
@@ -120,6 +121,7 @@ def test_what_the_pipeline_and_the_commands_have():
     flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"}
     flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
     flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
+    flags |= {"latent_attention"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 
@@ -131,7 +133,7 @@ def test_the_phases_are_the_story_of_a_compilation():
         ("quantize", "quantize-weights f8-formats"),
         ("specialize", "specialize"),
         ("shard", "heads shard pad-to-mesh partition merge-collectives pad-cache-slots"),
-        ("fuse", "dispatch-experts cse fuse-projections"),
+        ("fuse", "absorb-latent-projections dispatch-experts cse fuse-projections"),
         ("weights", "lift-weights order-interface"),
         ("legalize", "legalize cse dce"),
         ("outline", ""),

@@ -107,6 +107,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "
     "varies it",
+    "latent_attention": "it is of latent attention alone; tests/passes/latent varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

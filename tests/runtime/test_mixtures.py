@@ -27,6 +27,7 @@ RANKS = [{"tp": 2}, {"tp": 2, "moe_ep_degree": 2}, {"tp": 3}, {"tp": 4, "moe_ep_
 CASES = [
     *[(family, {"expert_dispatch": form}) for family in FAMILIES for form in FORMS],
     *[(family, {"expert_dispatch": "auto", **ranks}) for family in FAMILIES for ranks in RANKS],
+    *[("deepseek_v3", {"latent_attention": form, "tp": 3}) for form in ("absorb", "expand")],
 ]
 # The last step is in the next bucket.
 LENGTHS, STEPS = (3, 14, 7), 3

@@ -45,7 +45,11 @@ RANKS = {"heads": 4, "gather-heads": 4}
 # Passes that make one rewrite of all programs, since those share the interface.
 AT_ONCE = ("on-device-sampling",)
 # Passes that need another model than Llama to have something to do.
-MODELS = {"unfuse-projections": "gpt2", "roll-window-cache": "mistral-7b"}
+MODELS = {
+    "unfuse-projections": "gpt2",
+    "roll-window-cache": "mistral-7b",
+    "absorb-latent-projections": "deepseek-v2-lite",
+}
 
 
 def before(name: str, element: str = "bf16", tp: int = 2, without: str = "") -> tuple[Module, Pass]:
