@@ -8,6 +8,7 @@ from typing import cast
 
 from graphgen.errors import GraphgenError
 from graphgen.models import read_model_config
+from graphgen.models.family_registry import BUILT_IN
 from graphgen.nn import MixtureConfig
 from graphgen.runtime.aws.attributes.attribute import DescribesModel
 from graphgen.runtime.aws.config.expert_config import MoENeuronConfig, RouterConfig
@@ -21,8 +22,8 @@ _RESULTS = ("return_expert_index", "return_router_logits")
 def check_experts(config: NeuronConfig, model: Mapping[str, object]) -> None:
     """Refuse attributes that contradict the model's mixture of experts.
 
-    A model of a family that does not say which mixtures it has is made of the same configuration,
-    and is not checked.
+    A family of the user's that does not say which mixtures it has is made of the same
+    configuration, and is not checked.
 
     Args:
         config: the attributes.
@@ -39,10 +40,11 @@ def check_experts(config: NeuronConfig, model: Mapping[str, object]) -> None:
         "Callable[[int], MixtureConfig | None] | None", getattr(read, "mixture", None)
     )
     layers = getattr(read, "num_hidden_layers", 0)
-    if mixture_of is None:
-        return
-    mixtures = [found for layer in range(layers) if (found := mixture_of(layer)) is not None]
     kind = str(model.get("model_type"))
+    if mixture_of is None and kind not in BUILT_IN:
+        return
+    mixtures = [mixture_of(layer) for layer in range(layers)] if mixture_of is not None else []
+    mixtures = [mixture for mixture in mixtures if mixture is not None]
     for owner, name, value in _stated(config):
         if (error := _contradiction(mixtures, kind, name, value)) is not None:
             error.what = f"{owner}.{name} = {value!r}: {error.what}"

@@ -172,7 +172,10 @@ def test_kernels_are_noted_on_the_cpu_and_refused_for_devices():
 
 # ---- beside the model ----------------------------------------------------------------------------
 
-MIXTRAL, QWEN, LLAMA = map(known_shape, ("mixtral-8x7b", "qwen1.5-moe-a2.7b", "llama-3.1-8b"))
+MIXTRAL, QWEN, LLAMA, GPT2, LLAMA4 = map(
+    known_shape,
+    ("mixtral-8x7b", "qwen1.5-moe-a2.7b", "llama-3.1-8b", "gpt2", "llama-4-scout"),
+)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +189,10 @@ MIXTRAL, QWEN, LLAMA = map(known_shape, ("mixtral-8x7b", "qwen1.5-moe-a2.7b", "l
         # The default states nothing: files have all attributes.
         (QWEN, {"normalize_top_k_affinities": True}),
         (LLAMA, {"moe_ep_degree": 1}),
+        (
+            LLAMA4,
+            {"early_expert_affinity_modulation": True, "router_config": {"act_fn": "sigmoid"}},
+        ),
     ],
 )
 def test_options_that_agree_with_the_model_are_taken(model: Any, given: dict[str, Any]):
@@ -205,6 +212,7 @@ def test_options_that_agree_with_the_model_are_taken(model: Any, given: dict[str
         (MIXTRAL, {"router_config": {"dtype": "bfloat16"}}, "GG0903", "has 'float32'"),
         (MIXTRAL, {"return_expert_index": True}, "GG0904", "not a result of the programs"),
         (LLAMA, {"glu_type": "swiglu"}, "GG0903", "llama has no experts"),
+        (GPT2, {"early_expert_affinity_modulation": True}, "GG0903", "gpt2 has no experts"),
     ],
 )
 def test_options_that_contradict_the_model_are_refused(
