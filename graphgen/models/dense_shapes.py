@@ -35,6 +35,12 @@ _STABLELM: dict[str, object] = {
     "partial_rotary_factor": 0.25,
     "max_position_embeddings": 4096,
 }
+_GLM4: dict[str, object] = {
+    "head_dim": 128,
+    "partial_rotary_factor": 0.5,
+    "vocab_size": 151552,
+    "rope_theta": 10000.0,
+}
 
 
 def _falcon(hidden: int, layers: int, heads: int, **more: object) -> Mapping[str, object]:
@@ -95,5 +101,53 @@ DENSE_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         ),
         "falcon-7b": _falcon(4544, 32, 71, multi_query=True),
         "falcon-40b": _falcon(8192, 60, 128, num_kv_heads=8, new_decoder_architecture=True),
+        "smollm3-3b": decoder(
+            "smollm3",
+            *(2048, 11008, 36, 16, 4),
+            architectures=["SmolLM3ForCausalLM"],
+            vocab_size=128256,
+            rms_norm_eps=1e-6,
+            rope_theta=5000000.0,
+            max_position_embeddings=65536,
+            no_rope_layer_interval=4,
+            tie_word_embeddings=True,
+        ),
+        "granite-3.3-8b": decoder(
+            "granite",
+            *(4096, 12800, 40, 32, 8),
+            vocab_size=49159,
+            rms_norm_eps=1e-5,
+            rope_theta=10000000.0,
+            max_position_embeddings=131072,
+            embedding_multiplier=12.0,
+            residual_multiplier=0.22,
+            attention_multiplier=0.0078125,
+            logits_scaling=16.0,
+            tie_word_embeddings=True,
+        ),
+        "glm-4-9b": decoder(
+            "glm",
+            *(4096, 13696, 40, 32, 2),
+            rms_norm_eps=1.5625e-7,
+            max_position_embeddings=131072,
+            attention_bias=True,
+            **_GLM4,
+        ),
+        "glm-4-9b-0414": decoder(
+            "glm4",
+            *(4096, 13696, 40, 32, 2),
+            rms_norm_eps=1e-5,
+            max_position_embeddings=32768,
+            attention_bias=True,
+            **_GLM4,
+        ),
+        "glm-4-32b-0414": decoder(
+            "glm4",
+            *(6144, 23040, 61, 48, 2),
+            rms_norm_eps=1e-5,
+            max_position_embeddings=32768,
+            attention_bias=False,
+            **_GLM4,
+        ),
     }
 )

@@ -16,6 +16,9 @@ from graphgen.models.families.gpt2 import GPT2
 from graphgen.models.families.gpt_neox import GPT_NEOX
 from graphgen.models.families.gptj import GPTJ
 from graphgen.models.families.llama import LLAMA
+from graphgen.models.families.llama_like.glm import GLM, GLM4
+from graphgen.models.families.llama_like.granite import GRANITE
+from graphgen.models.families.llama_like.smollm3 import SMOLLM3
 from graphgen.models.families.mistral import MISTRAL
 from graphgen.models.families.mixtures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.families.mixtures.gpt_oss import GPT_OSS
@@ -57,6 +60,10 @@ _ALL: tuple[AnyFamily, ...] = (
     GEMMA2,
     STABLELM,
     FALCON,
+    SMOLLM3,
+    GRANITE,
+    GLM,
+    GLM4,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

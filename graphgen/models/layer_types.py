@@ -46,6 +46,13 @@ def read_numbers(reader: ConfigReader, key: str, count: int = 0) -> list[int] | 
     return read
 
 
+def read_rotated(reader: ConfigReader, layers: int) -> tuple[bool, ...]:
+    """True for each layer with rotary positions: all but every fourth by default (GG0503)."""
+    every = reader.integer("no_rope_layer_interval", 4)
+    given = read_numbers(reader, "no_rope_layers", layers)
+    return tuple(map(bool, given or [(layer + 1) % every for layer in range(layers)]))
+
+
 def kinds(types: Sequence[str]) -> tuple[str, ...]:
     """The types of a wide model's layers: one of each."""
     return tuple(dict.fromkeys(types))

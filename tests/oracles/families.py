@@ -17,6 +17,7 @@ from tests.oracles.family_oracle import (
     YARN,
     Oracle,
 )
+from tests.oracles.llama_like import LLAMA_LIKE
 from tests.oracles.stored_names import checkpoint_tensors
 
 if TYPE_CHECKING:
@@ -332,6 +333,7 @@ ORACLES |= {
         text="Text",
     ),
     **DENSE,
+    **LLAMA_LIKE,
 }
 CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
 

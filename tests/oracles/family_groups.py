@@ -13,6 +13,8 @@ VARIANTS = {
     "gemma2": "gemma3_text",
     "gptj": "gpt_neox",
     "phi3": "mistral",
+    "glm": "glm4",
+    "granite": "llama",
     "qwen3_moe": "qwen2_moe",
     "stablelm": "gpt_neox",
 }

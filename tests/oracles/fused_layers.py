@@ -43,6 +43,8 @@ _Parts = Callable[[Any, str, "Tensor"], Iterator[tuple[str, "Tensor"]]]
 FUSED: dict[str, tuple[tuple[str, ...], _Parts]] = {
     "falcon": (("query_key_value",), _falcon),
     "phi3": (("qkv_proj", "gate_up_proj"), _phi3),
+    "glm": (("gate_up_proj",), _phi3),
+    "glm4": (("gate_up_proj",), _phi3),
 }
 
 

@@ -36,13 +36,14 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
     The residual stream is f32 for every ``dtype``: it sums two addends per layer, some of them
     hundreds of times larger than the rest, and 8 bits of mantissa lose the small ones.
     """
-    turns = rotary(b, step, config.rope_frequencies(), config.rope.attention_factor)
+    frequencies, factor = config.rope_frequencies(), config.rope.attention_factor
+    turns = rotary(b, step, frequencies, factor, config.rope_pairs)
     attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
     windows = dict.fromkeys(attention.window for attention in attentions)
     masks = {window: causal_mask(b, step, window) for window in windows}
     with b.scope("model"):
         x = embed(b, "embed_tokens", tokens, config.vocab_size, config.hidden_size, dtype)
-        x = b.convert(x, f32)
+        x = _times(b.convert(x, f32), config.multipliers.embedding)
         for layer, attention in enumerate(attentions):
             step.keep(x)
             mask = masks[attention.window]
@@ -98,7 +99,12 @@ def decoder_layer(
 
 def _addend(b: Builder, config: DecoderConfig, name: str, out: Value, dtype: DType) -> Value:
     """The addend of the residual stream: out f32, after the norm ``name`` if there is one."""
-    return b.convert(_normalized(b, config, name, out, dtype), f32) if name else out
+    added = b.convert(_normalized(b, config, name, out, dtype), f32) if name else out
+    return _times(added, config.multipliers.residual)
+
+
+def _times(x: Value, factor: float) -> Value:
+    return x if factor == 1 else x * factor
 
 
 def _query_key_norm(b: Builder, config: DecoderConfig, dtype: DType) -> Normalize | None:
@@ -119,4 +125,5 @@ def _query_key_norm(b: Builder, config: DecoderConfig, dtype: DType) -> Normaliz
 def head(b: Builder, config: DecoderConfig, x: Value) -> Value:
     """Logits f32 [..., V] of x [..., E]."""
     tied = EMBEDDING if config.tie_word_embeddings else ""
-    return lm_head(b, x, config.vocab_size, tied=tied)
+    logits, divisor = lm_head(b, x, config.vocab_size, tied=tied), config.multipliers.logits
+    return logits if divisor == 1 else logits / divisor

@@ -32,6 +32,18 @@ PRE_NORMS = LayerNorms()
 
 
 @dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Factors of embeddings and of what attention and MLP add; the divisor of logits."""
+
+    embedding: float = 1.0
+    residual: float = 1.0
+    logits: float = 1.0
+
+
+PLAIN = Multipliers()
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderConfig:
     """Sizes and switches under Hugging Face's names.
 
@@ -66,6 +78,16 @@ class DecoderConfig:
     def norms(self) -> LayerNorms:
         """The norms of every layer."""
         return PRE_NORMS
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """Factors of embeddings and addends, and the divisor of logits."""
+        return PLAIN
+
+    @property
+    def rope_pairs(self) -> str:
+        """The pairs that are turned together: ``halves`` of the rotated part, or ``neighbors``."""
+        return "halves"
 
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""

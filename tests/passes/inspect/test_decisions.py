@@ -92,7 +92,7 @@ def shortened(name: str) -> dict[str, object]:
     config = dict(known_shape(name))
     read = read_model_config(config).wide().to_hf()
     layers = next(key for key in ("num_hidden_layers", "n_layer") if key in read)
-    kinds = {"layer_types": read["layer_types"]} if "layer_types" in read else {}
+    kinds = {key: read[key] for key in ("layer_types", "no_rope_layers") if key in read}
     return {**config, layers: read[layers], **kinds}
 
 

@@ -14,7 +14,7 @@ from graphgen.models.decoders.decoder import EMBEDDING, head
 from graphgen.models.decoders.decoder_config import DecoderConfig, read_sizes, smaller, to_hf, wider
 from graphgen.models.decoders.expert_counts import read_experts, small_experts
 from graphgen.models.family import Family
-from graphgen.models.layer_types import CHUNKED, read_layer_types, read_numbers
+from graphgen.models.layer_types import CHUNKED, read_layer_types, read_numbers, read_rotated
 from graphgen.models.twins import WIDE_WINDOW
 from graphgen.nn import (
     AttentionConfig,
@@ -141,9 +141,7 @@ def read_llama4(config: Mapping[str, object]) -> Llama4Config:
     own = 0 if "head_dim" in config else 128
     sizes = read_sizes(reader, positions=131072, kv_heads=8, head_dim=own)
     layers = sizes["num_hidden_layers"]
-    every = reader.integer("no_rope_layer_interval", 4)
-    given = read_numbers(reader, "no_rope_layers", layers)
-    rotated = [bool(one) for one in given or [(n + 1) % every for n in range(layers)]]
+    rotated = read_rotated(reader, layers)
     step = reader.integer("interleave_moe_layer_step", 1)
     sparse = read_numbers(reader, "moe_layers")
     experts, chosen = read_experts(reader, "num_local_experts", (16, 1))
@@ -154,7 +152,7 @@ def read_llama4(config: Mapping[str, object]) -> Llama4Config:
             (layer + 1) % step == 0 if sparse is None else layer in sparse
             for layer in range(layers)
         ),
-        rotated=tuple(rotated),
+        rotated=rotated,
         layer_types=read_layer_types(reader, rotated, CHUNKED),
         num_local_experts=experts,
         num_experts_per_tok=chosen,

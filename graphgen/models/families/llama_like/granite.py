@@ -1,0 +1,94 @@
+"""Granite: Llama's decoder with constant factors of embeddings, scores, addends and logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from graphgen.models.config_reader import ConfigReader
+from graphgen.models.decoders.decoder import EMBEDDING, body, head
+from graphgen.models.decoders.decoder_config import (
+    DecoderConfig,
+    Multipliers,
+    read_sizes,
+    smaller,
+    to_hf,
+    wider,
+)
+from graphgen.models.family import Family
+from graphgen.nn import AttentionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class GraniteConfig(DecoderConfig):
+    """Sizes and switches under Hugging Face's names.
+
+    Attributes:
+        attention_bias: q, k, v and o have a bias.
+        embedding_multiplier: factor of embeddings, those that a caller gives too.
+        residual_multiplier: factor of what attention and MLP add.
+        attention_multiplier: factor of the scores.
+        logits_scaling: divisor of the logits.
+    """
+
+    attention_bias: bool = False
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    attention_multiplier: float = 1.0
+    logits_scaling: float = 1.0
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """Factors of embeddings and addends, and the divisor of logits."""
+        return Multipliers(self.embedding_multiplier, self.residual_multiplier, self.logits_scaling)
+
+    def attention(self, layer: int) -> AttentionConfig:
+        """Every layer is the same."""
+        return AttentionConfig(
+            self.num_attention_heads,
+            self.num_key_value_heads,
+            self.head_dim,
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            scale=self.attention_multiplier,
+        )
+
+    def mini(self) -> Self:
+        """See :func:`~.decoder_config.smaller`."""
+        return smaller(self)
+
+    def wide(self) -> Self:
+        """See :func:`~.decoder_config.wider`."""
+        return wider(self)
+
+    def to_hf(self) -> dict[str, object]:
+        """The configuration as a ``config.json``."""
+        return to_hf(self, "granite", "GraniteForCausalLM")
+
+
+def read_granite(config: Mapping[str, object]) -> GraniteConfig:
+    """A ``config.json`` of ``model_type: granite`` (GG0502, GG0503)."""
+    reader = ConfigReader(config)
+    read = GraniteConfig(
+        **read_sizes(reader, positions=2048),
+        mlp_bias=reader.boolean("mlp_bias", False),
+        attention_bias=reader.boolean("attention_bias", False),
+        embedding_multiplier=reader.number("embedding_multiplier", 1.0),
+        residual_multiplier=reader.number("residual_multiplier", 1.0),
+        attention_multiplier=reader.number("attention_multiplier", 1.0),
+        logits_scaling=reader.number("logits_scaling", 1.0),
+    )
+    reader.finish()
+    return read
+
+
+GRANITE = Family(
+    "granite",
+    ("GraniteForCausalLM",),
+    read_granite,
+    body,
+    head,
+    prefix="model",
+    embedding=f"{EMBEDDING}.weight",
+)
