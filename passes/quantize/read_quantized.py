@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module, Op, Role, dtype, entry, tensor
+from graphgen.ir import Entry, Function, Module, Op, Role, Value, dtype, entry, tensor
 from graphgen.ir.dtype import DTYPES, f32
 from graphgen.passes.core import Pass, Rewriter
 from graphgen.passes.core.options import choice
@@ -113,8 +114,9 @@ bf16[2,6]
         if not rows or rewriter.exhausted:
             return
         for function in module.programs():
+            readers = {v: op for op in reversed(function.block) for v in op.operands}
             for row in rows:
-                _read(function, row, scheme, form, rewriter)
+                _read(function, row, scheme, form, rewriter, readers)
             rewriter.apply_rules(function, (scale_product,))
             _erase_unread(function)
         names = {row.name for row in rows}
@@ -143,9 +145,18 @@ def _entries(row: Entry, scheme: StoredScheme, form: StoredForm) -> list[Entry]:
 
 
 def _read(
-    function: Function, row: Entry, scheme: StoredScheme, form: StoredForm, rewriter: Rewriter
+    function: Function,
+    row: Entry,
+    scheme: StoredScheme,
+    form: StoredForm,
+    rewriter: Rewriter,
+    readers: Mapping[Value, Op],
 ) -> None:
-    """Let one program read the tensors of the scheme in the place of a weight."""
+    """Let one program read the tensors of the scheme in the place of a weight.
+
+    They are widened right before the first of ``readers``: earlier, wide weights of all layers
+    would be there at once.
+    """
     weight = function.arg(row.name)
     if weight is None:
         return
@@ -155,8 +166,8 @@ def _read(
         last: function.block.add_arg(type_, scheme.tensor(base, last))
         for last, type_ in scheme.parts(form, row.logical.dims).items()
     }
-    user = next(iter(weight.users), None)
-    first = function.block.first
+    user = readers.get(weight)
+    first = user or function.block.first
     b = Builder(function, before=first, loc=user.loc.through(rewriter.pass_name) if user else None)
     b.made = list[Op]()
     wide = scheme.widen(b, form, parts, row.logical.dims, row.logical.dtype)
