@@ -15,6 +15,8 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from tests.oracles.stored_names import stored_tensors
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -51,6 +53,21 @@ def _decoder(writer: gguf.GGUFWriter, config: Any) -> None:
 def _gemma(writer: gguf.GGUFWriter, config: Any) -> None:
     _decoder(writer, config)
     writer.add_sliding_window(config.sliding_window)
+
+
+def _gemma2(writer: gguf.GGUFWriter, config: Any) -> None:
+    _gemma(writer, config)
+    writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+
+
+def _stablelm(writer: gguf.GGUFWriter, config: Any) -> None:
+    _sizes(writer, config)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    share = config.rope_parameters["partial_rotary_factor"]
+    writer.add_rope_dimension_count(int(share * config.hidden_size // config.num_attention_heads))
+    writer.add_parallel_residual(config.use_parallel_residual)
+    writer.add_layer_norm_eps(config.layer_norm_eps)
 
 
 def _gpt2(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -133,6 +150,9 @@ CONVERTERS: Mapping[str, Converter] = {
     "qwen2": Converter(gguf.MODEL_ARCH.QWEN2, _decoder),
     "qwen3": Converter(gguf.MODEL_ARCH.QWEN3, _decoder),
     "gemma3_text": Converter(gguf.MODEL_ARCH.GEMMA3, _gemma, _plus_one),
+    "olmo2": Converter(gguf.MODEL_ARCH.OLMO2, _decoder),
+    "gemma2": Converter(gguf.MODEL_ARCH.GEMMA2, _gemma2, _plus_one),
+    "stablelm": Converter(gguf.MODEL_ARCH.STABLELM, _stablelm),
     "gpt2": Converter(gguf.MODEL_ARCH.GPT2, _gpt2, _linear),
     "bloom": Converter(gguf.MODEL_ARCH.BLOOM, _bloom, _one_after_the_other),
     "gpt_neox": Converter(gguf.MODEL_ARCH.GPTNEOX, _gpt_neox, _one_after_the_other),
@@ -165,12 +185,13 @@ def converted(model: PreTrainedModel) -> dict[str, Array]:
     converter = CONVERTERS[config.model_type]
     names = gguf.get_tensor_name_map(converter.arch, config.num_hidden_layers)
     out: dict[str, Array] = {}
-    for name, tensor in model.state_dict().items():
+    for name, values in stored_tensors(model).items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         # The table knows BLOOM's tensors under the names of the first checkpoints.
         known = name.removeprefix("transformer.") if config.model_type == "bloom" else name
+        known = known.replace("_layernorm.norms.", "_layernorm.")
         stored = names.get_name(known, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
-        out[stored] = converter.change(name, tensor.numpy(), config)
+        out[stored] = converter.change(name, values, config)
     return out

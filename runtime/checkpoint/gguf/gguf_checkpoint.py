@@ -12,11 +12,8 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize, quant_shape_to_byte_shape
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.gguf.gguf_architectures import (
-    ARCHITECTURES,
-    GgufArchitecture,
-    Restore,
-)
+from graphgen.runtime.checkpoint.gguf.gguf_architecture import GgufArchitecture, Restore
+from graphgen.runtime.checkpoint.gguf.gguf_architectures import ARCHITECTURES
 from graphgen.runtime.checkpoint.gguf.gguf_header import (
     GgufHeader,
     GgufTensor,

@@ -356,12 +356,12 @@ def test_harmless_keys_are_accepted(tmp_path: Path):
 
 
 def test_other_architectures_are_refused(tmp_path: Path):
-    path = write_gguf(tmp_path / "gemma.gguf", {}, {}, architecture="gemma2")
+    path = write_gguf(tmp_path / "gemma.gguf", {}, {}, architecture="gemma")
     with pytest.raises(GraphgenError) as caught:
         GgufCheckpoint(path)
     assert str(caught.value) == (
-        "error[GG0501]: the GGUF file holds architecture 'gemma2'; "
-        "supported: llama, qwen2, qwen3, gemma3, gpt2, bloom, gptneox\n"
+        "error[GG0501]: the GGUF file holds architecture 'gemma'; "
+        "supported: llama, qwen2, qwen3, gemma3, gpt2, bloom, gptneox, olmo2, gemma2, stablelm\n"
         f"  --> {path}\n"
         "  help: use the model's safetensors checkpoint instead"
     )
