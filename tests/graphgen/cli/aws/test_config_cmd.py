@@ -76,12 +76,12 @@ def test_a_quantized_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path):
 
 
 def test_a_refusal_of_a_target_is_an_error_for_it_alone(tmp_path: Path):
-    path = written(tmp_path, sequence_parallel_enabled=True)
+    path = written(tmp_path, attn_kernel_enabled=True)
     result = done("config", path)
-    assert "note: NeuronConfig.sequence_parallel_enabled = True has no effect" in result.stderr
+    assert "note: NeuronConfig.attn_kernel_enabled = True has no effect" in result.stderr
     result = graphgen("config", path, "--target", "trn2")
     assert result.exit_code == 1
-    assert "sequence parallelism is not built yet for trn2" in result.stderr
+    assert "the flash attention kernel is not built yet for trn2" in result.stderr
 
 
 def test_attributes_without_the_rest_of_the_file_are_read_too(tmp_path: Path):

@@ -41,7 +41,7 @@ def test_the_tutorials_first_command(demo: Demo, monkeypatch: pytest.MonkeyPatch
     first = demo(f"{TUTORIAL} --benchmark --benchmark-report-path report.json")
     assert first.status == 0, first.err
     # What does not exist on a CPU has no effect, and each flag says so once.
-    for name in ("sequence_parallel_enabled", "qkv_kernel_enabled", "logical_nc_config"):
+    for name in ("mlp_kernel_enabled", "qkv_kernel_enabled", "logical_nc_config"):
         assert first.err.count(f"NeuronConfig.{name} = ") == 1
     assert "--pad-token-id has no effect" in first.err
     answer = next(line for line in first.out.splitlines() if line.startswith("Output 0: "))
