@@ -9,9 +9,14 @@ from typing import cast
 
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 
+# model_type of models that read images too -> that of their text model, under ``text_config``.
+_TEXT_MODELS = {"llama4": "llama4_text"}
+# What such a configuration says of all its models.
+_OF_ALL = ("quantization_config", "torch_dtype", "dtype")
+
 
 def read_config(path: str | Path) -> Mapping[str, object]:
-    """The configuration in a ``config.json``.
+    """The configuration in a ``config.json``; of Llama 4 that reads images, its text model's.
 
     Args:
         path: the file, or its folder.
@@ -22,7 +27,16 @@ def read_config(path: str | Path) -> Mapping[str, object]:
     file = Path(path)
     if file.is_dir():
         file = file / "config.json"
-    return read_json_object(file)
+    return _of_text(read_json_object(file))
+
+
+def _of_text(config: dict[str, object]) -> dict[str, object]:
+    """The configuration of the text model where there are others beside it."""
+    kind, text = _TEXT_MODELS.get(str(config.get("model_type"))), config.get("text_config")
+    if kind is None or not isinstance(text, dict):
+        return config
+    shared = {key: config[key] for key in _OF_ALL if key in config}
+    return {**shared, **cast("dict[str, object]", text), "model_type": kind}
 
 
 def read_json_object(path: Path) -> dict[str, object]:

@@ -245,4 +245,7 @@ LLAMA4 = Family(
     head,
     prefix="model",
     embedding=f"{EMBEDDING}.weight",
+    # Of checkpoints of the model that reads images too.
+    renamed=(("language_model.", ""),),
+    buffers=("*vision_model.*", "*multi_modal_projector.*"),
 )
