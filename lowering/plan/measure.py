@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from graphgen.analysis.liveness import peak_memory
 from graphgen.compile_config import CompileConfig
-from graphgen.ir import Entry, Function, Module, Op, Role, dtype
+from graphgen.ir import Entry, Function, Module, Op, Role, TensorType, dtype
 from graphgen.lowering.plan.parameter_counts import active_bytes, parameter_counts
 from graphgen.models import build
 from graphgen.ops import OPS
@@ -160,11 +161,11 @@ def _kept(row: Entry, demand: CompileConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FewLayers:
-    """Models of three and of four layers, which stand for a deeper one.
+    """Models of three and of four layers that are alike, which stand for a deeper one.
 
     Attributes:
         few, most: their configurations.
-        more: layers that the deeper one has beyond four.
+        more: layers that the deeper one has beyond those of ``most``.
     """
 
     few: Mapping[str, object]
@@ -181,11 +182,19 @@ def few_layers(config: Mapping[str, object], alike: bool | None = None) -> FewLa
     """
     key = next((key for key in _LAYERS if key in config), None)
     layers = config[key] if key is not None else None
-    if key is None or not isinstance(layers, int) or layers <= 4:
+    first = _first_dense(config)
+    if key is None or not isinstance(layers, int) or layers <= first + 4:
         return None
     if not (layers_alike(config) if alike is None else alike):
         return None
-    return FewLayers({**config, key: 3}, {**config, key: 4}, layers - 4)
+    few, most = ({**config, key: first + count} for count in (3, 4))
+    return FewLayers(few, most, layers - first - 4)
+
+
+def _first_dense(config: Mapping[str, object]) -> int:
+    """The first layers, which have no experts where all others have some."""
+    count = config.get("first_k_dense_replace")
+    return count if isinstance(count, int) else 0
 
 
 def estimate(
@@ -235,12 +244,26 @@ def _apart(row: DataclassInstance, fields: Sequence[str]) -> tuple[object, ...]:
 
 
 def layers_alike(config: Mapping[str, object]) -> bool:
-    """True if all layers read the same positions: all, or a window or a chunk of one size."""
-    programs = build(config, dtype("bf16"), phases=("decode",)).programs()
-    masks = [op for f in programs for op in f.ops if op.name == "attention_mask"]
-    return len({(op.attrs.integer("window"), op.attrs.integer("chunk")) for op in masks}) <= 1
+    """True if all layers but the first dense ones have the same weights and masks.
+
+    So they read the same positions: all, or a window or a chunk of one size.
+    """
+    module = build(config, dtype("bf16"), phases=("decode",))
+    masks = [op for f in module.programs() for op in f.ops if op.name == "attention_mask"]
+    weights: dict[int, set[tuple[str, TensorType]]] = {}
+    for row in module.entries(Role.WEIGHT):
+        number = _LAYER.search(row.name)
+        if number is not None:
+            held = weights.setdefault(int(number[1]), set())
+            held.add((row.name[number.end() :], row.logical))
+    kinds = [weights[layer] for layer in sorted(weights)][_first_dense(config) :]
+    return len(
+        {(op.attrs.integer("window"), op.attrs.integer("chunk")) for op in masks}
+    ) <= 1 and all(kind == kinds[0] for kind in kinds)
 
 
+# The number of a layer in the name of a weight.
+_LAYER = re.compile(r"\.(\d+)\.")
 _KINDS = {Role.PARAM: "weights", Role.WEIGHT: "weights", Role.STATE: "caches"}
 
 

@@ -9,8 +9,8 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.capacity_plan import make_plan
-from graphgen.lowering.plan.measure import estimate, measure
-from graphgen.models import known_shape
+from graphgen.lowering.plan.measure import estimate, few_layers, measure
+from graphgen.models import known_shape, read_model_config
 from graphgen.targets import accelerator
 
 SMOLLM2, LLAMA_8B = known_shape("smollm2-135m"), known_shape("llama-3.1-8b")
@@ -44,6 +44,15 @@ def demand_of(batch: int = 1, seq: int = 2048, context: int = 2048) -> CompileCo
 def test_three_layers_and_four_tell_of_all_of_them(name: str, tp: int, seq: int):
     demand = demand_of(batch=2, seq=seq, context=seq // 2)
     assert estimate(known_shape(name), demand, tp) == measure(known_shape(name), demand, tp)
+
+
+def test_first_layers_without_experts_are_not_those_that_are_multiplied():
+    mini = read_model_config(known_shape("deepseek-v3")).mini().to_hf()
+    config, demand = {**mini, "num_hidden_layers": 9}, demand_of(seq=64, context=32)
+    assert few_layers(config) is not None
+    assert estimate(config, demand, 2) == measure(config, demand, 2)
+    # Every other layer has experts: none stands for all.
+    assert few_layers({**config, "moe_layer_freq": 2}) is None
 
 
 def test_one_core_holds_the_model_once():
