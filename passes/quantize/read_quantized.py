@@ -130,7 +130,7 @@ bf16[2,6]
         base = row.name.removesuffix(".weight")
         return (
             row.name.endswith(".weight")
-            and row.logical.rank == scheme.rank
+            and row.logical.rank in scheme.ranks
             and base not in self.skip
             and any(fnmatchcase(base, pattern) for pattern in self.modules)
         )

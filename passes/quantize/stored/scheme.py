@@ -73,7 +73,7 @@ class StoredScheme:
         unread: last names of tensors that say nothing about the weight.
         pack: the contents of the tensors, of the schemes that are written.
         shape: last name of a tensor with the weight's shape, beside :attr:`parts`; or empty.
-        rank: of the weights: 2, or 3 for a matrix an expert.
+        ranks: of the weights: 2, and 3 for a matrix an expert.
         modules: patterns of ``X`` for a configuration without the names of tensors; empty where
             they have to be seen.
     """
@@ -86,7 +86,7 @@ class StoredScheme:
     unread: tuple[str, ...] = ()
     pack: Pack | None = None
     shape: str = ""
-    rank: int = 2
+    ranks: tuple[int, ...] = (2,)
     modules: tuple[str, ...] = ()
 
     def tensor(self, module: str, last: str) -> str:
@@ -100,7 +100,7 @@ class StoredScheme:
 
 
 def plain_parts(values: str, scale: str, zero: str = "") -> Parts:
-    """Numbers [out, in] in their own type, and scales and zero points an element a block."""
+    """Numbers [..., out, in] in their own type, scales and zero points an element a block."""
 
     def parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
         counts = form.counts(shape)

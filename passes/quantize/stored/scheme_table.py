@@ -32,10 +32,10 @@ from graphgen.passes.quantize.stored.scheme import (
 def _plain(
     name: str, scale: str, zero: str = "", factor: float = 1.0, unread: tuple[str, ...] = ()
 ) -> StoredScheme:
-    """Numbers under the weight's own name."""
+    """Numbers under the weight's own name, of a matrix or of one an expert."""
     parts, widen = plain_parts("weight", scale, zero), plain_widen("weight", scale, zero, factor)
     pack = plain_pack("weight", scale) if factor == 1.0 else None
-    return StoredScheme(name, scale, scale, parts, widen, unread, pack)
+    return StoredScheme(name, scale, scale, parts, widen, unread, pack, ranks=(2, 3))
 
 
 _ALL = (
@@ -65,7 +65,7 @@ _ALL = (
         "weight_scales",
         expert_blocks_parts,
         expert_blocks_widen,
-        rank=3,
+        ranks=(3,),
         modules=("*.experts.*_proj",),
     ),
     # transformers: FbgemmFp8Linear; the bound is of activations.

@@ -128,10 +128,9 @@ class StoredFormView:
         scheme, tensors = self._found.scheme, self.base.tensors()
         for base in self.modules:
             values = tensors.get(f"{base}.weight")
-            if values is None or len(values.shape) != 2:
+            if values is None or len(values.shape) not in scheme.ranks:
                 continue
-            rows, columns = values.shape
-            counts = self._found.form.counts((rows, columns))
+            counts = self._found.form.counts(values.shape)
             scale = tensors.get(scheme.tensor(base, INPUT_SCALE))
             if self._found.form.static and scale is not None and prod(scale.shape) == 1:
                 shapes[scale.name] = (1,)
