@@ -150,6 +150,19 @@ EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "gpt-oss-120b": decoder(
             "gpt_oss", *(2880, 2880, 36, 64, 8), num_local_experts=128, **_GPT_OSS
         ),
+        "dbrx-132b": MappingProxyType(
+            {
+                "model_type": "dbrx",
+                "architectures": ["DbrxForCausalLM"],
+                "d_model": 6144,
+                "n_heads": 48,
+                "n_layers": 40,
+                "max_seq_len": 32768,
+                "vocab_size": 100352,
+                "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 500000},
+                "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+            }
+        ),
         "deepseek-v2-lite": decoder(
             "deepseek_v2",
             *(2048, 10944, 27, 16, 16),

@@ -20,6 +20,7 @@ from graphgen.models.families.llama_like.glm import GLM, GLM4
 from graphgen.models.families.llama_like.granite import GRANITE
 from graphgen.models.families.llama_like.smollm3 import SMOLLM3
 from graphgen.models.families.mistral import MISTRAL
+from graphgen.models.families.mixtures.dbrx import DBRX
 from graphgen.models.families.mixtures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.families.mixtures.gpt_oss import GPT_OSS
 from graphgen.models.families.mixtures.llama4 import LLAMA4
@@ -64,6 +65,7 @@ _ALL: tuple[AnyFamily, ...] = (
     GRANITE,
     GLM,
     GLM4,
+    DBRX,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

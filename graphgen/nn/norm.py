@@ -7,15 +7,23 @@ from graphgen.ir import DType, Value
 
 
 def layer_norm(
-    b: Builder, name: str, x: Value, epsilon: float, dtype: DType | None = None
+    b: Builder,
+    name: str,
+    x: Value,
+    epsilon: float,
+    dtype: DType | None = None,
+    *,
+    bias: bool = True,
 ) -> Value:
-    """Layer norm of the last dimension with the weight and bias of ``name``.
+    """Layer norm of the last dimension with the weight of ``name``, and its bias if it has one.
 
     Weight, bias and result are of type ``dtype``, by default that of ``x``.
     """
+    kind, size = dtype or x.dtype, x.shape[-1:]
     with b.scope(name):
-        weight, bias = [b.weight(k, dtype or x.dtype, x.shape[-1:]) for k in ("weight", "bias")]
-        return b.layer_norm(x, weight, bias, epsilon)
+        weight = b.weight("weight", kind, size)
+        added = b.weight("bias", kind, size) if bias else b.full(0.0, weight.type)
+        return b.layer_norm(x, weight, added, epsilon)
 
 
 def rms_norm(b: Builder, name: str, x: Value, epsilon: float, dtype: DType | None = None) -> Value:

@@ -334,6 +334,33 @@ ORACLES |= {
     ),
     **DENSE,
     **LLAMA_LIKE,
+    "dbrx": Oracle(
+        "Dbrx",
+        {
+            "d_model": 32,
+            "n_heads": 4,
+            "n_layers": 2,
+            "vocab_size": 61,
+            "max_seq_len": 300,
+            # Felt by some of the queries, keys and values.
+            "attn_config": {"kv_n_heads": 2, "clip_qkv": 2.0, "rope_theta": 10000.0},
+            "ffn_config": {"ffn_hidden_size": 20, "moe_num_experts": 5, "moe_top_k": 2},
+        },
+        {
+            "plain": {},
+            ALL_AT_ONCE: {
+                "attn_config": {"kv_n_heads": 4, "clip_qkv": 0.5, "rope_theta": 500.0},
+                "ffn_config": {
+                    "ffn_hidden_size": 20,
+                    "moe_num_experts": 5,
+                    "moe_top_k": 3,
+                    "moe_normalize_expert_weights": None,
+                    "ffn_act_fn": {"name": "gelu_pytorch_tanh"},
+                },
+                "rope_parameters": THETA,
+            },
+        },
+    ),
 }
 CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
 

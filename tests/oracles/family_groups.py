@@ -9,6 +9,7 @@ import pytest
 
 # By model_type: the family whose cases are in `make test` instead.
 VARIANTS = {
+    "dbrx": "mixtral",
     "deepseek_v2": "deepseek_v3",
     "gemma2": "gemma3_text",
     "gptj": "gpt_neox",

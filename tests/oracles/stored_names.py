@@ -94,9 +94,27 @@ def _llama4(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             yield name, tensor
 
 
+def _dbrx(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Of q, k and v in one layer, and of experts below each other."""
+    attention, ffn = model.config.attn_config, model.config.ffn_config
+    width = model.config.d_model
+    rows = attention.kv_n_heads * width // model.config.n_heads
+    for name, tensor in model.state_dict().items():
+        before, found, last = name.partition(".experts.mlp.")
+        if found:
+            apart = tensor.reshape(ffn.moe_num_experts, ffn.ffn_hidden_size, width)
+            yield f"{before}.experts.{last}.weight", apart.mT if last == "w2" else apart
+        elif name.endswith("Wqkv.weight"):
+            for part, own in zip("qkv", tensor.split([width, rows, rows]), strict=True):
+                yield name.replace("Wqkv", f"{part}_proj"), own
+        else:
+            yield name, tensor
+
+
 # Those whose checkpoints have the tensors of transformers' models, and how they are split.
 _AS_HELD: dict[str, Callable[[PreTrainedModel], Iterator[tuple[str, Tensor]]]] = {
     "gpt_oss": _gpt_oss,
     "llama4_text": _llama4,
     "stablelm": stacked_norms,
+    "dbrx": _dbrx,
 }

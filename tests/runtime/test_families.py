@@ -81,8 +81,9 @@ def test_names_without_the_prefix_are_read(family: str, tmp_path: Path):
     whole = {name: np.array(saved.read(name)) for name in saved.tensors()}
     strip(tmp_path, FAMILIES[family].prefix)
     checkpoint = open_checkpoint(tmp_path)
-    joined = isinstance(checkpoint, StackedExperts | SplitExperts | SplitRows)
-    renamed = checkpoint.base if joined else checkpoint
+    renamed = checkpoint
+    while isinstance(renamed, StackedExperts | SplitExperts | SplitRows):
+        renamed = renamed.base
     assert isinstance(renamed, RenamedCheckpoint)
     assert checkpoint.path == tmp_path
     assert set(checkpoint.tensors()) == set(whole)

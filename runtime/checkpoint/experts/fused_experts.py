@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -30,10 +30,12 @@ class TensorPart:
     Attributes:
         name: what follows ``X.experts.``.
         take: the part of a stored tensor, a view of it.
+        rank: of the stored tensor.
     """
 
     name: str
     take: Callable[[Array], Array]
+    rank: int = 3
 
 
 # What follows ``X.experts.`` -> the parts of a tensor.
@@ -72,9 +74,12 @@ def _second_turned(array: Array) -> Array:
     return _turned(array[:, :, array.shape[2] // 2 :])
 
 
+_RANKS: Final = {"bias": 2, "weight_blocks": 4}
+
+
 def _interleaved(last: str, *takes: Callable[[Array], Array]) -> tuple[TensorPart, ...]:
     return tuple(
-        TensorPart(f"{name}_proj.{last}", take)
+        TensorPart(f"{name}_proj.{last}", take, _RANKS.get(last, 3))
         for name, take in zip(("gate", "up"), takes, strict=True)
     )
 
@@ -87,8 +92,8 @@ _GPT_OSS: Final[Form] = {
     "gate_up_proj_blocks": _interleaved("weight_blocks", _even, _odd),
     "gate_up_proj_scales": _interleaved("weight_scales", _even, _odd),
     "down_proj": (TensorPart("down_proj.weight", _turned),),
-    "down_proj_bias": (TensorPart("down_proj.bias", _whole),),
-    "down_proj_blocks": (TensorPart("down_proj.weight_blocks", _whole),),
+    "down_proj_bias": (TensorPart("down_proj.bias", _whole, 2),),
+    "down_proj_blocks": (TensorPart("down_proj.weight_blocks", _whole, 4),),
     "down_proj_scales": (TensorPart("down_proj.weight_scales", _whole),),
 }
 # transformers' Llama4TextExperts: matrices are [E,in,out], and gate stands before up.
@@ -99,8 +104,31 @@ _LLAMA4: Final[Form] = {
     ),
     "down_proj": (TensorPart("down_proj.weight", _turned),),
 }
-FORMS: Final[Mapping[str, Form]] = {"gpt_oss": _GPT_OSS, "llama4_text": _LLAMA4}
-"""The forms in which checkpoints hold experts, by ``model_type``."""
+
+
+def _dbrx(config: Mapping[str, object]) -> Form:
+    """transformers' DbrxExpertGLU: matrices [I,H] of all experts, one below the other."""
+    ffn = config.get("ffn_config")
+    count = cast("Mapping[str, object]", ffn).get("moe_num_experts") if ffn else None
+    experts = count if isinstance(count, int) else 4
+
+    def apart(array: Array) -> Array:
+        rows, width = array.shape
+        return array.reshape(experts, rows // experts, width)
+
+    return {
+        "mlp.w1": (TensorPart("w1.weight", apart, 2),),
+        "mlp.v1": (TensorPart("v1.weight", apart, 2),),
+        "mlp.w2": (TensorPart("w2.weight", lambda array: _turned(apart(array)), 2),),
+    }
+
+
+def form_of(config: Mapping[str, object]) -> Form | None:
+    """The form in which checkpoints of a family hold experts; ``None`` for the family's own."""
+    kind = config.get("model_type")
+    if kind == "dbrx":
+        return _dbrx(config)
+    return {"gpt_oss": _GPT_OSS, "llama4_text": _LLAMA4}.get(str(kind))
 
 
 def with_split_experts(checkpoint: Checkpoint) -> Checkpoint:
@@ -108,7 +136,7 @@ def with_split_experts(checkpoint: Checkpoint) -> Checkpoint:
 
     A tensor of another rank than its form has stays as it is; see :func:`check_checkpoint`.
     """
-    form = FORMS.get(str(checkpoint.config.get("model_type")))
+    form = form_of(checkpoint.config)
     return checkpoint if form is None else SplitExperts(checkpoint, form)
 
 
@@ -145,16 +173,12 @@ def _parts(base: Checkpoint, form: Form) -> Iterator[tuple[str, tuple[str, Tenso
     """(name in the view, (stored name, part)) of every tensor."""
     for own, info in base.tensors().items():
         before, found, last = own.rpartition(_EXPERTS)
-        parts = form.get(last, ()) if found and _fits(info, last) else ()
+        parts = form.get(last, ()) if found else ()
+        parts = [part for part in parts if part.rank == len(info.shape)]
         for part in parts:
             yield f"{before}{_EXPERTS}{part.name}", (own, part)
         if not parts:
             yield own, (own, TensorPart("", _whole))
-
-
-def _fits(info: TensorInfo, last: str) -> bool:
-    ranks = {"bias": 2, "blocks": 4}
-    return len(info.shape) == ranks.get(last.rpartition("_")[2], 3)
 
 
 def _shape(part: TensorPart, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ def shortened(name: str) -> dict[str, object]:
     """The model with one layer, or with one of each kind where layers differ."""
     config = dict(known_shape(name))
     read = read_model_config(config).wide().to_hf()
-    layers = next(key for key in ("num_hidden_layers", "n_layer") if key in read)
+    layers = next(key for key in ("num_hidden_layers", "n_layer", "n_layers") if key in read)
     kinds = {key: read[key] for key in ("layer_types", "no_rope_layers") if key in read}
     return {**config, layers: read[layers], **kinds}
 

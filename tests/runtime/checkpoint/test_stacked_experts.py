@@ -20,6 +20,7 @@ FAMILIES = [
     "deepseek_v2",
     "deepseek_v3",
     "llama4_text",
+    "dbrx",
 ]
 
 
