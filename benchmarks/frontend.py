@@ -113,7 +113,8 @@ class Laps:
 def cases() -> list[Case]:
     """Each model in each phase against JAX, then half of the layers against all of them.
 
-    In the last row the peer is graphgen itself: the ratio says what twice the layers cost.
+    In the last rows the peer is graphgen itself: the ratio says what twice the layers cost, and
+    what 61 layers with 256 experts cost beside 126 dense ones.
     """
     peer = f"jax {version('jax')}"
     out = [
@@ -131,7 +132,17 @@ def cases() -> list[Case]:
         )
         for phase in ("decode", "prefill")
     ]
-    return [*out, *full, Case("llama-3.1-405b.decode.63-layers", half, whole, "ours, 126 layers")]
+    mixtures = [
+        Case(
+            f"deepseek-v3.{phase}.all-passes",
+            Work("default", "deepseek-v3", phase),
+            Work("default", "llama-3.1-405b", phase),
+            "ours, llama-3.1-405b",
+        )
+        for phase in ("decode", "prefill")
+    ]
+    halves = Case("llama-3.1-405b.decode.63-layers", half, whole, "ours, 126 layers")
+    return [*out, *full, halves, *mixtures]
 
 
 def passes_of(side: str) -> list[Pass]:
