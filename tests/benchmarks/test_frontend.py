@@ -124,7 +124,7 @@ def test_the_peer_computes_what_our_model_computes(module: Module):
 
 def test_every_case_has_its_own_name():
     names = [case.name for case in cases()]
-    assert len(set(names)) == len(names) == 9
+    assert len(set(names)) == len(names) == 11
 
 
 def test_rows_are_written_whole(tmp_path: Path):
