@@ -18,8 +18,11 @@ from graphgen.passes.inspect.decisions import Decisions, DecisionSite, decisions
 from graphgen.passes.pipelines import default
 
 # The form of a mixture of experts is chosen by its cost, which is not that of a mini. Constants of
-# the other forms, numbers of tokens and experts, may be equal by chance.
-BUCKETS = CompileConfig(context=(128,), tokens=(128,), expert_dispatch="all")
+# the other forms, numbers of tokens and experts, may be equal by chance. So is that of latent
+# attention.
+BUCKETS = CompileConfig(
+    context=(128,), tokens=(128,), expert_dispatch="all", latent_attention="absorb"
+)
 
 
 def decided(
