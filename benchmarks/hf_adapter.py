@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.real_time_priority import at_real_time, threads_of
 from benchmarks.rows import Row, table, write_json
-from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
+from graphgen.runtime.aws.application.families.llama_like import NeuronLlamaForCausalLM
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter

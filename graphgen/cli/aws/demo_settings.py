@@ -21,7 +21,6 @@ from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 MODEL_TYPES: Mapping[str, type[NeuronBaseForCausalLM]] = {
     name.removesuffix("_text"): kind for name, kind in CAUSAL_LM.items()
 }
-_UNBUILT = {"dbrx"} - MODEL_TYPES.keys()
 _TASK = "causal-lm"
 # Nested configurations, and the attribute of NeuronConfig that holds each.
 _HOLDERS = {
@@ -152,12 +151,6 @@ def model_class(given: DemoArguments) -> type[NeuronBaseForCausalLM]:
     task, kind = given.get("--task-type"), str(given.get("--model-type"))
     if task != _TASK:
         raise GraphgenError("GG0705", f"--task-type {task} is unknown", help=f"the task is {_TASK}")
-    if kind in _UNBUILT:
-        raise GraphgenError(
-            "GG0904",
-            f"--model-type {kind}: this family is not built yet",
-            help=f"one of {', '.join(MODEL_TYPES)}",
-        )
     if kind not in MODEL_TYPES:
         raise GraphgenError(
             "GG0705",

@@ -73,8 +73,7 @@ class NeuronApplicationBase:
         neuron_config: replaces the one of ``config``.
 
     Attributes:
-        config: the configuration.
-        neuron_config: its NeuronConfig.
+        config, neuron_config: the configuration, and its NeuronConfig.
         model_path: as given.
         models: the programs to compile, by tag.
         is_compiled: a compiled folder was written or loaded.
@@ -85,6 +84,7 @@ class NeuronApplicationBase:
     _STATE_DICT_MODEL_PREFIX: ClassVar[str] = "model."
     _NEW_STATE_DICT_MODEL_PREFIX: ClassVar[str] = ""
     _model_cls: ClassVar[type[NeuronBaseModel]]
+    _config_cls: ClassVar[type[InferenceConfig]] = InferenceConfig
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class NeuronApplicationBase:
     @classmethod
     def get_config_cls(cls) -> type[InferenceConfig]:
         """The class of :attr:`config`."""
-        return InferenceConfig
+        return cls._config_cls
 
     @classmethod
     def validate_config(cls, config: InferenceConfig) -> None:

@@ -70,6 +70,11 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         self.kv_cache_populated = False
         self.random: RandomNumbers = np.random.default_rng().random
 
+    @classmethod
+    def model_type(cls) -> str:
+        """The ``model_type`` of the configurations that the class runs."""
+        return cls._model_cls.registered_family().model_type
+
     def forward(
         self,
         input_ids: object = None,

@@ -28,10 +28,9 @@ def test_every_class_of_a_model_is_on_the_page():
     assert {name for name in nxdi.__all__ if name.endswith("ForCausalLM")} <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", ["NeuronDbrxForCausalLM", "NeuronAttentionBase"])
-def test_names_to_come_are_refused_with_their_feature(name: str):
-    with pytest.raises(GraphgenError, match=f"{name}: .* not built yet") as error:
-        getattr(nxdi, name)
+def test_names_to_come_are_refused_with_their_feature():
+    with pytest.raises(GraphgenError, match=r"NeuronAttentionBase: .* not built yet") as error:
+        _ = nxdi.NeuronAttentionBase
     assert error.value.code == "GG0904"
 
 

@@ -313,11 +313,6 @@ def with_adapters(model_path: str) -> None:
     only(model_path, lora_config=LoraServingConfig(max_loras=1, lora_ckpt_paths={"a": "adapter"}))
 
 
-def with_experts(_: str) -> None:
-    """A model with experts."""
-    from graphgen.runtime.aws.nxdi import NeuronDbrxForCausalLM  # noqa: F401
-
-
 def only(model_path: str, **options: Any) -> None:
     """Attributes alone."""
     configured(model_path, **options).compile_config()
@@ -339,7 +334,6 @@ def test_the_documented_target_of_an_eagle_draft_is_taken(model_path: str):
     ("program", "feature"),
     [
         (with_adapters, "LoRA"),
-        (with_experts, "mixture of experts"),
         (lambda path: only(path, flash_decoding_enabled=True), "flash decoding"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
+from graphgen.runtime.aws.application.families.llama_like import NeuronLlamaForCausalLM
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config

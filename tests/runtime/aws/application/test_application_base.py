@@ -13,7 +13,7 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo import read_hlo
 from graphgen.runtime import executable_cache
-from graphgen.runtime.aws.application.model_classes import (
+from graphgen.runtime.aws.application.families.llama_like import (
     NeuronLlamaForCausalLM,
     NeuronMistralForCausalLM,
 )

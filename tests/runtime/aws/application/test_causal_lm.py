@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws.application.model_classes import CAUSAL_LM, NeuronLlamaForCausalLM
+from graphgen.runtime.aws.application.families.llama_like import NeuronLlamaForCausalLM
+from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from tests.oracles.families import ORACLES, save

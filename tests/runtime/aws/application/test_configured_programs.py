@@ -10,7 +10,7 @@ import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.passes.quantize.quantize_flags import quantization_pass
-from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
+from graphgen.runtime.aws.application.families.llama_like import NeuronLlamaForCausalLM
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.progress_callback import Silent
 from tests.oracles.sessions import open_session

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
+from graphgen.runtime.aws.application.families.llama_like import NeuronLlamaForCausalLM
 from graphgen.runtime.aws.application.state_dict import checkpoint_of
 from tests.runtime.aws.application.conftest import Checkpoint
 

@@ -19,7 +19,7 @@ from graphgen.models import Family, LlamaConfig, read_llama
 from graphgen.models.decoders.decoder import body, head
 from graphgen.runtime.aws.application.base_model import NeuronBaseModel
 from graphgen.runtime.aws.application.causal_lm import CausalLMOutput, NeuronBaseForCausalLM
-from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
+from graphgen.runtime.aws.application.families.llama_like import NeuronLlamaForCausalLM
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
