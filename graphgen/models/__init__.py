@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgen.models.families.llama import LlamaConfig, read_llama
+from graphgen.models.families.llama_like.llama import LlamaConfig, read_llama
 from graphgen.models.family import Family, ModelConfig
 from graphgen.models.family_module import build_module
 from graphgen.models.family_registry import (

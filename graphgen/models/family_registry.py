@@ -15,21 +15,21 @@ from graphgen.models.families.gemma3 import GEMMA3
 from graphgen.models.families.gpt2 import GPT2
 from graphgen.models.families.gpt_neox import GPT_NEOX
 from graphgen.models.families.gptj import GPTJ
-from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.llama_like.glm import GLM, GLM4
 from graphgen.models.families.llama_like.granite import GRANITE
+from graphgen.models.families.llama_like.llama import LLAMA
+from graphgen.models.families.llama_like.mistral import MISTRAL
+from graphgen.models.families.llama_like.olmo2 import OLMO2
+from graphgen.models.families.llama_like.phi3 import PHI3
+from graphgen.models.families.llama_like.qwen import QWEN2, QWEN3
 from graphgen.models.families.llama_like.smollm3 import SMOLLM3
-from graphgen.models.families.mistral import MISTRAL
 from graphgen.models.families.mixtures.dbrx import DBRX
 from graphgen.models.families.mixtures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.families.mixtures.gpt_oss import GPT_OSS
 from graphgen.models.families.mixtures.llama4 import LLAMA4
 from graphgen.models.families.mixtures.mixtral import MIXTRAL
 from graphgen.models.families.mixtures.qwen_moe import QWEN2_MOE, QWEN3_MOE
-from graphgen.models.families.olmo2 import OLMO2
 from graphgen.models.families.opt import OPT
-from graphgen.models.families.phi3 import PHI3
-from graphgen.models.families.qwen import QWEN2, QWEN3
 from graphgen.models.families.stablelm import STABLELM
 from graphgen.models.family import AnyFamily, ModelConfig
 from graphgen.models.first_layers import first_layers

@@ -15,8 +15,8 @@ from graphgen.build import Builder
 from graphgen.exec.session import Workload
 from graphgen.ir import Literal, Module, Op, Value, dtype
 from graphgen.ir.dtype import bf16, f32, f64
-from graphgen.models.families.llama import LLAMA, LlamaConfig
-from graphgen.models.families.mistral import MISTRAL, MistralConfig
+from graphgen.models.families.llama_like.llama import LLAMA, LlamaConfig
+from graphgen.models.families.llama_like.mistral import MISTRAL, MistralConfig
 from graphgen.models.family_module import build_module
 from graphgen.passes.core import (
     NoMatch,

@@ -1,1 +1,1 @@
-"""Model families, one file each. Read llama.py first."""
+"""Model families, one file each. Read llama_like/llama.py first, then gpt2.py."""

@@ -10,7 +10,7 @@ from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
-from graphgen.models.families.llama import LLAMA
+from graphgen.models.families.llama_like.llama import LLAMA
 from graphgen.models.family_module import build_module
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import fuel_ranges, parse_fuel

@@ -1,1 +1,1 @@
-"""Families that are Llama's decoder with one thing more, one file each. Read granite.py first."""
+"""Families with Llama's decoder and its variants, one file each. Read llama.py first."""

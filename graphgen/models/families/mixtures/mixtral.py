@@ -9,7 +9,7 @@ from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
 from graphgen.models.decoders.decoder_config import read_sizes, to_hf
 from graphgen.models.decoders.expert_counts import read_experts, small_experts
-from graphgen.models.families.mistral import MistralConfig
+from graphgen.models.families.llama_like.mistral import MistralConfig
 from graphgen.models.family import Family
 from graphgen.nn import MixtureConfig, TopKRouter
 

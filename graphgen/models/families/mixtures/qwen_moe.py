@@ -9,7 +9,7 @@ from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
 from graphgen.models.decoders.decoder_config import read_sizes
 from graphgen.models.decoders.expert_counts import read_experts, small_experts
-from graphgen.models.families.qwen import QwenConfig
+from graphgen.models.families.llama_like.qwen import QwenConfig
 from graphgen.models.family import Family
 from graphgen.models.layer_types import ends, read_layer_types, read_numbers
 from graphgen.nn import MixtureConfig, SharedExpert, TopKRouter

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.llama_like.glm import GLM, GLM4
 from graphgen.models.families.llama_like.granite import GRANITE
+from graphgen.models.families.llama_like.llama import LLAMA
+from graphgen.models.families.llama_like.mistral import MISTRAL
+from graphgen.models.families.llama_like.olmo2 import OLMO2
+from graphgen.models.families.llama_like.phi3 import PHI3
+from graphgen.models.families.llama_like.qwen import QWEN2, QWEN3
 from graphgen.models.families.llama_like.smollm3 import SMOLLM3
-from graphgen.models.families.mistral import MISTRAL
-from graphgen.models.families.olmo2 import OLMO2
-from graphgen.models.families.phi3 import PHI3
-from graphgen.models.families.qwen import QWEN2, QWEN3
 from graphgen.runtime.aws.application.base_model import NeuronBaseModel
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.application.families.sized_config import SizedConfig

@@ -11,7 +11,7 @@ import pytest
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
-from graphgen.models.families.llama import LLAMA
+from graphgen.models.families.llama_like.llama import LLAMA
 from graphgen.models.family_module import build_module
 from graphgen.ops import verify
 from graphgen.passes.core import PASSES, parse_pipeline

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
 from graphgen.models.decoders.decoder_config import LayerNorms, read_sizes, to_hf
-from graphgen.models.families.llama import LlamaConfig
+from graphgen.models.families.llama_like.llama import LlamaConfig
 from graphgen.models.family import Family
 
 _AFTER = LayerNorms("", "post_attention_layernorm", "", "post_feedforward_layernorm")

@@ -13,7 +13,7 @@ from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
 from graphgen.models.decoders.decoder_config import read_sizes, smaller, to_hf, wider
-from graphgen.models.families.mistral import MistralConfig
+from graphgen.models.families.llama_like.mistral import MistralConfig
 from graphgen.models.family import Family, FusedRows
 from graphgen.models.rope_config import read_longrope, read_partial, rotated
 from graphgen.models.twins import WIDE_WINDOW
