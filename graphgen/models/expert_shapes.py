@@ -194,6 +194,12 @@ EXPERT_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             moe_intermediate_size=2048,
             n_shared_experts=1,
             first_k_dense_replace=3,
+            quantization_config={
+                "quant_method": "fp8",
+                "fmt": "e4m3",
+                "weight_block_size": [128, 128],
+                "activation_scheme": "dynamic",
+            },
             topk_method="noaux_tc",
             n_group=8,
             topk_group=4,

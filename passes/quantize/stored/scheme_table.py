@@ -30,12 +30,19 @@ from graphgen.passes.quantize.stored.scheme import (
 
 
 def _plain(
-    name: str, scale: str, zero: str = "", factor: float = 1.0, unread: tuple[str, ...] = ()
+    name: str,
+    scale: str,
+    zero: str = "",
+    factor: float = 1.0,
+    unread: tuple[str, ...] = (),
+    modules: tuple[str, ...] = (),
 ) -> StoredScheme:
     """Numbers under the weight's own name, of a matrix or of one an expert."""
     parts, widen = plain_parts("weight", scale, zero), plain_widen("weight", scale, zero, factor)
     pack = plain_pack("weight", scale) if factor == 1.0 else None
-    return StoredScheme(name, scale, scale, parts, widen, unread, pack, ranks=(2, 3))
+    return StoredScheme(
+        name, scale, scale, parts, widen, unread, pack, ranks=(2, 3), modules=modules
+    )
 
 
 _ALL = (
@@ -71,7 +78,7 @@ _ALL = (
     # transformers: FbgemmFp8Linear; the bound is of activations.
     _plain("fbgemm_fp8", "weight_scale", unread=("input_scale_ub",)),
     # transformers: FP8Linear, DeepSeek-V3; weight_scale_inv is what a number is multiplied by.
-    _plain("fp8", "weight_scale_inv"),
+    _plain("fp8", "weight_scale_inv", modules=("*_proj", "*_proj_with_mqa")),
     StoredScheme("gptq", "qweight", "scales", gptq_parts, gptq_widen(1), ("g_idx",)),
     StoredScheme("gptq_v2", "qweight", "scales", gptq_parts, gptq_widen(0), ("g_idx",)),
     StoredScheme("awq", "qweight", "scales", awq_parts, awq_widen),

@@ -36,3 +36,16 @@ def test_bytes_are_those_of_stored_numbers():
     rows = [row for row in module.entries(Role.WEIGHT) if "_proj.weight_" in row.name]
     assert sum(row.logical.nbytes for row in rows) == experts
     assert wide - active_bytes(module) == 4 * 3 * 2880 * 2880 * 2 - experts * 4 // 32
+
+
+def test_bytes_of_stored_blocks_are_those_of_their_scales_too():
+    """DeepSeek-V3, a layer of experts: f8 numbers, and an f32 scale a block of 128 x 128."""
+    config = known_shape("deepseek-v3")
+    module = build({**config, "num_hidden_layers": 1, "first_k_dense_replace": 0}, bf16)
+    read_quantized(module, config)
+    rows = [row for row in module.entries(Role.WEIGHT) if ".experts." in row.name]
+    numbers = 256 * 3 * 2048 * 7168
+    assert sum(row.logical.nbytes for row in rows) == numbers + numbers // 128**2 * 4
+    kept = {row.name for row in module.entries(Role.WEIGHT) if row.logical.dtype is bf16}
+    assert {"model.embed_tokens.weight", "lm_head.weight"} <= kept
+    assert not [name for name in kept if "_proj" in name]
