@@ -9,7 +9,7 @@ from typing import Final
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Function, Module, Value
-from graphgen.ir.dtype import f8e4m3fn, f32
+from graphgen.ir.dtype import f8e4m3, f8e4m3fn, f32
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.quantize.cache_form import clamped, limit_of, scale_of
 from graphgen.passes.quantize.cache_ranges import read_input_ranges
@@ -103,7 +103,7 @@ class StaticScales:
         scale = b.reshape(b.convert(self._argument(rows[0]), f32), ())
         for row in rows[1:]:
             scale = b.binary("maximum", scale, b.reshape(b.convert(self._argument(row), f32), ()))
-        if weight.dtype is f8e4m3fn and self._rescaled:
+        if weight.dtype in (f8e4m3, f8e4m3fn) and self._rescaled:
             return scale * FACTOR, _NEURON
         return scale, limit_of(weight.dtype)
 

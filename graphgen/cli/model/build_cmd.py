@@ -21,6 +21,7 @@ from graphgen.cli.shared_options import FirstLayers, check_outputs
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.targets import Target, find_target
 
 if TYPE_CHECKING:
     from graphgen.models.twins import TwinName
@@ -33,6 +34,15 @@ Twin = Annotated[
         "--twin",
         help="A small model that takes the same decisions: mini, of which everything is small, "
         "or wide, whose token ids and positions need more than 16 bits.",
+    ),
+]
+StoredFor = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="What the graph is for, if the checkpoint stores numbers that not every target "
+        "has: cpu, inf2, trn1, trn2 or trn3.",
     ),
 ]
 
@@ -61,6 +71,7 @@ def build(
         int, typer.Option("--tp", metavar="N", min=1, help="Split the model over N ranks.")
     ] = 1,
     compile_options: CompileOptions = NO_OPTIONS,
+    target: StoredFor = "cpu",
     dtype: Annotated[
         Literal["f32", "bf16", "f16", "as-declared"],
         typer.Option(
@@ -86,19 +97,25 @@ def build(
       graphgen build llama-3.1-8b --twin wide -o wide.gg
       graphgen build ./checkpoint --tp 2 --dtype f32 -o two.gg
       graphgen build smollm2 --tp 2 --group-query-attention CONVERT_TO_MHA -o two.gg
+      graphgen build gpt-oss-20b --target trn2 --tp 8 -o gpt_oss.gg
     """
     check_outputs(output, as_json, "-o FILE.gg")
     strategy = compile_options.get("heads")
     check_heads(strategy, tp)
     if mini and twin == "wide":
         raise typer.BadParameter("--mini is --twin mini: give one of them", param_hint="'--twin'")
-    module = _module(model, dtype, phase, "mini" if mini else twin, layers)
+    module = _module(model, dtype, phase, "mini" if mini else twin, layers, find_target(target))
     _change(module, tp, str(strategy or "auto"), _narrow_caches(compile_options))
     write_module(module, output, as_json=as_json)
 
 
 def _module(
-    model: str, dtype: str, phase: str | None, twin: TwinName | None, layers: int | None
+    model: str,
+    dtype: str,
+    phase: str | None,
+    twin: TwinName | None,
+    layers: int | None,
+    target: Target,
 ) -> Module:
     from graphgen.ir import dtype as element
     from graphgen.models import PHASES
@@ -110,7 +127,7 @@ def _module(
     config = model_config(model)
     kind = element(_declared(config) if dtype == "as-declared" else dtype)
     module = build_model(config, kind, phases=phases, twin=twin, layers=layers)
-    if twin is None and (remark := read_quantized(module, config)):
+    if twin is None and (remark := read_quantized(module, config, target.name)):
         note(remark)
     return module
 

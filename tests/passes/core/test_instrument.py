@@ -293,7 +293,9 @@ def test_a_pass_that_was_stopped_may_be_needed_by_a_later_one():
     passes = default(CompileConfig(context=(8,), tokens=(8,)))
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(mini(), passes, fuel=Fuel(None, {"specialize": 1}))
-    assert caught.value.what == "dispatch-experts needs 'specialized': every size is a number"
+    assert caught.value.what == (
+        "absorb-latent-projections needs 'specialized': every size is a number"
+    )
     with debug(fuel="legalize=2"):
         module = mini()
         run_pipeline(module, passes)

@@ -198,7 +198,9 @@ def test_the_cache_of_405b_has_one_head_a_rank():
         names = [op.name for op in function.ops]
         # A prefill's sums may be left in parts, which the norms behind them gather again.
         # One more brings together the rows of the embedding.
-        assert names.count("all_reduce") + names.count("reduce_scatter") == 2 * 126 + 1
+        scattered = names.count("reduce_scatter")
+        # Where they are, one rank has the last token, and sends it to all.
+        assert names.count("all_reduce") + scattered == 2 * 126 + 1 + bool(scattered)
         assert function.phase == "prefill" or names.count("all_reduce") == 2 * 126 + 1
 
 
