@@ -76,7 +76,7 @@ def apart(config: dict[str, object]) -> dict[str, object]:
 
     The twin's vocabulary is odd, so that it is padded over two ranks, whatever the model's is.
     """
-    keys = ("sliding_window", "num_local_experts")
+    keys = ("sliding_window", "num_local_experts", "num_experts")
     changed = {key: 96 for key in keys if config.get(key) in BUCKETS.context}
     return {**config, "vocab_size": cast(int, config["vocab_size"]) | 1, **changed}
 
