@@ -104,7 +104,7 @@ class ArrayMethods(OpMethods):
         total = self.broadcast_in_dim(self.reduce(powers, [axis], "add"), x.shape, kept)
         return self.divide(powers, total)
 
-    def one_hot(self, ids: Value, depth: int, dtype: DType = f32) -> Value:
+    def one_hot(self, ids: Value, depth: Dim, dtype: DType = f32) -> Value:
         """1 at the place each id names in a new last dimension, 0 elsewhere and for other ids."""
         shape = (*ids.shape, depth)
         wide = self.broadcast_in_dim(self.convert(ids, s32), shape, list(range(len(ids.shape))))

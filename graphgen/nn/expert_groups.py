@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.ir import Value
-from graphgen.ir.dtype import lowest, s32
+from graphgen.ir.dtype import lowest, pred
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def limit_to_groups(b: Builder, scores: Value, groups: ExpertGroups) -> Value:
     else:
         of_groups = b.reduce(b.top_k(apart, groups.best)[0], [last + 1], "add")
     _, kept = b.top_k(of_groups, groups.kept)
-    chosen = one_hot(b, kept, groups.count)
+    chosen = b.one_hot(kept, groups.count, pred)
     allowed = b.broadcast_in_dim(b.reduce(chosen, [last], "or"), apart.shape, list(range(last + 1)))
     low = b.full(lowest(scores.dtype), apart.type)
     return b.reshape(b.select(allowed, apart, low), scores.shape)
@@ -49,14 +49,7 @@ def scores_at(b: Builder, scores: Value, indices: Value) -> Value:
     *outer, experts = scores.shape
     assert isinstance(experts, int)
     last = len(outer)
-    there = one_hot(b, indices, experts)
+    there = b.one_hot(indices, experts, pred)
     spread = b.broadcast_in_dim(scores, there.shape, [*range(last), last + 1])
     # One number and zeros: their sum is exact.
     return b.reduce(b.select(there, spread, b.full(0, spread.type)), [last + 1], "add")
-
-
-def one_hot(b: Builder, indices: Value, count: int) -> Value:
-    """pred [...,K,count]: true where an index s32 [...,K] is the place."""
-    shape = (*indices.shape, count)
-    spread = b.broadcast_in_dim(indices, shape, list(range(len(shape) - 1)))
-    return b.compare(spread, b.iota(s32, shape, len(shape) - 1), "EQ")

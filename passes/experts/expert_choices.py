@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphgen.build import Builder
 from graphgen.composites.mixture_of_experts import ExpertCall, tokens_before
 from graphgen.ir import Dim, Value
-from graphgen.ir.dtype import s32
+from graphgen.ir.dtype import pred
 
 
 def kept_choices(b: Builder, call: ExpertCall) -> Value:
@@ -60,5 +60,4 @@ def fixed(dim: Dim) -> int:
 
 def _same(b: Builder, call: ExpertCall) -> Value:
     """The choices pred [T,K,E] that are each expert."""
-    shape = (*call.indices.shape, call.count)
-    return b.compare(b.broadcast_in_dim(call.indices, shape, [0, 1]), b.iota(s32, shape, 2), "EQ")
+    return b.one_hot(call.indices, call.count, pred)

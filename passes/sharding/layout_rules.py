@@ -75,7 +75,8 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
     for name, text in rules.items():
         phase, _, axis = name.rpartition(":")
         if phase and axis in LOGICAL:
-            found = _by_tokens(module, phase, axis, _mesh_axes(name, text))
+            axes = axes or _Axes(module)
+            found = _by_tokens(module, axes.axes, phase, axis, _mesh_axes(name, text))
         elif name in LOGICAL:
             axes = axes or _Axes(module)
             if name == SEQUENCE and text != "-":
@@ -205,7 +206,9 @@ def _check_tokens(module: Module, axes: ModelAxes) -> None:
                     )
 
 
-def _by_tokens(module: Module, phase: str, axis: str, cut: Axes) -> list[Annotation]:
+def _by_tokens(
+    module: Module, axes: ModelAxes, phase: str, axis: str, cut: Axes
+) -> list[Annotation]:
     """The residual stream of a phase's programs split along its tokens, where these divide."""
     if axis != SEQUENCE:
         raise GraphgenError(
@@ -225,7 +228,7 @@ def _by_tokens(module: Module, phase: str, axis: str, cut: Axes) -> list[Annotat
     made: list[Annotation] = []
     for function in module.programs():
         if function.phase == phase:
-            for value, dim in residual_stream(module, function):
+            for value, dim in residual_stream(module, function, axes):
                 if value.shape[dim] != 1 and divides(value.shape[dim], parts):
                     layout = _with(None, value.type.rank, dim, cut)
                     made.append(Annotation(value, function, layout, ()))

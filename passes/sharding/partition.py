@@ -118,8 +118,9 @@ f32[1,4]
         """Plan and partition every program, then the interface."""
         search = self.search(module)
         mesh = search.mesh
+        rules = (divided_norms(module),)
         for function in module.programs():
-            rewriter.apply_rules(function, (divided_norms(module),))
+            rewriter.apply_rules(function, rules)
         for function, plan in make_plans(module, search).items():
             made = Function(function.name, phase=function.phase, dims=function.dims)
             Partitioner(module, function, made, rewriter, plan, search.planner).run()

@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 
 from graphgen.ir import Function, Module, Value
-from graphgen.passes.sharding.spec.logical_axes import HIDDEN, SEQUENCE, model_axes
+from graphgen.passes.sharding.spec.logical_axes import HIDDEN, SEQUENCE, ModelAxes
 from graphgen.passes.weights.derived import PreparedValues
 
 _NORMS = ("layer_norm", "rms_norm")
 
 
-def residual_stream(module: Module, function: Function) -> Iterator[tuple[Value, int]]:
+def residual_stream(
+    module: Module, function: Function, axes: ModelAxes
+) -> Iterator[tuple[Value, int]]:
     """Yield values of the residual stream [B,S,E] and their norms, each with its dimension S.
+
+    ``axes`` are those of the module.
 
     These are the values that several ops or a norm reads, and the results of norms. A value that
     one addition reads is left out: ranks may hold addends of it, which are summed once, later.
     """
-    axes = model_axes(module)
     prepared = PreparedValues(module, function, {})
     readers = Counter(value for op in function.block for value in op.operands)
     normalized = {value for op in function.block if op.name in _NORMS for value in op.operands}

@@ -11,6 +11,7 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     EPSILON,
     GEMMA_NORMS,
     HEAD_NORMS,
+    LAYER_NORM_SIZES,
     LESS_ONE,
     SIZES,
     WINDOW,
@@ -59,18 +60,12 @@ def _gemma2_config(header: GgufHeader) -> Config:
 def _stablelm_config(header: GgufHeader) -> Config:
     """llama.cpp has MLP and attention in parallel where a layer has no second norm."""
     heads, hidden = size_of(header, "attention.head_count"), size_of(header, "embedding_length")
-    sizes = {
-        "intermediate_size": "feed_forward_length",
-        "num_hidden_layers": "block_count",
-        "max_position_embeddings": "context_length",
-        "layer_norm_eps": EPSILON,
-    }
     return {
         "hidden_act": "silu",
         "hidden_size": hidden,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads(header, heads),
-        **read_settings(header, sizes),
+        **read_settings(header, LAYER_NORM_SIZES),
         "partial_rotary_factor": size_of(header, "rope.dimension_count") * heads / hidden,
         "rope_theta": rope_base(header),
         "use_qkv_bias": has_bias(header, "attn_q"),

@@ -139,6 +139,13 @@ SIZES: Final = frozenset(
     }
 )
 EPSILON, RMS_EPSILON = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
+# Settings of decoders with layer norms, by Hugging Face's names.
+LAYER_NORM_SIZES: Final = {
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "layer_norm_eps": EPSILON,
+}
 WINDOW, WINDOW_PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 DECODER_SETTINGS: Final = (
     SIZES

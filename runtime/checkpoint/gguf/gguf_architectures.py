@@ -16,6 +16,7 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     FUSED_LAYER,
     GEMMA_NORMS,
     HEAD_NORMS,
+    LAYER_NORM_SIZES,
     LESS_ONE,
     SIZES,
     TRANSPOSED,
@@ -123,17 +124,11 @@ def _gpt_neox_config(header: GgufHeader) -> Config:
     heads, hidden = size_of(header, "attention.head_count"), size_of(header, "embedding_length")
     require_all_heads(header)
     parallel = header.optional_bool(header.own("use_parallel_residual"))
-    sizes = {
-        "intermediate_size": "feed_forward_length",
-        "num_hidden_layers": "block_count",
-        "max_position_embeddings": "context_length",
-        "layer_norm_eps": EPSILON,
-    }
     return {
         "hidden_act": "gelu",
         "hidden_size": hidden,
         "num_attention_heads": heads,
-        **read_settings(header, sizes),
+        **read_settings(header, LAYER_NORM_SIZES),
         "rotary_pct": size_of(header, "rope.dimension_count") * heads / hidden,
         "rope_theta": rope_base(header),
         "use_parallel_residual": parallel is not False,

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
 
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
-from graphgen.models.decoders.decoder_config import (
-    DecoderConfig,
-    Multipliers,
-    read_sizes,
-    smaller,
-    to_hf,
-    wider,
-)
+from graphgen.models.decoders.decoder_config import Multipliers, read_sizes, to_hf
+from graphgen.models.families.llama_like.llama import LlamaConfig
 from graphgen.models.family import Family
 from graphgen.nn import AttentionConfig
 
 
 @dataclass(frozen=True, slots=True)
-class GraniteConfig(DecoderConfig):
+class GraniteConfig(LlamaConfig):
     """Sizes and switches under Hugging Face's names.
 
     Attributes:
-        attention_bias: q, k, v and o have a bias.
         embedding_multiplier: factor of embeddings, those that a caller gives too.
         residual_multiplier: factor of what attention and MLP add.
         attention_multiplier: factor of the scores.
         logits_scaling: divisor of the logits.
     """
 
-    attention_bias: bool = False
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     attention_multiplier: float = 1.0
@@ -44,23 +35,8 @@ class GraniteConfig(DecoderConfig):
         return Multipliers(self.embedding_multiplier, self.residual_multiplier, self.logits_scaling)
 
     def attention(self, layer: int) -> AttentionConfig:
-        """Every layer is the same."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
-            qkv_bias=self.attention_bias,
-            out_bias=self.attention_bias,
-            scale=self.attention_multiplier,
-        )
-
-    def mini(self) -> Self:
-        """See :func:`~.decoder_config.smaller`."""
-        return smaller(self)
-
-    def wide(self) -> Self:
-        """See :func:`~.decoder_config.wider`."""
-        return wider(self)
+        """Llama's, with the factor of the scores."""
+        return replace(LlamaConfig.attention(self, layer), scale=self.attention_multiplier)
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""
