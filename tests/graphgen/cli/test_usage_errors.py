@@ -87,7 +87,7 @@ def test_commands_about_a_device_have_one_default():
     assert asks == {"check", "cost", "plan", "hash"}
     # What makes a program, or shows how it runs here: as generate and run, for this CPU.
     # speculate measures on it, if no device is asked for.
-    others = {"lower": "cpu", "config": "cpu", "speculate": None}
+    others = {"build": "cpu", "lower": "cpu", "config": "cpu", "speculate": None}
     assert {name: found[name] for name in found.keys() - asks} == others
 
 
