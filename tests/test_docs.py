@@ -36,8 +36,10 @@ SLOW_GUIDES = (
     "building-graphs.md",
     "cost.md",
     "debugging.md",
+    "importing.md",
     "inspecting.md",
     "lowered-programs.md",
+    "writing-a-pass.md",
 )
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 # Steps that take long are told with their time; on a fast machine there are none.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.hlo import decode_step, measure, rows
 from graphgen.ir import Role
 
@@ -13,6 +15,7 @@ def test_a_rank_of_the_benchmark_has_two_query_heads_and_one_key_value_head():
     assert {row.physical.shape[2] for row in states} == {1}
 
 
+@pytest.mark.slow
 def test_every_step_is_timed_once():
     found = measure(1)
     assert found["ops"] > 50

@@ -49,7 +49,7 @@ def prompt(name: str) -> list[int]:
 
 
 NAMES = [*PROMPTS, "chat"]
-QUICK = ("multi-byte", "chat")
+QUICK = ("chat",)
 
 
 @cache

@@ -81,6 +81,7 @@ def ops_by_layer(function: Function) -> tuple[Counter[str], set[frozenset[tuple[
 
 @pytest.mark.every_family
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.one_in(2)
 def test_a_mini_twin_is_the_model_with_fewer_of_the_same_layers(name: str):
     """Each op of the model, leaving out layers that others are like, is an op of the twin."""
     full, mini = (build(known_shape(name), bf16, mini=flag) for flag in (False, True))

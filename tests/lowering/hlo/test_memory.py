@@ -7,6 +7,8 @@ import mmap
 import tracemalloc
 from pathlib import Path
 
+import pytest
+
 from benchmarks.hlo import decode_step
 from graphgen.build import Builder
 from graphgen.ir import Function, Literal, Module, tensor
@@ -34,6 +36,7 @@ def held_by(file: Path) -> float:
     return (after - before) / len(data)
 
 
+@pytest.mark.slow
 def test_a_module_takes_three_times_its_file_at_most(tmp_path: Path):
     module = decode_step(12)
     (program,) = module.programs()

@@ -65,7 +65,7 @@ def before(name: str, element: str = "bf16", tp: int = 2, without: str = "") -> 
 
 
 @pytest.mark.parametrize("name", [name for name in our_passes() if name not in ELSEWHERE])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 def test_a_pass_stops_where_its_fuel_ends(name: str):
     # The kernels take the products that integer-products is for.
     without = "select-kernels" if name == "integer-products" else ""

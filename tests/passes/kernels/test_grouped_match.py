@@ -124,6 +124,7 @@ def test_weights_quantized_at_load_are_packed_and_mean_the_same(size: int):
         ("awq", "u4", True),
     ],
 )
+@pytest.mark.one_in(2)
 def test_all_products_of_a_quantized_model_are_calls_that_mean_the_same(
     scheme: str, element: str, zero_points: bool
 ):

@@ -99,6 +99,7 @@ def test_programs_give_the_logits_and_features_of_the_papers(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.one_in(2)
 def test_proposals_are_those_of_the_papers(kind: str, folder: Path, tmp_path: Path):
     written = write_eagle(tmp_path / "draft", **KINDS[kind])
     session, draft, eagle = opened(folder, tmp_path / "draft")

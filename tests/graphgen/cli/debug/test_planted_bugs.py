@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("registry")
 PLUGIN = ROOT / "tests/oracles/planted_bugs_plugin.py"
 # Twenty that one program and one call show, and those that need several ranks or several calls.
 TWENTY = [bug for bug in BUGS if not bug.after and not bug.rounding][:20]
-QUICK = ("swap-kv", "head-map-of-one-rank", "row-of-another", "window-off-by-one")
+QUICK = ("swap-kv", "row-of-another", "window-off-by-one")
 CASES = [
     pytest.param(bug, id=bug.name, marks=() if bug.name in QUICK else pytest.mark.slow)
     for bug in (*TWENTY, *RANK_BUGS)

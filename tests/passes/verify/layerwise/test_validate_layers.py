@@ -103,6 +103,7 @@ def test_layers_with_the_same_text_are_run_once() -> None:
     assert fused.layers.unchanged == ("embedding", "head")
 
 
+@pytest.mark.slow
 def test_no_array_is_as_large_as_a_weight() -> None:
     wide = {"intermediate_size": 1024, "vocab_size": 4096, "hidden_size": 256}
     wide["num_hidden_layers"] = 1
@@ -125,6 +126,7 @@ def test_no_array_is_as_large_as_a_weight() -> None:
     ],
     ids=["heads on two ranks", "addends on two ranks", "rolled and outlined"],
 )
+@pytest.mark.one_in(2)
 def test_passes_that_change_the_interface_are_right(shape: str, pipeline: str) -> None:
     module = build(SHAPES[shape], dtype("bf16"), mini=True)
     found, _ = check(module, parse(pipeline, BUCKETS))

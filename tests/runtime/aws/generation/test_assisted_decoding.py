@@ -152,6 +152,7 @@ def flatter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return open_application(made)
 
 
+@pytest.mark.slow
 def test_drawn_tokens_have_the_targets_distribution(adapter: Any, reference: Any, flatter: Any):
     """The second token, which is a proposal or replaces one: counts of 3 x 600 draws."""
     one = row(1)
