@@ -122,7 +122,37 @@ def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 
 def attention_with(b: Builder, operands: Sequence[Value], attrs: Attrs, softmax: DType) -> Value:
     """The same with a softmax in the type ``softmax``, to which scores are rounded."""
-    query, key, value, mask = operands[:4]
+    query, value = operands[0], operands[2]
+    scores = masked_scores(b, operands, attrs, softmax)
+    terms = attention_terms(operands)
+    sinks = operands[terms.sinks] if terms.sinks is not None else None
+    weights = b.softmax(scores, 4) if sinks is None else _with_sinks(b, scores, sinks)
+    # [B,K,S,G,C] x [B,C,K,W] -> [B,K,S,G,W]
+    context = b.dot_general(
+        b.convert(weights, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), query.dtype
+    )
+    return join_heads(b, context)
+
+
+def join_heads(b: Builder, context: Value) -> Value:
+    """[B,K,S,G,W] as [B,S,H,W], query head ``k * G + g``."""
+    batch, kv_heads, active, group, width = context.shape
+    assert isinstance(kv_heads, int)
+    assert isinstance(group, int)
+    ordered = b.transpose(context, [0, 2, 1, 3, 4])
+    return b.reshape(ordered, (batch, active, kv_heads * group, width))
+
+
+def masked_scores(b: Builder, operands: Sequence[Value], attrs: Attrs, softmax: DType) -> Value:
+    """The scores [B,K,S,G,C] of attention in the type ``softmax``, its lowest where masked.
+
+    Args:
+        b: where ops are appended.
+        operands: of ``attention``; values and sinks are not read.
+        attrs: of ``attention``.
+        softmax: a float, to which the f32 scores are rounded.
+    """
+    query, key, _, mask = operands[:4]
     batch, active, heads, size = query.shape
     kv_heads = key.shape[2]
     assert isinstance(heads, int)
@@ -135,25 +165,17 @@ def attention_with(b: Builder, operands: Sequence[Value], attrs: Attrs, softmax:
         scores = b.unary("tanh", scores / cap) * cap
     terms = attention_terms(operands)
     if terms.slopes is not None and terms.distance is not None:
-        slopes = _by_head(b, operands[terms.slopes], scores.shape)
+        slopes = by_head(b, operands[terms.slopes], scores.shape)
         distance = b.broadcast_in_dim(operands[terms.distance], scores.shape, [0, 2, 4])
         scores = scores + slopes * distance
     if terms.bias is not None:
         scores = scores + _over_scores(b, operands[terms.bias], scores.shape)
     allowed = _over_scores(b, mask, scores.shape)
     scores = b.convert(scores, softmax)
-    scores = b.select(allowed, scores, b.full(lowest(softmax), scores.type))
-    sinks = operands[terms.sinks] if terms.sinks is not None else None
-    weights = b.softmax(scores, 4) if sinks is None else _with_sinks(b, scores, sinks)
-    # [B,K,S,G,C] x [B,C,K,W] -> [B,K,S,G,W]
-    context = b.dot_general(
-        b.convert(weights, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), query.dtype
-    )
-    ordered = b.transpose(context, [0, 2, 1, 3, 4])
-    return b.reshape(ordered, (batch, active, heads, value.shape[3]))
+    return b.select(allowed, scores, b.full(lowest(softmax), scores.type))
 
 
-def _by_head(b: Builder, value: Value, shape: Shape) -> Value:
+def by_head(b: Builder, value: Value, shape: Shape) -> Value:
     """Broadcast a number per query head to scores or rows of them, [B,K,S,G,...]."""
     grouped = b.reshape(value, (shape[1], shape[3]))
     return b.broadcast_in_dim(grouped, shape, [1, 3])
@@ -171,7 +193,7 @@ def _over_scores(b: Builder, value: Value, shape: Shape) -> Value:
 def _with_sinks(b: Builder, scores: Value, sinks: Value) -> Value:
     """Softmax of scores [B,K,S,G,C] with one more slot per head, which is left out again."""
     rows, kept = scores.shape[:4], [0, 1, 2, 3]
-    sink = _by_head(b, b.convert(sinks, scores.dtype), rows)
+    sink = by_head(b, b.convert(sinks, scores.dtype), rows)
     top = b.maximum(b.reduce(scores, [4], "maximum"), sink)
     powers = b.exponential(b.subtract(scores, b.broadcast_in_dim(top, scores.shape, kept)))
     total = b.reduce(powers, [4], "add") + b.exponential(b.subtract(sink, top))

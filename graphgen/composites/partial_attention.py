@@ -1,0 +1,114 @@
+"""Attention over some of the slots, and the combination of such parts: an online softmax.
+
+For a token and a head, a part of the slots has the largest score m, the sum l of ``exp(score - m)``
+and the sum o of ``exp(score - m) * value``. Two parts are one part with::
+
+    m = max(m1, m2),  l = l1 exp(m1 - m) + l2 exp(m2 - m),  o = o1 exp(m1 - m) + o2 exp(m2 - m)
+
+and attention over all slots is ``o / l`` (FlashAttention, arXiv 2205.14135 and 2307.08691). A sink
+is a part with its score for m, l = 1 and o = 0, which is combined once.
+
+A slot that is masked has the lowest score, and a part without allowed slots so has the lowest m: it
+adds nothing to one with allowed slots. Where no part has any, all slots weigh the same, as in the
+softmax over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphgen.build import Builder
+from graphgen.composites.attention import by_head, join_heads, masked_scores
+from graphgen.ir import Attrs, Dim, DType, Value, tensor
+from graphgen.ir.dtype import f32, lowest
+from graphgen.ops.attention import attention_terms
+
+
+class PartialAttention(NamedTuple):
+    """Attention over some of the slots, not yet divided by the sum of its powers.
+
+    Attributes:
+        maximum: f32 [B,K,S,G], the largest score of a token and a head ``k * G + g``.
+        total: f32 [B,K,S,G], the sum of the powers ``exp(score - maximum)``.
+        out: f32 [B,K,S,G,W], the sum of the values times their powers.
+    """
+
+    maximum: Value
+    total: Value
+    out: Value
+
+
+def no_slots(b: Builder, query: Value, key: Value, value: Value) -> PartialAttention:
+    """The part that has no slots, for operands of ``attention`` of these shapes."""
+    batch, active, heads, _ = query.shape
+    kv_heads = key.shape[2]
+    assert isinstance(heads, int)
+    assert isinstance(kv_heads, int)
+    rows: tuple[Dim, ...] = (batch, kv_heads, active, heads // kv_heads)
+    zeros = b.full(0.0, tensor(f32, (*rows, value.shape[3])))
+    return PartialAttention(
+        b.full(lowest(f32), tensor(f32, rows)), b.full(0.0, tensor(f32, rows)), zeros
+    )
+
+
+def partial_attention(
+    b: Builder, operands: Sequence[Value], attrs: Attrs, softmax: DType = f32
+) -> PartialAttention:
+    """Attention over the slots of these operands.
+
+    Args:
+        b: where ops are appended.
+        operands: of ``attention``, keys, values, mask, distances and biases those of some slots;
+            sinks are left out: :func:`finished` adds them.
+        attrs: of ``attention``.
+        softmax: the type of the powers. Their sums are f32.
+    """
+    value = operands[2]
+    scores = masked_scores(b, operands, attrs, softmax)
+    top = b.reduce(scores, [4], "maximum")
+    lowered = b.subtract(scores, b.broadcast_in_dim(top, scores.shape, [0, 1, 2, 3]))
+    powers = b.exponential(lowered)
+    total = b.reduce(b.convert(powers, f32), [4], "add")
+    # [B,K,S,G,C] x [B,C,K,W] -> [B,K,S,G,W]
+    out = b.dot_general(b.convert(powers, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), f32)
+    return PartialAttention(b.convert(top, f32), total, out)
+
+
+def combined(b: Builder, one: PartialAttention, other: PartialAttention) -> PartialAttention:
+    """Two parts as one."""
+    top = b.maximum(one.maximum, other.maximum)
+    first, second = rescaled(b, one, top), rescaled(b, other, top)
+    return PartialAttention(top, first.total + second.total, first.out + second.out)
+
+
+def rescaled(b: Builder, part: PartialAttention, maximum: Value) -> PartialAttention:
+    """The same with another maximum f32 [B,K,S,G], which is not below its own."""
+    factor = b.exponential(b.subtract(part.maximum, maximum))
+    spread = b.broadcast_in_dim(factor, part.out.shape, [0, 1, 2, 3])
+    return PartialAttention(maximum, part.total * factor, part.out * spread)
+
+
+def finished(b: Builder, part: PartialAttention, dtype: DType, sinks: Value | None = None) -> Value:
+    """The attention ``dtype`` [B,S,H,W] of all slots.
+
+    Args:
+        b: where ops are appended.
+        part: over all slots.
+        dtype: of the result.
+        sinks: f32 [H], a score per head of a slot without a value; ``None`` for none.
+    """
+    total, out = part.total, part.out
+    if sinks is not None:
+        sink = by_head(b, b.convert(sinks, f32), total.shape)
+        top = b.maximum(part.maximum, sink)
+        _, total, out = rescaled(b, part, top)
+        total = total + b.exponential(b.subtract(sink, top))
+    quotient = b.divide(out, b.broadcast_in_dim(total, out.shape, [0, 1, 2, 3]))
+    return join_heads(b, b.convert(quotient, dtype))
+
+
+def without_sinks(operands: Sequence[Value]) -> Sequence[Value]:
+    """The operands of ``attention`` but for its sinks, which are the last of them."""
+    at = attention_terms(operands).sinks
+    return operands if at is None else operands[:at]
