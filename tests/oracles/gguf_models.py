@@ -6,52 +6,28 @@ settings are written, is said once more here, in the converter's direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
-import numpy.typing as npt
 
-from tests.oracles.stored_names import stored_tensors
+from tests.oracles.gguf_converter import (
+    Array,
+    Converter,
+    paired,
+    write_decoder,
+    write_sizes,
+)
+from tests.oracles.gguf_newer_models import FUSED, MIXTURES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Array = npt.NDArray[np.float32]
-# (writer, configuration).
-Settings = Callable[[gguf.GGUFWriter, Any], None]
-# (name in transformers, values, configuration) -> values to write.
-Change = Callable[[str, Array, Any], Array]
-
-
-def _sizes(writer: gguf.GGUFWriter, config: Any) -> None:
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-
-
-def _decoder(writer: gguf.GGUFWriter, config: Any) -> None:
-    _sizes(writer, config)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    if getattr(config, "head_dim", None):
-        writer.add_key_length(config.head_dim)
-        writer.add_value_length(config.head_dim)
-    rope = config.rope_parameters
-    rope = rope.get("full_attention", rope)
-    writer.add_rope_freq_base(rope["rope_theta"])
-    if rope["rope_type"] in ("linear", "yarn"):
-        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
-        writer.add_rope_scaling_factor(rope["factor"])
-
 
 def _gemma(writer: gguf.GGUFWriter, config: Any) -> None:
-    _decoder(writer, config)
+    write_decoder(writer, config)
     writer.add_sliding_window(config.sliding_window)
 
 
@@ -62,12 +38,20 @@ def _gemma2(writer: gguf.GGUFWriter, config: Any) -> None:
 
 
 def _stablelm(writer: gguf.GGUFWriter, config: Any) -> None:
-    _sizes(writer, config)
+    write_sizes(writer, config)
     writer.add_head_count_kv(config.num_key_value_heads)
     share = config.rope_parameters["partial_rotary_factor"]
     writer.add_rope_dimension_count(int(share * config.hidden_size // config.num_attention_heads))
     writer.add_parallel_residual(config.use_parallel_residual)
     writer.add_layer_norm_eps(config.layer_norm_eps)
+
+
+def _granite(writer: gguf.GGUFWriter, config: Any) -> None:
+    write_decoder(writer, config)
+    writer.add_attention_scale(config.attention_multiplier)
+    writer.add_embedding_scale(config.embedding_multiplier)
+    writer.add_residual_scale(config.residual_multiplier)
+    writer.add_logit_scale(config.logits_scaling)
 
 
 def _gpt2(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -90,20 +74,11 @@ def _bloom(writer: gguf.GGUFWriter, config: Any) -> None:
 
 
 def _gpt_neox(writer: gguf.GGUFWriter, config: Any) -> None:
-    _sizes(writer, config)
+    write_sizes(writer, config)
     share = config.rope_parameters["partial_rotary_factor"]
     writer.add_rope_dimension_count(int(share * config.hidden_size // config.num_attention_heads))
     writer.add_parallel_residual(config.use_parallel_residual)
     writer.add_layer_norm_eps(config.layer_norm_eps)
-
-
-def _pairs(name: str, values: Array, config: Any) -> Array:
-    """llama.cpp rotates neighbors in Llama's heads."""
-    heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
-    if ".q_proj." not in name and ".k_proj." not in name:
-        return values
-    halves = values.reshape(heads, 2, len(values) // heads // 2, *values.shape[1:])
-    return halves.swapaxes(1, 2).reshape(values.shape)
 
 
 def _plus_one(name: str, values: Array, config: Any) -> Array:
@@ -124,38 +99,23 @@ def _one_after_the_other(name: str, values: Array, config: Any) -> Array:
     return np.concatenate([by_head[:, i].reshape(-1, *values.shape[1:]) for i in range(3)])
 
 
-def _kept(name: str, values: Array, config: Any) -> Array:
-    return values
-
-
-@dataclass(frozen=True)
-class Converter:
-    """How one family is written.
-
-    Attributes:
-        arch: of the gguf package.
-        settings: writes the model's settings.
-        change: what is done to values.
-    """
-
-    arch: gguf.MODEL_ARCH
-    settings: Settings
-    change: Change = _kept
-
-
 CONVERTERS: Mapping[str, Converter] = {
-    "llama": Converter(gguf.MODEL_ARCH.LLAMA, _decoder, _pairs),
+    "llama": Converter(gguf.MODEL_ARCH.LLAMA, write_decoder, paired),
     # llama.cpp takes Mistral for a Llama.
-    "mistral": Converter(gguf.MODEL_ARCH.LLAMA, _decoder, _pairs),
-    "qwen2": Converter(gguf.MODEL_ARCH.QWEN2, _decoder),
-    "qwen3": Converter(gguf.MODEL_ARCH.QWEN3, _decoder),
+    "mistral": Converter(gguf.MODEL_ARCH.LLAMA, write_decoder, paired),
+    "qwen2": Converter(gguf.MODEL_ARCH.QWEN2, write_decoder),
+    "qwen3": Converter(gguf.MODEL_ARCH.QWEN3, write_decoder),
     "gemma3_text": Converter(gguf.MODEL_ARCH.GEMMA3, _gemma, _plus_one),
-    "olmo2": Converter(gguf.MODEL_ARCH.OLMO2, _decoder),
+    "olmo2": Converter(gguf.MODEL_ARCH.OLMO2, write_decoder),
     "gemma2": Converter(gguf.MODEL_ARCH.GEMMA2, _gemma2, _plus_one),
     "stablelm": Converter(gguf.MODEL_ARCH.STABLELM, _stablelm),
     "gpt2": Converter(gguf.MODEL_ARCH.GPT2, _gpt2, _linear),
     "bloom": Converter(gguf.MODEL_ARCH.BLOOM, _bloom, _one_after_the_other),
     "gpt_neox": Converter(gguf.MODEL_ARCH.GPTNEOX, _gpt_neox, _one_after_the_other),
+    "granite": Converter(gguf.MODEL_ARCH.GRANITE, _granite, paired),
+    "smollm3": Converter(gguf.MODEL_ARCH.SMOLLM3, write_decoder, paired),
+    **MIXTURES,
+    **FUSED,
 }
 
 
@@ -185,7 +145,7 @@ def converted(model: PreTrainedModel) -> dict[str, Array]:
     converter = CONVERTERS[config.model_type]
     names = gguf.get_tensor_name_map(converter.arch, config.num_hidden_layers)
     out: dict[str, Array] = {}
-    for name, values in stored_tensors(model).items():
+    for name, values in converter.tensors(model):
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         # The table knows BLOOM's tensors under the names of the first checkpoints.

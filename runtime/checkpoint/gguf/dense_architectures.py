@@ -1,8 +1,8 @@
-"""GGUF architectures of OLMo-2, Gemma 2 and StableLM."""
+"""GGUF architectures of OLMo-2, Gemma 2, StableLM, Granite and SmolLM3."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     DECODER_LAYER,
@@ -13,10 +13,12 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     HEAD_NORMS,
     LAYER_NORM_SIZES,
     LESS_ONE,
+    ROTARY,
     SIZES,
     WINDOW,
     Config,
     GgufArchitecture,
+    biases,
     decoder_config,
     has_bias,
     kv_heads,
@@ -28,6 +30,8 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
 from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
 
 _ATTENTION_CAP, _LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
+_SCORES, _EMBEDDINGS = "attention.scale", "embedding_scale"
+_ADDENDS, _LOGITS = "residual_scale", "logit_scale"
 _PARALLEL: Final = "use_parallel_residual"
 
 
@@ -75,6 +79,36 @@ def _stablelm_config(header: GgufHeader) -> Config:
     }
 
 
+def _granite_config(header: GgufHeader) -> Config:
+    """Llama's settings and four factors; without one of the scores it is the root of the head size.
+
+    Models without rotary positions state that by a key that means something else elsewhere.
+    """
+    config, finetuned = decoder_config(header), header.own("rope.scaling.finetuned")
+    if header.optional_bool(finetuned) is False:
+        raise header.unsupported(finetuned, "models without rotary positions are not supported")
+    head_dim = cast("int", config["head_dim"])
+    return {
+        **config,
+        **biases(header),
+        "attention_multiplier": header.positive_float(header.own(_SCORES), head_dim**-0.5),
+        "embedding_multiplier": header.positive_float(header.own(_EMBEDDINGS), 1.0),
+        "residual_multiplier": header.positive_float(header.own(_ADDENDS), 1.0),
+        "logits_scaling": header.positive_float(header.own(_LOGITS), 1.0),
+    }
+
+
+def _smollm3_config(header: GgufHeader) -> Config:
+    """llama.cpp leaves every fourth layer without rotary positions."""
+    layers = size_of(header, "block_count")
+    return {
+        **decoder_config(header),
+        **biases(header),
+        "no_rope_layers": [int((layer + 1) % 4 != 0) for layer in range(layers)],
+        "use_sliding_window": False,
+    }
+
+
 _OLMO2: Final = GgufArchitecture(
     name="olmo2",
     model_type="olmo2",
@@ -115,4 +149,26 @@ _STABLELM: Final = GgufArchitecture(
     settings=SIZES | {EPSILON, _PARALLEL, "rope.dimension_count", "rope.freq_base"},
     config=_stablelm_config,
 )
-DENSE: Final = (_OLMO2, _GEMMA2, _STABLELM)
+_GRANITE: Final = GgufArchitecture(
+    name="granite",
+    model_type="granite",
+    hf_class="GraniteForCausalLM",
+    layers="model.layers",
+    whole=DECODER_NAMES,
+    layer=DECODER_LAYER,
+    settings=DECODER_SETTINGS | {_SCORES, _EMBEDDINGS, _ADDENDS, _LOGITS},
+    config=_granite_config,
+    restore=ROTARY,
+)
+_SMOLLM3: Final = GgufArchitecture(
+    name="smollm3",
+    model_type="smollm3",
+    hf_class="SmolLM3ForCausalLM",
+    layers="model.layers",
+    whole=DECODER_NAMES,
+    layer=DECODER_LAYER,
+    settings=DECODER_SETTINGS,
+    config=_smollm3_config,
+    restore=ROTARY,
+)
+DENSE: Final = (_OLMO2, _GEMMA2, _STABLELM, _GRANITE, _SMOLLM3)

@@ -6,6 +6,7 @@ transforms undo what llama.cpp's converter does to the model of that name.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
-from graphgen.runtime.checkpoint.gguf.gguf_rope import ROPE_KEYS, read_rope_scaling
+from graphgen.runtime.checkpoint.gguf.gguf_rope import (
+    ROPE_FACTORS_TENSOR,
+    ROPE_KEYS,
+    read_rope_scaling,
+)
 from graphgen.runtime.checkpoint.interfaces import Array
 
 _TENSOR_NAME: Final = re.compile(
     r"(?:blk\.(?P<layer>0|[1-9][0-9]*)\.)?(?P<part>\w+)\.(?P<kind>weight|bias)"
 )
 Config = dict[str, object]
+# Modules of a Hugging Face layer that the file has in one, and the rows of each.
+FusedParts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,13 @@ class Restore:
             :attr:`heads` is empty.
         heads: the configuration's key for the number of heads that rows belong to, or empty.
         parts: the number of equal parts the rows of a head come in.
-        transposed: the shape is reversed.
+        shape: the stored shape -> Hugging Face's, where rows do not stay rows.
     """
 
     values: Callable[[Array, int], Array]
     heads: str = ""
     parts: int = 1
-    transposed: bool = False
+    shape: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
 
 
 def _halves_of_heads(values: Array, heads: int) -> Array:
@@ -71,6 +78,13 @@ def rotary_rows(heads: str) -> Restore:
     return Restore(_halves_of_heads, heads, parts=2)
 
 
+ROTARY: Final = {
+    "attn_q": rotary_rows("num_attention_heads"),
+    "attn_k": rotary_rows("num_key_value_heads"),
+}
+"""Of the queries and keys that llama.cpp's converter sorts for such a rotation."""
+
+
 def fused_rows(heads: str) -> Restore:
     """Rows of all of q, of k and of v; ``heads`` as of :class:`Restore`."""
     return Restore(_head_by_head, heads, parts=3)
@@ -78,7 +92,13 @@ def fused_rows(heads: str) -> Restore:
 
 LESS_ONE: Final = Restore(_less_one)
 # [out, in] to [in, out], the layout of ``Conv1D``'s weight.
-TRANSPOSED: Final = Restore(lambda values, _: np.ascontiguousarray(values.T), transposed=True)
+TRANSPOSED: Final = Restore(
+    lambda values, _: np.ascontiguousarray(values.T), shape=lambda shape: shape[::-1]
+)
+# A matrix of one row, which llama.cpp's converter makes a vector.
+ONE_ROW: Final = Restore(
+    lambda values, _: values.reshape(1, -1), shape=lambda shape: (1, math.prod(shape))
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +111,14 @@ class GgufArchitecture:
         hf_class: Hugging Face's class, for the key ``architectures``.
         layers: the prefix of Hugging Face's names of a layer's tensors, before its number.
         whole: llama.cpp's name to Hugging Face's of tensors outside of layers, without the ending.
-        layer: likewise of a layer's, without the prefix.
+        layer: likewise of a layer's, without the prefix. A llama.cpp name with its ending stands
+            for a Hugging Face name with its own.
         restore: by llama.cpp's name with its ending, or without it for weight and bias.
         settings: the metadata keys that ``config`` translates, without the architecture in front.
         config: the rest of the configuration under Hugging Face's names.
+        fits: true for the files of this model, where several have the same ``name``.
+        fused: (configuration) -> by llama.cpp's name, the modules that a layer of the file is.
+        in_config: tensors that ``config`` has translated.
     """
 
     name: str
@@ -106,17 +130,27 @@ class GgufArchitecture:
     settings: frozenset[str]
     config: Callable[[GgufHeader], Config]
     restore: Mapping[str, Restore] = field(default_factory=dict[str, Restore])
+    fits: Callable[[GgufHeader], bool] = lambda header: True
+    fused: Callable[[Config], Mapping[str, FusedParts]] = lambda config: {}
+    in_config: frozenset[str] = frozenset({ROPE_FACTORS_TENSOR})
 
-    def hf_name(self, name: str) -> str:
-        """The Hugging Face name of the GGUF tensor ``name``; ``name`` itself if there is none."""
+    def hf_name(self, name: str, module: str = "") -> str:
+        """The Hugging Face name of the GGUF tensor ``name``; ``name`` itself if there is none.
+
+        Args:
+            name: of the file.
+            module: in the place of the one that the table says.
+        """
         match = _TENSOR_NAME.fullmatch(name)
         if match is None:
             return name
         layer, part, kind = match["layer"], match["part"], match["kind"]
         if layer is None:
             return f"{self.whole[part]}.{kind}" if part in self.whole else name
-        known = self.layer.get(part)
-        return f"{self.layers}.{layer}.{known}.{kind}" if known else name
+        full = self.layer.get(f"{part}.{kind}")
+        known = module or self.layer.get(part)
+        own = full or (f"{known}.{kind}" if known else "")
+        return f"{self.layers}.{layer}.{own}" if own else name
 
     def restore_of(self, name: str) -> Restore | None:
         """The inverse transform of the GGUF tensor ``name``, if it needs one."""
@@ -127,6 +161,13 @@ class GgufArchitecture:
         return self.restore.get(f"{part}.{match['kind']}", self.restore.get(part))
 
 
+def part_of_name(name: str) -> str:
+    """llama.cpp's name of a layer's tensor without layer and ending; empty for another name."""
+    match = _TENSOR_NAME.fullmatch(name)
+    return match["part"] if match is not None and match["layer"] is not None else ""
+
+
+_WHOLE_HEADS: Final = ("attention.value_length", "rope.dimension_count")
 SIZES: Final = frozenset(
     {
         "vocab_size",
@@ -192,16 +233,37 @@ def has_bias(header: GgufHeader, part: str) -> bool:
     return f"blk.0.{part}.bias" in header.tensors
 
 
-def decoder_config(header: GgufHeader) -> Config:
-    """The settings that Llama, Qwen and Gemma share."""
+# (file, size of the rotated part of a head, base) -> ``rope_scaling``.
+ReadScaling = Callable[[GgufHeader, int, float], Config | None]
+
+
+def biases(header: GgufHeader) -> Config:
+    """The switches of attention's biases and of the MLP's."""
+    return {
+        "attention_bias": has_bias(header, "attn_q"),
+        "mlp_bias": has_bias(header, "ffn_up"),
+    }
+
+
+def decoder_config(
+    header: GgufHeader, *, partial: bool = False, scaling: ReadScaling = read_rope_scaling
+) -> Config:
+    """The settings that Llama, Qwen and Gemma share.
+
+    Args:
+        header: of the file.
+        partial: a part of each head may be rotated.
+        scaling: how positions are scaled.
+    """
     heads, hidden = size_of(header, "attention.head_count"), size_of(header, "embedding_length")
-    head_dim, theta = head_dim_of(header, hidden, heads), rope_base(header)
+    head_dim, theta = head_dim_of(header, hidden, heads, partial=partial), rope_base(header)
     sizes = {
         "intermediate_size": "feed_forward_length",
         "num_hidden_layers": "block_count",
         "rms_norm_eps": RMS_EPSILON,
         "max_position_embeddings": "context_length",
     }
+    rotated = rotated_size(header, head_dim)
     return {
         "hidden_act": "silu",
         "hidden_size": hidden,
@@ -210,9 +272,16 @@ def decoder_config(header: GgufHeader) -> Config:
         "head_dim": head_dim,
         **read_settings(header, sizes),
         "rope_theta": theta,
-        "rope_scaling": read_rope_scaling(header, head_dim, theta),
+        "rope_scaling": scaling(header, rotated, theta),
+        **({"partial_rotary_factor": rotated / head_dim} if partial else {}),
         "vocab_size": vocab_size(header),
     }
+
+
+def rotated_size(header: GgufHeader, head_dim: int) -> int:
+    """The rotated elements of a head, all of them if the file does not say it."""
+    key = header.own("rope.dimension_count")
+    return header.positive_int(key) if key in header.metadata else head_dim
 
 
 def require_all_heads(header: GgufHeader) -> None:
@@ -223,8 +292,8 @@ def require_all_heads(header: GgufHeader) -> None:
         raise header.unsupported(key, f"it must be the number of heads, {heads}")
 
 
-def head_dim_of(header: GgufHeader, hidden: int, heads: int) -> int:
-    """The size of a head, all of which is rotated (GG0502, GG0503)."""
+def head_dim_of(header: GgufHeader, hidden: int, heads: int, *, partial: bool = False) -> int:
+    """The size of a head, all of which is rotated unless ``partial`` (GG0502, GG0503)."""
     key = header.own("attention.key_length")
     if key in header.metadata:
         head_dim = header.positive_int(key)
@@ -233,7 +302,8 @@ def head_dim_of(header: GgufHeader, hidden: int, heads: int) -> int:
         raise header.bad_value(header.own("embedding_length"), what)
     else:
         head_dim = hidden // heads
-    for full in map(header.own, ("attention.value_length", "rope.dimension_count")):
+    whole = ("attention.value_length",) if partial else _WHOLE_HEADS
+    for full in map(header.own, whole):
         if full in header.metadata and header.positive_int(full) != head_dim:
             raise header.unsupported(full, f"it must be the head size, {head_dim}")
     return head_dim

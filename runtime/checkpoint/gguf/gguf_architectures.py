@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.gguf.dense_architectures import DENSE
+from graphgen.runtime.checkpoint.gguf.fused_architectures import FUSED
 from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     DECODER_LAYER,
     DECODER_NAMES,
@@ -18,31 +20,30 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     HEAD_NORMS,
     LAYER_NORM_SIZES,
     LESS_ONE,
+    ROTARY,
     SIZES,
     TRANSPOSED,
     WINDOW,
     WINDOW_PATTERN,
     Config,
     GgufArchitecture,
+    biases,
     decoder_config,
     fused_rows,
     has_bias,
     read_settings,
     require_all_heads,
     rope_base,
-    rotary_rows,
     size_of,
     vocab_size,
 )
 from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
+from graphgen.runtime.checkpoint.gguf.latent_architectures import LATENT
+from graphgen.runtime.checkpoint.gguf.mixture_architectures import MIXTURES
 
 
 def _llama_config(header: GgufHeader) -> Config:
-    biases = {
-        "attention_bias": has_bias(header, "attn_q"),
-        "mlp_bias": has_bias(header, "ffn_up"),
-    }
-    return {**decoder_config(header), **biases}
+    return {**decoder_config(header), **biases(header)}
 
 
 def _qwen2_config(header: GgufHeader) -> Config:
@@ -146,10 +147,7 @@ LLAMA: Final = GgufArchitecture(
     layer=DECODER_LAYER,
     settings=DECODER_SETTINGS,
     config=_llama_config,
-    restore={
-        "attn_q": rotary_rows("num_attention_heads"),
-        "attn_k": rotary_rows("num_key_value_heads"),
-    },
+    restore=ROTARY,
 )
 QWEN2: Final = GgufArchitecture(
     name="qwen2",
@@ -243,7 +241,26 @@ GPT_NEOX: Final = GgufArchitecture(
     restore={"attn_qkv": fused_rows("num_attention_heads")},
 )
 
-ARCHITECTURES: Final[Mapping[str, GgufArchitecture]] = {
-    item.name: item for item in (LLAMA, QWEN2, QWEN3, GEMMA3, GPT2, BLOOM, GPT_NEOX, *DENSE)
+_ALL: Final = (
+    *(*MIXTURES, *LATENT, *DENSE, *FUSED),
+    *(LLAMA, QWEN2, QWEN3, GEMMA3, GPT2, BLOOM, GPT_NEOX),
+)
+ARCHITECTURES: Final[Mapping[str, tuple[GgufArchitecture, ...]]] = {
+    name: tuple([item for item in _ALL if item.name == name])
+    for name in sorted({item.name for item in _ALL})
 }
-"""By ``general.architecture``."""
+"""By ``general.architecture`` the models that have it; the last one fits every file."""
+
+
+def architecture_of(header: GgufHeader) -> GgufArchitecture:
+    """The row of the model's architecture (GG0501 if it has none)."""
+    found = ARCHITECTURES.get(header.architecture)
+    if found is None:
+        raise GraphgenError(
+            "GG0501",
+            f"the GGUF file holds architecture '{header.architecture}'; "
+            f"supported: {', '.join(ARCHITECTURES)}",
+            where=str(header.file.path),
+            help="use the model's safetensors checkpoint instead",
+        )
+    return next(item for item in found if item.fits(header))

@@ -7,34 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import dequantize, quant_shape_to_byte_shape
-
-from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.gguf.gguf_architecture import GgufArchitecture, Restore
-from graphgen.runtime.checkpoint.gguf.gguf_architectures import ARCHITECTURES
+from graphgen.runtime.checkpoint.gguf.gguf_architecture import Config, GgufArchitecture
+from graphgen.runtime.checkpoint.gguf.gguf_architectures import architecture_of
 from graphgen.runtime.checkpoint.gguf.gguf_header import (
     GgufHeader,
-    GgufTensor,
     GgufValue,
     join_parts,
     read_parts,
 )
-from graphgen.runtime.checkpoint.gguf.gguf_rope import ROPE_FACTORS_TENSOR
-from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Array, TensorInfo
+from graphgen.runtime.checkpoint.gguf.gguf_source import GgufSource, tensor_sources
+from graphgen.runtime.checkpoint.interfaces import Array, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import no_such_tensor, unreadable
 
-_UNQUANTIZED: Final[Mapping[GGMLQuantizationType, str]] = {
-    GGMLQuantizationType.F32: "f32",
-    GGMLQuantizationType.F16: "f16",
-    GGMLQuantizationType.BF16: "bf16",
-    GGMLQuantizationType.F64: "f64",
-    GGMLQuantizationType.I8: "s8",
-    GGMLQuantizationType.I16: "s16",
-    GGMLQuantizationType.I32: "s32",
-    GGMLQuantizationType.I64: "s64",
-}
 # Architecture settings that are accepted at the value the supported models have anyway.
 _REQUIRED_VALUES: Final[Mapping[str, GgufValue]] = {
     "attention.causal": True,
@@ -65,27 +49,22 @@ class GgufCheckpoint:
         self._parts: Final = read_parts(path)
         header = join_parts(self._parts)
         self.path: Final = header.file.path
-        self._architecture: Final = _architecture(header)
-        self.config: Final[Mapping[str, object]] = _read_config(header, self._architecture)
-        self._entries: Final[dict[str, GgufTensor]] = {}
-        for stored, entry in header.tensors.items():
-            if stored == ROPE_FACTORS_TENSOR:
-                continue  # it has become part of the configuration
-            name = self._architecture.hf_name(stored)
-            if name in self._entries:
+        architecture = architecture_of(header)
+        config = _read_config(header, architecture)
+        self.config: Final[Mapping[str, object]] = config
+        self._sources: Final[dict[str, GgufSource]] = {}
+        entries = {n: e for n, e in header.tensors.items() if n not in architecture.in_config}
+        for name, source in tensor_sources(architecture, entries, config):
+            if name in self._sources:
                 raise unreadable(path, f"two GGUF tensors are '{name}'")
-            self._entries[name] = entry
+            self._sources[name] = source
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its Hugging Face name, in file order; reads no tensor data."""
         return {
-            name: TensorInfo(name, self._shape(entry), _UNQUANTIZED.get(entry.kind, "f32"))
-            for name, entry in self._entries.items()
+            name: TensorInfo(name, source.shape, source.dtype)
+            for name, source in self._sources.items()
         }
-
-    def _shape(self, entry: GgufTensor) -> tuple[int, ...]:
-        restore = self._architecture.restore_of(entry.name)
-        return entry.shape[::-1] if restore and restore.transposed else entry.shape
 
     def read(self, name: str) -> Array:
         """The tensor ``name``, dequantised, its values as Hugging Face has them.
@@ -93,48 +72,22 @@ class GgufCheckpoint:
         Raises:
             GraphgenError: GG0602 if there is no such tensor, GG0601 if it cannot be decoded.
         """
-        entry = self._entries.get(name)
-        if entry is None:
+        source = self._sources.get(name)
+        if source is None:
             raise no_such_tensor(self.path, name)
-        restore = self._architecture.restore_of(entry.name)
-        values = _decode(entry)
-        return self._restored(entry, values, restore) if restore else values
+        return source.read()
 
     def kinds(self) -> Mapping[str, str]:
-        """GGUF's name of the kind of each matrix that is not stored the other way round."""
-        restores = {
-            name: self._architecture.restore_of(e.name) for name, e in self._entries.items()
-        }
-        return {
-            name: entry.kind.name
-            for name, entry in self._entries.items()
-            if len(entry.shape) == 2 and not ((r := restores[name]) and r.transposed)
-        }
+        """GGUF's name of the kind of each matrix, or stack of them, that is read row by row."""
+        return {name: kind for name, source in self._sources.items() if (kind := source.kind)}
 
     def blocks(self, name: str) -> Array:
-        """The bytes u8 [out, bytes of a row] of a quantized tensor, rows as Hugging Face has them.
+        """The bytes u8 [..., out, bytes of a row] of a quantized tensor, rows as in Hugging Face's.
 
         Args:
             name: of :meth:`kinds`.
         """
-        entry = self._entries[name]
-        what = f"the data of tensor '{entry.name}'"
-        rows = entry.file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
-        rows = rows.reshape(quant_shape_to_byte_shape(entry.shape, entry.kind))
-        restore = self._architecture.restore_of(entry.name)
-        return self._restored(entry, rows, restore) if restore else rows
-
-    def _restored(self, entry: GgufTensor, values: Array, restore: Restore) -> Array:
-        """The values as Hugging Face has them; rows must divide over the heads (GG0601)."""
-        heads = self.config[restore.heads] if restore.heads else 1
-        assert isinstance(heads, int)
-        if entry.shape[0] % (restore.parts * heads):
-            what = "heads of even size" if restore.parts == 2 else "heads with q, k and v each"
-            raise entry.file.error(
-                f"tensor '{entry.name}' has {entry.shape[0]} rows, which {heads} {what} "
-                f"cannot share"
-            )
-        return restore.values(values, heads)
+        return self._sources[name].blocks()
 
     def fingerprint(self) -> str:
         """Identity of the contents as 64 hexadecimal digits; see :class:`Checkpoint`."""
@@ -149,45 +102,7 @@ class GgufCheckpoint:
         return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _decode(entry: GgufTensor) -> Array:
-    """The stored values, dequantised to f32 if they are quantised (GG0601)."""
-    what = f"the data of tensor '{entry.name}'"
-    name = _UNQUANTIZED.get(entry.kind)
-    if name is not None:
-        dtype = NUMPY_DTYPES[name]
-        count = entry.nbytes // dtype.itemsize
-        return entry.file.array(entry.offset, count, dtype, what).reshape(entry.shape)
-    if not entry.nbytes:
-        return np.empty(entry.shape, np.float32)
-    blocks = entry.file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
-    rows = blocks.reshape(quant_shape_to_byte_shape(entry.shape, entry.kind))
-    try:
-        # A scale that is not finite gives values that are not finite, without a NumPy warning.
-        with np.errstate(all="ignore"):
-            return dequantize(rows, entry.kind)
-    except RuntimeError as error:  # a kind that the package has no rule for
-        raise entry.file.error(
-            f"tensor '{entry.name}' is quantised as {entry.kind.name}, "
-            f"which the gguf package cannot dequantise",
-            entry.offset,
-        ) from error
-
-
-def _architecture(header: GgufHeader) -> GgufArchitecture:
-    """The row of the model's architecture (GG0501 if it has none)."""
-    found = ARCHITECTURES.get(header.architecture)
-    if found is None:
-        raise GraphgenError(
-            "GG0501",
-            f"the GGUF file holds architecture '{header.architecture}'; "
-            f"supported: {', '.join(ARCHITECTURES)}",
-            where=str(header.file.path),
-            help="use the model's safetensors checkpoint instead",
-        )
-    return found
-
-
-def _read_config(header: GgufHeader, architecture: GgufArchitecture) -> dict[str, object]:
+def _read_config(header: GgufHeader, architecture: GgufArchitecture) -> Config:
     """The configuration under Hugging Face's names.
 
     Every key of the architecture is translated, known to change nothing, or an error: a key that

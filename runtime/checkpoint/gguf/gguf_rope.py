@@ -16,6 +16,10 @@ from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 ROPE_FACTORS_TENSOR: Final = "rope_freqs.weight"
 """The tensor in which llama.cpp keeps one divisor for each rotary frequency."""
 
+_SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+LONGROPE_TENSORS: Final = frozenset({_SHORT, _LONG})
+"""The tensors in which llama.cpp keeps Phi-3's divisors."""
+
 _TYPE: Final = "rope.scaling.type"
 _FACTOR: Final = "rope.scaling.factor"
 _OLD_FACTOR: Final = "rope.scale_linear"
@@ -24,12 +28,14 @@ _BETAS: Final[Mapping[str, str]] = {
     "rope.scaling.yarn_beta_fast": "beta_fast",
     "rope.scaling.yarn_beta_slow": "beta_slow",
 }
+_ATTENTION_FACTOR: Final = "rope.scaling.attn_factor"
+_LOG_MULTIPLIER: Final = "rope.scaling.yarn_log_multiplier"
 # Settings that Hugging Face has no name for, and the value at which they change nothing.
 _NEUTRAL: Final[Mapping[str, float]] = {
-    "rope.scaling.attn_factor": 1.0,
+    _ATTENTION_FACTOR: 1.0,
     "rope.scaling.yarn_attn_factor": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
-    "rope.scaling.yarn_log_multiplier": 0.0,
+    _LOG_MULTIPLIER: 0.0,
 }
 ROPE_KEYS: Final = frozenset(
     {_TYPE, _FACTOR, _OLD_FACTOR, _ORIGINAL, "rope.scaling.finetuned", *_BETAS, *_NEUTRAL}
@@ -44,19 +50,22 @@ _LLAMA3: Final[Mapping[str, float | int]] = {
 }
 
 
-def read_rope_scaling(header: GgufHeader, head_dim: int, theta: float) -> dict[str, object] | None:
+def read_rope_scaling(
+    header: GgufHeader, head_dim: int, theta: float, *, read: frozenset[str] = frozenset()
+) -> dict[str, object] | None:
     """The ``rope_scaling`` entry of the configuration; None for unscaled rotary embeddings.
 
     Args:
         header: of the model.
-        head_dim: the size of one attention head.
+        head_dim: the size of the rotated part of a head.
         theta: the base of the rotary frequencies.
+        read: keys that the caller translates.
 
     Raises:
         GraphgenError: GG0502 for a scaling that has no equivalent in a Hugging Face configuration.
     """
     for name, neutral in _NEUTRAL.items():
-        if header.metadata.get(header.own(name)) not in (None, neutral):
+        if name not in read and header.metadata.get(header.own(name)) not in (None, neutral):
             raise header.unsupported(header.own(name), f"only {neutral} is supported")
     scaling = _scaling_from_keys(header)
     if ROPE_FACTORS_TENSOR not in header.tensors:
@@ -64,6 +73,53 @@ def read_rope_scaling(header: GgufHeader, head_dim: int, theta: float) -> dict[s
     if scaling is not None:
         raise _bad_factors(header, f"scaling of type '{scaling['rope_type']}' is stated beside it")
     return _scaling_from_factors(header, head_dim, theta)
+
+
+def read_latent_scaling(
+    header: GgufHeader, head_dim: int, theta: float
+) -> dict[str, object] | None:
+    """The same of DeepSeek's models, whose scores YaRN scales too.
+
+    llama.cpp's converter writes a tenth of ``mscale_all_dim``, and its own model takes ``mscale``
+    to be the same number.
+    """
+    scaling = read_rope_scaling(header, head_dim, theta, read=frozenset({_LOG_MULTIPLIER}))
+    key = header.own(_LOG_MULTIPLIER)
+    if scaling is None or header.metadata.get(key) in (None, 0.0):
+        return scaling
+    scale = header.positive_float(key) * 10
+    return {**scaling, "mscale": scale, "mscale_all_dim": scale}
+
+
+def read_longrope(header: GgufHeader, head_dim: int, theta: float) -> dict[str, object] | None:
+    """The same of Phi-3, which divides frequencies by numbers of their own (GG0502)."""
+    key = header.own(_TYPE)
+    if _SHORT not in header.tensors and header.metadata.get(key) != "longrope":
+        return read_rope_scaling(header, head_dim, theta)
+    factor = header.own(_ATTENTION_FACTOR)
+    return {
+        "rope_type": "longrope",
+        "short_factor": _divisors(header, _SHORT, head_dim),
+        "long_factor": _divisors(header, _LONG, head_dim),
+        "attention_factor": header.positive_float(factor, 1.0),
+        "original_max_position_embeddings": header.positive_int(header.own(_ORIGINAL)),
+    }
+
+
+def _divisors(header: GgufHeader, name: str, head_dim: int) -> list[float]:
+    """The numbers f32 [head_dim / 2] of a tensor (GG0502), each the shortest that rounds to it."""
+    tensor = header.tensors.get(name)
+    if tensor is None:
+        raise header.file.error(f"tensor '{name}' is missing, which scales rotary embeddings")
+    if tensor.kind is not GGMLQuantizationType.F32 or tensor.shape != (head_dim // 2,):
+        what = f"it is {tensor.kind.name} of shape {tensor.shape}"
+        raise _bad_factors(header, what, name)
+    stored = tensor.file.array(
+        tensor.offset, head_dim // 2, NUMPY_DTYPES["f32"], f"tensor '{name}'"
+    )
+    if not (stored.size and np.isfinite(stored).all() and (stored > 0).all()):
+        raise _bad_factors(header, "its values are not finite numbers above 0", name)
+    return [float(str(value)) for value in stored]
 
 
 def _scaling_from_keys(header: GgufHeader) -> dict[str, object] | None:
@@ -93,14 +149,7 @@ def _scaling_from_factors(
     header: GgufHeader, head_dim: int, theta: float
 ) -> dict[str, object] | None:
     """Recognise Llama 3's scaling: recompute its divisors and compare all of them."""
-    tensor = header.tensors[ROPE_FACTORS_TENSOR]
-    if tensor.kind is not GGMLQuantizationType.F32 or tensor.shape != (head_dim // 2,):
-        raise _bad_factors(header, f"it is {tensor.kind.name} of shape {tensor.shape}")
-    stored = tensor.file.array(
-        tensor.offset, head_dim // 2, NUMPY_DTYPES["f32"], f"tensor '{ROPE_FACTORS_TENSOR}'"
-    ).astype(np.float64)
-    if not (stored.size and np.isfinite(stored).all() and (stored > 0).all()):
-        raise _bad_factors(header, "its values are not finite numbers above 0")
+    stored = np.array(_divisors(header, ROPE_FACTORS_TENSOR, head_dim))
     if (stored == 1).all():
         return None
     factor = float(stored.max())
@@ -112,10 +161,10 @@ def _scaling_from_factors(
     return {"rope_type": "llama3", "factor": factor, **_LLAMA3}
 
 
-def _bad_factors(header: GgufHeader, why: str) -> GraphgenError:
+def _bad_factors(header: GgufHeader, why: str, name: str = ROPE_FACTORS_TENSOR) -> GraphgenError:
     return GraphgenError(
         "GG0502",
-        f"the GGUF tensor '{ROPE_FACTORS_TENSOR}' scales rotary embeddings in a way that "
+        f"the GGUF tensor '{name}' scales rotary embeddings in a way that "
         f"cannot be translated: {why}",
         where=str(header.file.path),
         help="use the model's safetensors checkpoint instead",

@@ -302,9 +302,14 @@ def test_other_rope_factors_are_refused(
             "GGUF metadata 'llama.rope.dimension_count' is 4: it must be the head size, 8",
         ),
         (
-            {"llama.expert_count": 8},
+            {"llama.attention.causal": False},
             "GG0502",
-            "GGUF metadata 'llama.expert_count' is 8: this kind of model is not supported",
+            "GGUF metadata 'llama.attention.causal' is False: this kind of model is not supported",
+        ),
+        (
+            {"llama.expert_count": 8},
+            "GG0601",
+            "GGUF metadata 'llama.expert_used_count' is missing",
         ),
         (
             {"llama.logit_scale": 0.5},
@@ -361,7 +366,9 @@ def test_other_architectures_are_refused(tmp_path: Path):
         GgufCheckpoint(path)
     assert str(caught.value) == (
         "error[GG0501]: the GGUF file holds architecture 'gemma'; "
-        "supported: llama, qwen2, qwen3, gemma3, gpt2, bloom, gptneox, olmo2, gemma2, stablelm\n"
+        "supported: bloom, chatglm, dbrx, deepseek2, falcon, gemma2, gemma3, glm4, gpt-oss, gpt2, "
+        "gptneox, granite, llama, olmo2, phi3, qwen2, qwen2moe, qwen3, qwen3moe, smollm3, "
+        "stablelm\n"
         f"  --> {path}\n"
         "  help: use the model's safetensors checkpoint instead"
     )
