@@ -107,6 +107,15 @@ class CompileConfig:
         minimum=1,
         option="--moe-ep-degree",
     )
+    moe_prefill_ep_degree: int = knob(
+        0,
+        "``moe_ep_degree`` of the programs that read prompts, if theirs is another; experts are "
+        "then held twice. 0 for the same.",
+        flag="Groups of the ranks with experts of their own while prompts are read, if not "
+        "--moe-ep-degree: experts are then held twice.",
+        minimum=1,
+        option="--moe-prefill-ep-degree",
+    )
     heads: str = knob(
         "auto",
         "the strategy of the pass ``heads``.",

@@ -117,13 +117,14 @@ def _several_steps(config: CompileConfig) -> list[Pass]:
 
 def _check_experts(config: CompileConfig) -> None:
     """Refuse groups with experts of their own that are not as many ranks each (GG0302)."""
-    if config.moe_ep_degree < 1 or config.tp % config.moe_ep_degree:
-        raise GraphgenError(
-            "GG0302",
-            f"default: tp={config.tp} ranks are not moe_ep_degree={config.moe_ep_degree} groups of "
-            "as many",
-            help="moe_ep_degree is a divisor of tp; each group has 1/moe_ep_degree of the experts",
-        )
+    for name in ("moe_ep_degree", "moe_prefill_ep_degree"):
+        groups: int = getattr(config, name)
+        if groups < (name == "moe_ep_degree") or config.tp % (groups or 1):
+            raise GraphgenError(
+                "GG0302",
+                f"default: tp={config.tp} ranks are not {name}={groups} groups of as many",
+                help=f"{name} is a divisor of tp; each group has 1/{name} of the experts",
+            )
 
 
 def _check_rows(config: CompileConfig) -> None:
@@ -235,6 +236,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
         Shard(
             tp=config.tp,
             ep=config.moe_ep_degree,
+            prefill_ep=config.moe_prefill_ep_degree,
             by_rows=config.heads == BY_ROWS,
             rules=config.rules,
         ),

@@ -83,7 +83,7 @@ def make_plan(
     demand = replace(demand, target=target.name)
     # A configuration that cannot be read is refused before any degree is tried.
     alike = layers_alike(config)
-    one = estimate(config, demand, 1, alike)
+    one = estimate(config, _whole_experts(demand), 1, alike)
     looked = sorted({*_candidates(target), tp} - {0})
     degrees = tuple(_degree(config, target, demand, rules, one, n, alike) for n in looked)
     serving = [item for item in degrees if item.serves]
@@ -113,7 +113,8 @@ def _degree(
     alike: bool,
 ) -> Degree:
     try:
-        use = one if tp == 1 else estimate(config, demand, tp, alike)
+        known = tp == 1 and demand == _whole_experts(demand)
+        use = one if known else estimate(config, demand, tp, alike)
     except GraphgenError as error:
         use, refusal = None, error.what
     else:
@@ -124,6 +125,11 @@ def _degree(
     if not refusal and needs > target.hbm_bytes:
         refusal = f"needs {needs / 1e9:.1f} GB of {target.hbm_bytes / 1e9:.1f} GB a core"
     return Degree(tp, use, needs, refusal)
+
+
+def _whole_experts(demand: CompileConfig) -> CompileConfig:
+    """The demand without groups of ranks, which one rank has none of."""
+    return replace(demand, moe_ep_degree=1, moe_prefill_ep_degree=0)
 
 
 def _needs(use: CoreUse, target: Accelerator, rules: str, tp: int) -> int:

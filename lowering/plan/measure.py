@@ -17,6 +17,7 @@ from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.cache_form import CACHE_ELEMENTS, stored_type
 from graphgen.passes.quantize.stored.stored_readings import read_quantized
+from graphgen.passes.weights.weight_copies import weight_copies
 from graphgen.report.units import pattern
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class CoreUse:
         parameters: of the whole model.
         active: of them, those that compute a token.
         active_once: bytes of these, as they are stored.
+        copies: bytes of ``weights`` that are second copies, laid out for another phase.
     """
 
     weights: int
@@ -108,6 +110,7 @@ class CoreUse:
     parameters: int = 0
     active: int = 0
     active_once: int = 0
+    copies: int = 0
 
     @property
     def total(self) -> int:
@@ -148,6 +151,7 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
         parameters=counts.total,
         active=counts.active,
         active_once=needed,
+        copies=sum(item.bytes for item in weight_copies(module)),
     )
 
 
@@ -216,7 +220,7 @@ def estimate(
     few, most = measure(short.few, demand, tp), measure(short.most, demand, tp)
     more = short.more
     sums = ("weights", "kv", "activations", "weights_once", "kv_once")
-    sums += ("parameters", "active", "active_once")
+    sums += ("parameters", "active", "active_once", "copies")
     return replace(
         _grown(few, most, more, sums),
         collectives=_all_grown(few.collectives, most.collectives, more, ("count",)),

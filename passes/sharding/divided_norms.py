@@ -8,7 +8,7 @@ from graphgen.build import Builder
 from graphgen.composites.basics import rms_norm
 from graphgen.ir import Module, Op, Value
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
-from graphgen.passes.sharding.solver.sharding_plan import requested_sharding
+from graphgen.passes.sharding.spec.requested import requested_sharding
 
 
 def divided_norms(module: Module) -> Rule:
@@ -22,9 +22,7 @@ def divided_norms(module: Module) -> Rule:
     def sum_of_squares(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """``rms_norm(x) = x / sqrt(sum(x^2) / E + epsilon) * weight``."""
         weight = op.operands[1]
-        row = module.interface.get(weight.name or "") if weight.op is None else None
-        layout = requested_sharding(row) if row is not None else weight.sharding
-        if layout is None or not layout.dims[0]:
+        if not requested_sharding(module, weight).dims[0]:
             return no_match("its weight is whole on every rank", weight)
         return rms_norm(b, op.operands, op.attrs)
 

@@ -17,9 +17,10 @@ from graphgen.passes.sharding.layout_rules import annotations_of
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent
 from graphgen.passes.sharding.shard import Shard
-from graphgen.passes.sharding.solver.sharding_plan import make_plans, requested_sharding
+from graphgen.passes.sharding.solver.sharding_plan import make_plans
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.op_factors import factors_of
+from graphgen.passes.sharding.spec.requested import row_sharding
 from graphgen.passes.sharding.spmd.partitioner import Partitioner, Resharding
 from graphgen.text.printer import value_names
 
@@ -151,9 +152,10 @@ class _Tracer(Partitioner):
         """A row of the interface."""
         Partitioner.argument(self, value)
         row = self.module.interface[value.name or ""]
-        layout = self.plan.pins.get(value, requested_sharding(row))
-        if row.name in self.rules:
-            self.reason(value, layout.text, RULE, self.rules[row.name])
+        layout = self.plan.pins.get(value, row_sharding(row))
+        rule = self.rules.get(value) or self.rules.get(row.name)
+        if rule is not None:
+            self.reason(value, layout.text, RULE, rule)
         elif row.sharding is not None:
             self.reason(value, layout.text, SAID, "by the module")
         elif layout.replicated:

@@ -21,6 +21,7 @@ from graphgen.passes.sharding.spec.logical_axes import (
     model_axes,
 )
 from graphgen.passes.sharding.spec.mesh import Mesh, divides
+from graphgen.passes.sharding.spec.requested import requested_sharding
 from graphgen.passes.sharding.spec.residual_stream import residual_stream
 from graphgen.passes.weights.derived import PreparedValues
 
@@ -28,7 +29,7 @@ from graphgen.passes.weights.derived import PreparedValues
 # vocabulary.
 DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
 # The same over ranks that are factored for experts: neighbors along the product are neighbors.
-FACTORED = "ep*tp"
+FACTORED = ("ep*tp", "ep*ep2*tp", "ep*ep2*ep3*tp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Annotation:
     """A layout that rules assign.
 
     Attributes:
-        place: a row of the interface, or a value that a program makes of weights.
+        place: a row of the interface, or a value of a program: one that it makes of weights, or a
+            weight that this program divides otherwise than others do.
         function: the program of a value.
         layout: how it is to lie.
         rules: as they were written, those that decided, in order.
@@ -64,19 +66,26 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
             the mesh axes that split it, such as ``heads`` and ``tp``; or a pattern (as in a shell)
             for names of inputs, weights, states and outputs, and a layout such as ``{tp,-}``; or a
             phase and ``sequence``, such as ``prefill:sequence``, and the mesh axes that split the
-            residual stream of the phase's programs along its tokens.
+            residual stream of the phase's programs along its tokens; or a phase and an axis of
+            weights alone, such as ``prefill:experts``: what other rules say of these weights is
+            changed for the phase's programs, whichever rule stands first.
 
     Raises:
         GraphgenError: GG0304 for a rule that matches nothing, a layout of another rank, or a phase
-            with another axis than ``sequence``.
+            with an axis that inputs or states have, other than ``sequence``.
     """
     axes: _Axes | None = None
     made: dict[str | Value, Annotation] = {}
-    for name, text in rules.items():
-        phase, _, axis = name.rpartition(":")
-        if phase and axis in LOGICAL:
+    for name, text in sorted(rules.items(), key=lambda rule: bool(_phase_of(rule[0]))):
+        axis = name.rpartition(":")[2]
+        if phase := _phase_of(name):
             axes = axes or _Axes(module)
-            found = _by_tokens(module, axes.axes, phase, axis, _mesh_axes(name, text))
+            cut = _mesh_axes(name, text)
+            _check_phase(module, name, phase, sharding([cut]))
+            if axis == SEQUENCE:
+                found = _by_tokens(module, axes.axes, phase, cut)
+            else:
+                found = axes.split_in(phase, axis, cut, made)
         elif name in LOGICAL:
             axes = axes or _Axes(module)
             if name == SEQUENCE and text != "-":
@@ -85,13 +94,19 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
         else:
             found = _by_name(module, name, text)
         # Not every model has all that the usual rules speak of, and not every prompt divides.
-        usual = name in DECODER_RULES and text in (DECODER_RULES[name], FACTORED)
-        if not found and not usual and axis == name:
+        usual = name in DECODER_RULES and text in (DECODER_RULES[name], *FACTORED)
+        if not found and not usual and axis != SEQUENCE:
             raise GraphgenError("GG0304", _unmatched(name), help=axes.known if axes else "")
         for item in found:
-            earlier = made[item.place].rules if name in LOGICAL and item.place in made else ()
+            earlier = made[item.place].rules if axis in LOGICAL and item.place in made else ()
             made[item.place] = replace(item, rules=(*earlier, f"{name}:{text}"))
     return list(made.values())
+
+
+def _phase_of(name: str) -> str:
+    """The phase of a rule for an axis of one phase; empty for other rules."""
+    phase, _, axis = name.rpartition(":")
+    return phase if axis in LOGICAL else ""
 
 
 def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None = None) -> None:
@@ -169,6 +184,25 @@ class _Axes:
             found[place] = Annotation(place, function, layout, ())
         return list(found.values())
 
+    def split_in(
+        self, phase: str, name: str, cut: Axes, earlier: Mapping[str | Value, Annotation]
+    ) -> list[Annotation]:
+        """Shard one axis in the weights of a phase's programs, on top of the rules for all."""
+        found: dict[str | Value, Annotation] = {}
+        for function in (item for item in self.module.programs() if item.phase == phase):
+            for value in _split_values(self.module, function):
+                for dim in range(value.type.rank):
+                    if name not in self.axes.of(value, dim):
+                        continue
+                    _check_weight(self.module, value, f"{phase}:{name}")
+                    known = found.get(value) or earlier.get(value)
+                    known = known or (earlier.get(value.name or "") if value.op is None else None)
+                    start = known.layout if known else requested_sharding(self.module, value)
+                    layout = _with(start, value.type.rank, dim, cut)
+                    rules = known.rules if known and value not in earlier else ()
+                    found[value] = Annotation(value, function, layout, rules)
+        return list(found.values())
+
 
 def _split_values(module: Module, function: Function) -> Iterator[Value]:
     """Inputs, states, and the weights or derived values that the program reads."""
@@ -206,24 +240,30 @@ def _check_tokens(module: Module, axes: ModelAxes) -> None:
                     )
 
 
-def _by_tokens(
-    module: Module, axes: ModelAxes, phase: str, axis: str, cut: Axes
-) -> list[Annotation]:
-    """The residual stream of a phase's programs split along its tokens, where these divide."""
-    if axis != SEQUENCE:
-        raise GraphgenError(
-            "GG0304",
-            f"'{phase}:{axis}': a rule of one phase splits {SEQUENCE} alone: weights and states "
-            "lie as all programs need them",
-            help=f"write {axis}:tp for all programs",
-        )
+def _check_phase(module: Module, name: str, phase: str, layout: Sharding) -> None:
+    """Require that programs have the phase, and the mesh the axes (GG0304)."""
     phases = dict.fromkeys(function.phase for function in module.programs())
     if phase not in phases:
         has = ", ".join(item for item in phases if item)
+        what = f"'{name}': no program is of phase {phase}"
+        raise GraphgenError("GG0304", what, help=f"phases: {has}")
+    _check_mesh(module, name, layout)
+
+
+def _check_weight(module: Module, value: Value, name: str) -> None:
+    """Refuse an input or a state of one phase alone (GG0304)."""
+    row = module.interface.get(value.name or "") if value.op is None else None
+    if row is not None and row.role is not Role.WEIGHT:
         raise GraphgenError(
-            "GG0304", f"'{phase}:{axis}': no program is of phase {phase}", help=f"phases: {has}"
+            "GG0304",
+            f"'{name}': a rule of one phase splits {SEQUENCE} and axes of weights alone: "
+            f"{row.role.value} {row.name} lies as all programs need it",
+            help=f"write {name.rpartition(':')[2]}:tp for all programs",
         )
-    _check_mesh(module, f"{phase}:{axis}", sharding([cut]))
+
+
+def _by_tokens(module: Module, axes: ModelAxes, phase: str, cut: Axes) -> list[Annotation]:
+    """The residual stream of a phase's programs split along its tokens, where these divide."""
     parts = Mesh(module.mesh).size(cut) if module.mesh else 1
     made: list[Annotation] = []
     for function in module.programs():

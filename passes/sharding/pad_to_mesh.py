@@ -20,10 +20,10 @@ from graphgen.passes.sharding.align_blocks import PartSizes, align_blocks
 from graphgen.passes.sharding.solver.sharding_plan import (
     ShardingPlan,
     propagated,
-    requested_sharding,
 )
 from graphgen.passes.sharding.spec.mesh import Mesh, divides, mesh_of
 from graphgen.passes.sharding.spec.op_factors import factors_of
+from graphgen.passes.sharding.spec.requested import requested_sharding
 from graphgen.passes.weights.derived import PreparedValues
 
 
@@ -159,7 +159,7 @@ class _Padding:
         plan = ShardingPlan()
         for value in self.function.args:
             if prepared.of_weights(value):
-                plan.pins[value] = requested_sharding(self.module.interface[value.name or ""])
+                plan.pins[value] = requested_sharding(self.module, value)
         anything = Mesh(dict.fromkeys(self.mesh.axes, 1))
         for op in self.function.block:
             if prepared.of_weights(op.results[0]):

@@ -12,16 +12,15 @@ from graphgen.ir import (
     Module,
     Role,
     Sharding,
+    Value,
 )
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.sharding.divided_norms import divided_norms
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
 from graphgen.passes.sharding.solver.beam_search import ShardingSearch
-from graphgen.passes.sharding.solver.sharding_plan import (
-    make_plans,
-    requested_sharding,
-)
+from graphgen.passes.sharding.solver.sharding_plan import make_plans
 from graphgen.passes.sharding.spec.mesh import Mesh, check_divides, fits, mesh_of
+from graphgen.passes.sharding.spec.requested import requested_sharding, row_sharding
 from graphgen.passes.sharding.spmd.partitioner import Partitioner
 from graphgen.passes.sharding.spmd.sharded_interface import split_row
 from graphgen.passes.weights.derived import PreparedValues
@@ -139,24 +138,37 @@ f32[1,4]
 
 
 def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
-    """Require that the annotated layout exists on the mesh and divides (GG0304)."""
-    layout = requested_sharding(row)
+    """Require that the annotated layouts exist on the mesh and divide (GG0304)."""
+    args = [(function, function.arg(row.name)) for function in module.programs()]
+    values = {value: function for function, value in args if value is not None}
+    layouts = {value: requested_sharding(module, value) for value in values}
+    for layout in {row_sharding(row), *layouts.values()}:
+        _check_axes(mesh, row, layout)
+    if row.role is Role.INPUT:
+        # Inputs come whole, in sizes that programs may have bound.
+        for value, layout in layouts.items():
+            check_divides(mesh, row.name, value.type, layout)
+        return
+    if row.role is Role.OUTPUT:
+        _check_output(row, row_sharding(row))
+    if row.role is not Role.WEIGHT:
+        check_divides(mesh, row.name, row.physical, row_sharding(row))
+        return
+    for value, layout in layouts.items():
+        if not fits(mesh, row.physical, layout) and not _only_prepared(
+            module, values[value], value
+        ):
+            check_divides(mesh, row.name, row.physical, layout)
+
+
+def _check_axes(mesh: Mesh, row: Entry, layout: Sharding) -> None:
+    """Require that the mesh has the axes of a layout, and that it owes no sum (GG0304)."""
     for axis in (*layout.axes, *layout.partial):
         if axis not in mesh.axes:
             raise GraphgenError("GG0304", f"{row.name}: the mesh has no axis '{axis}'")
     if layout.partial:
         what = f"{row.role.value} {row.name} cannot lie {layout.text}, a sum not yet taken"
         raise GraphgenError("GG0304", what)
-    if row.role is Role.INPUT:
-        # Inputs come whole, in sizes that programs may have bound.
-        args = [function.arg(row.name) for function in module.programs()]
-        for value in filter(None, args):
-            check_divides(mesh, row.name, value.type, layout)
-        return
-    if row.role is Role.OUTPUT:
-        _check_output(row, layout)
-    if not fits(mesh, row.physical, layout) and not _only_prepared(module, row):
-        check_divides(mesh, row.name, row.physical, layout)
 
 
 def _check_output(row: Entry, layout: Sharding) -> None:
@@ -172,13 +184,7 @@ def _check_output(row: Entry, layout: Sharding) -> None:
             )
 
 
-def _only_prepared(module: Module, row: Entry) -> bool:
-    """True if programs use only values derived from a weight, which have to divide."""
-    if row.role is not Role.WEIGHT:
-        return False
-    for function in module.programs():
-        value, prepared = function.arg(row.name), PreparedValues(module, function, {})
-        for op in value.users if value is not None else ():
-            if not prepared.of_weights(op.results[0]):
-                return False
-    return True
+def _only_prepared(module: Module, function: Function, weight: Value) -> bool:
+    """True if a program uses only values derived from a weight, which have to divide."""
+    prepared = PreparedValues(module, function, {})
+    return all(prepared.of_weights(op.results[0]) for op in weight.users)

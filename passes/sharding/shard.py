@@ -10,7 +10,12 @@ from typing import ClassVar
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.sharding.layout_rules import DECODER_RULES, FACTORED, annotate
+from graphgen.passes.sharding.layout_rules import DECODER_RULES, annotate
+from graphgen.passes.sharding.spec.expert_axes import (
+    PROMPT_PHASES,
+    ExpertAxes,
+    expert_axes,
+)
 from graphgen.passes.sharding.spec.logical_axes import (
     EXPERTS,
     HEADS,
@@ -39,13 +44,17 @@ class Shard(Pass):
     too), or ``PATTERN:{layout}`` for names; rules come after the usual ones, and the last wins.
     ``prefill:sequence:tp`` is sequence parallelism: in the programs of a phase, each rank has some
     tokens of the residual stream and its norms, and whole sequences between the products of a
-    layer. Programs whose tokens do not divide stay as they are.
+    layer. Programs whose tokens do not divide stay as they are. A phase may also divide weights
+    otherwise than others do (``prefill:experts:ep``), which are then held twice.
 
     Options:
         tp: ranks of the mesh axis ``tp``.
         ep: groups of these ranks that have experts of their own. The mesh is then ``[ep,tp]`` with
             as many ranks in all, which split experts over ``ep``, their inner features over ``tp``,
             and everything else over both; where each rank is a group, experts lie over ``tp``.
+        prefill_ep: groups in the programs that read prompts, if they are not ``ep``; 0 for as
+            many. The ranks are factored further, over ``ep2`` and ``ep3``, where one number does
+            not divide the other, or neither is 1 or all ranks.
         mesh: the axes of the mesh instead, such as ``[dp:2,tp:4]``; neighbors along the last one
             are neighbors in number.
         vocab: split the embedding and the head of the model by words, over ``tp``.
@@ -100,6 +109,7 @@ f32[2,4]
     invalidates: ClassVar[tuple[str, ...]] = ("partitioned",)
     tp: int = 2
     ep: int = 1
+    prefill_ep: int = 0
     mesh: tuple[str, ...] = ()
     vocab: bool = False
     by_rows: bool = False
@@ -124,33 +134,22 @@ f32[2,4]
     @property
     def axes(self) -> Mapping[str, int]:
         """The mesh (GG0302 for one that cannot be)."""
-        axes = dict(map(_axis, self.mesh)) if self.mesh else self._factored
+        axes = dict(map(_axis, self.mesh)) if self.mesh else self._groups.axes
         for axis, size in axes.items():
             if size < 1:
                 raise GraphgenError("GG0302", f"shard: {axis}={size} must be at least 1")
         return axes
 
     @property
-    def _factored(self) -> Mapping[str, int]:
-        """The ranks as one axis, or as groups with experts of their own."""
-        if self.ep in (1, self.tp):
-            return {"tp": self.tp}
-        if self.ep < 1 or self.tp % self.ep:
-            raise GraphgenError(
-                "GG0302",
-                f"shard: tp={self.tp} ranks are not {self.ep} groups of as many",
-                help="ep is a divisor of tp",
-            )
-        return {"ep": self.ep, "tp": self.tp // self.ep}
+    def _groups(self) -> ExpertAxes:
+        """The ranks as factors that experts are divided over (GG0302)."""
+        return expert_axes(self.tp, self.ep, self.prefill_ep or self.ep)
 
     def all_rules(self, module: Module) -> Mapping[str, str]:
         """The usual rules and those given, in order (GG0302 for what is none)."""
-        every = FACTORED if "ep" in self.axes and not self.mesh else "tp"
+        every = "*".join(self.axes) if not self.mesh else "tp"
         rules = dict.fromkeys(DECODER_RULES, every) if "tp" in self.axes else {}
-        if self.ep != 1 and not self.mesh:
-            _check_experts(module, self.ep)
-            whole = every == "tp"
-            rules[EXPERTS], rules[MOE_INTERMEDIATE] = ("tp", "-") if whole else ("ep", "tp")
+        rules |= self._rules_of_experts(module)
         if self.by_rows:
             rules |= _by_rows(module, self.tp, every)
         if self.vocab:
@@ -159,6 +158,20 @@ f32[2,4]
             name, text = _rule(rule)
             rules.pop(name, None)
             rules[name] = text
+        return rules
+
+    def _rules_of_experts(self, module: Module) -> Mapping[str, str]:
+        """Experts over groups of ranks, and their features inside of each."""
+        prefill = self.prefill_ep or self.ep
+        if self.mesh or (self.ep, prefill) == (1, 1):
+            return {}
+        _check_experts(module, max(self.ep, prefill))
+        groups = self._groups
+        rules: dict[str, str] = dict(zip((EXPERTS, MOE_INTERMEDIATE), groups.decode, strict=True))
+        phases = {function.phase for function in module.programs()}
+        for phase in [item for item in PROMPT_PHASES if item in phases and prefill != self.ep]:
+            for axis, text in zip((EXPERTS, MOE_INTERMEDIATE), groups.prefill, strict=True):
+                rules[f"{phase}:{axis}"] = text
         return rules
 
 

@@ -25,6 +25,7 @@ from graphgen.ops.control import CONTROL
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import EQUAL
 from graphgen.passes.weights.materialization import only_enlarges
+from graphgen.passes.weights.weight_copies import copies_remark, weight_copies
 
 # What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
 _CONSTANT, _GLOBAL, _RANK = 0, 1, 2
@@ -93,6 +94,8 @@ dtype=f32 : f32[2]
         made = {f.name: f for f in (lift.shared, lift.ranked) if f.outputs or f.block.size}
         rest = {k: f for k, f in module.functions.items() if k not in made}
         module.functions = {**made, **rest}
+        if copies := weight_copies(module):
+            rewriter.remark(copies_remark(copies))
 
 
 @dataclass(slots=True)

@@ -105,6 +105,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "num_medusa_heads": "needs tree_nodes; tests/runtime/speculation/medusa varies it",
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
+    "moe_prefill_ep_degree": "it is of two phases; tests/passes/sharding/test_hybrid_experts.py "
+    "varies it",
     "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "
     "varies it",
     "latent_attention": "it is of latent attention alone; tests/passes/latent varies it",

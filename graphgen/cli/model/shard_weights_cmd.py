@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
 
 
-@takes_compile_options(*("tp", "moe_ep_degree", "heads", "dtype", "quantization", "keep_quantized"))
+@takes_compile_options(
+    *("tp", "moe_ep_degree", "moe_prefill_ep_degree", "heads"),
+    *("dtype", "quantization", "keep_quantized"),
+)
 def shard_weights(
     model: Annotated[
         str,

@@ -23,6 +23,7 @@ from graphgen.cli.shared_options import (
 )
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.passes.weights.weight_copies import copies_remark, weight_copies
 from graphgen.report.live_memory import memory_json, program_memory
 from graphgen.report.table import Report, Table
 from graphgen.targets import DEFAULT_ACCELERATOR
@@ -113,6 +114,8 @@ def _report(
         f"{device.flops['bf16'] / 1e12:.0f} TFLOP/s in bf16, "
         f"{device.hbm_bandwidth / 1e9:.0f} GB/s, {device.hbm_bytes / 1e9:.1f} GB a core\n"
     )
+    if copies := weight_copies(module):
+        head += f"{copies_remark(copies)}\n"
     programs = [part for line in lines for part in _program(device, module, line, measured)]
     return [head, *programs]
 
@@ -173,6 +176,7 @@ def _json(
         "target": device.name,
         "lnc": device.lnc,
         "ranks": module.ranks,
+        "second_copies": sum(item.bytes for item in weight_copies(module)),
         "sources": dict(device.sources),
         "programs": [
             {

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 @takes_compile_options(
     without=[
         "tp",
-        "moe_ep_degree",
         "heads",
         "dtype",
         "quantization",
@@ -187,6 +186,8 @@ def _chosen(made: CapacityPlan, chosen: Degree) -> str:
         return text
     if chosen.use.heads:
         text += f"heads: {chosen.use.heads}\n"
+    if chosen.use.copies:
+        text += f"{_gb(chosen.use.copies)} of a core's weights are second copies for prompts\n"
     rows = [[item.kind, str(item.count), str(item.bytes)] for item in chosen.use.collectives]
     if not rows:
         return text
@@ -238,6 +239,7 @@ def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
         "weights_once": use.weights_once,
         "kv_once": use.kv_once,
         "replicated": use.replicated(tp),
+        "second_copies": use.copies,
         "heads": use.heads or None,
         "collectives": [asdict(item) for item in use.collectives],
         "programs": [asdict(item) for item in use.programs],

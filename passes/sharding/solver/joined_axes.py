@@ -8,6 +8,7 @@ from graphgen.ir import Function, Module, Op, Sharding
 from graphgen.ir.sharding import Axes
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.mesh import Mesh
+from graphgen.passes.sharding.spec.requested import requested_sharding
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.passes.weights.materialization import only_enlarges
 
@@ -46,9 +47,8 @@ def _layouts(
             if made.of_weights(op.results[0]):
                 continue
             for value in op.operands:
-                row = module.interface.get(value.name or "") if value.op is None else None
-                layout = row.sharding if row is not None else value.sharding
-                if layout is not None:
+                layout = requested_sharding(module, value)
+                if not layout.replicated:
                     yield layout, splits_apart(op)
 
 

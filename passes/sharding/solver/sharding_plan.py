@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module, Op, Sharding, Value, replicated, sharding
+from graphgen.ir import Function, Module, Op, Sharding, Value, replicated, sharding
 from graphgen.passes.sharding.solver.beam_search import (
     FREE,
     RIGID,
@@ -25,6 +25,7 @@ from graphgen.passes.sharding.solver.joined_axes import joined_axes
 from graphgen.passes.sharding.solver.strategies import whole_strategy
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.op_factors import factors_of
+from graphgen.passes.sharding.spec.requested import requested_sharding, row_sharding
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 
 
@@ -51,11 +52,6 @@ class ShardingPlan:
     weights: set[Value] = field(default_factory=set[Value])
     rigid: set[Value] = field(default_factory=set[Value])
     bound: list[Op] = field(default_factory=list[Op])
-
-
-def requested_sharding(row: Entry) -> Sharding:
-    """The annotated layout of an interface row; replicated by default."""
-    return row.sharding or replicated(row.logical.rank)
 
 
 def make_plans(module: Module, search: ShardingSearch) -> dict[Function, ShardingPlan]:
@@ -128,7 +124,7 @@ def _make_plan(
             plan.rigid.add(value)
         elif layout is not None:
             plan.pins[value] = layout
-    plan.outputs = [requested_sharding(module.interface[name]) for name, _ in function.outputs]
+    plan.outputs = [row_sharding(module.interface[name]) for name, _ in function.outputs]
     _ProgramSearch(function, search, plan).run()
     _divide_free_ops(function, search, plan)
     return plan
@@ -146,9 +142,9 @@ def _weight_shardings(plan: ShardingPlan, prepared: PreparedValues) -> dict[int,
 
 def _pin_arguments(module: Module, function: Function, plan: ShardingPlan) -> None:
     for value in function.args:
-        row = module.interface.get(value.name or "")
-        if row is not None and not requested_sharding(row).replicated:
-            plan.pins[value] = requested_sharding(row)
+        layout = requested_sharding(module, value)
+        if value.name in module.interface and not layout.replicated:
+            plan.pins[value] = layout
 
 
 def _pin_results(op: Op, plan: ShardingPlan, mesh: Mesh) -> None:

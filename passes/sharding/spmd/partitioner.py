@@ -26,12 +26,10 @@ from graphgen.passes.core.relation import EQUAL, Sharded
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, SLICE, ReshardStep, emit_step
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
 from graphgen.passes.sharding.solver.beam_search import OpSharding
-from graphgen.passes.sharding.solver.sharding_plan import (
-    ShardingPlan,
-    requested_sharding,
-)
+from graphgen.passes.sharding.solver.sharding_plan import ShardingPlan
 from graphgen.passes.sharding.solver.strategies import whole_strategy
 from graphgen.passes.sharding.spec.mesh import Mesh, check_divides, local_shape
+from graphgen.passes.sharding.spec.requested import row_sharding
 from graphgen.passes.sharding.spmd.spmd_ops import EmitContext, emit_part
 
 
@@ -99,7 +97,7 @@ class Partitioner:
     def argument(self, value: Value) -> None:
         """Emit an argument: inputs and weights whole, states as the part of the rank."""
         row = self.module.interface[value.name or ""]
-        layout = requested_sharding(row)
+        layout = row_sharding(row)
         if row.role is Role.STATE:
             shape = local_shape(self.mesh, value.type, layout)
             arg = self.target.block.add_arg(tensor(value.dtype, shape), value.name or "")

@@ -137,8 +137,8 @@ EXPERTS = owned_by(
         optional(nested("HybridShardingConfig")),
         None,
         "M20",
-        "degrees of each phase",
-        CompileSetting("moe_ep_degree"),
+        "degrees of each phase; experts are held twice where they differ",
+        CompileSetting("moe_prefill_ep_degree"),
     ),
     _model("router_config", optional(nested("RouterConfig")), None, "M20", "the router"),
     _model(

@@ -26,6 +26,7 @@ class _ExpertSettings(TypedDict, total=False):
     """Fields of a compilation that are about experts."""
 
     moe_ep_degree: int
+    moe_prefill_ep_degree: int
     capacity_factor: float
     expert_block_size: int
 
@@ -90,8 +91,10 @@ def _experts(config: NeuronConfig) -> _ExpertSettings:
     """Fields of experts; none for a model that has no options of experts."""
     if not isinstance(config, MoENeuronConfig):
         return {}
+    tokens, prompts = config.expert_groups("tkg"), config.expert_groups("cte")
     made: _ExpertSettings = {
-        "moe_ep_degree": config.expert_groups,
+        "moe_ep_degree": tokens,
+        "moe_prefill_ep_degree": prompts if prompts != tokens else 0,
         "capacity_factor": cast("float | None", config.value("capacity_factor")) or 0.0,
     }
     blocks = config.value("blockwise_matmul_config")

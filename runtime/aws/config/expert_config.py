@@ -30,12 +30,11 @@ class MoENeuronConfig(NeuronConfig):
 
     owner: ClassVar[str] = "MoENeuronConfig"
 
-    @property
-    def expert_groups(self) -> int:
-        """Groups of ranks with experts of their own, in every phase."""
+    def expert_groups(self, phase: str) -> int:
+        """Groups of ranks with experts of their own, in the phase ``cte`` or ``tkg``."""
         hybrid = self.value("hybrid_sharding_config")
         if isinstance(hybrid, HybridShardingConfig):
-            return max(hybrid.degrees("tkg")[1], cast(int, self.value("moe_ep_degree")))
+            return hybrid.degrees(phase)[1]
         return cast(int, self.value("moe_ep_degree"))
 
     def rules(self) -> Iterator[GraphgenError]:
@@ -44,20 +43,23 @@ class MoENeuronConfig(NeuronConfig):
         if not isinstance(hybrid, HybridShardingConfig):
             return
         tp, groups = (cast(int, self.value(name)) for name in ("tp_degree", "moe_ep_degree"))
-        shared, apart = hybrid.degrees("tkg")
-        if (shared, apart) != (1, 1) and shared * apart != tp:
-            yield GraphgenError(
-                "GG0903",
-                f"{self.owner}.hybrid_sharding_config with tp_degree = {tp}: "
-                f"moe_tkg_tp_degree {shared} times moe_tkg_ep_degree {apart} must be tp_degree",
-                help="change the degrees",
-            )
+        for phase in ("cte", "tkg"):
+            shared, apart = hybrid.degrees(phase)
+            if (shared, apart) != (1, 1) and shared * apart != tp:
+                yield GraphgenError(
+                    "GG0903",
+                    f"{self.owner}.hybrid_sharding_config with tp_degree = {tp}: "
+                    f"moe_{phase}_tp_degree {shared} times moe_{phase}_ep_degree {apart} must be "
+                    "tp_degree",
+                    help="change the degrees",
+                )
+        apart = hybrid.degrees("tkg")[1]
         if groups not in (1, apart):
             yield GraphgenError(
                 "GG0903",
                 f"{self.owner}.hybrid_sharding_config with moe_ep_degree = {groups}: "
                 f"moe_tkg_ep_degree is {apart}",
-                help="give moe_ep_degree alone",
+                help="leave out moe_ep_degree",
             )
 
 
@@ -106,18 +108,6 @@ class HybridShardingConfig(StrictConfig):
         tp, ep = (self.value(f"moe_{phase}_{kind}_degree") for kind in ("tp", "ep"))
         return cast(int, tp), cast(int, ep)
 
-    def rules(self) -> Iterator[GraphgenError]:
-        """Phases with different degrees (GG0904)."""
-        prompts, tokens = self.degrees("cte"), self.degrees("tkg")
-        if prompts != tokens:
-            yield GraphgenError(
-                "GG0904",
-                f"{self.owner}: moe_cte_tp_degree x moe_cte_ep_degree = {_product(prompts)} and "
-                f"moe_tkg_tp_degree x moe_tkg_ep_degree = {_product(tokens)}: experts that are "
-                "divided otherwise for prompts than for tokens are not built yet",
-                help="give both phases the same degrees: each weight is then held once",
-            )
-
 
 class MixtralNeuronConfig(MoENeuronConfig):
     """The options of Mixtral models."""
@@ -129,7 +119,3 @@ class DbrxNeuronConfig(MoENeuronConfig):
 
 class Qwen3MoeNeuronConfig(MoENeuronConfig):
     """The options of Qwen3 models with experts."""
-
-
-def _product(degrees: tuple[int, int]) -> str:
-    return f"{degrees[0]} x {degrees[1]}"

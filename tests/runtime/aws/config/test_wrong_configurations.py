@@ -161,6 +161,7 @@ IMPOSSIBLE = [
     ),
     Case({"tp_degree": 4, "moe_ep_degree": 3}, "MoENeuronConfig"),
     Case({"tp_degree": 4, "moe_ep_degree": 2, "moe_tp_degree": 4}, "MoENeuronConfig"),
+    Case({"tp_degree": 4, "hybrid_sharding_config": {"moe_cte_ep_degree": 2}}, "MoENeuronConfig"),
 ]
 LATER = [
     Case({"direct_cast": False}, "KVQuantizationConfig"),
@@ -175,7 +176,6 @@ LATER = [
     case(quantization_type="blockwise_symmetric", quantized=True, quantized_checkpoints_path="q"),
     Case({"dtype": "float64"}, "RouterConfig"),
     Case({"glu_mlp": False}, "MoENeuronConfig"),
-    Case({"moe_cte_ep_degree": 2}, "HybridShardingConfig"),
 ]
 FILES = [
     Case({"tp_degree": 2, "sequence_parallel": False}, from_file=True, named="sequence_parallel"),

@@ -129,6 +129,10 @@ def test_options_that_programs_follow_reach_the_compilation():
     assert (plain.capacity_factor, plain.expert_block_size) == (0.0, 0)
     hybrid = MoENeuronConfig(tp_degree=4, hybrid_sharding_config=SAME)
     assert compile_settings(hybrid).moe_ep_degree == 2
+    assert compile_settings(hybrid).moe_prefill_ep_degree == 0
+    other = SAME | {"moe_cte_tp_degree": 4, "moe_cte_ep_degree": 1}
+    made = compile_settings(MoENeuronConfig(tp_degree=4, hybrid_sharding_config=other))
+    assert (made.moe_ep_degree, made.moe_prefill_ep_degree) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +149,8 @@ def test_options_that_programs_follow_reach_the_compilation():
         ),
         (
             {"tp_degree": 4, "hybrid_sharding_config": SAME | {"moe_cte_ep_degree": 1}},
-            "GG0904",
-            "2 x 1 and moe_tkg_tp_degree x moe_tkg_ep_degree = 2 x 2",
+            "GG0903",
+            "moe_cte_tp_degree 2 times moe_cte_ep_degree 1 must be tp_degree",
         ),
         ({"router_config": {"act_fn": "tanh"}}, "GG0902", "softmax or sigmoid"),
         ({"router_config": {"router_dtype": "int8"}}, "GG0904", "a router of this type"),
