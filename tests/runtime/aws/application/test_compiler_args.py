@@ -18,10 +18,10 @@ def test_defaults_per_sub_model():
     context = default_compiler_args(config, CONTEXT_ENCODING, "trn2")
     assert context == (
         "--auto-cast=none --model-type=transformer "
-        "--tensorizer-options='--enable-ccop-compute-overlap --vectorize-strided-dma "
-        "--cc-pipeline-tiling-factor=2' -O1 --target=trn2 "
+        "--tensorizer-options='--enable-ccop-compute-overlap --cc-pipeline-tiling-factor=2 "
+        "--vectorize-strided-dma' --lnc=2 -O1 --target=trn2 "
         "--internal-hlo2tensorizer-options='--modular-flow-mac-threshold=10 --verify-hlo=true' "
-        "--lnc=2 --hbm-scratchpad-page-size=1024"
+        "--hbm-scratchpad-page-size=1024"
     )
     tokens = default_compiler_args(config, TOKEN_GENERATION, "trn2")
     assert "-O2" in tokens
@@ -59,8 +59,8 @@ def test_more_arguments_drop_no_default():
     assert "-O1" not in merged
     assert merged.endswith("--enable-saturate-infinity")
     assert (
-        "--tensorizer-options='--enable-ccop-compute-overlap --vectorize-strided-dma "
-        "--cc-pipeline-tiling-factor=8 --x'"
+        "--tensorizer-options='--enable-ccop-compute-overlap --cc-pipeline-tiling-factor=8 "
+        "--vectorize-strided-dma --x'"
     ) in merged
     assert merge_compiler_args(default, None) == default
 
