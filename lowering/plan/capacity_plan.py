@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.measure import CoreUse, estimate, layers_alike, measure
+from graphgen.lowering.plan.measure import CoreUse, estimate, layer_period, measure
 from graphgen.models.config_reader import ConfigReader
 from graphgen.targets import Accelerator
 
@@ -82,10 +82,10 @@ def make_plan(
         raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
     demand = replace(demand, target=target.name)
     # A configuration that cannot be read is refused before any degree is tried.
-    alike = layers_alike(config)
-    one = estimate(config, _whole_experts(demand), 1, alike)
+    period = layer_period(config)
+    one = estimate(config, _whole_experts(demand), 1, period)
     looked = sorted({*_candidates(target), tp} - {0})
-    degrees = tuple(_degree(config, target, demand, rules, one, n, alike) for n in looked)
+    degrees = tuple(_degree(config, target, demand, rules, one, n, period) for n in looked)
     serving = [item for item in degrees if item.serves]
     wanted = [item for item in degrees if item.tp == tp] if tp else serving
     chosen = wanted[0] if wanted else None
@@ -110,11 +110,11 @@ def _degree(
     rules: str,
     one: CoreUse,
     tp: int,
-    alike: bool,
+    period: int,
 ) -> Degree:
     try:
         known = tp == 1 and demand == _whole_experts(demand)
-        use = one if known else estimate(config, demand, tp, alike)
+        use = one if known else estimate(config, demand, tp, period)
     except GraphgenError as error:
         use, refusal = None, error.what
     else:

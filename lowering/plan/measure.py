@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import peak_memory
 from graphgen.compile_config import CompileConfig
-from graphgen.ir import Entry, Function, Module, Op, Role, TensorType, dtype
+from graphgen.ir import Entry, Function, Module, Op, Role, TensorType, Value, dtype
 from graphgen.lowering.plan.parameter_counts import active_bytes, parameter_counts
 from graphgen.models import build
+from graphgen.models.family_registry import family_of
+from graphgen.models.first_layers import first_layers, stated_layers
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
@@ -24,9 +28,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Row = TypeVar("Row", bound="DataclassInstance")
-
-# How configurations call the number of layers.
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +166,11 @@ def _kept(row: Entry, demand: CompileConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FewLayers:
-    """Models of three and of four layers that are alike, which stand for a deeper one.
+    """Two short models whose layers repeat as those of a deeper one, which they stand for.
 
     Attributes:
-        few, most: their configurations.
-        more: layers that the deeper one has beyond those of ``most``.
+        few, most: their configurations; ``most`` has one period of layers more.
+        more: periods that the deeper one has beyond those of ``most``.
     """
 
     few: Mapping[str, object]
@@ -177,22 +178,27 @@ class FewLayers:
     more: int
 
 
-def few_layers(config: Mapping[str, object], alike: bool | None = None) -> FewLayers | None:
-    """The short models of ``config``; ``None`` where layers differ, or are four at most.
+def few_layers(config: Mapping[str, object], period: int | None = None) -> FewLayers | None:
+    """The short models of ``config``; ``None`` where they would be as deep, or layers never repeat.
+
+    The first layer and the last share memory with one neighbor only: between them ``few`` has at
+    least one layer, and two periods where a period has several.
 
     Args:
         config: a ``config.json``; Hugging Face's names.
-        alike: what :func:`layers_alike` says of ``config``, where that is known.
+        period: what :func:`layer_period` says of ``config``, where that is known.
     """
-    key = next((key for key in _LAYERS if key in config), None)
-    layers = config[key] if key is not None else None
+    family = family_of(config)
+    _, layers = stated_layers(family, config)
+    period = layer_period(config) if period is None else period
+    if layers is None or not period:
+        return None
     first = _first_dense(config)
-    if key is None or not isinstance(layers, int) or layers <= first + 4:
+    few = first + (layers - first) % period + period * (3 if period == 1 else 2)
+    if layers <= few + period:
         return None
-    if not (layers_alike(config) if alike is None else alike):
-        return None
-    few, most = ({**config, key: first + count} for count in (3, 4))
-    return FewLayers(few, most, layers - first - 4)
+    short, most = (first_layers(family, config, count) for count in (few, few + period))
+    return FewLayers(short, most, (layers - few) // period - 1)
 
 
 def _first_dense(config: Mapping[str, object]) -> int:
@@ -202,19 +208,18 @@ def _first_dense(config: Mapping[str, object]) -> int:
 
 
 def estimate(
-    config: Mapping[str, object], demand: CompileConfig, tp: int, alike: bool | None = None
+    config: Mapping[str, object], demand: CompileConfig, tp: int, period: int | None = None
 ) -> CoreUse:
-    """The same as :func:`measure`, from models of three and of four layers where all are alike.
+    """The same as :func:`measure`, from two short models where layers repeat.
 
-    Bytes and collectives grow by the same number with each layer; several degrees are then
-    compared in the time of one. What fewer layers take grows otherwise: the first and the last
-    alone hold what a layer between them shares with its neighbors.
+    Bytes and collectives grow by the same number with each period of layers; several degrees are
+    then compared in the time of one.
 
     Args:
         config, demand, tp: as for :func:`measure`.
-        alike: what :func:`layers_alike` says of ``config``, where that is known.
+        period: what :func:`layer_period` says of ``config``, where that is known.
     """
-    short = few_layers(config, alike)
+    short = few_layers(config, period)
     if short is None:
         return measure(config, demand, tp)
     few, most = measure(short.few, demand, tp), measure(short.most, demand, tp)
@@ -247,23 +252,45 @@ def _apart(row: DataclassInstance, fields: Sequence[str]) -> tuple[object, ...]:
     return tuple([value for key, value in asdict(row).items() if key not in fields])
 
 
-def layers_alike(config: Mapping[str, object]) -> bool:
-    """True if all layers but the first dense ones have the same weights and masks.
+def layer_period(config: Mapping[str, object]) -> int:
+    """The layers after which all but the first dense ones repeat; 0 where they never do.
 
-    So they read the same positions: all, or a window or a chunk of one size.
+    Layers that repeat have the same weights and ops, and share the same masks and rotations.
     """
     module = build(config, dtype("bf16"), phases=("decode",))
-    masks = [op for f in module.programs() for op in f.ops if op.name == "attention_mask"]
-    weights: dict[int, set[tuple[str, TensorType]]] = {}
+    kinds = _layer_kinds(module)[_first_dense(config) :]
+    repeats = (
+        period
+        for period in range(1, len(kinds) // 2 + 1)
+        if all(a == b for a, b in zip(kinds, kinds[period:], strict=False))
+    )
+    return next(repeats, 0)
+
+
+def _layer_kinds(module: Module) -> list[tuple[object, ...]]:
+    """Of each layer a key that is equal for layers of the same weights, ops and shared values."""
+    weights: dict[str, set[tuple[str, TensorType]]] = {}
     for row in module.entries(Role.WEIGHT):
         number = _LAYER.search(row.name)
         if number is not None:
-            held = weights.setdefault(int(number[1]), set())
+            held = weights.setdefault(number[1], set())
             held.add((row.name[number.end() :], row.logical))
-    kinds = [weights[layer] for layer in sorted(weights)][_first_dense(config) :]
-    return len(
-        {(op.attrs.integer("window"), op.attrs.integer("chunk")) for op in masks}
-    ) <= 1 and all(kind == kinds[0] for kind in kinds)
+    (decode,) = module.programs()
+    layers = layers_of(decode)
+    shared = _shared_values(layers)
+    kinds: list[tuple[object, ...]] = []
+    for name, ops in layers.items():
+        reads = [v for op in ops for v in op.operands if v in shared]
+        made = tuple([(op.name, op.attrs) for op in ops])
+        kinds.append((frozenset(weights.get(name.rpartition(".")[2], ())), made, tuple(reads)))
+    return kinds
+
+
+def _shared_values(layers: Mapping[str, Sequence[Op]]) -> set[Value]:
+    """Values that several layers read and none makes: masks, rotations."""
+    made = {value for ops in layers.values() for op in ops for value in op.results}
+    readers = Counter(v for ops in layers.values() for v in {v for op in ops for v in op.operands})
+    return {value for value, count in readers.items() if count > 1 and value not in made}
 
 
 # The number of a layer in the name of a weight.

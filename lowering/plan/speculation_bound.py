@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import VERIFY
 from graphgen.lowering.plan.ladders.bucket_seconds import bucket_seconds
-from graphgen.lowering.plan.measure import layers_alike
+from graphgen.lowering.plan.measure import layer_period
 from graphgen.targets import Accelerator
 
 
@@ -51,16 +51,16 @@ def bound_seconds(
         GraphgenError: GG0304 where a model cannot be split over the ranks.
     """
     slots = max(demand.tokens)
-    alike = layers_alike(config)
+    period = layer_period(config)
 
     def seconds(phase: str, length: int = 0) -> float:
         wanted = replace(demand, speculation_length=length)
-        return bucket_seconds(config, device, wanted, phase, alike)[slots]
+        return bucket_seconds(config, device, wanted, phase, period)[slots]
 
     proposing = 0.0
     if draft is not None:
         plain = replace(demand, quantization="", kv_cache_quant=False)
-        proposing = bucket_seconds(draft, device, plain, "decode", layers_alike(draft))[slots]
+        proposing = bucket_seconds(draft, device, plain, "decode", layer_period(draft))[slots]
     verify = {length: seconds(VERIFY, length) for length in lengths}
     return StepSeconds(seconds("decode"), proposing, verify)
 

@@ -23,7 +23,7 @@ def bucket_seconds(
     device: Accelerator,
     demand: CompileConfig,
     phase: str,
-    alike: bool,
+    period: int,
 ) -> Seconds:
     """Seconds of a call of each program of a phase: bounds from below.
 
@@ -32,14 +32,14 @@ def bucket_seconds(
         device: the accelerator.
         demand: the buckets and the batch size of the phase, and the ranks.
         phase: ``prefill``, ``decode`` or ``verify``.
-        alike: what :func:`graphgen.lowering.plan.measure.layers_alike` says of ``config``. A model
-            of four layers then stands for all, with the time of a layer for each further one.
+        period: what :func:`graphgen.lowering.plan.measure.layer_period` says of ``config``. Two
+            short models then stand for it, with the time of a period for each further one.
 
     Raises:
         GraphgenError: GG0304 where the model cannot be split over the ranks.
     """
     demand = replace(demand, target=device.name)
-    short = few_layers(config, alike)
+    short = few_layers(config, period)
     if short is None:
         return _seconds(config, device, demand, phase)
     few = _seconds(short.few, device, demand, phase)

@@ -24,7 +24,7 @@ from graphgen.lowering.plan.ladders.request_seconds import (
     rounded,
     spacing,
 )
-from graphgen.lowering.plan.measure import layers_alike
+from graphgen.lowering.plan.measure import layer_period
 from graphgen.targets import Accelerator
 
 # Another bucket, or twice the rows, has to save more than this share of the time.
@@ -141,8 +141,8 @@ def advise_ladders(
     demand = replace(demand, context=(prompt,), tokens=(slots,))
     demand = replace(demand, tp=tp or _fewest_ranks(config, target, demand))
     executable_bytes = executable_bytes or target.code_bytes
-    alike = layers_alike(config)
-    search = RequestSeconds(config, target, demand, lengths, executable_bytes, alike)
+    period = layer_period(config)
+    search = RequestSeconds(config, target, demand, lengths, executable_bytes, period)
     prefill = search.prefill()
     options = _row_options(search, prefill, rows)
     chosen = _chosen_rows(options, search, rows)

@@ -60,7 +60,7 @@ class RequestSeconds:
         demand: has the ranks, the slots of a cache row, and the largest bucket of each phase.
         lengths: of the requests.
         executable_bytes: that an executable takes on a core.
-        alike: whether a few layers stand for all.
+        period: what :func:`graphgen.lowering.plan.measure.layer_period` says of ``config``.
     """
 
     config: Mapping[str, object]
@@ -68,7 +68,7 @@ class RequestSeconds:
     demand: CompileConfig
     lengths: RequestLengths
     executable_bytes: int
-    alike: bool
+    period: int
 
     @property
     def prompt(self) -> int:
@@ -78,13 +78,13 @@ class RequestSeconds:
     def bytes(self, rows: int) -> int:
         """Of a core, without executables."""
         demand = replace(self.demand, batch=(rows,), prefill_batch=(1,))
-        return estimate(self.config, demand, demand.tp, self.alike).total
+        return estimate(self.config, demand, demand.tp, self.period).total
 
     def seconds(self, phase: str, sizes: tuple[int, ...], rows: int) -> Seconds:
         """Of the programs of a phase, by bucket."""
         ladders = {"context": sizes} if phase == "prefill" else {"tokens": sizes}
         demand = replace(self.demand, batch=(rows,), rows=rows, **ladders)
-        return bucket_seconds(self.config, self.target, demand, phase, self.alike)
+        return bucket_seconds(self.config, self.target, demand, phase, self.period)
 
     def prefill(self) -> PhaseSeconds:
         """The calls of one row that a request starts with."""

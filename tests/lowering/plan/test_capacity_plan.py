@@ -9,7 +9,7 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.capacity_plan import make_plan
-from graphgen.lowering.plan.measure import estimate, few_layers, measure
+from graphgen.lowering.plan.measure import estimate, few_layers, layer_period, measure
 from graphgen.models import known_shape, read_model_config
 from graphgen.targets import accelerator
 
@@ -51,8 +51,28 @@ def test_first_layers_without_experts_are_not_those_that_are_multiplied():
     config, demand = {**mini, "num_hidden_layers": 9}, demand_of(seq=64, context=32)
     assert few_layers(config) is not None
     assert estimate(config, demand, 2) == measure(config, demand, 2)
-    # Every other layer has experts: none stands for all.
-    assert few_layers({**config, "moe_layer_freq": 2}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "period", "layers"),
+    [("gpt-oss-20b", 2, 8), ("gemma-3-1b", 6, 26), ("llama-4-maverick", 4, 18)],
+)
+def test_layers_that_alternate_repeat_after_their_period(name: str, period: int, layers: int):
+    config = mini_of(name, layers)
+    assert layer_period(config) == period
+    short = few_layers(config)
+    assert short is not None
+    demand = demand_of(seq=64, context=32)
+    assert estimate(config, demand, 2) == measure(config, demand, 2)
+
+
+def mini_of(name: str, layers: int) -> dict[str, object]:
+    """A mini of a known model with this many layers, of the kinds that the model has in turn."""
+    mini = read_model_config(known_shape(name)).mini().to_hf()
+    listed = ("layer_types", "no_rope_layers", "moe_layers")
+    size = {key: value for key, value in mini.items() if key not in listed}
+    given = {key: value for key, value in known_shape(name).items() if key not in mini}
+    return {**given, **size, "num_hidden_layers": layers}
 
 
 def test_one_core_holds_the_model_once():

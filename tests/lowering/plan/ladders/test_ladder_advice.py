@@ -40,7 +40,7 @@ def times(phase: str, sizes: tuple[int, ...], rows: int) -> Mapping[int, float]:
     demand = CompileConfig(
         dtype="bf16", tp=1, batch=(rows,), slots=1024, context=sizes, tokens=sizes
     )
-    return bucket_seconds(SMOLLM2, TRN1, demand, phase, alike=True)
+    return bucket_seconds(SMOLLM2, TRN1, demand, phase, period=1)
 
 
 def test_the_time_of_prompts_is_that_of_each_in_its_bucket():
@@ -74,8 +74,8 @@ def test_the_time_of_a_deep_model_is_that_of_all_its_layers():
     config = {**SMOLLM2, "num_hidden_layers": 6}
     demand = CompileConfig(dtype="bf16", tp=1, context=(128, 256), tokens=(128, 256), slots=256)
     for phase in ("prefill", "decode"):
-        few = bucket_seconds(config, TRN1, demand, phase, alike=True)
-        assert few == pytest.approx(bucket_seconds(config, TRN1, demand, phase, alike=False))
+        few = bucket_seconds(config, TRN1, demand, phase, period=1)
+        assert few == pytest.approx(bucket_seconds(config, TRN1, demand, phase, period=0))
 
 
 def test_memory_is_that_of_the_rows_and_of_each_executable():
