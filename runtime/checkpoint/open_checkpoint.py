@@ -71,7 +71,8 @@ def as_stored(checkpoint: Checkpoint, *, keep: bool) -> Checkpoint:
         "GG0705",
         f"--keep-quantized has no effect: no weight of a product in {checkpoint.path} is quantized "
         "in a way that can be kept",
-        help="leave it out; GGUF's kinds that are kept are Q8_0, Q4_0, Q4_1 and Q4_K",
+        help="leave it out; GGUF's kinds that are kept are Q8_0, Q4_0, Q4_1, Q4_K and of experts "
+        "MXFP4",
     )
 
 

@@ -6,12 +6,13 @@ settings are written, is said once more here, in the converter's direction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 
 from tests.oracles.gguf_converter import (
     Array,
@@ -119,7 +120,18 @@ CONVERTERS: Mapping[str, Converter] = {
 }
 
 
-def write_model(model: PreTrainedModel, path: Path, *, parts: int = 1) -> list[Path]:
+# (name in the file, values) -> values or bytes, and the kind of the bytes.
+Stored = Callable[[str, Array], "tuple[npt.NDArray[Any], gguf.GGMLQuantizationType | None]"]
+
+
+def as_it_is(name: str, values: Array) -> tuple[Array, None]:
+    """Values without quantization."""
+    return np.ascontiguousarray(values), None
+
+
+def write_model(
+    model: PreTrainedModel, path: Path, *, parts: int = 1, stored: Stored = as_it_is
+) -> list[Path]:
     """Write a model as the converter does, in so many files (each with as many tensors)."""
     config: Any = model.config
     converter = CONVERTERS[config.model_type]
@@ -131,7 +143,8 @@ def write_model(model: PreTrainedModel, path: Path, *, parts: int = 1) -> list[P
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list([f"t{number}" for number in range(config.vocab_size)])
     for name, values in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(values))
+        data, kind = stored(name, values)
+        writer.add_tensor(name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -21,7 +21,7 @@ _FAR = 2.0**24
 
 
 def nibble_parts(run: int, *, minimum: bool) -> Parts:
-    """Bytes [out, runs, bytes of a run], and a scale and perhaps a smallest number a block.
+    """Bytes [..., out, runs, bytes of a run], and a scale and perhaps a smallest number a block.
 
     Args:
         run: numbers of a row that share bytes, each byte one of either half.
@@ -29,9 +29,9 @@ def nibble_parts(run: int, *, minimum: bool) -> Parts:
     """
 
     def parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
-        rows, columns = shape
+        *outer, columns = shape
         found = {
-            "qs": tensor(u8, (rows, columns // run, run // 2)),
+            "qs": tensor(u8, (*outer, columns // run, run // 2)),
             "d": tensor(f32, form.counts(shape)),
         }
         return {**found, "m": tensor(f32, form.counts(shape))} if minimum else found
@@ -53,10 +53,10 @@ def nibble_widen(run: int) -> Widen:
         shape: tuple[int, ...],
         dtype: DType,
     ) -> Value:
-        rows, columns = shape
-        pairs = b.bitcast_convert(parts["qs"], u4)
-        halves = b.transpose(pairs, (0, 1, 3, 2))
-        numbers = b.reshape(halves, (rows, columns // run * run))
+        *outer, columns = shape
+        pairs, last = b.bitcast_convert(parts["qs"], u4), len(shape) + 1
+        halves = b.transpose(pairs, (*range(last - 1), last, last - 1))
+        numbers = b.reshape(halves, (*outer, columns // run * run))
         scale, least = parts["d"], parts.get("m")
         if least is None:
             wide = b.convert(numbers, s8)

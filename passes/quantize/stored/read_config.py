@@ -59,6 +59,8 @@ def _settings(config: Mapping[str, object]) -> Settings | None:
 
 
 def _gguf(kind: str) -> StoredQuantization:
+    if kind == "mxfp4-experts":
+        return _mxfp4({})
     element = {"Q8_0": s8, "Q4_0": s4}.get(kind, u4)
     return StoredQuantization(SCHEMES[kind], StoredForm(element, (1, BLOCK), element is u4))
 

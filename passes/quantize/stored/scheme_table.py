@@ -22,7 +22,9 @@ from graphgen.passes.quantize.stored.packed import (
     pack_quantized_widen,
 )
 from graphgen.passes.quantize.stored.scheme import (
+    Parts,
     StoredScheme,
+    Widen,
     plain_pack,
     plain_parts,
     plain_widen,
@@ -43,6 +45,11 @@ def _plain(
     return StoredScheme(
         name, scale, scale, parts, widen, unread, pack, ranks=(2, 3), modules=modules
     )
+
+
+def _blocks(name: str, parts: Parts, widen: Widen) -> StoredScheme:
+    """Numbers in blocks, of a matrix or of one an expert."""
+    return StoredScheme(name, "qs", "d", parts, widen, ranks=(2, 3))
 
 
 _ALL = (
@@ -85,9 +92,9 @@ _ALL = (
     # bitsandbytes, Linear8bitLt: SCB is the largest magnitude of a row, which 127 stands for.
     _plain("bitsandbytes", "SCB", factor=1 / 127, unread=("weight_format",)),
     # GGUF, by its own names of kinds; the numbers of a file are in several.
-    StoredScheme("Q8_0", "qs", "d", plain_parts("qs", "d"), plain_widen("qs", "d")),
-    StoredScheme("Q4_0", "qs", "d", nibble_parts(32, minimum=False), nibble_widen(32)),
-    StoredScheme("Q4_1", "qs", "d", nibble_parts(32, minimum=True), nibble_widen(32)),
-    StoredScheme("Q4_K", "qs", "d", nibble_parts(64, minimum=True), nibble_widen(64)),
+    _blocks("Q8_0", plain_parts("qs", "d"), plain_widen("qs", "d")),
+    _blocks("Q4_0", nibble_parts(32, minimum=False), nibble_widen(32)),
+    _blocks("Q4_1", nibble_parts(32, minimum=True), nibble_widen(32)),
+    _blocks("Q4_K", nibble_parts(64, minimum=True), nibble_widen(64)),
 )
 SCHEMES: Mapping[str, StoredScheme] = {scheme.name: scheme for scheme in _ALL}
