@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,9 @@ def no_such_tensor(path: Path, name: str) -> GraphgenError:
 
 class MappedFile:
     """The bytes of one file, read-only; the operating system loads a page at its first use.
+
+    Pages leave this process's memory with the last array that views them, so that a model is not in
+    memory twice while it is loaded: the bytes of the file, and the weights made of them.
 
     The file must not become shorter while it is in use: the operating system would end the process.
 
@@ -89,7 +93,10 @@ class MappedFile:
         self.require(offset, count * dtype.itemsize, what)
         if not count:
             return np.empty(0, dtype)
-        return np.frombuffer(self._bytes, dtype, count, offset)
+        made = np.frombuffer(self._bytes, dtype, count, offset)
+        # Slices and other views hold this array: NumPy follows views no further than to it.
+        weakref.finalize(made, _forget, self._bytes, offset, made.nbytes).atexit = False
+        return made
 
     def require(self, offset: int, count: int, what: str) -> None:
         """Require that the ``count`` bytes from ``offset`` are in the file (GG0601 naming what)."""
@@ -116,7 +123,15 @@ class MappedFile:
             end = start + count
             hasher.update(self._bytes[start : min(end, start + _SAMPLE_BYTES)])
             hasher.update(self._bytes[max(start, end - _SAMPLE_BYTES) : end])
+        _forget(self._bytes, 0, self.size)
         return hasher.hexdigest()
+
+
+def _forget(content: mmap.mmap | bytes, offset: int, count: int) -> None:
+    """Take the pages of these bytes out of this process's memory; a later use gets them again."""
+    if isinstance(content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        first = offset - offset % mmap.PAGESIZE
+        content.madvise(mmap.MADV_DONTNEED, first, offset + count - first)
 
 
 class ByteCursor:
