@@ -16,6 +16,8 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.interfaces import Array
 
 _SAMPLE_BYTES: Final = 64 * 1024
+# Linux enters more than the page that is used: up to all that it keeps as one, a huge page at most.
+_FAULT_BYTES: Final = 2 << 20
 GET_IT_AGAIN: Final = "the file is incomplete: copy or download it again"
 
 
@@ -130,8 +132,9 @@ class MappedFile:
 def _forget(content: mmap.mmap | bytes, offset: int, count: int) -> None:
     """Take the pages of these bytes out of this process's memory; a later use gets them again."""
     if isinstance(content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        first = offset - offset % mmap.PAGESIZE
-        content.madvise(mmap.MADV_DONTNEED, first, offset + count - first)
+        first = offset - offset % _FAULT_BYTES
+        last = min(-(-(offset + count) // _FAULT_BYTES) * _FAULT_BYTES, len(content))
+        content.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 class ByteCursor:

@@ -197,22 +197,34 @@ def reshape(value: CopyPlan, shape: Shape) -> CopyPlan:
     """
     if prod(value.shape) == 0:
         return constant(0, shape, value.dtype)
-    groups = _groups(value.shape, shape)
     parts: list[Box] = []
     for part in value.boxes:
-        start: list[int] = []
-        extents: list[int] = []
-        for old, new in groups:
-            flat = _flat(part.start[old], part.source.shape[old], value.shape[old])
-            at, extent = _box(*flat, shape[new])
-            start += at
-            extents += extent
+        start, extents = reshaped_box(part.start, part.source.shape, value.shape, shape)
         try:
             view = part.source.reshape(extents, copy=False)
         except ValueError as error:
             raise NotACopyError from error
-        parts.append(Box(tuple(start), view))
+        parts.append(Box(start, view))
     return CopyPlan(shape, value.dtype, tuple(parts))
+
+
+def reshaped_box(start: Shape, extents: Shape, old: Shape, new: Shape) -> tuple[Shape, Shape]:
+    """The first index and the sizes of a box under another shape of its tensor.
+
+    Args:
+        start, extents: of the box under the shape ``old``.
+        old, new: two shapes of as many elements, of which there are some.
+
+    Raises:
+        NotACopyError: if it would not stay a box.
+    """
+    starts: list[int] = []
+    sizes: list[int] = []
+    for before, after in _groups(old, new):
+        at, extent = _box(*_flat(start[before], extents[before], old[before]), new[after])
+        starts += at
+        sizes += extent
+    return tuple(starts), tuple(sizes)
 
 
 def _groups(old: Shape, new: Shape) -> list[tuple[slice, slice]]:

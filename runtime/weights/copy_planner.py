@@ -2,7 +2,7 @@
 
 ``@weights.rank`` with the rank bound is slices, concatenations and transposes of checkpoint
 tensors. The planner computes their indices, then walks back from the output. A program that
-computes with the elements of a tensor is evaluated by NumPy, which is also the oracle.
+computes with the elements of a tensor is evaluated by NumPy, part by part.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from graphgen.eval import (
     RULES,
     Array,
     arguments_of,
-    evaluate_output,
     numpy_dtype,
     rank_index,
 )
 from graphgen.ir import RANK, Attrs, Function, Op, Value
+from graphgen.runtime.weights.computed_plan import ComputedPlan
 from graphgen.runtime.weights.copy_plan import (
     CopyPlan,
     NotACopyError,
@@ -40,8 +40,10 @@ Source = Callable[[str], CopyPlan]
 _SMALL = 1 << 16
 
 
-def plan_output(function: Function, output: str, rank: int, source: Source) -> CopyPlan:
-    """The copy plan of one output of a weight program.
+def plan_output(
+    function: Function, output: str, rank: int, source: Source
+) -> CopyPlan | ComputedPlan:
+    """The plan of one output of a weight program: of copies if nothing is computed.
 
     Args:
         function: ``@weights.rank`` or ``@weights.global``; static shapes.
@@ -53,10 +55,13 @@ def plan_output(function: Function, output: str, rank: int, source: Source) -> C
     try:
         return _Planner(rank, source).plan(value)
     except NotACopyError:
-        inputs = {
-            name: source(name).array() for name in arguments_of(function, output) if name != RANK
+        wanted = set(arguments_of(function, output))
+        given = {
+            arg: rank_index(rank) if arg.name == RANK else source(arg.name or "").array()
+            for arg in function.args
+            if arg.name in wanted
         }
-        return from_array(evaluate_output(function, output, {**inputs, RANK: rank_index(rank)}))
+        return ComputedPlan(value, given)
 
 
 class _Planner:

@@ -16,11 +16,13 @@ from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import put
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.weights.computed_plan import ComputedPlan
 from graphgen.runtime.weights.copy_plan import CopyPlan, from_array
 from graphgen.runtime.weights.copy_planner import plan_output
 from graphgen.runtime.weights.finite_check import MaxMagnitude, max_magnitude, nan_indices
 from graphgen.runtime.weights.huge_pages import arrays_in_one
 
+Plan = CopyPlan | ComputedPlan
 # The arrays of one rank, by the programs' argument name.
 RankArrays = Mapping[str, Array]
 
@@ -68,19 +70,19 @@ class RankWeights:
             output: home for home in homes if home is not None for output, _ in home.outputs
         }
 
-    def on_rank(self, row: Entry, rank: int) -> CopyPlan:
+    def on_rank(self, row: Entry, rank: int) -> Plan:
         """The weight or param ``row`` of one rank."""
         return self._plan(row.name, rank, {})
 
-    def on_ranks(self, row: Entry) -> list[CopyPlan]:
+    def on_ranks(self, row: Entry) -> list[Plan]:
         """The weight or param ``row`` of all ranks, reading each checkpoint tensor once.
 
         If :meth:`same_on_ranks`, all are one object.
         """
-        known: dict[str, CopyPlan] = {}
+        known: dict[str, Plan] = {}
         return [self._plan(row.name, rank, known) for rank in range(self.module.ranks)]
 
-    def fill(self, row: Entry, values: Sequence[CopyPlan], homes: Sequence[Array]) -> None:
+    def fill(self, row: Entry, values: Sequence[Plan], homes: Sequence[Array]) -> None:
         """Copy a prepared weight of one rank or more to its arrays ``homes``.
 
         Raises:
@@ -168,8 +170,8 @@ class RankWeights:
             given != RANK and self._same(given) for given in arguments_of(home, name)
         )
 
-    def _plan(self, name: str, rank: int, known: dict[str, CopyPlan]) -> CopyPlan:
-        """The copy plan of a checkpoint tensor, or of an output of a weight program.
+    def _plan(self, name: str, rank: int, known: dict[str, Plan]) -> Plan:
+        """The plan of a checkpoint tensor, or of an output of a weight program.
 
         Args:
             name: of either.
@@ -183,9 +185,18 @@ class RankWeights:
             row = self.module.interface[name]
             made = from_array(self.read(row), numpy_dtype(row.logical.dtype))
         else:
-            made = plan_output(home, name, rank, lambda given: self._plan(given, rank, known))
+            made = plan_output(home, name, rank, lambda given: self._read(given, rank, known))
         if self._same(name):
             known[name] = made
+        return made
+
+    def _read(self, name: str, rank: int, known: dict[str, Plan]) -> CopyPlan:
+        """The plan of what another weight program reads; computed once for all ranks."""
+        made = self._plan(name, rank, known)
+        if isinstance(made, ComputedPlan):
+            made = from_array(made.array())
+            if name in known:
+                known[name] = made
         return made
 
 
