@@ -65,6 +65,10 @@ CODES: dict[str, str] = {
     "GG0906": "cannot read configuration file",
     "GG0907": "accuracy check failed",
     "GG0908": "application is not ready",
+    # 10xx: neuronx-cc
+    "GG1001": "neuronx-cc cannot be run",
+    "GG1002": "programs did not compile",
+    "GG1003": "neuronx-cc will refuse programs",
 }
 
 

@@ -150,6 +150,11 @@ class HloModule:
         return f"{opcode}(...)"
 
 
+def noise(data: bytes) -> bytes:
+    """4096 bytes that follow from ``data`` and cannot be compressed."""
+    return b"".join(hashlib.sha512(data + bytes([number])).digest() for number in range(64))
+
+
 def check_lists(arguments: argparse.Namespace, fail: Any) -> None:
     """Refuse an unknown option in a list of options, as one of the command line."""
     for name, known in LISTS.items():
@@ -257,7 +262,7 @@ class Compiler:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for name, content in (
                 ("info.json", json.dumps(info).encode()),
-                ("sg00/def.json", hashlib.sha512(data).digest() * 32),
+                ("sg00/def.json", noise(data)),
             ):
                 item = tarfile.TarInfo(name)
                 item.size = len(content)

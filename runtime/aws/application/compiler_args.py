@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from graphgen.lowering.neuron.compile.command_line import OptionLayer, merge
-from graphgen.lowering.neuron.compile.default_options import Situation, default_layers
+from graphgen.lowering.neuron.compile.options.command_line import OptionLayer, merge
+from graphgen.lowering.neuron.compile.options.default_options import Situation, default_layers
 from graphgen.runtime.aws.application.base_model import FUSED_SPECULATION, PHASES, TOKEN_GENERATION
 from graphgen.runtime.aws.attributes.attribute import CompilerArgument
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of

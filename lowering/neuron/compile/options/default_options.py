@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from graphgen.lowering.neuron.compile.command_line import CommandLine, OptionLayer, missing
-from graphgen.lowering.neuron.compile.option_text import read_options
+from graphgen.lowering.neuron.compile.options.command_line import CommandLine, OptionLayer, missing
+from graphgen.lowering.neuron.compile.options.option_text import read_options
 
 # Sequences from here on have no strided DMA in prefill programs with logical cores of two.
 VERY_LONG = 128 * 1024

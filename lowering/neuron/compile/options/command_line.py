@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from graphgen.lowering.neuron.compile.option_text import (
+from graphgen.lowering.neuron.compile.options.option_text import (
     CompilerOption,
     read_options,
     text_of,

@@ -1,0 +1,229 @@
+"""The cache of compilations: found by content, written in steps of which each leaves it right.
+
+The layout is that of AWS's tools, ``neuronxcc-VERSION/MODULE_HASH+FLAGS/model.neff``, so that each
+reads what the others wrote. HASH is the canonical hash of the program, without paths and source
+lines; FLAGS begins the MD5 of the options. ``model.done`` is written last: without it nothing in a
+folder counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from os import utime
+from pathlib import Path
+from typing import BinaryIO
+
+from graphgen.errors import GraphgenError
+from graphgen.lowering.neuron.compile.cache.cache_entry import (
+    DONE,
+    FLAGS,
+    LOCK,
+    LOG,
+    MODULE,
+    NEFF,
+    RECORD,
+    CacheEntry,
+    CacheRecord,
+    digest,
+    read_entry,
+    read_flags,
+)
+from graphgen.lowering.neuron.compile.cache.file_lock import file_lock
+from graphgen.lowering.neuron.folders import NO_FLAGS
+from graphgen.whole_file import unwritable, write_whole
+
+# Where AWS's tools keep compilations, and the variable that names another place.
+DEFAULT_ROOT, VARIABLE = "/var/tmp/neuron-compile-cache", "NEURON_COMPILE_CACHE_URL"
+# Digits of the hash of options: as AWS's tools write them, and of options whose first ones agree.
+_DIGITS = (8, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """The inputs that a compilation depends on.
+
+    Attributes:
+        version: of the compiler.
+        module: the canonical hash of the program for its target.
+        flags: the options, in order.
+    """
+
+    version: str
+    module: str
+    flags: tuple[str, ...]
+
+    def name(self, digits: int = _DIGITS[0]) -> str:
+        """The path of the entry below the root."""
+        flags = hashlib.md5(" ".join(self.flags).encode(), usedforsecurity=False).hexdigest()
+        assert flags[:8] == NO_FLAGS or self.flags
+        return f"neuronxcc-{self.version}/MODULE_{self.module[:32]}+{flags[:digits]}"
+
+
+def cache_root(given: str, environment: str | None) -> Path:
+    """The folder of the cache: the one given, that of the variable, or AWS's default.
+
+    Args:
+        given: by an option; empty for none.
+        environment: the value of :data:`VARIABLE`.
+
+    Raises:
+        GraphgenError: GG0705 for a URL.
+    """
+    name = given or environment or DEFAULT_ROOT
+    if "://" in name:
+        raise GraphgenError(
+            "GG0705",
+            f"the cache {name} is a URL, and only folders are read here",
+            help="mount it as a folder, or use graphgen cache export and copy the folder",
+        )
+    return Path(name).expanduser()
+
+
+class NeuronCache:
+    """The compilations below one folder.
+
+    Args:
+        root: of the cache; it need not be there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, key: CacheKey) -> Path:
+        """The folder of a key: a second one for other options with the same first digits."""
+        first, second = (self.root / key.name(digits) for digits in _DIGITS)
+        flags = read_flags(first)
+        return first if flags is None or flags == key.flags else second
+
+    def find(self, key: CacheKey) -> CacheEntry | None:
+        """The finished or failed compilation of a key; ``None`` if there is none to rely on.
+
+        A damaged one counts as none, and so does a failure that has expired.
+        """
+        folder = self.folder(key)
+        if not folder.is_dir():
+            return None
+        entry = read_entry(folder)
+        if entry.state == "failed":
+            return entry
+        if entry.state != "done" or entry.damage():
+            return None
+        with suppress(OSError):
+            # The time of the last use, by which prune chooses.
+            utime(folder / DONE)
+        return entry
+
+    @contextmanager
+    def locked(self, key: CacheKey, waiting: Callable[[], object]) -> Generator[None]:
+        """Keep other processes from compiling a key in a ``with`` block (GG0704).
+
+        Args:
+            key: of the compilation.
+            waiting: called again and again while another process compiles it.
+        """
+        folder = self.folder(key)
+        lock = file_lock(folder / LOCK, waiting)
+        try:
+            lock.__enter__()
+        except OSError as error:
+            help = "choose another folder with --cache-dir"
+            raise unwritable(str(folder), error.strerror or str(error), help) from error
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+            with suppress(OSError):
+                # Only if nothing was kept.
+                folder.rmdir()
+
+    def put(self, key: CacheKey, module: Path, neff: Path, record: CacheRecord) -> CacheEntry:
+        """Keep a compilation, under the lock of its key.
+
+        Args:
+            key: of the compilation.
+            module: the HLO file.
+            neff: the compiler's output, checked.
+            record: what is known of it; digests are added.
+
+        Raises:
+            GraphgenError: GG0704 if it cannot be written; the cache is right then, too.
+        """
+        folder = self._begin(key, module)
+        copy_whole(neff, folder / NEFF)
+        files = {name: digest(folder / name) for name in (MODULE, NEFF)}
+        write_whole(folder / RECORD, replace(record, digests=files).to_json())
+        write_whole(folder / DONE, b"")
+        return read_entry(folder)
+
+    def put_failure(self, key: CacheKey, module: Path, log: str, record: CacheRecord) -> CacheEntry:
+        """Keep a failure with its log; arguments and errors as of :meth:`put`."""
+        folder = self._begin(key, module)
+        write_whole(folder / RECORD, record.to_json())
+        write_whole(folder / LOG, log.encode("utf-8", "replace"))
+        return read_entry(folder)
+
+    def _begin(self, key: CacheKey, module: Path) -> Path:
+        """Write what both outcomes have; what was there before counts no longer."""
+        folder = self.folder(key)
+        try:
+            for name in (DONE, LOG):
+                (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(str(folder), error.strerror or str(error)) from error
+        write_whole(folder / FLAGS, json.dumps(key.flags).encode(), parents=True)
+        copy_whole(module, folder / MODULE)
+        return folder
+
+    def entries(self) -> Iterator[CacheEntry]:
+        """All compilations, by version and name."""
+        for folder in sorted(self.root.glob("neuronxcc-*/MODULE_*")):
+            if folder.is_dir():
+                yield read_entry(folder)
+
+    def measured(self, module: str) -> int:
+        """Bytes that a compiler took at most for a module, with any options; 0 if not known."""
+        found = self.root.glob(f"neuronxcc-*/MODULE_{module[:32]}+*")
+        records = [entry.record for entry in map(read_entry, found)]
+        return max((record.peak_bytes for record in records if record is not None), default=0)
+
+    def of_other_tools(self, version: str, flags: Sequence[str]) -> list[CacheEntry]:
+        """Finished compilations that another tool wrote with these options, in any order."""
+        found: list[CacheEntry] = []
+        for folder in sorted((self.root / f"neuronxcc-{version}").glob("MODULE_*")):
+            theirs = read_flags(folder)
+            if theirs is not None and sorted(theirs) == sorted(flags):
+                entry = read_entry(folder)
+                if entry.record is None and entry.state == "done" and not entry.damage():
+                    found.append(entry)
+        return found
+
+    def remove(self, entry: CacheEntry) -> None:
+        """Remove an entry: what makes it count first, so that a kill leaves none that is false."""
+        for name in (DONE, LOG, NEFF):
+            (entry.folder / name).unlink(missing_ok=True)
+        for item in entry.folder.iterdir():
+            item.unlink(missing_ok=True)
+        with suppress(OSError):
+            entry.folder.rmdir()
+
+    def unused_days(self, entry: CacheEntry) -> float:
+        """Days since a compilation was last used, or written."""
+        file = entry.folder / (DONE if entry.state == "done" else LOG)
+        stamp = (file if file.exists() else entry.folder).stat().st_mtime
+        return (time.time() - stamp) / 86400
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file whole or not at all, piece by piece (GG0704)."""
+
+    def content(file: BinaryIO) -> None:
+        with source.open("rb") as read:
+            shutil.copyfileobj(read, file)
+
+    write_whole(target, content)

@@ -1,0 +1,1 @@
+"""Failures of the compiler, explained. Start with ``compiler_failure``."""

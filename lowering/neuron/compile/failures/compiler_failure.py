@@ -1,0 +1,248 @@
+"""Failures of the compiler explained: code, op, the line of it, the rule of ``check``, a remedy."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from graphgen.json_value import Json
+from graphgen.lowering.check.check import Finding
+from graphgen.lowering.check.compiler_rules import CompilerRule, module_rules, rules_by_op
+from graphgen.lowering.neuron.compile.failures.blamed_op import BlamedOp, blamed_op
+from graphgen.lowering.neuron.compile.failures.error_codes import CodeHelp, help_of
+from graphgen.lowering.neuron.compile.options.command_line import CommandLine
+from graphgen.lowering.neuron.compile.worker import RunResult
+
+CODE = re.compile(r"\bNCC_[A-Z]+\d+\b")
+_ARGUMENT = re.compile(
+    r"(?:unrecognized arguments?: (?P<unknown>\S+)|argument (?P<bad>\S+?)(?:/\S+)?: .*)"
+)
+_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerFailure:
+    """A compilation that gave no program.
+
+    Attributes:
+        program: its name.
+        kind: ``refused``, ``internal``, ``arguments``, ``time-out``, ``killed``, ``crash``,
+            ``disk full``, ``damaged output`` or ``failed``.
+        code: the compiler's, ``NCC_...``; empty without one.
+        what: one line.
+        op: the opcode that the log names; empty for none.
+        where: the user's line of it.
+        rule: the rule of ``graphgen check`` about it; empty where there is none.
+        predicted: the rule had fired on this program.
+        remedy: what to do.
+        tail: the last lines of the log.
+        log: the file.
+    """
+
+    program: str
+    kind: str
+    what: str
+    remedy: str
+    code: str = ""
+    op: str = ""
+    where: str = ""
+    rule: str = ""
+    predicted: bool = False
+    tail: str = ""
+    log: str = ""
+
+    @property
+    def lasting(self) -> bool:
+        """True where the same compilation would fail again, on any machine."""
+        return self.kind in ("refused", "internal", "crash", "failed")
+
+    def to_json(self) -> dict[str, Json]:
+        """All fields by name."""
+        return dict(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """Everything that a failure is explained by.
+
+    Attributes:
+        program: its name.
+        result: the end of the process.
+        text: of the log and the output.
+        command: the options, with their origins.
+        findings: of ``graphgen check`` for the program.
+        hlo: the file that was compiled.
+        damage: of the output, where the compiler ended without an error.
+        log: the file with the log.
+        limit: seconds that it had.
+    """
+
+    program: str
+    result: RunResult
+    text: str
+    command: CommandLine
+    findings: Sequence[Finding]
+    hlo: Path
+    damage: str = ""
+    log: str = ""
+    limit: float = 0.0
+
+
+def explain(run: FailedRun) -> CompilerFailure:
+    """Explain a failure by the first of the explanations that fits."""
+    for explanation in _EXPLANATIONS:
+        made = explanation(run)
+        if made is not None:
+            tail = "\n".join(run.text.strip().splitlines()[-_LINES:])
+            return replace(made, tail=tail, log=run.log)
+    raise AssertionError("the last explanation fits every failure")
+
+
+def _time_out(run: FailedRun) -> CompilerFailure | None:
+    if not run.result.timed_out:
+        return None
+    return CompilerFailure(
+        run.program,
+        "time-out",
+        f"the compiler was ended after {run.limit:.0f} s without a result",
+        "allow more with --timeout SECONDS, or compile a smaller bucket or with -O1",
+    )
+
+
+def _full_disk(run: FailedRun) -> CompilerFailure | None:
+    if "No space left on device" not in run.text:
+        return None
+    return CompilerFailure(
+        run.program,
+        "disk full",
+        "the compiler found no space left on the device",
+        "free some space, or choose another folder with -o and TMPDIR; what is done is kept",
+    )
+
+
+def _killed(run: FailedRun) -> CompilerFailure | None:
+    # A shell between the process and the compiler says 128 and the signal.
+    status = run.result.status
+    number = -status if status < 0 else status - 128 if status > 128 else 0
+    if number == 0:
+        return None
+    if number == signal.SIGKILL:
+        peak = run.result.peak_bytes / 1e9
+        return CompilerFailure(
+            run.program,
+            "killed",
+            f"the compiler was killed, most likely for its memory ({peak:.1f} GB at its worst)",
+            "run fewer at a time: --jobs 1, or a smaller --memory; or compile on a larger machine",
+        )
+    name = signal.Signals(number).name if number in [*map(int, signal.Signals)] else str(number)
+    return CompilerFailure(
+        run.program,
+        "crash",
+        f"the compiler crashed with {name}",
+        "try -O1, another bucket or another version of the compiler; report it with the HLO file",
+    )
+
+
+def _arguments(run: FailedRun) -> CompilerFailure | None:
+    found = _ARGUMENT.search(run.text)
+    if run.result.status != 2 or found is None:
+        return None
+    name = (found["unknown"] or found["bad"]).partition("=")[0]
+    origin = next(
+        (item.origin for item in run.command.options if item.option.name == name), "the driver"
+    )
+    return CompilerFailure(
+        run.program,
+        "arguments",
+        found[0].strip(),
+        f"{name} comes from {origin}: take it out there, or use a compiler that knows it",
+    )
+
+
+def _coded(run: FailedRun) -> CompilerFailure | None:
+    """A code in the log: the first one, as later ones follow from it."""
+    line = next((line for line in run.text.splitlines() if CODE.search(line)), "")
+    found = CODE.search(line)
+    if found is None:
+        return None
+    code = found[0]
+    blamed = blamed_op(line, run.hlo) or blamed_op(run.text, run.hlo)
+    known = _rule(code, blamed, run.findings)
+    advice = help_of(code)
+    return CompilerFailure(
+        run.program,
+        "internal" if code.startswith("NCC_I") else "refused",
+        _message(line, advice),
+        (known[2] if known else "") or advice.remedy,
+        code=code,
+        op=blamed.opcode if blamed else "",
+        where=blamed.where if blamed else "",
+        rule=known[0] if known else "",
+        predicted=known[1] if known else False,
+    )
+
+
+def _message(line: str, advice: CodeHelp) -> str:
+    """The text after the code, else what the code means."""
+    text = CODE.split(line, maxsplit=1)[1].lstrip("]): ").strip()
+    text = text.split(", metadata=", 1)[0]
+    return text or advice.meaning
+
+
+def _rule(
+    code: str, blamed: BlamedOp | None, findings: Sequence[Finding]
+) -> tuple[str, bool, str] | None:
+    """The rule about a code: its id, whether it had fired, and its remedy."""
+    fired = [item for item in findings if code in item.code]
+    fired.sort(key=lambda item: blamed is None or item.op != blamed.opcode)
+    if fired:
+        return fired[0].rule, True, fired[0].fix
+    rules: list[CompilerRule] = [item for rows in rules_by_op().values() for item in rows]
+    rules += module_rules().values()
+    known = [item for item in rules if code in item.code]
+    known.sort(key=lambda item: blamed is None or item.op != blamed.opcode)
+    return (known[0].id, False, known[0].fix) if known else None
+
+
+def _bad_output(run: FailedRun) -> CompilerFailure | None:
+    if run.result.status != 0:
+        return None
+    return CompilerFailure(
+        run.program,
+        "damaged output",
+        f"the compiler ended without an error, but its output is damaged: {run.damage}",
+        "compile again; if it stays, look for a full disk, and report it with the HLO file",
+    )
+
+
+def _crashed(run: FailedRun) -> CompilerFailure | None:
+    if "Traceback (most recent call last)" not in run.text:
+        return None
+    return CompilerFailure(
+        run.program,
+        "crash",
+        f"the compiler crashed: {run.text.strip().splitlines()[-1]}",
+        "try -O1 or another version of the compiler; report it with the HLO file",
+    )
+
+
+def _failed(run: FailedRun) -> CompilerFailure:
+    return CompilerFailure(
+        run.program,
+        "failed",
+        f"the compiler ended with status {run.result.status}",
+        "read the log; no code in it is known here",
+    )
+
+
+_EXPLANATIONS: tuple[Callable[[FailedRun], CompilerFailure | None], ...] = (
+    *(_time_out, _full_disk, _killed, _arguments, _coded, _bad_output, _crashed, _failed),
+)
+
+
+def failure_of_json(values: Mapping[str, Json]) -> CompilerFailure:
+    """The failure that :meth:`CompilerFailure.to_json` wrote."""
+    return CompilerFailure(**values)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,1 @@
+"""Options of the compiler: read, merged by rule, and given by default."""
