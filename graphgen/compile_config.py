@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import TypeVar
 
+from graphgen.bucket_ladder import bucket_ladder, chunk_sizes
 from graphgen.errors import GraphgenError
 from graphgen.targets import target_names
 
 C = TypeVar("C", bound="CompileConfig")
 T = TypeVar("T")
 
-# The smallest bucket of an automatic ladder; a smaller program saves nothing that can be measured.
-SMALLEST_BUCKET = 128
 # Keys of the table in graphgen.passes.heads.head_strategies.
 HEAD_STRATEGIES = (
     "auto",
@@ -122,6 +121,19 @@ class CompileConfig:
         choices=HEAD_STRATEGIES,
         flag="How several ranks hold the heads of keys and values; by default auto.",
         option="--group-query-attention",
+    )
+    flash_decoding: bool = knob(
+        False,
+        "whether ranks that share a key-value head divide the slots of its cache, where each would "
+        "hold a copy.",
+        flag="Divide caches over the ranks that share a key-value head, in place of copies.",
+    )
+    flash_decoding_ranks: int = knob(
+        0,
+        "ranks that divide the slots of a cache under ``flash_decoding``; 0 for the fewest that "
+        "hold each key-value head once.",
+        flag=None,
+        minimum=0,
     )
     batch: tuple[int, ...] = knob((1,), "sizes of B.", flag=None)
     prefill_batch: tuple[int, ...] = knob(
@@ -416,9 +428,9 @@ class CompileConfig:
         return replace(
             self,
             batch=(batch,),
-            context=_ladder("context-encoding", context, longest, bucketing=bucketing),
-            tokens=_ladder("token-generation", tokens, max_len, bucketing=bucketing),
-            chunk=_chunks(chunk, max_len),
+            context=bucket_ladder("context-encoding", context, longest, bucketing=bucketing),
+            tokens=bucket_ladder("token-generation", tokens, max_len, bucketing=bucketing),
+            chunk=chunk_sizes(chunk, max_len),
             slots=max_len,
         )
 
@@ -435,59 +447,3 @@ class CompileConfig:
 def flag_fields(cls: type[CompileConfig]) -> Mapping[str, Field[object]]:
     """The fields that commands have as flags, by name."""
     return {item.name: item for item in fields(cls) if item.metadata.get("flag") is not None}
-
-
-def _ladder(phase: str, given: Sequence[int], largest: int, *, bucketing: bool) -> tuple[int, ...]:
-    """The buckets of a phase in order: those given, else a ladder or the one of ``largest``."""
-    if not given:
-        sizes = powers(largest)
-        return sizes if bucketing else sizes[-1:]
-    sizes, what = tuple(sorted(given)), f"--{phase}-buckets {','.join(map(str, given))}"
-    if not bucketing:
-        raise GraphgenError(
-            "GG0705", f"{what} and --no-bucketing exclude each other", help="give one of them"
-        )
-    if sizes[0] < 1 or len(set(sizes)) < len(sizes):
-        raise GraphgenError(
-            "GG0705", f"{what}: a bucket is at least 1 token", help="give each size once"
-        )
-    if sizes[-1] > largest:
-        limit = "--max-context-length" if phase == "context-encoding" else "--seq-len"
-        raise GraphgenError(
-            "GG0705",
-            f"{what}: a bucket of {sizes[-1]} tokens is longer than {limit} {largest}",
-            help=f"leave it out, or give {limit} {sizes[-1]}",
-        )
-    return sizes
-
-
-def _chunks(given: Sequence[int], max_len: int) -> tuple[int, ...]:
-    """The chunk sizes in order (GG0705 for one that is as long as a sequence, or given twice)."""
-    sizes = tuple(sorted(given))
-    if sizes and (sizes[-1] >= max_len or sizes[0] < 1 or len(set(sizes)) < len(sizes)):
-        raise GraphgenError(
-            "GG0705",
-            f"--chunked-prefill-size {','.join(map(str, given))}: a chunk is shorter than "
-            f"sequences of up to {max_len} tokens, and at least 1 token",
-            help="give each size once, for example 128",
-        )
-    return sizes
-
-
-def powers(largest: int, smallest: int = SMALLEST_BUCKET) -> tuple[int, ...]:
-    """Powers of two from ``smallest``, and ``largest`` itself: powers(1000) = 128 256 512 1000.
-
-    The ladder is complete: no power of two below ``largest`` is left out, so that no size is padded
-    to more than twice itself (NxD Inference leaves out 8192 on the way to 10240).
-
-    Raises:
-        GraphgenError: GG0705 for a size below 1.
-    """
-    if largest < 1:
-        raise GraphgenError("GG0705", f"the largest bucket must be at least 1, not {largest}")
-    sizes: list[int] = []
-    size = smallest
-    while size < largest:
-        sizes.append(size)
-        size *= 2
-    return (*sizes, largest)

@@ -53,6 +53,7 @@ from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
+from graphgen.passes.striping.stripe_cache import StripeCache
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.targets import Target, find_target, target_names
@@ -69,6 +70,8 @@ NAMED_PASSES: tuple[type[Pass], ...] = (
 )
 # The default type of sums, softmax and logits.
 _PLAIN = DTYPES[0]
+# Strategies whose copies of key-value heads flash decoding replaces.
+_FLASH_HEADS = ("auto", "REPLICATE_TO_TP_DEGREE")
 
 
 def phases(config: CompileConfig) -> tuple[Phase, ...]:
@@ -85,6 +88,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
     _check_experts(config)
     _check_rows(config)
+    _check_flash(config)
     _check_kernels(config)
     _check_cache_type(config)
     own = {
@@ -136,6 +140,37 @@ def _check_rows(config: CompileConfig) -> None:
             f"default: heads={BY_ROWS} needs calls and caches of as many rows, not "
             f"{', '.join(map(str, sorted(sizes)))}",
             help="give one batch size, or another strategy",
+        )
+
+
+def _check_flash(config: CompileConfig) -> None:
+    """Refuse other layouts of heads and experts beside those of flash decoding (GG0302)."""
+    if config.flash_decoding_ranks and not config.flash_decoding:
+        raise GraphgenError(
+            "GG0302",
+            f"default: flash_decoding_ranks={config.flash_decoding_ranks} without flash_decoding",
+            help="give flash_decoding=true (--flash-decoding) too",
+        )
+    if not config.flash_decoding or config.tp == 1:
+        return
+    if config.heads not in _FLASH_HEADS:
+        raise GraphgenError(
+            "GG0302",
+            f"default: flash_decoding lays out heads itself, not as heads={config.heads} does",
+            help=f"leave out one of them; heads may be {' or '.join(_FLASH_HEADS)}",
+        )
+    if config.page_cache:
+        raise GraphgenError(
+            "GG0302",
+            f"default: flash_decoding divides rows, not blocks of {config.page_cache} slots",
+            help="leave out one of them",
+        )
+    if config.moe_ep_degree > 1:
+        raise GraphgenError(
+            "GG0302",
+            f"default: flash_decoding groups ranks by heads, moe_ep_degree={config.moe_ep_degree} "
+            "by experts",
+            help="leave out one of them",
         )
 
 
@@ -231,13 +266,17 @@ def _specialize(config: CompileConfig) -> list[Pass]:
 
 def _shard(config: CompileConfig) -> list[Pass]:
     """The program of one rank, with explicit collectives."""
+    flash, slot_ranks = config.flash_decoding, config.flash_decoding_ranks
     return [
-        AssignHeads(tp=config.tp, strategy=config.heads),
+        AssignHeads(tp=config.tp, strategy=config.heads, flash=flash, slot_ranks=slot_ranks),
+        *([StripeCache(slot_ranks, config.tp)] if flash else []),
         Shard(
             tp=config.tp,
             ep=config.moe_ep_degree,
             prefill_ep=config.moe_prefill_ep_degree,
             by_rows=config.heads == BY_ROWS,
+            flash=flash,
+            slot_ranks=slot_ranks,
             rules=config.rules,
         ),
         PadToMesh(),

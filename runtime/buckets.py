@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphgen.compile_config import SMALLEST_BUCKET
+from graphgen.bucket_ladder import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import COUNT, STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE, VERIFYING, Dim, Module

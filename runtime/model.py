@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, cast
 
-from graphgen.compile_config import KERNELS_OFF, KERNELS_ON, CompileConfig, powers
+from graphgen.bucket_ladder import powers
+from graphgen.compile_config import KERNELS_OFF, KERNELS_ON, CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library

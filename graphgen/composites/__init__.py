@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from graphgen.composites.accept_proposals import accept
 from graphgen.composites.attention import ATTENTION
+from graphgen.composites.attention_parts import attention_part
 from graphgen.composites.basics import BASICS
 from graphgen.composites.decomposition_registry import Decomposition, decompose
 from graphgen.composites.mixture_of_experts import every_expert
@@ -25,6 +26,7 @@ from graphgen.composites.tree_decompositions import TREE
 DECOMPOSITIONS: dict[str, Decomposition] = {
     **BASICS,
     **ATTENTION,
+    "attention_part": attention_part,
     "accept": accept,
     "experts": every_expert,
     **TREE,

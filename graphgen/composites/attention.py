@@ -77,8 +77,18 @@ def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequenc
 def cache_read(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A slice of the slots, then a gather of the rows, unless the rows are the identity."""
     cache, seq_ids = operands
-    attended = attrs.dim("attended")
-    front = cache if cache.shape[1] == attended else b.slice_dim(cache, 1, 0, attended)
+    attended, parts = attrs.dim("attended"), attrs.integer("parts")
+    rows, slots, *window = cache.shape
+    if slots == attended:
+        front = cache
+    elif parts == 1:
+        front = b.slice_dim(cache, 1, 0, attended)
+    else:
+        assert isinstance(slots, int)
+        assert isinstance(attended, int)
+        apart = b.reshape(cache, (rows, parts, slots // parts, *window))
+        front = b.slice_dim(apart, 2, 0, attended // parts)
+        front = b.reshape(front, (rows, attended, *window))
     if attrs.text("rows") == "in_place":
         return [front]
     return [

@@ -123,10 +123,12 @@ def _key_distance(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence
 
 @composite_rule("cache_read")
 def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    attended = cast(int, attrs.dim("attended"))
-    if attrs.text("rows") == "in_place":
-        return [x[0][:, :attended]]
-    return [x[0][np.clip(x[1], 0, x[0].shape[0] - 1)][:, :attended]]
+    attended, parts = cast(int, attrs.dim("attended")), attrs.integer("parts")
+    found = x[0]
+    if attrs.text("rows") != "in_place":
+        found = found[np.clip(x[1], 0, found.shape[0] - 1)]
+    apart = found.reshape(found.shape[0], parts, -1, *found.shape[2:])[:, :, : attended // parts]
+    return [apart.reshape(found.shape[0], attended, *found.shape[2:])]
 
 
 @composite_rule("kv_update")
@@ -144,7 +146,27 @@ def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
 
 @composite_rule("attention")
 def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    query, key, value, mask = x[:4]
+    scores = _scores(how, attrs, x)
+    sinks = attention_terms(x).sinks
+    if sinks is not None:
+        extra = x[sinks].astype(scores.dtype)[:, None, None]
+        extra = np.broadcast_to(extra, (*scores.shape[:3], 1))
+        scores = np.concatenate([scores, extra], -1)
+    return [_weighted(_softmax(scores)[..., : x[1].shape[1]], x).astype(x[0].dtype)]
+
+
+@composite_rule("attention_part")
+def _attention_part(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    scores = _scores(how, attrs, x)
+    top = scores.max(-1)
+    powers = np.exp(scores - top[..., None])
+    rows = [row.transpose(0, 2, 1) for row in (top, powers.sum(-1))]
+    return [*rows, _weighted(powers, x)]
+
+
+def _scores(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    """Masked scores [B,H,S,C] of the operands of attention, without sinks."""
+    query, key, _, mask = x[:4]
     wide = how.dtype(f32)
     batch, steps, heads, size = query.shape
     # The queries of a group beside each other: caches are long, and not to be repeated.
@@ -156,21 +178,24 @@ def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
     if attrs.number("softcap"):
         cap = how.scalar(attrs.number("softcap"))
         scores = cap * np.tanh(scores / cap)
-    slopes, distance, bias, sinks = (None if at is None else x[at] for at in attention_terms(x))
+    slopes, distance, bias, _ = (None if at is None else x[at] for at in attention_terms(x))
     if slopes is not None and distance is not None:
         scores = scores + np.einsum("h,bsc->bhsc", slopes, distance)
     if bias is not None:
         scores = scores + bias
     shown = mask if mask.ndim == 4 else mask[:, None]
     np.copyto(scores, np.asarray(lowest(f32), wide), where=~shown)
-    if sinks is not None:
-        extra = np.broadcast_to(sinks.astype(wide)[:, None, None], (*scores.shape[:3], 1))
-        scores = np.concatenate([scores, extra], -1)
-    weights = _softmax(scores).astype(value.dtype, copy=False).astype(wide, copy=False)
-    weights = weights[..., : key.shape[1]].reshape(*shared[:2], -1, key.shape[1])
+    return scores
+
+
+def _weighted(weights: Array, x: Sequence[Array]) -> Array:
+    """The sum [B,S,H,W] of the values of attention by weights [B,H,S,C], in f32 or wider."""
+    value, wide = x[2], weights.dtype
+    batch, heads, steps, attended = weights.shape
+    weights = weights.astype(value.dtype, copy=False).astype(wide, copy=False)
+    weights = weights.reshape(batch, value.shape[2], -1, attended)
     values = value.astype(wide, copy=False).transpose(0, 2, 1, 3)
-    out = (weights @ values).reshape(batch, heads, steps, -1).transpose(0, 2, 1, 3)
-    return [out.astype(query.dtype)]
+    return (weights @ values).reshape(batch, heads, steps, -1).transpose(0, 2, 1, 3)
 
 
 def _softmax(scores: Array) -> Array:

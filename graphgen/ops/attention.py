@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
@@ -65,15 +65,28 @@ def head_dimensions(operands: Sequence[_Ranked]) -> dict[int, int]:
     return found | {index: dim for index, dim in own if index is not None}
 
 
-_FACTORS = {"slopes": "kg", "distance": "b s C", "bias": "b kg s C", "sinks": "kg"}
+_FACTORS = {"slopes": "kg", "distance": "b s c", "bias": "b kg s c", "sinks": "kg"}
 
 
 def _factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
-    mask = "b s C" if operands[3].rank == 3 else "b kg s C"
+    return _notation(operands, "b s kg W", {"c": "add"}, "c")(operands, results, attrs)
+
+
+def _part_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    made = "b s kg, b s kg, b s kg W"
+    return _notation(operands, made, {}, "")(operands, results, attrs)
+
+
+def _notation(
+    operands: Types, results: str, reduction: Mapping[str, str], special: str
+) -> Notation:
+    """The factors of attention; slots c are ``special``, or must be whole."""
+    mask = "b s c" if operands[3].rank == 3 else "b kg s c"
     terms = attention_terms(operands)
     given = [_FACTORS[name] for name, at in terms._asdict().items() if at is not None]
-    texts = ["b s kg D", "b C k D", "b C k W", mask, *given]
-    return Notation(f"{', '.join(texts)} -> b s kg W")(operands, results, attrs)
+    text = f"{', '.join(['b s kg D', 'b c k D', 'b c k W', mask, *given])} -> {results}"
+    text = text if special else text.replace("c", "C")
+    return Notation(text, reduction, special, slots=special)
 
 
 def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
@@ -118,6 +131,11 @@ def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     Example:
         %o = attention(%q, %k, %v, %m) scale=0.125 : f32[B,S,4,8]
     """
+    return (_checked(types, attrs),)
+
+
+def _checked(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
+    """The type of the result of attention on operands that fit together."""
     q, k, v = types[:3]
     float_operand(types)
     for index, name in enumerate(("query", "key", "value")):
@@ -140,4 +158,36 @@ def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
             wanted[index] = tensor(f32, shape)
     for index, type_ in sorted(wanted.items()):
         require(types[index] is type_, f"needs {type_.text}, got {types[index].text}", index)
-    return (tensor(q.dtype, (b, s, h, width)),)
+    return tensor(q.dtype, (b, s, h, width))
+
+
+def _part_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    return _cost(operands, results[2:], attrs)
+
+
+@define(
+    "attention_part",
+    "query key value mask slopes? distance? bias?",
+    Attr("scale", "number"),
+    Attr("softcap", "number", 0.0),
+    traits=(Trait.COMPOSITE,),
+    factors=_part_factors,
+    cost=_part_cost,
+)
+def _attention_part(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``attention`` of some of the slots, still to be combined with that of the others.
+
+    Its operands are those of ``attention`` without sinks. The results are f32: per token and head
+    the largest score ``m`` [B,S,H], the sum [B,S,H] of ``exp(score - m)``, and the sum [B,S,H,W] of
+    ``exp(score - m) * value``. Of several parts, with M the largest of their m, the attention of
+    all slots is the sum of ``exp(m - M) * out`` over the sum of ``exp(m - M) * sum``
+    (arXiv 2205.14135).
+
+    Example:
+        %m, %t, %o = attention_part(%q, %k, %v, %a) scale=0.5 : f32[B,S,4], f32[B,S,4], f32[B,S,4,8]
+    """
+    terms = attention_terms(types)
+    require(terms.sinks is None, "sinks take part once, where parts are combined", terms.sinks)
+    whole = _checked(types, attrs)
+    row = tensor(f32, whole.shape[:3])
+    return (row, row, tensor(f32, whole.shape))

@@ -11,7 +11,7 @@ v vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dims import product
@@ -245,7 +245,7 @@ def _key_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     Attr("window", "integer", 0),
     Attr("chunk", "integer", 0),
     traits=COMPOSITE,
-    factors=Notation("b s, b C -> b s C"),
+    factors=Notation("b s, b c -> b s c", slots="c"),
 )
 def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The cache slots each token may read: ``0 <= key_positions[b,c] <= positions[b,s]``.
@@ -292,9 +292,18 @@ def _key_distance(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
     return (tensor(f32, (*types[0].shape, attrs.dim("attended"))),)
 
 
-def _by_rows(indexed: str, in_place: str, special: str = "") -> FactorRule:
+def _by_rows(
+    indexed: str,
+    in_place: str,
+    special: str = "",
+    slots: str = "",
+    given: Mapping[str, int] | None = None,
+) -> FactorRule:
     """Rows ``in_place`` are the rows of the call; ``indexed`` rows are selected by number."""
-    rules = {"any": Notation(indexed, special=special), "in_place": Notation(in_place, special="r")}
+    rules = {
+        "any": Notation(indexed, special=special, slots=slots, given=given or {}),
+        "in_place": Notation(in_place, special=special or "r", slots=slots, given=given or {}),
+    }
 
     def rule(operands: Types, results: Types, attrs: Attrs) -> Factors:
         return rules[attrs.text("rows")](operands, results, attrs)
@@ -302,19 +311,35 @@ def _by_rows(indexed: str, in_place: str, special: str = "") -> FactorRule:
     return rule
 
 
+_READ_ALL = _by_rows("R c k d, b -> b c k d", "r c k d, r -> r c k d", slots="c")
+_READ_FIRST = _by_rows("R . k d, b -> b C k d", "r . k d, r -> r C k d")
+
+
+def _read_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """Slots may be split where all of them are read, or the first of each part."""
+    parts = attrs.integer("parts")
+    if parts > 1:
+        texts = "R pm k d, b -> b pc k d", "r pm k d, r -> r pc k d"
+        return _by_rows(*texts, slots="p", given={"p": parts})(operands, results, attrs)
+    every = operands[0].shape[1] == attrs.dim("attended")
+    return (_READ_ALL if every else _READ_FIRST)(operands, results, attrs)
+
+
 @define(
     "cache_read",
     "cache seq_ids",
     Attr("attended", "dim"),
     ROWS,
+    Attr("parts", "integer", 1),
     traits=PARTIAL_READ,
-    factors=_by_rows("R . k d, b -> b C k d", "r . k d, r -> r C k d"),
+    factors=_read_factors,
 )
 def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The first C slots of the cache rows ``seq_ids``: [R,M,K,D] -> [B,C,K,D].
 
     ``rows=in_place`` is the caller's promise that row b is ``b`` or idle. What an idle row
-    (``seq_ids[b] == R``) reads is not defined.
+    (``seq_ids[b] == R``) reads is not defined. A row of several equal ``parts`` is read in each of
+    them: the first C / parts slots of a part, one part after the other.
 
     Example:
         %k = cache_read(%cache, %seq_ids) attended=C : f32[B,C,2,4]
@@ -328,6 +353,11 @@ def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     attended = attrs.dim("attended")
     if isinstance(attended, int) and isinstance(slots, int):
         require(0 <= attended <= slots, f"attends to {attended} slots of {slots}", 0)
+    parts = attrs.integer("parts")
+    if parts != 1:
+        sizes = [size for size in (slots, attended) if isinstance(size, int)]
+        whole = parts > 1 and len(sizes) == 2 and not any(size % parts for size in sizes)
+        require(whole, f"{attended} slots of {slots} are not {parts} equal parts", 0)
     shape = (types[1].shape[0], attended, heads, size)
     return (tensor(types[0].dtype, shape),)
 
@@ -338,7 +368,10 @@ def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     ROWS,
     traits=(Trait.COMPOSITE, Trait.DATA_MOVEMENT, UpdatesPart(1)),
     factors=_by_rows(
-        "r M k d, B S k d, B, B S -> r M k d", "r M k d, r S k d, r, r S -> r M k d", special="r"
+        "r m k d, B S k d, B, B S -> r m k d",
+        "r m k d, r S k d, r, r S -> r m k d",
+        special="rm",
+        slots="m",
     ),
 )
 def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -32,6 +32,7 @@ class Factors:
             unreduced sums and the others are not, the result is an unreduced sum.
         special: factors whose sharded form is another computation than the op itself.
         need_replication: factors that cannot be sharded, although dimensions share them.
+        slots: factors of the slots of a cache: only mesh axes that split a cache along them do so.
     """
 
     sizes: tuple[Dim, ...]
@@ -41,6 +42,7 @@ class Factors:
     linear_in: tuple[frozenset[int], ...] = ()
     special: frozenset[int] = frozenset()
     need_replication: frozenset[int] = frozenset()
+    slots: frozenset[int] = frozenset()
 
 
 # Operand types, result types, attributes -> factors.
@@ -105,11 +107,15 @@ class Notation:
         text: ``operand, operand -> result, result``; optional operands that are absent are skipped.
         reduction: letters of reduction factors, and how they combine.
         special: letters whose sharded form is another computation than the op itself.
+        slots: letters of slots of a cache.
+        given: sizes of letters that are the size of no dimension.
     """
 
     text: str
     reduction: Mapping[str, str] = field(default_factory=dict[str, str])
     special: str = ""
+    slots: str = ""
+    given: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __call__(self, operands: Types, results: Types, attrs: Attrs) -> Factors:
         """The factors for these types; the attributes do not matter."""
@@ -117,7 +123,7 @@ class Notation:
         values = [*operands, *results]
         texts = [*left.split(",")[: len(operands)], *right.split(",")]
         words = [_words(text, type_) for text, type_ in zip(texts, values, strict=True)]
-        sizes = _sizes(words, values)
+        sizes = _sizes(words, values, self.given)
         numbers = {name: index for index, name in enumerate(sizes)}
         found = tuple(
             tuple(tuple(numbers[name] for name in word) for word in value) for value in words
@@ -131,6 +137,7 @@ class Notation:
             need_replication=frozenset(
                 number for name, number in numbers.items() if name.isupper()
             ),
+            slots=frozenset(numbers[name] for name in self.slots if name in numbers),
         )
 
 
@@ -151,9 +158,11 @@ def _words(text: str, type_: TensorType) -> list[_Word]:
     return out
 
 
-def _sizes(words: Sequence[Sequence[_Word]], values: Types) -> dict[str, Dim]:
+def _sizes(
+    words: Sequence[Sequence[_Word]], values: Types, given: Mapping[str, int]
+) -> dict[str, Dim]:
     """The size per factor: of a dimension with that factor alone, else the quotient of the rest."""
-    sizes: dict[str, Dim] = {}
+    sizes: dict[str, Dim] = dict(given)
     dims = [
         (word, size)
         for value, type_ in zip(words, values, strict=True)

@@ -16,6 +16,7 @@ from graphgen.passes.heads.gather_rules import gather_rules
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import HeadMap
 from graphgen.passes.heads.head_strategies import AUTO, COMPAT, NONE, STRATEGIES, Heads, head_map
+from graphgen.passes.heads.slot_groups import grouped_map, slot_ranks
 
 # Operands of attention with key-value heads -> their dimension.
 _OF_KEYS = {1: 2, 2: 2}
@@ -37,6 +38,9 @@ class AssignHeads(Pass):
         tp: ranks.
         strategy: ``auto``, or a strategy's name in NxD Inference or transformers-neuronx.
         compat: ``nxdi`` or ``tnx`` for exactly their layouts.
+        flash: ranks that share a key-value head divide its slots, so that no head is there twice;
+            ``stripe-cache`` and ``shard`` follow.
+        slot_ranks: their number; 0 for the fewest.
 
     Given:
         module @m level=canonical {
@@ -110,14 +114,19 @@ f32[1,2,4]
     tp: int = 2
     strategy: str = choice(AUTO, tuple(STRATEGIES))
     compat: str = choice(NONE, tuple(COMPAT))
+    flash: bool = False
+    slot_ranks: int = 0
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Assign the heads of every attention, then move the gathers to a fixpoint."""
         layout = _Assignment(module, rewriter)
+        slots = slot_ranks(module, self.tp, self.slot_ranks) if self.flash else 1
+        if self.flash and slots == 1:
+            rewriter.remark("flash decoding: each key-value head is on one rank without it")
         for function in layout.emitters:
             for op in list(function.block):
                 if op.name == "attention" and not rewriter.exhausted:
-                    found = self._map(op)
+                    found = self._map(op, slots)
                     if found.over == "rows":
                         # shard{by_rows=true} divides the rows; the heads stay.
                         rewriter.remark(found.why)
@@ -125,12 +134,14 @@ f32[1,2,4]
                         layout.attention(function, op, found)
         layout.run_to_fixpoint()
 
-    def _map(self, op: Op) -> HeadMap:
+    def _map(self, op: Op, slots: int) -> HeadMap:
         q, k = op.operands[0].shape, op.operands[1].shape
         heads, kv_heads, size = q[2], k[2], q[3]
         assert isinstance(heads, int)
         assert isinstance(kv_heads, int)
         assert isinstance(size, int)
+        if slots > 1:
+            return grouped_map(self.tp, slots, heads, kv_heads)
         batch = q[0] if isinstance(q[0], int) else 0
         sizes = Heads(self.tp, heads, kv_heads, size, batch)
         return head_map(sizes, self.strategy, self.compat)

@@ -15,10 +15,13 @@ from graphgen.passes.sharding.spec.logical_axes import (
     INTERMEDIATE,
     KV_HEADS,
     LOGICAL,
+    QUERY_HEADS,
     SEQUENCE,
+    SLOTS,
     VOCAB,
     ModelAxes,
     model_axes,
+    query_axes,
 )
 from graphgen.passes.sharding.spec.mesh import Mesh, divides
 from graphgen.passes.sharding.spec.requested import requested_sharding
@@ -30,6 +33,9 @@ from graphgen.passes.weights.derived import PreparedValues
 DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
 # The same over ranks that are factored for experts: neighbors along the product are neighbors.
 FACTORED = ("ep*tp", "ep*ep2*tp", "ep*ep2*ep3*tp")
+# The same over groups of ranks with key-value heads of their own, whose ranks divide slots.
+KV_AXIS = "kv"
+_USUAL = ("tp", *FACTORED, KV_AXIS, f"{KV_AXIS}*{SLOTS}", SLOTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
             with an axis that inputs or states have, other than ``sequence``.
     """
     axes: _Axes | None = None
+    queries: _Axes | None = None
     made: dict[str | Value, Annotation] = {}
     for name, text in sorted(rules.items(), key=lambda rule: bool(_phase_of(rule[0]))):
         axis = name.rpartition(":")[2]
@@ -86,6 +93,9 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
                 found = _by_tokens(module, axes.axes, phase, cut)
             else:
                 found = axes.split_in(phase, axis, cut, made)
+        elif name == QUERY_HEADS:
+            queries = queries or _Axes(module, query_axes(module))
+            found = queries.split(name, _mesh_axes(name, text), made)
         elif name in LOGICAL:
             axes = axes or _Axes(module)
             if name == SEQUENCE and text != "-":
@@ -94,7 +104,7 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
         else:
             found = _by_name(module, name, text)
         # Not every model has all that the usual rules speak of, and not every prompt divides.
-        usual = name in DECODER_RULES and text in (DECODER_RULES[name], *FACTORED)
+        usual = name in DECODER_RULES and text in _USUAL
         if not found and not usual and axis != SEQUENCE:
             raise GraphgenError("GG0304", _unmatched(name), help=axes.known if axes else "")
         for item in found:
@@ -149,9 +159,9 @@ def _mesh_axes(name: str, text: str) -> Axes:
 class _Axes:
     """Shards logical axes in all values of the programs."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, axes: ModelAxes | None = None) -> None:
         self.module = module
-        self.axes = model_axes(module)
+        self.axes = axes or model_axes(module)
         self.places: dict[str, dict[tuple[str | Value, int], Function | None]] = {}
         for function in module.programs():
             for value in _split_values(module, function):

@@ -10,7 +10,8 @@ from typing import ClassVar
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.sharding.layout_rules import DECODER_RULES, annotate
+from graphgen.passes.heads.slot_groups import slot_ranks
+from graphgen.passes.sharding.layout_rules import DECODER_RULES, KV_AXIS, annotate
 from graphgen.passes.sharding.spec.expert_axes import (
     PROMPT_PHASES,
     ExpertAxes,
@@ -19,9 +20,12 @@ from graphgen.passes.sharding.spec.expert_axes import (
 from graphgen.passes.sharding.spec.logical_axes import (
     EXPERTS,
     HEADS,
+    INTERMEDIATE,
     KV_HEADS,
     MOE_INTERMEDIATE,
+    QUERY_HEADS,
     ROWS,
+    SLOTS,
     VOCAB,
 )
 from graphgen.passes.sharding.spec.mesh import divides
@@ -60,6 +64,10 @@ class Shard(Pass):
         vocab: split the embedding and the head of the model by words, over ``tp``.
         by_rows: split the caches by rows instead, and heads only between attention and the weights:
             ``SHARD_OVER_BATCH``. Rows must be in place and divide by ``tp``.
+        flash: ranks that share a key-value head hold slots of its cache each: flash decoding. The
+            mesh is then ``[kv,slots]``, for groups with key-value heads of their own and ranks of a
+            group; caches are split over both, and everything else over their product.
+        slot_ranks: ranks of a group; 0 for the fewest that hold each head once.
         rules: more rules, such as ``[vocab:tp,*.down_proj.weight:{-,tp}]``.
 
     Given:
@@ -113,12 +121,15 @@ f32[2,4]
     mesh: tuple[str, ...] = ()
     vocab: bool = False
     by_rows: bool = False
+    flash: bool = False
+    slot_ranks: int = 0
     rules: tuple[str, ...] = ()
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""
-        axes = self.axes
-        rules = self.all_rules(module)
+        slots = slot_ranks(module, self.tp, self.slot_ranks) if self.flash else 1
+        axes = _grouped(self.tp, slots) if slots > 1 else self.axes
+        rules = self.all_rules(module, axes)
         module.mesh.clear()
         module.mesh.update(axes)
         annotate(module, rules, rewriter)
@@ -145,10 +156,17 @@ f32[2,4]
         """The ranks as factors that experts are divided over (GG0302)."""
         return expert_axes(self.tp, self.ep, self.prefill_ep or self.ep)
 
-    def all_rules(self, module: Module) -> Mapping[str, str]:
-        """The usual rules and those given, in order (GG0302 for what is none)."""
-        every = "*".join(self.axes) if not self.mesh else "tp"
-        rules = dict.fromkeys(DECODER_RULES, every) if "tp" in self.axes else {}
+    def all_rules(self, module: Module, axes: Mapping[str, int]) -> Mapping[str, str]:
+        """The usual rules and those given, in order (GG0302 for what is none).
+
+        Args:
+            module: whose axes they are about.
+            axes: the mesh.
+        """
+        every = "*".join(axes) if not self.mesh else "tp"
+        rules = dict.fromkeys(DECODER_RULES, every) if "tp" in axes else {}
+        if self.flash and SLOTS in axes:
+            rules = _by_slots(every, KV_AXIS in axes)
         rules |= self._rules_of_experts(module)
         if self.by_rows:
             rules |= _by_rows(module, self.tp, every)
@@ -197,6 +215,17 @@ def _by_rows(module: Module, tp: int, every: str) -> Mapping[str, str]:
                     if operand.shape[2] != 1 and not divides(operand.shape[2], tp):
                         whole[axis] = "-"
     return {**whole, ROWS: every}
+
+
+def _grouped(tp: int, slots: int) -> Mapping[str, int]:
+    """The ranks as groups that share key-value heads."""
+    return {KV_AXIS: tp // slots, SLOTS: slots} if tp > slots else {SLOTS: slots}
+
+
+def _by_slots(every: str, groups: bool) -> dict[str, str]:
+    """Caches by slots within groups of ranks, projections of queries and the rest over all."""
+    heads = dict.fromkeys((HEADS, KV_HEADS), KV_AXIS) if groups else {}
+    return {**heads, QUERY_HEADS: every, SLOTS: SLOTS, INTERMEDIATE: every, VOCAB: every}
 
 
 def _axis(text: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgen.compile_config import powers
+from graphgen.bucket_ladder import powers
 
 # What transformers-neuronx takes for a ladder: its largest size, or all of its sizes.
 Sizes = int | tuple[int, ...]

@@ -34,8 +34,8 @@ def kv_move_module(module: Module, count: int, target: str = "cpu") -> Module:
         target: what the program will run on.
 
     Raises:
-        GraphgenError: GG0304 for caches whose rows are divided among ranks, and for states that are
-            no caches.
+        GraphgenError: GG0304 for caches whose rows or slots are divided among ranks, and for states
+            other than caches.
     """
     states, layouts = module.entries(Role.STATE), module.entries(Role.LAYOUT)
     rows = _checked_rows(states, bool(layouts))
@@ -77,6 +77,12 @@ def _checked_rows(states: list[Entry], paged: bool) -> int:
                 "GG0304",
                 f"kv_move: {row.name} is {row.physical.text}, and no cache [R,M,K,D]",
                 help="speculate without a tree",
+            )
+        if row.sharding is not None and row.sharding.dims[1]:
+            raise GraphgenError(
+                "GG0304",
+                f"kv_move: the slots of {row.name} are divided among ranks",
+                help="speculate without a tree, or leave out flash_decoding",
             )
         if not paged and physical[0] != logical[0]:
             raise GraphgenError(

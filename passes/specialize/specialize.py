@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from graphgen.analysis import free_symbols
-from graphgen.compile_config import powers
+from graphgen.bucket_ladder import powers
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import Cloner

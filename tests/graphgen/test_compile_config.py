@@ -102,6 +102,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("steps_per_launch", "speculation_length", "verify_lengths", "verify_batch", "tree_nodes"),
         "kernels",
         *("page_cache", "cache_blocks"),
+        *("flash_decoding", "flash_decoding_ranks"),
         *("expert_dispatch", "expert_block_size", "moe_ep_degree", "capacity_factor"),
         "moe_prefill_ep_degree",
         "latent_attention",
@@ -122,7 +123,7 @@ def test_what_the_pipeline_and_the_commands_have():
     flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"}
     flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
     flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
-    flags |= {"latent_attention"}
+    flags |= {"latent_attention", "flash_decoding"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 

@@ -91,6 +91,8 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "moe_ep_degree": "groups of experts",
 }
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
+    "flash_decoding": "tests/passes/striping varies it",
+    "flash_decoding_ranks": "as flash_decoding",
     "prefill_batch": "the calls of a cell are all of one batch size",
     "rows": "a cache has the rows of the calls",
     "slots": "a row of a cache has the slots of the largest bucket",

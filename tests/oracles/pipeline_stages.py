@@ -39,7 +39,7 @@ EXTRA = {
 # expert makes another model (tests/passes/experts).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
-    "limit-expert-capacity",
+    *("limit-expert-capacity", "stripe-cache"),
 )
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphgen.compile_config import CompileConfig, powers
+from graphgen.bucket_ladder import powers
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.buckets import bucket_limit, choose_bucket
 

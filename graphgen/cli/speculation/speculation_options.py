@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from graphgen.bucket_ladder import powers
 from graphgen.cli.flag_group import Command, flag, takes_flags
-from graphgen.compile_config import powers
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:

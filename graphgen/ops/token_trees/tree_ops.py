@@ -74,7 +74,7 @@ def _tree_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     Attr("window", "integer", 0),
     Attr("chunk", "integer", 0),
     traits=COMPOSITE,
-    factors=Notation("b S, b C, b S S -> b S C"),
+    factors=Notation("b S, b c, b S S -> b S c", slots="c"),
 )
 def _tree_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The cache slots that each node of a tree may read: tokens before the tree, and its ancestors.

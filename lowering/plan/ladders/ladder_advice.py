@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from graphgen.compile_config import CompileConfig, powers
+from graphgen.bucket_ladder import powers
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.capacity_plan import make_plan
 from graphgen.lowering.plan.ladders.ladder_search import Ladder

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from graphgen.compile_config import SMALLEST_BUCKET, CompileConfig, powers
+from graphgen.bucket_ladder import SMALLEST_BUCKET, powers
+from graphgen.compile_config import CompileConfig
 from graphgen.lowering.plan.ladders.bucket_seconds import Seconds, bucket_seconds
 from graphgen.lowering.plan.ladders.ladder_search import (
     Ladder,

@@ -12,7 +12,7 @@ Layers repeat, so transitions are memoized by table and node: equal layers are s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -126,7 +126,7 @@ class Transition:
     back: tuple[tuple[int, OpSharding], ...]
 
 
-_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...], bool]
+_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...], tuple[bool, bool]]
 
 
 @dataclass(slots=True)
@@ -137,7 +137,10 @@ class ShardingSearch:
         mesh: the ranks.
         planner: costs of resharding.
         beam: the maximal number of states between two ops.
-        joined: axes that ops other than mixtures of experts use together.
+        joined: axes that ops other than mixtures of experts, and those ``around``, use together.
+        around: ops around attention, where caches are split along their slots.
+        divided: attention whose slots are divided over these axes, whatever it costs.
+        slots: the axes that split caches so.
         truncated: true if states were dropped, so that the result may not be optimal.
     """
 
@@ -145,6 +148,9 @@ class ShardingSearch:
     planner: ReshardPlanner
     beam: int
     joined: Axes = ()
+    around: Set[Op] = frozenset()
+    divided: Set[Op] = frozenset()
+    slots: Axes = ()
     truncated: bool = False
     dominance: Dominance = field(init=False)
     _strategies: dict[_StrategyKey, tuple[Strategy, ...]] = field(
@@ -178,14 +184,21 @@ class ShardingSearch:
 
     def strategies(self, op: Op) -> tuple[Strategy, ...]:
         """All strategies of an op, memoized."""
-        apart = not self.joined or splits_apart(op)
-        key = (op.name, op.attrs, tuple([value.type for value in op.operands]), apart)
+        key = (op.name, op.attrs, tuple([value.type for value in op.operands]), self._limits(op))
         found = self._strategies.get(key)
         if found is None:
-            ways = strategies(op, self.mesh)
-            found = ways if apart else tuple([w for w in ways if uses_together(w, self.joined)])
+            found = strategies(op, self.mesh, self.slots)
+            apart, divided = self._limits(op)
+            if not apart:
+                found = tuple([way for way in found if uses_together(way, self.joined)])
+            if divided:
+                found = tuple([way for way in found if way.special == self.slots]) or found
             self._strategies[key] = found
         return found
+
+    def _limits(self, op: Op) -> tuple[bool, bool]:
+        """Two facts of an op: it may use one joined axis alone, it must use those of slots."""
+        return not self.joined or op in self.around or splits_apart(op), op in self.divided
 
     def node(
         self,
@@ -198,7 +211,7 @@ class ShardingSearch:
     ) -> SearchNode:
         """The interned node of an op."""
         types = tuple([value.type for value in op.operands])
-        key = (op.name, op.attrs, types, places, pins, outputs, weights, last)
+        key = (op.name, op.attrs, types, self._limits(op), places, pins, outputs, weights, last)
         found = self._nodes.get(key)
         if found is None:
             given = tuple([value.type for value in op.results])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
-from graphgen.ir import Function, Module, Op, Sharding
+from graphgen.ir import Function, Module, Op, Role, Sharding
 from graphgen.ir.sharding import Axes
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.mesh import Mesh
@@ -13,7 +13,12 @@ from graphgen.passes.weights.derived import PreparedValues
 from graphgen.passes.weights.materialization import only_enlarges
 
 
-def joined_axes(module: Module, prepared: Mapping[Function, PreparedValues], mesh: Mesh) -> Axes:
+def joined_axes(
+    module: Module,
+    prepared: Mapping[Function, PreparedValues],
+    mesh: Mesh,
+    around: Set[Op] = frozenset(),
+) -> Axes:
     """The axes of a mesh that layouts use only together; none if an op needs a part of them.
 
     With ``experts:ep`` and everything else over ``ep*tp``, only mixtures divide over one of the
@@ -23,12 +28,13 @@ def joined_axes(module: Module, prepared: Mapping[Function, PreparedValues], mes
         module: has the annotated layouts.
         prepared: what each of its programs makes of weights.
         mesh: the ranks.
+        around: more ops that may use one of the axes.
     """
     axes = tuple(axis for axis, size in mesh.axes.items() if size > 1)
     if len(axes) < 2:
         return ()
     used = False
-    for layout, apart in _layouts(module, prepared):
+    for layout, apart in _layouts(module, prepared, around):
         if not apart and not _together(layout, axes):
             return ()
         used = used or (not apart and bool(layout.axes))
@@ -36,20 +42,21 @@ def joined_axes(module: Module, prepared: Mapping[Function, PreparedValues], mes
 
 
 def _layouts(
-    module: Module, prepared: Mapping[Function, PreparedValues]
+    module: Module, prepared: Mapping[Function, PreparedValues], around: Set[Op]
 ) -> Iterator[tuple[Sharding, bool]]:
     """Annotated layouts, each with True where its reader may use the axes apart."""
     for function, made in prepared.items():
         for name, _ in function.outputs:
             if (layout := module.interface[name].sharding) is not None:
-                yield layout, False
+                # The layout of an updated cache is that of the cache.
+                yield layout, bool(around) and module.interface[name].role is Role.STATE
         for op in function.block:
             if made.of_weights(op.results[0]):
                 continue
             for value in op.operands:
                 layout = requested_sharding(module, value)
                 if not layout.replicated:
-                    yield layout, splits_apart(op)
+                    yield layout, op in around or splits_apart(op)
 
 
 def splits_apart(op: Op) -> bool:

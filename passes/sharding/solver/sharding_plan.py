@@ -22,6 +22,11 @@ from graphgen.passes.sharding.solver.beam_search import (
     Transition,
 )
 from graphgen.passes.sharding.solver.joined_axes import joined_axes
+from graphgen.passes.sharding.solver.slot_axes import (
+    attention_of_parts,
+    ops_around_attention,
+    slot_axes,
+)
 from graphgen.passes.sharding.solver.strategies import whole_strategy
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.op_factors import factors_of
@@ -70,7 +75,11 @@ def make_plans(module: Module, search: ShardingSearch) -> dict[Function, Shardin
     """
     numbers: WeightNumbers = {}
     prepared = {f: PreparedValues(module, f, numbers) for f in module.programs()}
-    search.joined = joined_axes(module, prepared, search.mesh)
+    search.slots = slot_axes(module)
+    if search.slots:
+        search.around = ops_around_attention(prepared)
+        search.divided = {op for function in prepared for op in attention_of_parts(function)}
+    search.joined = joined_axes(module, prepared, search.mesh, search.around)
     plans: dict[Function, ShardingPlan] = {}
     decided: dict[int, Sharding] = {}
     while len(plans) < len(prepared):

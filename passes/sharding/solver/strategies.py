@@ -59,8 +59,14 @@ def whole_strategy(op: Op) -> Strategy:
     )
 
 
-def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
-    """All strategies of an op over a mesh; the first is replicated."""
+def strategies(op: Op, mesh: Mesh, slots: Axes = ()) -> tuple[Strategy, ...]:
+    """All strategies of an op over a mesh; the first is replicated.
+
+    Args:
+        op: on whole values.
+        mesh: the ranks.
+        slots: the axes that may split slots of caches.
+    """
     factors = factors_of(op)
     whole = whole_strategy(op)
     if factors is None:
@@ -74,6 +80,8 @@ def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
     for made in itertools.product(choices, repeat=len(axes)):
         chosen = dict(zip(axes, made, strict=True))
         carried = {axis: item for axis, item in chosen.items() if isinstance(item, frozenset)}
+        if any(use in factors.slots and axis not in slots for axis, use in chosen.items()):
+            continue
         for cuts in _cuts(mesh, factors, chosen):
             strategy = _strategy(op, mesh, factors, cuts, carried, whole.work)
             if strategy is not None and (cuts or carried):
@@ -131,13 +139,19 @@ def _strategy(
 
 
 def _sent_inside(op: Op, mesh: Mesh, special: Axes, in_shardings: Sequence[Sharding]) -> int:
-    """Bytes that all ranks send in the special form: ``top_k`` gathers what each rank found."""
-    if op.name != "top_k" or not special:
+    """Bytes that all ranks send in the special form, a gather of what each of them found.
+
+    ``top_k`` gathers numbers and places, ``attention`` the maximum and the sum of its scores.
+    """
+    if op.name not in ("top_k", "attention") or not special:
         return 0
-    (x,) = op.operands
-    *rows, size = local_shape(mesh, x.type, in_shardings[0])
-    count = nominal(math.prod([*rows, 1])) * min(op.attrs.integer("k"), nominal(size))
-    each = count * sum(value.type.dtype.bits for value in op.results) // 8
+    *rows, size = local_shape(mesh, op.operands[0].type, in_shardings[0])
+    count = nominal(math.prod([*rows, 1]))
+    if op.name == "attention":
+        each = 2 * 4 * count
+    else:
+        count *= min(op.attrs.integer("k"), nominal(size))
+        each = count * sum(value.type.dtype.bits for value in op.results) // 8
     return each * (mesh.size(special) - 1) * mesh.ranks
 
 

@@ -20,11 +20,14 @@ VOCAB, HIDDEN, POSITIONS = "vocab", "hidden", "positions"
 BATCH, SEQUENCE, ROWS, SLOTS = "batch", "sequence", "rows", "slots"
 # Inner features of experts are ``intermediate`` too; a rule for them alone comes after.
 EXPERTS, MOE_INTERMEDIATE = "experts", "moe_intermediate"
+# Query heads apart from key-value heads, which ranks otherwise divide together.
+QUERY_HEADS = "query_heads"
 # The names that sharding rules may use.
 LOGICAL = (
     *(HEADS, KV_HEADS, INTERMEDIATE, VOCAB, HIDDEN, POSITIONS),
     *(BATCH, SEQUENCE, ROWS, SLOTS),
     *(EXPERTS, MOE_INTERMEDIATE),
+    QUERY_HEADS,
 )
 
 # A dimension of a value; arguments by name, because programs share weights.
@@ -69,6 +72,21 @@ class ModelAxes:
 
 def _place(value: Value, dim: int) -> Place:
     return (value.name if value.op is None else value), dim
+
+
+def query_axes(module: Module) -> ModelAxes:
+    """The axis of query heads, where these are not joined with their key-value heads."""
+    axes = ModelAxes()
+    for function in module.programs():
+        for op in function.block:
+            factors = factors_of(op)
+            if factors is not None:
+                _join(axes, op, factors, whole=op.name == "attention")
+    for function in module.programs():
+        for op in function.block:
+            if op.name == "attention":
+                axes.call(_place(op.operands[0], 2), QUERY_HEADS)
+    return axes
 
 
 def model_axes(module: Module) -> ModelAxes:
@@ -126,14 +144,15 @@ def _made_of_weights(module: Module, function: Function) -> set[Value]:
     return found
 
 
-def _join(axes: ModelAxes, op: Op, factors: Factors) -> None:
-    """Merge dimensions that share their outermost factor."""
-    first: dict[int, Place] = {}
+def _join(axes: ModelAxes, op: Op, factors: Factors, *, whole: bool = False) -> None:
+    """Merge dimensions that share their outermost factor, or, where ``whole``, all factors."""
+    first: dict[tuple[int, ...], Place] = {}
     for value, dims in _dims(op, factors):
         for dim, parts in enumerate(dims):
-            outer = next((part for part in parts if factors.sizes[part] != 1), None)
-            if outer is not None:
-                axes.join(first.setdefault(outer, _place(value, dim)), _place(value, dim))
+            known = tuple([part for part in parts if factors.sizes[part] != 1])[:1]
+            key = parts if whole else known
+            if key:
+                axes.join(first.setdefault(key, _place(value, dim)), _place(value, dim))
 
 
 def _dims(op: Op, factors: Factors) -> Iterator[tuple[Value, tuple[tuple[int, ...], ...]]]:

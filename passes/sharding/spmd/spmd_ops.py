@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
+from graphgen.composites.attention_parts import share_of_part
 from graphgen.composites.basics import sum_at_last
 from graphgen.ir import AttrValue, Dim, Op, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.sharding import Axes
+from graphgen.ops.attention import attention_terms
 from graphgen.ops.windows.convolution import dims_of
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.mesh import Mesh
@@ -64,6 +66,8 @@ def part_attrs(op: Op, operands: Sequence[Value], shapes: Sequence[Shape]) -> di
         attrs["slice_sizes"] = shapes[0]
     elif op.name == "slice":
         attrs["limit_indices"] = _where_whole(op, op.attrs.dims("limit_indices"), operands)
+    elif op.name == "cache_read":
+        attrs = _own_slots(op, operands[0])
     elif op.name == "gather":
         attrs["slice_sizes"] = _where_whole(op, op.attrs.dims("slice_sizes"), operands)
     elif op.name == "convolution":
@@ -120,19 +124,67 @@ def _between(b: Builder, x: Value, limit: int) -> Value:
     return b.binary("and", low, b.compare(x, b.full(limit, x.type), "LT"))
 
 
-def _rows(
+def _kv_update(
+    context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
+) -> Sequence[Value]:
+    """Rows and slots of a cache by number within this part; those of other parts are dropped."""
+    cache, new, rows, slots = operands
+    by_row, by_slot, *_ = strategy.in_shardings[0].dims
+    if by_row:
+        rows = _within(context, rows, cache.shape[0], by_row)
+    if by_slot:
+        slots = _within(context, slots, cache.shape[1], by_slot)
+    return context.b.emit(op.name, [cache, new, rows, slots], dict(op.attrs)).results
+
+
+def _cache_read(
     context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
 ) -> Sequence[Value]:
     """Rows of a cache by number within this part; a row of another part is idle."""
+    cache, rows = operands
+    mine = _within(context, rows, cache.shape[0], strategy.in_shardings[0].dims[0])
+    return context.b.emit(op.name, [cache, mine], _own_slots(op, cache)).results
+
+
+def _own_slots(op: Op, cache: Value) -> dict[str, AttrValue]:
+    """The attributes of a ``cache_read`` of this rank's part of the slots."""
+    whole, own = op.operands[0].shape[1], cache.shape[1]
+    attended, parts = op.attrs.dim("attended"), op.attrs.integer("parts")
+    if whole != own:
+        assert isinstance(whole, int)
+        assert isinstance(own, int)
+        assert isinstance(attended, int)
+        attended, parts = attended * own // whole, max(parts * own // whole, 1)
+    return {**op.attrs, "attended": attended, "parts": parts}
+
+
+def _within(context: EmitContext, numbers: Value, size: Dim, axes: Axes) -> Value:
+    """Numbers along a divided dimension within this rank's part of ``size``, else that size."""
     b = context.b
-    at = 2 if op.name == "kv_update" else 1
-    rows, ids = operands[0].shape[0], operands[at]
-    assert isinstance(rows, int)
-    start = b.binary("multiply", context.place(strategy.special), rows)
-    local = b.binary("subtract", ids, b.broadcast_in_dim(start, ids.shape, []))
-    kept = b.select(_between(b, local, rows), local, b.full(rows, local.type))
-    parts = [*operands[:at], kept, *operands[at + 1 :]]
-    return b.emit(op.name, parts, dict(op.attrs)).results
+    assert isinstance(size, int)
+    start = b.binary("multiply", context.place(axes), size)
+    local = b.binary("subtract", numbers, b.broadcast_in_dim(start, numbers.shape, []))
+    return b.select(_between(b, local, size), local, b.full(size, local.type))
+
+
+def _attention(
+    context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
+) -> Sequence[Value]:
+    """Attention of the slots of this part, scaled to its share of that of all slots.
+
+    The shares are a sum that is still to be taken over the ranks.
+    """
+    b, mesh, axes = context.b, context.mesh, strategy.special
+    at = attention_terms(operands).sinks
+    given = [value for index, value in enumerate(operands) if index != at]
+    part = b.emit("attention_part", given, dict(op.attrs)).results
+    rows = part[0].shape
+    pair = b.concatenate([b.reshape(value, (1, 1, *rows)) for value in part[:2]], 1)
+    every = b.all_gather(pair, mesh.groups(axes), 0)
+    shape = (mesh.size(axes), *rows)
+    tops, sums = (b.reshape(b.slice_dim(every, 1, i, i + 1), shape) for i in range(2))
+    share = share_of_part(b, part, tops, sums, None if at is None else operands[at])
+    return [b.convert(share, op.result.dtype)]
 
 
 def _top_k(
@@ -186,8 +238,9 @@ def _last_token(
 
 SPECIAL_FORMS: Mapping[str, SpecialForm] = {
     "embedding": _embedding,
-    "kv_update": _rows,
-    "cache_read": _rows,
+    "attention": _attention,
+    "kv_update": _kv_update,
+    "cache_read": _cache_read,
     "top_k": _top_k,
     "last_token": _last_token,
     "experts": _experts,

@@ -19,6 +19,7 @@ from graphgen.eval.arithmetic import name_of
 from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dtype, symbol, tensor
 from graphgen.ir.dtype import bf16, f8e4m3, f8e4m3fn, f8e5m2, f32, s4, s8
 from graphgen.ops import OPS
+from graphgen.ops.attention import attention_terms
 from graphgen.ops.mixtures.experts_op import ACTIVATIONS
 
 FLOATS = [f32, bf16, dtype("f16")]
@@ -173,9 +174,10 @@ def cache_read(s: Sizes) -> Case:
     in_place = bool(s.size(0, 1))
     b = rows if in_place else s.size()
     ids = np.arange(b, dtype=np.int32) if in_place else s.integers(0, rows + 1, b)
-    attrs: dict[str, AttrValue] = {"attended": s.size(1, slots)}
+    parts = s.size(1, 3)
+    attrs: dict[str, AttrValue] = {"attended": parts * s.size(1, slots), "parts": parts}
     attrs["rows"] = "in_place" if in_place else "any"
-    return s.case("cache_read", attrs, s.floats(rows, slots, 2, 3), ids)
+    return s.case("cache_read", attrs, s.floats(rows, parts * slots, 2, 3), ids)
 
 
 def kv_update(s: Sizes) -> Case:
@@ -208,6 +210,13 @@ def attention(s: Sizes) -> Case:
     values = s.floats(b, c, kv_heads, d), s.floats(b, c, kv_heads, width)
     narrow = [term.astype(np.float32) for term in terms]
     return s.case("attention", attrs, query, *values, mask, *narrow)
+
+
+def attention_part(s: Sizes) -> Case:
+    whole = attention(s)
+    sinks = attention_terms(whole.op.operands).sinks
+    given = [array for at, array in enumerate(whole.given.values()) if at != sinks]
+    return s.case("attention_part", dict(whole.op.attrs), *given)
 
 
 def last_token(s: Sizes) -> Case:
@@ -343,6 +352,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         tree_positions,
         tree_mask,
         attention,
+        attention_part,
         last_token,
         quantize,
         rms_norm_quantize,

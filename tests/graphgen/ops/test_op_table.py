@@ -175,7 +175,7 @@ EXAMPLE_OPERANDS = {
     "kv_move": "f32[R,M,2,4] s32[B] s32[B,S] s32[B] s32[B,S]",
     "cache_read": "f32[R,M,2,4] s32[B]",
     "kv_update": "f32[R,M,2,4] f32[B,S,2,4] s32[B] s32[B,S]",
-    "attention": "f32[B,S,4,8] f32[B,C,2,8] f32[B,C,2,8] pred[B,S,C]",
+    "attention attention_part": "f32[B,S,4,8] f32[B,C,2,8] f32[B,C,2,8] pred[B,S,C]",
     "last_token": "f32[B,S,4] s32[B,S] s32[B]",
     "quantize": "f32[8,4]",
     "dequantize": "s8[8,8] f32[8,2]",

@@ -312,6 +312,9 @@ cache_read f32[2,8,2,4] s32[2,1] attended=4
 cache_read f32[2,8,2,4] f32[2] attended=4
 cache_read f32[4,8,2,4] s32[2] attended=4 rows=in_place
 cache_read f32[4,8,2,4] s32[2] attended=9
+cache_read f32[4,8,2,4] s32[2] attended=4 parts=3
+cache_read f32[4,8,2,4] s32[2] attended=6 parts=4
+cache_read f32[4,8,2,4] s32[2] attended=4 parts=0
 kv_update f32[4,8,2,4] f32[2,1,2,5] s32[2] s32[2,1]
 kv_update f32[4,8,2,4] bf16[2,1,2,4] s32[2] s32[2,1]
 kv_update f32[4,8,2,4] f32[2,1,2,4] s32[3] s32[2,1]
@@ -348,6 +351,8 @@ attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] f32[2,4,1,6] f32[2]
 attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,2,1,6] scale=0.125
 attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] scale=0.125 softcap=-1.0
 attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] scale=0.125
+attention_part f32[2,1,4,8] f32[2,6,3,8] f32[2,6,3,8] pred[2,1,6] scale=0.125
+attention_part f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] f32[4] scale=0.125
 last_token f32[2,3] s32[2,3] s32[2]
 last_token s32[2,3,4] s32[2,3] s32[2]
 last_token f32[2,3,4] s32[2,4] s32[2]

@@ -136,9 +136,13 @@ DIVIDED = [
     ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,tp,-} {-,-,-} {-,-,-}", "{-,-,tp,-}"),
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{-,-,tp,-} {-}", "{-,-,tp,-}"),
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3 rows=in_place", "{tp,-,-,-} {tp}", "{tp,-,-,-}"),
+    # Slots, where a rank has all or its part of those that are read.
+    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=6", "{-,tp,-,-} {-}", "{-,tp,-,-}"),
+    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=4 rows=in_place parts=2", "{-,tp,-,-} {-}", "{-,tp,-,-}"),
     (CACHE, "kv_update(%x, %w, %v, %u)", "{-,-,tp,-} {-,-,tp,-} {-} {-,-}", "{-,-,tp,-}"),
     (CACHE, "kv_update(%x, %w, %v, %u)", "{tp,-,-,-} {-,-,-,-} {-} {-,-}", "{tp,-,-,-}"),
     (IN_PLACE, "kv_update(%x, %w, %v, %u) rows=in_place", "{tp,-,-,-} {tp,-,-,-} {tp} {tp,-}", "{tp,-,-,-}"),
+    (CACHE, "kv_update(%x, %w, %v, %u)", "{-,tp,-,-} {-,-,-,-} {-} {-,-}", "{-,tp,-,-}"),
     ("s32[2,3]", "tree_slots(%x)", "{tp,-}", "{tp,-}"),
     ("s32[2,3] s32[2,6]", "tree_positions(%x, %w)", "{tp,-} {tp,-}", "{tp,-}"),
     ("s32[2,3] s32[2,6] s32[2,3,3]", "tree_mask(%x, %w, %v)", "{tp,-} {tp,-} {tp,-,-}", "{tp,-,-}"),
@@ -146,6 +150,8 @@ DIVIDED = [
     (MOVED, "kv_move(%x, %w, %v, %u, %s)", "{-,-,tp,-} {-} {-,-} {-} {-,-}", "{-,-,tp,-}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-}", "{-,-,tp,-}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{tp,-,-,-} {tp,-,-,-} {tp,-,-,-} {tp,-,-}", "{tp,-,-,-}"),
+    (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{-,-,-,-} {-,tp,-,-} {-,tp,-,-} {-,-,tp}", "{-,-,-,-+tp}"),
+    (HEADS, "attention_part(%x, %w, %v, %u) scale=0.5", "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-}", "{-,-,tp} {-,-,tp} {-,-,tp,-}"),
     # One key-value head: its query heads may be dealt out.
     ("f32[2,3,4,8] f32[2,6,1,8] f32[2,6,1,8] pred[2,3,6]", "attention(%x, %w, %v, %u) scale=0.5", "{-,-,tp,-} {-,-,-,-} {-,-,-,-} {-,-,-}", "{-,-,tp,-}"),
     (ALIBI, "attention(%x, %w, %v, %u, %s, %r) scale=0.5", "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-} {tp} {-,-,-}", "{-,-,tp,-}"),
@@ -183,6 +189,9 @@ REFUSED = [
     ("f32[B,4]", "exponential(%x)", "{tp,-}"),
     ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,-,tp} {-,-,-} {-,-,-}"),
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{tp,-,-,-} {-}"),
+    # The first slots of a row are those of one rank.
+    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=2", "{-,tp,-,-} {-}"),
+    (HEADS, "attention_part(%x, %w, %v, %u) scale=0.5", "{-,-,-,-} {-,tp,-,-} {-,tp,-,-} {-,-,tp}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{-,-,tp,-} {-,-,-,-} {-,-,-,-} {-,-,-}"),
     ("f32[8,4] f32[4]", "rms_norm(%x, %w) epsilon=1e-05", "{-,tp} {tp}"),
     (NORM_OF, NORM_TO_8_BITS, "{-,tp} {tp}"),
@@ -221,7 +230,9 @@ def found(op: Op, mesh: Mesh, wanted: str) -> Strategy | None:
 def test_what_an_op_makes_of_layouts(types: str, use: str, operands: str, results: str):
     op = op_of(types, use)
     layouts = tuple(parse_sharding(text) for text in operands.split())
-    given = [way.out_shardings for way in strategies(op, PAIR) if way.in_shardings == layouts]
+    given = [
+        way.out_shardings for way in strategies(op, PAIR, ("tp",)) if way.in_shardings == layouts
+    ]
     assert tuple(parse_sharding(text) for text in results.split()) in given
 
 
@@ -235,7 +246,9 @@ def test_over_two_axes(types: str, use: str, operands: str, results: str):
 @pytest.mark.parametrize(("types", "use", "operands"), REFUSED)
 def test_layouts_an_op_has_no_form_for(types: str, use: str, operands: str):
     layouts = tuple(parse_sharding(text) for text in operands.split())
-    assert [way for way in strategies(op_of(types, use), PAIR) if way.in_shardings == layouts] == []
+    assert [
+        way for way in strategies(op_of(types, use), PAIR, ("tp",)) if way.in_shardings == layouts
+    ] == []
 
 
 def test_every_op_is_divided_somewhere_above():

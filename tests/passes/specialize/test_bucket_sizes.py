@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.compile_config import powers
+from graphgen.bucket_ladder import powers
 from graphgen.errors import GraphgenError
 from graphgen.passes.core import parse_pipeline
 from graphgen.passes.specialize.bucket_sizes import context_sizes, token_sizes

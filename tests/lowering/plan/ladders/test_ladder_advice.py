@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from graphgen.bucket_ladder import powers
 from graphgen.cli.main import app
 from graphgen.cli.neuron.ladder_report import ladder_report
-from graphgen.compile_config import CompileConfig, powers
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.ladders.bucket_seconds import bucket_seconds
 from graphgen.lowering.plan.ladders.ladder_advice import LadderAdvice, advise_ladders

@@ -1,0 +1,1 @@
+"""Caches whose slots are dealt out over ranks; read stripe_cache.py first."""
