@@ -3,7 +3,11 @@
 Run it by hand, in an environment of its own, when a scheme is added; tests only read the folders::
 
     pip install torch==2.13.0 transformers==5.24.0 compressed-tensors==0.20.0 bitsandbytes==0.50.2
-    python tests/oracles/foreign_checkpoints.py tests/data/foreign
+    pip install --no-deps auto-gptq==0.7.1 autoawq==0.2.9
+    python tests/oracles/foreign_checkpoints.py tests/data/foreign [NAME ...]
+
+AutoGPTQ and AutoAWQ are of an older transformers, so that only their modules of layers are
+imported. GPTQModel, their successor, is not used: its 7.7 needs a newer PyTorch.
 
 Each folder has ``config.json``, ``model.safetensors`` and ``expected.npz``: transformers' logits of
 the last token of two rows, in f32 (``logits``), and of the scheme's own kernels where they run on
@@ -12,8 +16,10 @@ this CPU (``own_kernels``). The model is Llama with seeded weights.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -146,14 +152,130 @@ def bitsandbytes(folder: Path) -> None:
     np.savez(folder / "expected.npz", logits=logits, own_kernels=own)
 
 
-def main(output: Path) -> None:
-    """Write every folder anew; a scheme whose library fails here stops with its error."""
-    shutil.rmtree(output, ignore_errors=True)
-    for name, (form, weights) in COMPRESSED.items():
+def bare_package(name: str) -> None:
+    """Let the modules of a package be imported without what its ``__init__`` imports."""
+    from importlib.util import find_spec
+    from types import ModuleType
+
+    if name in sys.modules:
+        return
+    found = find_spec(name)
+    assert found is not None
+    package = ModuleType(name)
+    package.__path__ = list(found.submodule_search_locations or [])
+    sys.modules[name] = package
+
+
+def rounded(weight: Any, group: int, bits: int, symmetric: bool) -> tuple[Any, Any]:
+    """Scales and zero points [out, groups] of a weight [out, in], as round-to-nearest has them."""
+    import torch
+
+    blocks = weight.reshape(len(weight), -1, group)
+    low, high, most = blocks.amin(-1), blocks.amax(-1), 2**bits - 1
+    if symmetric:
+        size = torch.maximum(low.abs(), high.abs())
+        low, high = -size, size
+    scale = ((high - low) / most).half().float()
+    middle = torch.full_like(scale, 2 ** (bits - 1))
+    # AutoGPTQ stores a zero point less one.
+    return scale, middle if symmetric else torch.clamp(torch.round(-low / scale), 1, most)
+
+
+def packed(folder: Path, config: dict[str, Any], replacement: Any) -> None:
+    """Write a model whose products are layers of a library; its logits are those of their weights.
+
+    Args:
+        folder: for the files.
+        config: the quantization_config.
+        replacement: the layer of a linear module, and the weight [out, in] that it computes with.
+    """
+    import torch
+
+    bare = ("auto_gptq", "auto_gptq.nn_modules", "awq", "awq.modules", "awq.modules.linear")
+    for package in bare:
+        bare_package(package)
+    model, wide = base_model(), base_model()
+    for name, module in [*model.named_modules()]:
+        if not isinstance(module, torch.nn.Linear) or name == "lm_head":
+            continue
+        parent, _, last = name.rpartition(".")
+        made, wide.get_submodule(name).weight.data = replacement(module)
+        setattr(model.get_submodule(parent), last, made)
+    save = library("safetensors.torch").save_file
+    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
+    save(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    stated = {**model.config.to_dict(), "quantization_config": config}
+    (folder / "config.json").write_text(json.dumps(stated, indent=2, default=str) + "\n")
+    np.savez(folder / "expected.npz", logits=last_logits(wide))
+
+
+def auto_gptq(folder: Path, bits: int, symmetric: bool, ordered: bool) -> None:
+    """Pack by AutoGPTQ: symmetric or with zero points, groups in order or by activations."""
+    import torch
+
+    def replacement(module: Any) -> Any:
+        # The layer that packs rows of any group.
+        kind = library("auto_gptq.nn_modules.qlinear.qlinear_cuda")
+        layer = kind.QuantLinear(bits, 32, module.in_features, module.out_features, False)
+        groups = torch.arange(module.in_features) // 32
+        order = torch.argsort(groups, stable=True)
+        if ordered:
+            shuffled = torch.randperm(module.in_features)
+            groups = groups[shuffled]
+            order = torch.argsort(groups, stable=True)
+        scale, zero = rounded(module.weight.data[:, order], 32, bits, symmetric)
+        layer.pack(module, scale, zero, groups.to(torch.int32))
+        # In f32, in which its scales are still.
+        made = layer(torch.eye(module.in_features)).T.contiguous()
+        layer.scales = layer.scales.half()
+        return layer, made
+
+    config = {
+        "quant_method": "gptq",
+        "bits": bits,
+        "group_size": 32,
+        "sym": symmetric,
+        "desc_act": ordered,
+    }
+    packed(folder, config, replacement)
+
+
+def auto_awq(folder: Path) -> None:
+    """Pack by AutoAWQ's GEMM layers."""
+
+    def replacement(module: Any) -> Any:
+        kind = library("awq.modules.linear.gemm")
+        scale, zero = rounded(module.weight.data, 32, 4, False)
+        layer = kind.WQLinear_GEMM.from_linear(module, 4, 32, scales=scale.T, zeros=zero.T)
+        wide = kind.dequantize_gemm(layer.qweight, layer.qzeros, layer.scales.float(), 4, 32)
+        return layer, wide.T.contiguous()
+
+    config = {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": 32,
+        "version": "gemm",
+        "zero_point": True,
+    }
+    packed(folder, config, replacement)
+
+
+WRITERS: dict[str, Any] = {
+    **{name: partial(compressed, form=f, weights=w) for name, (f, w) in COMPRESSED.items()},
+    "bitsandbytes-int8": bitsandbytes,
+    "gptq-int4": partial(auto_gptq, bits=4, symmetric=True, ordered=False),
+    "gptq-int4-zero-order": partial(auto_gptq, bits=4, symmetric=False, ordered=True),
+    "gptq-int8": partial(auto_gptq, bits=8, symmetric=True, ordered=False),
+    "awq-int4": auto_awq,
+}
+
+
+def main(output: Path, names: list[str]) -> None:
+    """Write folders anew; a scheme whose library fails here stops with its error."""
+    for name in names or WRITERS:
+        shutil.rmtree(output / name, ignore_errors=True)
         (output / name).mkdir(parents=True)
-        compressed(output / name, form, weights)
-    (output / "bitsandbytes-int8").mkdir()
-    bitsandbytes(output / "bitsandbytes-int8")
+        WRITERS[name](output / name)
     for extra in output.glob("*/generation_config.json"):
         extra.unlink()
     for file in sorted(output.rglob("*")):
@@ -162,4 +284,4 @@ def main(output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -18,12 +18,16 @@ from tests.runtime.checkpoint.test_quantized_checkpoints import logical, prefill
 FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 # Bits of the numbers that a weight of a product is stored in.
 BITS = {
+    "awq-int4": 4,
     "bitsandbytes-int8": 8,
     "ct-float8-tensor": 8,
     "ct-int4-group": 4,
     "ct-int4-group-zero": 4,
     "ct-int8-channel": 8,
     "ct-int8-packed": 8,
+    "gptq-int4": 4,
+    "gptq-int4-zero-order": 4,
+    "gptq-int8": 8,
 }
 
 
