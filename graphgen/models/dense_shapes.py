@@ -101,6 +101,14 @@ DENSE_SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         ),
         "falcon-7b": _falcon(4544, 32, 71, multi_query=True),
         "falcon-40b": _falcon(8192, 60, 128, num_kv_heads=8, new_decoder_architecture=True),
+        "falcon-rw-1b": _falcon(
+            *(2048, 24, 32),
+            alibi=True,
+            bias=True,
+            multi_query=False,
+            parallel_attn=False,
+            vocab_size=50304,
+        ),
         "smollm3-3b": decoder(
             "smollm3",
             *(2048, 11008, 36, 16, 4),

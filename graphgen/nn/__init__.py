@@ -14,6 +14,7 @@ from graphgen.nn.attention import (
     causal_mask,
     linear_biases,
     rotary,
+    rounded_biases,
     self_attention,
 )
 from graphgen.nn.expert_groups import ExpertGroups
@@ -67,6 +68,7 @@ __all__ = [
     "normalized",
     "rms_norm",
     "rotary",
+    "rounded_biases",
     "route",
     "routed",
     "self_attention",

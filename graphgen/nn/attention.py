@@ -135,10 +135,32 @@ def linear_biases(b: Builder, step: StepInputs, heads: int) -> Alibi:
     slopes = b.literal(alibi_slopes(heads), f32)
     if step.ancestors is None:
         return Alibi(slopes, b.key_distance(step.positions, step.attended))
-    held = b.op("tree_positions", step.positions, step.key_positions)
     shape = (*step.positions.shape, step.attended)
     own = b.broadcast_in_dim(step.positions, shape, [0, 1])
-    return Alibi(slopes, b.convert(b.broadcast_in_dim(held, shape, [0, 2]) - own, f32))
+    return Alibi(slopes, b.convert(b.broadcast_in_dim(_held(b, step), shape, [0, 2]) - own, f32))
+
+
+def rounded_biases(b: Builder, step: StepInputs, heads: int, scale: float) -> Value:
+    """Biases f32 [B,H,S,C] of scores: each head's slope times the position in a slot, as bf16.
+
+    Slope, position and product are rounded, the factor ``scale`` is not: Falcon's form of linear
+    biases (transformers' ``build_alibi_tensor``). A rounded product depends on the position itself,
+    so that the distance alone does not give it.
+    """
+    slopes = b.reduce_precision(b.literal(alibi_slopes(heads), f32), 8, 7)
+    places = b.reduce_precision(b.convert(_held(b, step), f32), 8, 7)
+    batch, active = step.positions.shape
+    shape = (batch, heads, step.attended)
+    product = b.broadcast_in_dim(slopes, shape, [1]) * b.broadcast_in_dim(places, shape, [0, 2])
+    each = b.multiply(b.reduce_precision(product, 8, 7), scale)
+    return b.broadcast_in_dim(each, (batch, heads, active, step.attended), [0, 1, 3])
+
+
+def _held(b: Builder, step: StepInputs) -> Value:
+    """The position s32 [B,C] in each slot, of a tree by the depth of its tokens."""
+    if step.ancestors is None:
+        return step.key_positions
+    return b.op("tree_positions", step.positions, step.key_positions)
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -85,7 +85,7 @@ def _not(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     "operand",
     Attr("exponent_bits", "integer"),
     Attr("mantissa_bits", "integer"),
-    traits=(ELEMENTWISE,),
+    traits=(ELEMENTWISE, Trait.FINITE_AT_ZERO),
 )
 def _reduce_precision(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Each element as a float of so few bits would hold it, in its own type still.

@@ -89,6 +89,13 @@ DENSE: dict[str, Oracle] = {
             "plain": {},
             "a head each": {"multi_query": False, "bias": True, "ffn_hidden_size": 40},
             "one after the other": {"parallel_attn": False, "tie_word_embeddings": False},
+            # transformers' plain form of attention adds the biases twice.
+            "linear biases": {
+                "alibi": True,
+                "multi_query": False,
+                "parallel_attn": False,
+                "attn_implementation": "sdpa",
+            },
             "groups, one norm": {
                 "new_decoder_architecture": True,
                 "num_kv_heads": 2,

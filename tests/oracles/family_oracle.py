@@ -45,7 +45,7 @@ class Oracle:
         given = {"initializer_range": 0.3, **self.sizes, **self.variants[variant], **changes}
         # The plain forms: grouped products take no doubles.
         plain = {"attn_implementation": "eager", "experts_implementation": "eager"}
-        config = getattr(transformers, self.config)(**given, **plain)
+        config = getattr(transformers, self.config)(**{**plain, **given})
         model = getattr(transformers, f"{self.name}{self.head}")(config)
         with torch.no_grad():
             for name, tensor in model.named_parameters():

@@ -1,7 +1,8 @@
 """Falcon: attention and MLP in parallel, one key-value head (7B) or one for each group (40B).
 
 ``query_key_value`` of checkpoints is read as three layers: with one key-value head it has the rows
-of q, then of k, then of v, otherwise these of each group of heads.
+of q, then of k, then of v, otherwise these of each group of heads. The first models (``falcon-rw``)
+have linear biases in the place of rotated heads.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from graphgen.nn import (
     lm_head,
     mlp,
     rotary,
+    rounded_biases,
 )
 
 ALIASES = {"n_embed": "hidden_size"}
 # Module of the embedding table.
 EMBEDDING = "transformer.word_embeddings"
+# Tables that turn heads, or biases f32 [B,H,S,C] of scores.
+_Places = Rotary | Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class FalconConfig:
     layer_norm_epsilon: float = 1e-5
     max_position_embeddings: int = 2048
     bias: bool = False
+    alibi: bool = False
     multi_query: bool = True
     parallel_attn: bool = True
     new_decoder_architecture: bool = False
@@ -80,13 +85,8 @@ class FalconConfig:
         # Scores are scaled by another number than the 1/2 of GELU.
         size = WIDE_HEAD_DIM + 2
         made = self._small(kv, min(group, 5 if kv == 1 else 2), size, WIDE_VOCABULARY)
-        inner = made.num_attention_heads * 8 + 2
-        return replace(
-            made,
-            num_hidden_layers=1,
-            ffn_hidden_size=inner,
-            max_position_embeddings=WIDE_POSITIONS,
-        )
+        made = replace(made, num_hidden_layers=1, max_position_embeddings=WIDE_POSITIONS)
+        return replace(made, ffn_hidden_size=made.num_attention_heads * 8 + 2)
 
     def _small(self, kv: int, group: int, size: int, words: int) -> FalconConfig:
         heads = kv * group
@@ -113,8 +113,6 @@ def read_falcon(config: Mapping[str, object]) -> FalconConfig:
     reader = ConfigReader(config, ALIASES)
     plain = FalconConfig()
     width, heads = reader.width_and_heads(plain, "hidden_size", "num_attention_heads")
-    # transformers rounds its biases, slopes times positions, to 8 bits.
-    reader.only("alibi", [False], False)
     new = reader.boolean("new_decoder_architecture", False)
     read = reader.read_fields(
         plain,
@@ -127,7 +125,7 @@ def read_falcon(config: Mapping[str, object]) -> FalconConfig:
         num_ln_in_parallel_attn=_norms(reader, new),
         rope=read_rope(reader),
     )
-    if read.head_dim % 2:
+    if read.head_dim % 2 and not read.alibi:
         raise GraphgenError("GG0503", f"config: heads of {read.head_dim} have no halves")
     # The factor that the inner size was made by, and a switch of BLOOM that Falcon ignores.
     reader.neutral("ff_factor", "apply_residual_connection_post_layernorm")
@@ -162,8 +160,7 @@ def _fused(config: FalconConfig) -> Mapping[str, FusedRows]:
 
 def body(b: Builder, config: FalconConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
-    frequencies = inverse_frequencies(config.rope, config.head_dim)
-    turns = rotary(b, step, frequencies, config.rope.attention_factor)
+    places = _places(b, config, step)
     mask, epsilon = causal_mask(b, step), config.layer_norm_epsilon
     with b.scope("transformer"):
         x = embed(b, "word_embeddings", tokens, config.vocab_size, config.hidden_size, dtype)
@@ -171,8 +168,15 @@ def body(b: Builder, config: FalconConfig, tokens: Value, step: StepInputs, dtyp
         for layer in range(config.num_hidden_layers):
             step.keep(x)
             with b.scope(f"h.{layer}"):
-                x = _block(b, config, x, step, mask, turns, dtype)
+                x = _block(b, config, x, step, mask, places, dtype)
         return layer_norm(b, "ln_f", x, epsilon, dtype)
+
+
+def _places(b: Builder, config: FalconConfig, step: StepInputs) -> _Places:
+    if config.alibi:
+        return rounded_biases(b, step, config.num_attention_heads, config.head_dim**-0.5)
+    frequencies = inverse_frequencies(config.rope, config.head_dim)
+    return rotary(b, step, frequencies, config.rope.attention_factor)
 
 
 def _block(
@@ -181,7 +185,7 @@ def _block(
     x: Value,
     step: StepInputs,
     mask: Value,
-    turns: Rotary,
+    places: _Places,
     dtype: DType,
 ) -> Value:
     def norm(name: str, x: Value) -> Value:
@@ -189,19 +193,22 @@ def _block(
 
     own = config.num_ln_in_parallel_attn == 2
     h = norm("ln_attn" if own else "input_layernorm", x)
-    after = x + _attention(b, config, h, step, mask, turns)
-    if own:
-        h = norm("ln_mlp", x)
-    elif not config.parallel_attn:
-        h = norm("post_attention_layernorm", after)
-    names = ("dense_h_to_4h", "dense_4h_to_h")
+    out = _attention(b, config, h, step, mask, places)
+    if not config.parallel_attn and not own:
+        x = x + out
+        return x + _mlp(b, config, norm("post_attention_layernorm", x))
+    # Summed first: ranks have addends of both, and of their sum.
+    return x + (out + _mlp(b, config, norm("ln_mlp", x) if own else h))
+
+
+def _mlp(b: Builder, config: FalconConfig, x: Value) -> Value:
+    size, names = config.ffn_hidden_size, ("dense_h_to_4h", "dense_4h_to_h")
     with b.scope("mlp"):
-        size, act = config.ffn_hidden_size, config.activation
-        return after + mlp(b, h, names, size, act, bias=config.bias)
+        return mlp(b, x, names, size, config.activation, bias=config.bias)
 
 
 def _attention(
-    b: Builder, config: FalconConfig, x: Value, step: StepInputs, mask: Value, turns: Rotary
+    b: Builder, config: FalconConfig, x: Value, step: StepInputs, mask: Value, places: _Places
 ) -> Value:
     size = config.head_dim
 
@@ -214,8 +221,13 @@ def _attention(
         q = heads("q_proj", config.num_attention_heads, f32)
         k = heads("k_proj", config.num_kv_heads, f32)
         v = heads("v_proj", config.num_kv_heads, x.dtype)
-        q, k = [b.convert(turns.turn(b, part), x.dtype) for part in (q, k)]
-        out = attend(b, q, k, v, step, mask, size**-0.5)
+        biases: list[Value] = []
+        if isinstance(places, Rotary):
+            q, k = [places.turn(b, part) for part in (q, k)]
+        else:
+            biases = [places]
+        q, k = [b.convert(part, x.dtype) for part in (q, k)]
+        out = attend(b, q, k, v, step, mask, size**-0.5, *biases)
         return linear(b, "dense", out, config.hidden_size, bias=config.bias, dtype=f32)
 
 

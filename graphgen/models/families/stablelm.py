@@ -112,12 +112,13 @@ def body(
             attention = config.attention(layer)
             with b.scope(f"layers.{layer}"):
                 h = layer_norm(b, "input_layernorm", x, epsilon, dtype)
-                x = x + self_attention(
-                    b, h, attention, step, mask, turns, dtype=f32, normalize=each
-                )
+                out = self_attention(b, h, attention, step, mask, turns, dtype=f32, normalize=each)
                 if not config.use_parallel_residual:
+                    x = x + out
                     h = layer_norm(b, "post_attention_layernorm", x, epsilon, dtype)
-                x = x + gated_mlp(b, h, width, activation=act, dtype=f32)
+                changes = gated_mlp(b, h, width, activation=act, dtype=f32)
+                # Summed first: ranks have addends of both, and of their sum.
+                x = x + (out + changes if config.use_parallel_residual else changes)
         return layer_norm(b, "norm", x, epsilon, dtype)
 
 

@@ -14,13 +14,15 @@ import torch
 import transformers
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
+import graphgen as gg
 import graphgen.models
 from graphgen.errors import GraphgenError
+from graphgen.eval import NATIVE, evaluate
 from graphgen.ir import Function, Role
 from graphgen.ir.dtype import bf16, f32
 from graphgen.models import SHAPES, build, known_shape, read_model_config
 from graphgen.models.family_registry import FAMILIES
-from graphgen.nn import alibi_slopes
+from graphgen.nn import StepInputs, alibi_slopes, rounded_biases
 from graphgen.ops import verify
 from tests.oracles.families import CASES, ORACLES
 from tests.oracles.family_oracle import DECODER
@@ -163,6 +165,26 @@ def test_sequences_are_as_long_as_the_table_of_positions():
 def test_slopes_are_those_of_transformers(heads: int):
     theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.int64), heads, torch.float32)
     np.testing.assert_allclose(alibi_slopes(heads), theirs[:, 0, 1].numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [4, 12, 71])
+def test_rounded_biases_are_those_of_transformers(heads: int):
+    from transformers.models.falcon.modeling_falcon import build_alibi_tensor as rounded
+
+    module, count = gg.Module("biases"), 2048
+    s32 = gg.dtype("s32")
+    with gg.Builder(module.add(gg.Function("f", phase="decode")), module) as b:
+        positions, slots = (b.input(name, s32, (1, 1)) for name in ("positions", "slots"))
+        held, rows = b.input("held", s32, (1, count)), b.input("rows", s32, (1,))
+        step = StepInputs(positions, slots, held, rows, 1, count, count)
+        b.output("biases", rounded_biases(b, step, heads, 0.5))
+    zero = np.zeros((1, 1), np.int32)
+    given = {"positions": zero, "slots": zero, "rows": zero[0]}
+    held_there = np.arange(count, dtype=np.int32)[None]
+    ours = evaluate(module.function("f"), {**given, "held": held_there}, NATIVE)["biases"]
+    theirs = rounded(torch.ones(1, count, dtype=torch.int64), heads, torch.float32)
+    # Between 256 and 2048 most positions are rounded.
+    np.testing.assert_array_equal(ours[0, :, 0], theirs[:, 0].numpy() * np.float32(0.5))
 
 
 @pytest.mark.every_family

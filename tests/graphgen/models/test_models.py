@@ -183,6 +183,7 @@ def parameters(module: Module) -> int:
         ("stablelm-2-12b", 12.143e9),
         ("falcon-7b", 6.9217e9),
         ("falcon-40b", 41.303e9),
+        ("falcon-rw-1b", 1.3116e9),
     ],
 )
 def test_known_models_have_their_known_sizes(name: str, count: float):

@@ -54,7 +54,7 @@ def test_a_layer_scatters_sums_and_gathers_norms(name: str, tp: int):
     assert collectives(program(module, "decode")) == {"all_reduce 3": 5, "all_gather 2": 1}
 
 
-@pytest.mark.parametrize("name", ["gpt-j-6b", "gpt-neox-20b"])
+@pytest.mark.parametrize("name", ["gpt-j-6b", "gpt-neox-20b", "falcon-40b", "stablelm-2-12b"])
 def test_parallel_attention_and_mlp_are_summed_once(name: str):
     assert collectives(program(compiled(name, 2), "prefill"))["reduce_scatter 3"] == 3
 

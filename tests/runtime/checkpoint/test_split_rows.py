@@ -93,10 +93,3 @@ def test_configurations_that_are_refused(changes: dict[str, object], code: str, 
     with pytest.raises(GraphgenError, match=what) as caught:
         read_model_config(config(**changes))
     assert caught.value.code == code
-
-
-def test_a_falcon_with_linear_biases_is_refused():
-    config = {"model_type": "falcon", "alibi": True}
-    with pytest.raises(GraphgenError, match="alibi = True changes the mathematics") as caught:
-        read_model_config(config)
-    assert caught.value.code == "GG0502"
