@@ -33,6 +33,7 @@ from graphgen.eval.rules_sorting import places_in_order
 from graphgen.ir import Function, Op
 from graphgen.ops import OPS
 from graphgen.ops.traits import Chooses
+from graphgen.passes.verify.compare.largest_place import largest_places
 
 
 @dataclass(slots=True)
@@ -130,9 +131,14 @@ class ReplayObserver:
         self.counts = ChoiceCounts()
         # Of the call in progress: set before each.
         self.call = 0
+        # Ops that find the place of a largest element, by the op that finds the element itself.
+        self._largest: dict[Op, Op] = {}
+        self._scores: dict[Op, Sequence[Array]] = {}
 
     def enter(self, function: Function, ranks: Sequence[int]) -> None:
         """See :class:`~graphgen.eval.Observer`."""
+        self._largest |= largest_places(function)
+        self._scores |= dict.fromkeys(self._largest.values(), ())
 
     def branch(self, op: Op, number: int, ranks: Sequence[int]) -> None:
         """See :class:`~graphgen.eval.Observer`."""
@@ -142,6 +148,13 @@ class ReplayObserver:
 
     def made(self, op: Op, ranks: Sequence[int], given: Columns, results: Columns) -> Columns:
         """Record an op that chooses; its results may be those of the reference's choice."""
+        if op in self._scores:
+            self._scores[op] = given[0]
+        if op in self._largest:
+            scores = self._scores[self._largest[op]]
+            places = tuple(x.astype(np.int64)[..., None] for x in results[0])
+            taken = self._taken(op, Choice(tuple(scores), None, places))
+            return [[at[..., 0].astype(results[0][0].dtype) for at in taken.followed]]
         how = chooses(op)
         if how is None:
             return results
@@ -149,6 +162,13 @@ class ReplayObserver:
         own = _choice(op, how, axis, given, results)
         if own is None:
             return results
+        taken = self._taken(op, own)
+        if taken is own:
+            return results
+        return _replaced(how, axis, given, results, taken.followed)
+
+    def _taken(self, op: Op, own: Choice) -> Choice:
+        """Record a choice: its own, or with that of the reference where this is right."""
         outer = own.scores[0].shape[:-1]
         key = (self.call, op.loc.scope, outer, own.scores[0].shape[-1] if own.ids is None else -1)
         number = len(self.log.choices.get(key, []))
@@ -159,9 +179,7 @@ class ReplayObserver:
             self.counts.alone += own.lines
         taken = own if other is None else self._settled(own, other)
         self.log.add(key, taken)
-        if taken is own:
-            return results
-        return _replaced(how, axis, given, results, taken.followed)
+        return taken
 
     def _settled(self, own: Choice, other: Choice) -> Choice:
         """``own`` with the reference's choice in the lines where that is right."""

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
+from graphgen.composites.top_k import top_k
 from graphgen.eval import MEANING
 from graphgen.exec.session import ProgramCall, Workload
-from graphgen.ir import Function, Module, Value
+from graphgen.ir import Function, Module, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
 from graphgen.ops import OPS, verify
 from graphgen.passes.verify.compare.deviation import compare
@@ -65,7 +66,20 @@ def kernel(b: Builder, x: Value, k: int) -> tuple[Value, Value]:
     return in_order(b, x, k, descending=True)
 
 
-FORMS = {"top_k": best, "sort": ordered, "halves": halves, "second": second, "kernel": kernel}
+def largest(b: Builder, x: Value, k: int) -> tuple[Value, Value]:
+    """The first index whose element equals the maximum."""
+    values, ids = top_k(b, [x], attrs_of({"k": k}))
+    return values, ids
+
+
+FORMS = {
+    "top_k": best,
+    "sort": ordered,
+    "halves": halves,
+    "second": second,
+    "kernel": kernel,
+    "largest": largest,
+}
 
 
 def ran(
@@ -106,6 +120,19 @@ def test_a_flip_outside_of_the_margin_stands(form: str):
     assert found.counts.replayed == 0
     assert found.counts.wrong == ROWS
     assert compare(reference.outcomes, found.outcomes).relative > 0.1
+
+
+@pytest.mark.parametrize("noise", [1e-11, 0.1])
+def test_the_place_of_the_largest_is_a_choice(noise: float):
+    """Without ``top_k`` it is the first index that equals the maximum."""
+    reference = ran(chooser("top_k", k=1), NEAR, [noise, 0, 0, 0, 0, 0])
+    found = ran(chooser("largest", noisy=True, k=1), NEAR, [noise, 0, 0, 0, 0, 0], reference)
+    within = noise < BOUND
+    assert (found.counts.replayed, found.counts.wrong) == ((ROWS, 0) if within else (0, ROWS))
+    assert (compare(reference.outcomes, found.outcomes).relative < 1e-10) is within
+    # And it is a reference for the next program.
+    again = ran(chooser("top_k", noisy=True, k=1), NEAR, [noise, 0, 0, 0, 0, 0], found)
+    assert (again.counts.wrong, again.counts.alone) == (0, 0)
 
 
 def test_a_run_that_replayed_is_compared_by_its_own_choice():
