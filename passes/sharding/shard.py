@@ -127,9 +127,8 @@ f32[2,4]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""
-        slots = slot_ranks(module, self.tp, self.slot_ranks) if self.flash else 1
-        axes = _grouped(self.tp, slots) if slots > 1 else self.axes
-        rules = self.all_rules(module, axes)
+        axes = self.axes_for(module)
+        rules = self.all_rules(module)
         module.mesh.clear()
         module.mesh.update(axes)
         annotate(module, rules, rewriter)
@@ -156,13 +155,14 @@ f32[2,4]
         """The ranks as factors that experts are divided over (GG0302)."""
         return expert_axes(self.tp, self.ep, self.prefill_ep or self.ep)
 
-    def all_rules(self, module: Module, axes: Mapping[str, int]) -> Mapping[str, str]:
-        """The usual rules and those given, in order (GG0302 for what is none).
+    def axes_for(self, module: Module) -> Mapping[str, int]:
+        """The mesh, which under flash decoding follows from the heads of the module."""
+        slots = slot_ranks(module, self.tp, self.slot_ranks) if self.flash else 1
+        return _grouped(self.tp, slots) if slots > 1 else self.axes
 
-        Args:
-            module: whose axes they are about.
-            axes: the mesh.
-        """
+    def all_rules(self, module: Module) -> Mapping[str, str]:
+        """The usual rules and those given, in order (GG0302 for what is none)."""
+        axes = self.axes_for(module)
         every = "*".join(axes) if not self.mesh else "tp"
         rules = dict.fromkeys(DECODER_RULES, every) if "tp" in axes else {}
         if self.flash and SLOTS in axes:
