@@ -281,12 +281,19 @@ class CompileConfig:
     )
     kernels: str = knob(
         KERNELS_AUTO,
-        "``on``: products with weights become calls of the CPU's kernels, with packed weights; "
+        "``on``: products become calls of the CPU's kernels, with packed weights, and for Neuron "
+        "norms and activations calls that its compiler documents; "
         "``auto``: in the runtime where the kernels are built, and not in pipelines.",
         choices=(KERNELS_AUTO, KERNELS_ON, KERNELS_OFF),
         flag="Kernels in C++ for products with weights; by default where they are built.",
         option="--kernels",
     )
+    native_kernels: tuple[str, ...] = knob(
+        (),
+        "kernels in NKI that programs for Neuron call; each needs an artifact.",
+        flag=None,
+    )
+    kernel_artifacts: str = knob("", "the manifest of kernels in NKI; docs/kernels.md.", flag=None)
     steps_per_launch: int = knob(
         1,
         "decode steps that one launch makes beside those of one, where programs choose tokens.",

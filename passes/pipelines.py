@@ -102,7 +102,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
             *(CommonSubexpressions(), FuseProjections()),
             *_narrow_activations(config),
             *([SoftmaxDtype(config.softmax_dtype)] if config.softmax_dtype != _PLAIN else []),
-            *([SelectKernels()] if config.kernels == KERNELS_ON else []),
+            *_kernels(config),
         ],
         "weights": [LiftWeights()],
         "legalize": _legalize(config),
@@ -174,13 +174,26 @@ def _check_flash(config: CompileConfig) -> None:
         )
 
 
+def _kernels(config: CompileConfig) -> list[Pass]:
+    """Kernels of the target, and those in NKI that are requested or given."""
+    native = config.native_kernels or config.kernel_artifacts
+    if config.target == "cpu":
+        return [SelectKernels()] if config.kernels == KERNELS_ON else []
+    documented = config.kernels == KERNELS_ON
+    if not documented and not native:
+        return []
+    chosen, given = config.native_kernels, config.kernel_artifacts
+    return [SelectKernels(config.target, documented, chosen, given)]
+
+
 def _check_kernels(config: CompileConfig) -> None:
-    """Refuse the CPU's kernels for another target (GG0302)."""
-    if config.kernels == KERNELS_ON and config.target != "cpu":
+    """Refuse kernels in NKI for the CPU, and those without an artifact (GG0302)."""
+    native = config.native_kernels or config.kernel_artifacts
+    if native and config.target in target_names() and config.target == "cpu":
         raise GraphgenError(
             "GG0302",
-            f"default: kernels=on needs target=cpu, not {config.target}",
-            help="leave kernels out: they are C++ for this CPU",
+            "default: native_kernels and kernel_artifacts are Neuron's, and the target is cpu",
+            help="leave them out, or give a target such as trn2",
         )
 
 

@@ -22,7 +22,7 @@ GUIDES = {
     "pyhlo.md": 1,
     "sharding.md": 6,
     "targets.md": 3,
-    "kernels.md": 4,
+    "kernels.md": 5,
     "experts.md": 2,
     "latent-attention.md": 2,
     "accuracy.md": 4,

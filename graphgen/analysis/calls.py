@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from graphgen.analysis.custom_calls import NKI
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
@@ -47,12 +48,20 @@ def _is_inlined(op: Op, kernels: bool) -> bool:
     return op.name == "call" and (kernels or not kernel_of(op))
 
 
-def called(module: Module, function: Function) -> list[Function]:
-    """The functions that a function runs, transitively, in the order of the module."""
+def called(module: Module, function: Function, *, native: bool = True) -> list[Function]:
+    """The functions that a function runs, transitively, in the order of the module.
+
+    Args:
+        module: has the functions.
+        function: where to begin.
+        native: also the meanings of kernels in NKI, which Neuron's compiler runs in their place.
+    """
     found: set[str] = set()
     work = [function]
     while work:
         for op in work.pop().block:
+            if not native and kernel_of(op) == NKI:
+                continue
             for name in callees(op):
                 if name not in found:
                     found.add(name)

@@ -30,6 +30,7 @@ from graphgen.ir.module import (
     VERIFYING,
     WEIGHTS_GLOBAL,
     WEIGHTS_RANK,
+    WHOLE_PROMPTS,
     Function,
     Module,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "VERIFY_TREE",
     "WEIGHTS_GLOBAL",
     "WEIGHTS_RANK",
+    "WHOLE_PROMPTS",
     "AttrValue",
     "Attrs",
     "Block",

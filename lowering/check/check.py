@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from graphgen.analysis import called
+from graphgen.analysis.custom_calls import NKI
 from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ir.dtype import c64
@@ -22,6 +23,7 @@ from graphgen.lowering.check.op_attributes import attributes_of
 from graphgen.lowering.check.predicates import PREDICATES, Request
 from graphgen.lowering.check.rewrites import rewrite_of
 from graphgen.ops import OPS
+from graphgen.ops.control import kernel_of
 from graphgen.targets import accelerator
 
 SEVERITIES = ("error", "warn", "perf", "info")
@@ -77,7 +79,7 @@ def check(module: Module, request: Request) -> list[Finding]:
     """
     accelerator(request.target, request.lnc)
     found: list[Finding] = []
-    bodies = {item.name: item for f in _lowered(module) for item in called(module, f)}
+    bodies = {item.name: item for f in _lowered(module) for item in called(module, f, native=False)}
     for body in bodies.values():
         for op in body.block:
             found += _of_op(body, op, request)
@@ -100,7 +102,8 @@ def _lowered(module: Module) -> list[Function]:
 
 
 def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
-    opcode = opcode_of(op.name, op.attrs)
+    # A kernel in NKI is the custom call of that name, whose target the compiler documents.
+    opcode = "custom-call" if kernel_of(op) == NKI else opcode_of(op.name, op.attrs)
     for rule in rules_by_op().get(opcode, ()):
         if rule.targets and request.legality not in rule.targets:
             continue

@@ -11,6 +11,7 @@ from graphgen.ir import Op, Value
 from graphgen.lowering.check.compiler_rules import custom_call_targets
 from graphgen.lowering.check.op_attributes import attributes_of
 from graphgen.ops import Trait, has_trait
+from graphgen.ops.control import kernel_of
 from graphgen.targets import find_target
 
 
@@ -219,7 +220,9 @@ PREDICATES: Mapping[str, Predicate] = {
         attributes_of(op).get("window_dimensions") == tuple(op.operands[0].type.dims)
     ),
     "algorithm_ne": lambda op, name, _: op.attrs.get("algorithm", name) != name,
-    "target_not_in": lambda op, _, __: op.attrs.get("target") not in custom_call_targets(),
+    "target_not_in": lambda op, _, __: (
+        (kernel_of(op) or op.attrs.get("target")) not in custom_call_targets()
+    ),
     "dim_ne_last": lambda op, _, __: (
         attributes_of(op).get("dimension", -1) not in (-1, op.operands[0].type.rank - 1)
     ),

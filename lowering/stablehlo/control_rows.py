@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from graphgen.analysis.custom_calls import NKI
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
@@ -38,7 +39,7 @@ from graphgen.lowering.stablehlo.text.syntax_tree import (
     MlirOp,
 )
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
-from graphgen.ops.control import branch_operands, callees
+from graphgen.ops.control import branch_operands, callees, kernel_of
 
 _BRANCHES = {"stablehlo.if": ("true", "false"), "stablehlo.case": ()}
 CONTROL = ("stablehlo.while", *_BRANCHES)
@@ -54,8 +55,11 @@ def _emit_call(op: Op, out: str, x: Sequence[str]) -> str:
     part = manual_computation.parts_of(op)
     if part is not None:
         return manual_computation.emit_part(part, op, out, x)
-    callee = callee_symbol(op.attrs.text("to_apply"))
     types = f"({types_text(op.operands)}) -> ({types_text(op.results)})"
+    if kernel_of(op) == NKI:
+        given = f"{{backend_config = {string(op.attrs.text('config'))}}}"
+        return f"{out} = stablehlo.custom_call @{NKI}({', '.join(x)}) {given} : {types}"
+    callee = callee_symbol(op.attrs.text("to_apply"))
     if is_composite(op):
         return composite_text(op, out, ", ".join(x), callee, types)
     return f"{out} = func.call {callee}({', '.join(x)}) : {types}"

@@ -49,7 +49,7 @@ def emit_stablehlo(
     names = _names(function)
     # Ops first: their errors come before those of the arguments.
     lines = _lines(function, names, table, preserved)
-    callees = called(module, function)
+    callees = called(module, function, native=False)
     return "\n".join(
         [
             *_opening(module, function, names, preserved),
@@ -70,7 +70,7 @@ def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, s
     opening = "\n".join(_opening(module, function, _names(function), preserved=True))
     number = len(opening.splitlines()) + 1
     found: dict[Op, tuple[int, str]] = {}
-    for each in (function, *called(module, function)):
+    for each in (function, *called(module, function, native=False)):
         names = _names(each)
         for op in each.block:
             text = _op(op, names, None, preserved=True)

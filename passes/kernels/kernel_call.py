@@ -9,7 +9,7 @@ from typing import Protocol
 
 from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.build import Builder
-from graphgen.ir import Function, Loc, Module, Op, Value
+from graphgen.ir import AttrValue, Function, Loc, Module, Op, Value
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ir.names import claim_name
@@ -100,6 +100,34 @@ class KernelCalls:
         block.insert_before(made, end)
         return made
 
+    def insert(
+        self,
+        b: Builder,
+        stem: str,
+        target: str,
+        config: str,
+        body: Function,
+        operands: Sequence[Value],
+    ) -> Op:
+        """Insert a call where ``b`` does, of a body that is built rather than copied.
+
+        Args:
+            b: at the place of the call.
+            stem: names the function.
+            target: the custom call.
+            config: its configuration.
+            body: the meaning, complete.
+            operands: of the call.
+        """
+        types = tuple([value.type for _, value in body.outputs])
+        attrs: dict[str, AttrValue] = {
+            "to_apply": self._named(stem, body).name,
+            "results": types,
+            "kernel": target,
+            "config": config,
+        }
+        return b.emit("call", operands, attrs)
+
     def _named(self, kernel: str, body: Function) -> Function:
         """The function of the module that equals ``body``, made if there is none."""
         key = function_fingerprint(body)
@@ -152,8 +180,10 @@ class KernelRule:
         kernel: its name.
         root: name of the ops that it is looked for at.
         match: finds the ops around such an op, or says what the kernel lacks.
+        whole_prompts: whether programs that call it take prompts from their first token on alone.
     """
 
     kernel: str
     root: str
     match: Callable[[Op, PreparedValues], KernelMatch | NoMatch]
+    whole_prompts: bool = False

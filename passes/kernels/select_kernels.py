@@ -1,15 +1,16 @@
-"""Kernels of the CPU for products with weights and for attention."""
+"""Kernels of a target for products with weights, for norms and for attention."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from graphgen.ir import Function, Module, Op
+from graphgen.ir import WHOLE_PROMPTS, Function, Module, Op
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
 from graphgen.passes.kernels.attention_match import match_attention
 from graphgen.passes.kernels.kernel_call import KernelCalls, KernelRule
 from graphgen.passes.kernels.linear_match import match_linear
+from graphgen.passes.kernels.neuron.neuron_rules import neuron_rules
 from graphgen.passes.kernels.rotation_match import match_cache_write, match_rope
 from graphgen.passes.kernels.row_match import match_norm, match_top_k
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
@@ -40,6 +41,10 @@ class SelectKernels(Pass):
     it. The kernel ``attention`` reads keys and values where they lie in the caches, ``cache_write``
     rotates and rounds them and writes them there in place, and ``rope`` rotates queries. Norms that
     no product takes in are calls of ``norm``, and choices among logits are calls of ``top_k``.
+
+    For Neuron, norms and activations become custom calls that its compiler documents, and the
+    kernels in NKI among ``native`` calls of the artifacts that the file ``artifacts`` lists; see
+    :mod:`graphgen.passes.kernels.neuron`.
 
     Given:
         module @m level=canonical {
@@ -92,15 +97,28 @@ config="{\\"columns\\":16,\\"norm\\":false,\\"offset\\":false,\\"epsilon\\":0.0,
     # A kernel sums in another order, which 16-bit floats then magnify.
     rounding: ClassVar[float] = 2e-2
 
+    target: str = "cpu"
+    documented: bool = True
+    native: tuple[str, ...] = ()
+    artifacts: str = ""
+    lnc: int = 0
+
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Select in every program; equal calls of two programs share a function."""
         calls = KernelCalls(module, rewriter.pass_name)
         numbers: WeightNumbers = {}
+        rules = self._rules()
         for function in module.programs():
             prepared = PreparedValues(module, function, numbers)
-            for rule in RULES:
+            for rule in rules:
                 _select(rule, function, prepared, calls, rewriter)
         calls.put_first()
+
+    def _rules(self) -> tuple[KernelRule, ...]:
+        """The kernels of the target, in the order in which they are looked for."""
+        if self.target == "cpu":
+            return RULES
+        return neuron_rules(self.target, self.documented, self.native, self.artifacts, self.lnc)
 
 
 def _select(
@@ -121,6 +139,8 @@ def _select(
             return
         elif not rewriter.leaves_out(function, found.ops[-1], rule.kernel):
             call = found.call(rewriter.before(function, found.ops[-1]), calls)
+            if rule.whole_prompts:
+                calls.module.meta[WHOLE_PROMPTS] = rule.kernel
             _replace(rule.kernel, found.ops, call, function, rewriter)
 
 

@@ -100,7 +100,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("target", "tp", "heads", "batch", "prefill_batch", "rows", "context", "tokens", "slots"),
         *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
         *("steps_per_launch", "speculation_length", "verify_lengths", "verify_batch", "tree_nodes"),
-        "kernels",
+        *("kernels", "native_kernels", "kernel_artifacts"),
         *("page_cache", "cache_blocks"),
         *("flash_decoding", "flash_decoding_ranks"),
         *("expert_dispatch", "expert_block_size", "moe_ep_degree", "capacity_factor"),

@@ -106,6 +106,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "tree_nodes": "as speculation_length; tests/runtime/speculation/tree varies it",
     "num_medusa_heads": "needs tree_nodes; tests/runtime/speculation/medusa varies it",
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
+    "native_kernels": "they need artifacts of the sizes of programs; tests/passes/kernels has some",
+    "kernel_artifacts": "as native_kernels",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "moe_prefill_ep_degree": "it is of two phases; tests/passes/sharding/test_hybrid_experts.py "
     "varies it",

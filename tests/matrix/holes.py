@@ -63,13 +63,6 @@ _NOT_OF_8_BITS = (
 )
 HOLES: tuple[Hole, ...] = (
     Hole(
-        ("target", "kernels"),
-        lambda cell: cell["kernels"] == "selected" and cell["target"] != "cpu",
-        "The kernels are those of the CPU.",
-        "GG0302",
-        "kernels=on needs target=cpu",
-    ),
-    Hole(
         ("ranks", "heads"),
         lambda cell: cell["ranks"] == "1" and cell["heads"] != "auto",
         "One rank has all heads, whatever the strategy.",

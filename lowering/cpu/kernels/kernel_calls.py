@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import cast
 
 from graphgen.analysis import called
+from graphgen.analysis.custom_calls import NKI
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, TensorType
 from graphgen.ir.clone import Cloner
@@ -37,10 +38,11 @@ def with_custom_calls(
     Args:
         module: at level ``target``; left as it is.
         function: the program that is compiled.
-        targets: names of the custom calls that are there.
+        targets: names of the custom calls that are there. Kernels in NKI are called as functions.
     """
     every = [*called(module, function), function]
-    if not any(kernel_of(op) in targets for each in every for op in each.block):
+    changed = {*targets, NKI}
+    if not any(kernel_of(op) in changed for each in every for op in each.block):
         return module, function
     made = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
     for each in every:
@@ -57,6 +59,11 @@ class _CustomCalls(Cloner):
 
     def detached(self, op: Op, operands: object = None) -> Op:
         kernel = kernel_of(op)
+        if kernel == NKI:
+            copy = super().detached(op)
+            attrs = {"to_apply": op.attrs.text("to_apply"), "results": op.attrs.types("results")}
+            copy.attrs = make_attrs("call", attrs)
+            return copy
         if kernel not in self.targets:
             return super().detached(op)
         values = tuple([self.mapping[value] for value in op.operands])

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import cast
 
+from graphgen.analysis.custom_calls import NKI
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Op, TensorType, Value
 from graphgen.lowering.hlo.dialect.instruction_template import (
@@ -24,12 +25,16 @@ from graphgen.lowering.hlo.dialect.unmodelled import ContradictionError, Unmodel
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.shape import tuple_of
 from graphgen.lowering.hlo.proto.wire import Message, text
-from graphgen.ops.control import UNKNOWN_TRIPS, branch_operands, callees
+from graphgen.ops.control import UNKNOWN_TRIPS, branch_operands, callees, kernel_of
 
 _F = InstructionField
 
 
 def _write_call(row: HloRow, op: Op) -> InstructionTemplate:
+    if kernel_of(op) == NKI:
+        # What the function means, only Neuron's compiler computes.
+        config = text(_F.BACKEND_CONFIG, op.attrs.text("config"))
+        return stated(op, "custom-call", text(_F.CUSTOM_CALL_TARGET, NKI), config)
     return stated(op, row.name, calls=(Callee(op.attrs.text("to_apply")),))
 
 

@@ -147,6 +147,9 @@ class CallWriter:
             equal: whether all rows get the same tokens.
         """
         rows: list[tuple[int, Span] | None] = [None] * shape.rows
+        if shape.whole:
+            situation += ", from the first token on"
+            spans = {row: Span(0, span.count) for row, span in spans.items()}
         if shape.in_place:
             for row, span in spans.items():
                 rows[row] = (row, span)

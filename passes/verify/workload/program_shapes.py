@@ -8,7 +8,7 @@ from typing import cast
 
 from graphgen.exec.decode_steps import COUNT, STEPS
 from graphgen.exec.speculative_step import DRAFT_PHASE
-from graphgen.ir import Dim, Entry, Function, Module, Role
+from graphgen.ir import WHOLE_PROMPTS, Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
 from graphgen.passes.core.journal import Journal
@@ -34,6 +34,7 @@ class ProgramShape:
         rows: B, rows of a call.
         in_place: whether row b of a call has to be row b of the cache, or idle.
         steps: N, tokens of a row that follow each other in one launch.
+        whole: whether rows begin at their first token and have their padding on the right.
     """
 
     phase: str
@@ -42,6 +43,7 @@ class ProgramShape:
     rows: int
     in_place: bool = False
     steps: int = 1
+    whole: bool = False
 
     @property
     def text(self) -> str:
@@ -59,12 +61,14 @@ class StagePrograms:
         inputs: interface rows of inputs by name.
         rings: whether some cache keeps its newest positions only.
         chooses: whether the programs choose tokens.
+        whole: whether programs of prompts take them from their first token on alone.
     """
 
     programs: tuple[tuple[str, Mapping[str, Dim], bool], ...]
     inputs: Mapping[str, Entry]
     rings: bool
     chooses: bool = False
+    whole: bool = False
 
     def has(self, phase: str, dims: Mapping[str, Dim]) -> bool:
         """True if a program can be called with these sizes, for several steps one by one."""
@@ -134,7 +138,8 @@ def stage_of(module: Module, *, given: bool = False) -> StagePrograms:
     )
     inputs = {row.name: row for row in module.entries(Role.INPUT)}
     rings = any(row.last for row in module.entries(Role.STATE))
-    return StagePrograms(programs, inputs, rings, "next_tokens" in module.interface)
+    whole = WHOLE_PROMPTS in module.meta
+    return StagePrograms(programs, inputs, rings, "next_tokens" in module.interface, whole)
 
 
 def of_sizes(module: Module, dims: Mapping[str, int]) -> StagePrograms:
@@ -189,6 +194,7 @@ def serving_sizes(
         room: M where no stage states it; 0 for a few slots.
     """
     window = _window(module)
+    whole = any(stage.whole for stage in stages)
     found = [program for stage in stages for program in stage.programs]
     known = [dims for _, dims, _ in found]
     states = [row.logical.shape for row in module.entries(Role.STATE) if row.logical.rank == 4]
@@ -208,7 +214,8 @@ def serving_sizes(
                 in_place = any(stage.in_place(phase, sizes) for stage in stages)
                 if not in_place or calls == rows:
                     steps = cast(int, dims[COUNT]) if phase == STEPS else 1
-                    shapes.add(ProgramShape(phase, attends, active, calls, in_place, steps))
+                    given = ProgramShape(phase, attends, active, calls, in_place, steps)
+                    shapes.add(replace(given, whole=phase == "prefill" and whole))
     rings = any(stage.rings for stage in stages)
     return ServingSizes(tuple(sorted(shapes)), rows, slots, rings, window)
 

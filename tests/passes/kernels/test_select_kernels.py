@@ -9,7 +9,6 @@ import pytest
 
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.compile_config import CompileConfig
-from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, dtype
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.models import build, known_shape
@@ -391,8 +390,3 @@ def test_a_norm_that_no_product_takes_in_is_a_call():
     item = selected(module(*given))
     assert configs(item) == [{"offset": False, "epsilon": 1e-05}]
     assert names(item, "kernel.norm") == ["rms_norm"]
-
-
-def test_kernels_of_the_cpu_are_for_the_cpu():
-    with pytest.raises(GraphgenError, match="kernels=on needs target=cpu, not trn2"):
-        default(CompileConfig(kernels="on", target="trn2"))
