@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import isfinite
 from typing import TypedDict, cast
 
+from graphgen.bucket_ladder import powers
 from graphgen.compile_config import (
     ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
     CACHE_DTYPES,
     CompileConfig,
-    powers,
 )
 from graphgen.runtime.aws.config.expert_config import BlockwiseMatmulConfig, MoENeuronConfig
 from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
