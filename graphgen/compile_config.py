@@ -51,6 +51,9 @@ EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective", "capacity", "blockwise")
 LATENT_AUTO = "auto"
 LATENT_FORMS = (LATENT_AUTO, "absorb", "expand")
 
+# Values of ``attention_block`` beside sizes of tiles.
+TILES_AUTO, TILES_OFF = "auto", "off"
+
 
 def knob(
     default: T,
@@ -268,6 +271,14 @@ class CompileConfig:
         flag="Form of attention over latent vectors (DeepSeek): absorb, expand or what costs "
         "least, the default.",
         option="--latent-attention",
+    )
+    attention_block: str = knob(
+        TILES_AUTO,
+        "tokens and slots of the tiles that ``tile-attention`` computes attention in, as in "
+        "``256x512``; ``auto`` for what costs least, ``off`` for no tiles.",
+        flag="Tokens and slots of a tile of attention (256x512), off, or what costs least, the "
+        "default.",
+        option="--attention-block",
     )
     page_cache: int = knob(
         0,

@@ -54,6 +54,7 @@ from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.striping.stripe_cache import StripeCache
+from graphgen.passes.tiles.tile_attention import TileAttention
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.targets import Target, find_target, target_names
@@ -101,6 +102,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
             DispatchExperts(config.expert_dispatch, config.expert_block_size, config.target),
             *(CommonSubexpressions(), FuseProjections()),
             *_narrow_activations(config),
+            TileAttention(config.attention_block, config.target, config.softmax_dtype),
             *([SoftmaxDtype(config.softmax_dtype)] if config.softmax_dtype != _PLAIN else []),
             *_kernels(config),
         ],

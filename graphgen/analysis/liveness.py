@@ -141,6 +141,9 @@ def _homes(module: Module, function: Function) -> dict[Value, Value]:
             if written is not None and _is_free(home[written], states):
                 home[op.result] = home[written]
             continue
+        if op.name == "while":
+            home.update(_carried(module, op, home, states))
+            continue
         if op.name not in shares:
             definition = op_def(op.name)
             shares[op.name] = definition.has(Trait.VIEW) or definition.updates is not None
@@ -150,6 +153,24 @@ def _homes(module: Module, function: Function) -> dict[Value, Value]:
         if op_def(op.name).has(Trait.VIEW) or _is_free(base, states):
             home[op.result] = base
     return home
+
+
+def _carried(
+    module: Module, op: Op, home: Mapping[Value, Value], states: set[str]
+) -> dict[Value, Value]:
+    """The memory of the final state of a loop: it is changed in place where that is free.
+
+    What the loop hands on as it is needs no memory of its own.
+    """
+    body = module.function(op.attrs.text("body"))
+    found: dict[Value, Value] = {}
+    for operand, result, arg, (_, after) in zip(
+        op.operands, op.results, body.args, body.outputs, strict=True
+    ):
+        base = home[operand]
+        if after is arg or _is_free(base, states):
+            found[result] = base
+    return found
 
 
 def _is_free(base: Value, states: set[str]) -> bool:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from graphgen.build import Builder
 from graphgen.composites.attention import by_head, join_heads, masked_scores
-from graphgen.ir import Attrs, Dim, DType, Value, tensor
+from graphgen.ir import Attrs, Dim, DType, TensorType, Value, tensor
 from graphgen.ir.dtype import f32, lowest
 from graphgen.ops.attention import attention_terms
 
@@ -39,8 +39,8 @@ class PartialAttention(NamedTuple):
     out: Value
 
 
-def no_slots(b: Builder, query: Value, key: Value, value: Value) -> PartialAttention:
-    """The part that has no slots, for operands of ``attention`` of these shapes."""
+def no_slots(b: Builder, query: TensorType, key: TensorType, value: TensorType) -> PartialAttention:
+    """The part that has no slots, for operands of ``attention`` of these types."""
     batch, active, heads, _ = query.shape
     kv_heads = key.shape[2]
     assert isinstance(heads, int)
@@ -87,6 +87,32 @@ def rescaled(b: Builder, part: PartialAttention, maximum: Value) -> PartialAtten
     factor = b.exponential(b.subtract(part.maximum, maximum))
     spread = b.broadcast_in_dim(factor, part.out.shape, [0, 1, 2, 3])
     return PartialAttention(maximum, part.total * factor, part.out * spread)
+
+
+def filled(b: Builder, part: PartialAttention, mean: Value, softmax: DType) -> PartialAttention:
+    """The same, in which a token that reads no slot has the mean of the values of all slots.
+
+    That is its attention; parts without an allowed slot may then be left out.
+
+    Args:
+        b: where ops are appended.
+        part: of the slots that were not left out.
+        mean: f32 [B,K,W], of :func:`mean_value`.
+        softmax: the type of the powers.
+    """
+    nothing = b.compare(part.maximum, b.full(lowest(softmax), part.maximum.type), "LE")
+    shape = part.out.shape
+    spread = b.broadcast_in_dim(mean, shape, [0, 1, 4])
+    every = b.broadcast_in_dim(nothing, shape, [0, 1, 2, 3])
+    total = b.select(nothing, b.full(1.0, part.total.type), part.total)
+    return PartialAttention(part.maximum, total, b.select(every, spread, part.out))
+
+
+def mean_value(b: Builder, value: Value) -> Value:
+    """The mean f32 [B,K,W] of the values [B,C,K,W] of all slots."""
+    slots = value.shape[1]
+    assert isinstance(slots, int)
+    return b.divide(b.reduce(b.convert(value, f32), [1], "add"), slots)
 
 
 def finished(b: Builder, part: PartialAttention, dtype: DType, sinks: Value | None = None) -> Value:

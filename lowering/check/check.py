@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from graphgen.analysis import called
@@ -22,6 +22,7 @@ from graphgen.lowering.check.compiler_rules import (
 from graphgen.lowering.check.op_attributes import attributes_of
 from graphgen.lowering.check.predicates import PREDICATES, Request
 from graphgen.lowering.check.rewrites import rewrite_of
+from graphgen.lowering.cost.roofline import roofline
 from graphgen.ops import OPS
 from graphgen.ops.control import kernel_of
 from graphgen.targets import accelerator
@@ -213,6 +214,7 @@ def _of_program(module: Module, function: Function, request: Request) -> Iterato
             yield _complex(function, value, "parameter", value.name or "", request)
     yield from _states(module, function)
     yield from _memory(module, function, request)
+    yield from _instructions(module, function, request)
 
 
 def _states(module: Module, function: Function) -> Iterator[Finding]:
@@ -240,6 +242,23 @@ def _memory(module: Module, function: Function, request: Request) -> Iterator[Fi
     if needs > device.hbm_bytes:
         what = f"{needs / 1e9:.1f} GB of {device.hbm_bytes / 1e9:.1f} GB on a core"
         yield _program(module_rules()["hbm"], function, what, None)
+
+
+def _instructions(module: Module, function: Function, request: Request) -> Iterator[Finding]:
+    """An error over the limit of the compiler, a remark from a tenth of it on.
+
+    Counted are tiles of products and of elementwise work, as ``graphgen cost`` does.
+    """
+    rule = module_rules()["inst-limit"]
+    most = int(str(rule.when["estimated_instructions_gt"]))
+    device = accelerator(request.target, request.lnc)
+    count = roofline(module, function, device).total.instructions
+    what = f"at least {count:,} instructions of {most:,} at most"
+    found = _program(rule, function, what, None)
+    if count > most:
+        yield found
+    elif 10 * count >= most:
+        yield replace(found, severity="info", code="", fix="")
 
 
 def _communicators(module: Module) -> Iterator[Finding]:

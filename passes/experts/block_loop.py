@@ -8,18 +8,18 @@ this routing leaves empty cost nothing. The choice between the two also keeps XL
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from graphgen.build import Builder
 from graphgen.composites.mixture_of_experts import ExpertCall
-from graphgen.ir import Attrs, Function, Loc, Module, TensorType, Value, tensor
+from graphgen.ir import Attrs, Function, Loc, TensorType, Value, tensor
 from graphgen.ir.dtype import f32, pred, s32
 from graphgen.passes.experts.block_products import mlp, weights_of
 from graphgen.passes.experts.expert_choices import fixed
 from graphgen.passes.experts.expert_parts import part_of, stored_values
 from graphgen.passes.experts.token_blocks import TokenBlocks
-from graphgen.text import print_function
+from graphgen.passes.outline.shared_functions import SharedFunctions
 
 # (builder, arguments) -> outputs.
 _Build = Callable[[Builder, Sequence[Value]], Sequence[Value]]
@@ -27,15 +27,13 @@ _Build = Callable[[Builder, Sequence[Value]], Sequence[Value]]
 
 @dataclass(slots=True)
 class LoopFunctions:
-    """The functions that loops of a module run; equal ones are shared, as layers repeat.
+    """Loops over blocks of tokens, and the functions that they run.
 
     Attributes:
-        module: gets them, before the functions that it has.
+        shared: the functions of all loops of a module.
     """
 
-    module: Module
-    _names: dict[str, str] = field(default_factory=dict[str, str])
-    _made: dict[str, Function] = field(default_factory=dict[str, Function])
+    shared: SharedFunctions
 
     def name_of(self, part: str, types: Sequence[TensorType], build: _Build, loc: Loc) -> str:
         """The name of the function with these arguments that ``build`` fills."""
@@ -44,20 +42,7 @@ class LoopFunctions:
         with Builder(function, loc=loc) as b:
             results = build(b, args)
         function.outputs = [(f"r{i}", value) for i, value in enumerate(results)]
-        text = print_function(function, locs=False)
-        if text not in self._names:
-            taken, number = {*self.module.functions, *self._made}, 1
-            while f"experts.{part}.{number}" in taken:
-                number += 1
-            function.name = self._names[text] = f"experts.{part}.{number}"
-            self._made[function.name] = function
-        return self._names[text]
-
-    def put_first(self) -> list[Function]:
-        """Give the module the functions, and return those that it did not have."""
-        made, self._made = self._made, {}
-        self.module.functions = {**made, **self.module.functions}
-        return list(made.values())
+        return self.shared.add(function.name, function)
 
     def looped(self, b: Builder, call: ExpertCall, blocks: TokenBlocks) -> Value:
         """The results f32 [N+1,B,H] of the blocks, one after the other, then zeros.

@@ -12,6 +12,7 @@ from graphgen.passes.core.options import choice
 from graphgen.passes.experts.block_loop import LoopFunctions
 from graphgen.passes.experts.dispatched_forms import dispatched
 from graphgen.passes.experts.form_costs import BLOCKS, FormCost, MixtureSizes, form_costs, rates_of
+from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.passes.quantize.scale_products import scale_products
 from graphgen.targets import find_target, target_names
 
@@ -120,7 +121,7 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The mixtures of every function."""
-        loops = LoopFunctions(module)
+        loops = LoopFunctions(SharedFunctions(module))
         for function in list(module.functions.values()):
             mixtures = [op for op in function.block if op.name == "experts"]
             for op in mixtures:
@@ -130,7 +131,7 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
             if mixtures:
                 # The products of quantized weights exist only now.
                 scale_products(function, rewriter)
-        for function in loops.put_first():
+        for function in loops.shared.put_first():
             scale_products(function, rewriter)
 
     def _dispatch(

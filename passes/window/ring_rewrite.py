@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphgen.build import Builder
-from graphgen.composites.attention import masked_by
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import Rewriter
@@ -125,20 +124,11 @@ def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
     # What is beyond the cache was dropped, and is.
     lengths = b.binary("minimum", lengths, layout.slots)
     earlier = b.binary("subtract", lengths, b.reduce(b.convert(real, s32), [1], "add"))
-    past = b.attention_mask(positions, layout.position_of(b, earlier, ring), **reach)
+    # Before the update; then the tokens of the call, of which padding holds no position.
+    own = b.select(real, positions, b.full(-1, positions.type))
+    keys = b.concatenate([layout.position_of(b, earlier, ring), own], 1)
     if layer.active > ring:
         oldest = b.broadcast_in_dim(b.binary("subtract", lengths, ring), positions.shape, [0])
         kept = b.compare(positions, oldest, "GE")
         slots = b.select(kept, slots, b.full(-1, slots.type))
-    return Shared(slots, b.concatenate([past, _each_other(b, layer, positions, real)], 2))
-
-
-def _each_other(b: Builder, layer: WindowLayer, positions: Value, real: Value) -> Value:
-    """pred [B,S,S]: which tokens of its own call a token reads."""
-    shape = (*positions.shape, positions.shape[1])
-    token = b.broadcast_in_dim(positions, shape, [0, 2])
-
-    def known() -> Value:
-        return b.broadcast_in_dim(real, shape, [0, 2])
-
-    return masked_by(b, positions, token, known, layer.mask.attrs)
+    return Shared(slots, b.attention_mask(positions, keys, **reach))

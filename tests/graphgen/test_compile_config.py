@@ -105,7 +105,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("flash_decoding", "flash_decoding_ranks"),
         *("expert_dispatch", "expert_block_size", "moe_ep_degree", "capacity_factor"),
         "moe_prefill_ep_degree",
-        "latent_attention",
+        *("latent_attention", "attention_block"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
@@ -123,7 +123,7 @@ def test_what_the_pipeline_and_the_commands_have():
     flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"}
     flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
     flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
-    flags |= {"latent_attention", "flash_decoding"}
+    flags |= {"latent_attention", "flash_decoding", "attention_block"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 
@@ -135,7 +135,7 @@ def test_the_phases_are_the_story_of_a_compilation():
         ("quantize", "quantize-weights f8-formats"),
         ("specialize", "specialize"),
         ("shard", "heads shard pad-to-mesh partition merge-collectives pad-cache-slots"),
-        ("fuse", "absorb-latent-projections dispatch-experts cse fuse-projections"),
+        ("fuse", "absorb-latent-projections dispatch-experts cse fuse-projections tile-attention"),
         ("weights", "lift-weights order-interface"),
         ("legalize", "legalize cse dce"),
         ("outline", ""),

@@ -54,6 +54,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "sums over ranks": DTYPES,
     "attention": ("model", *DTYPES),
     "softmax": DTYPES,
+    "tiles of attention": ("least cost", "3x5", "off"),
     "numbers of logits": DTYPES,
     "activations": ("as they are", "dynamic", "static"),
 }
@@ -73,6 +74,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "rpl_reduce_dtype": "sums over ranks",
     "attention_dtype": "attention",
     "softmax_dtype": "softmax",
+    "attention_block": "tiles of attention",
     "cast_logits_dtype": "numbers of logits",
     "kv_cache_ranges": "numbers of caches",
     "activation_quantization_type": "activations",

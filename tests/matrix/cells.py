@@ -68,6 +68,7 @@ DISPATCH = {
     "capacity": "capacity",
     "blocks of 2": "blockwise",
 }
+TILES = {"least cost": "auto"}
 # Passes in front of the reference, which changes with the outputs, and passes that are compared.
 CHOOSE: Mapping[str, tuple[str, str]] = {
     "logits": ("", ""),
@@ -143,6 +144,7 @@ def config_for(cell: Cell) -> CompileConfig:
         rpl_reduce_dtype=cell["sums over ranks"],
         attention_dtype=cell["attention"],
         softmax_dtype=cell["softmax"],
+        attention_block=TILES.get(cell["tiles of attention"], cell["tiles of attention"]),
         cast_logits_dtype=cell["numbers of logits"],
         outline=cell["layers"] == "outlined",
         steps_per_launch=STEPS if cell["launches"] == "several steps" else 1,

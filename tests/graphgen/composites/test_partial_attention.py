@@ -58,7 +58,7 @@ def test_parts_are_combined_to_the_attention(name: str) -> None:
         sinks = None if terms.sinks is None else args[terms.sinks]
         with b:
             parts = parts_of(b, case, args, ends)
-            empty = no_slots(b, *args[:3])
+            empty = no_slots(b, *[arg.type for arg in args[:3]])
             forth = reduce(lambda one, other: combined(b, one, other), parts, empty)
             back = reduce(lambda one, other: combined(b, other, one), reversed(parts))
             function.outputs = [

@@ -15,6 +15,7 @@ from graphgen.models.family_module import build_module
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import fuel_ranges, parse_fuel
 from graphgen.passes.core.journal import Journal
+from graphgen.passes.tiles.tile_attention import TileAttention
 from graphgen.passes.verify import make_workload, validate
 from graphgen.passes.verify.blame import apply_pass
 from graphgen.passes.verify.compare.deviation import compare
@@ -56,6 +57,8 @@ def before(name: str, element: str = "bf16", tp: int = 2, without: str = "") -> 
     """A mini model as the pass called ``name`` gets it, and the pass."""
     earlier, item = stage(name, BUCKETS, tp=tp)
     earlier = [each for each in earlier if each.name != without]
+    # Attention of these buckets has one tile.
+    item = TileAttention("3x5") if name == TileAttention.name else item
     if name in MODELS:
         module = build(known_shape(MODELS[name]), dtype(element), mini=True)
     else:
@@ -67,8 +70,9 @@ def before(name: str, element: str = "bf16", tp: int = 2, without: str = "") -> 
 @pytest.mark.parametrize("name", [name for name in our_passes() if name not in ELSEWHERE])
 @pytest.mark.one_in(7)
 def test_a_pass_stops_where_its_fuel_ends(name: str):
-    # The kernels take the products that integer-products is for.
-    without = "select-kernels" if name == "integer-products" else ""
+    # The kernels take the products that integer-products is for, and attention.
+    taken = name in ("integer-products", TileAttention.name)
+    without = "select-kernels" if taken else ""
     module, item = before(name, tp=RANKS.get(name, 2), without=without)
     if name in TIDYING:
         untidy(module)

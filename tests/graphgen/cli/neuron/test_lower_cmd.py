@@ -27,7 +27,8 @@ def test_one_program_goes_to_standard_output(mini: Path):
     assert results_of(result.stdout)[-1] == "tensor<1x257xf32>"
     assert result.stderr == (
         "note: lowering for cpu: canonicalize,unfuse-projections,specialize{in_place=true},"
-        "cache-as-bits,absorb-latent-projections,dispatch-experts,cse,fuse-projections,lift-weights,legalize,cse,dce\n"
+        "cache-as-bits,absorb-latent-projections,dispatch-experts,cse,fuse-projections,"
+        "tile-attention,lift-weights,legalize,cse,dce\n"
         "note: sizes by default: batch=[1] context=[128] tokens=[128]; "
         "--dims B=2,S=64 or -p sets others\n"
     )

@@ -122,7 +122,7 @@ def test_a_pass_is_named_to_print_or_to_begin_and_end_at(dead: Path, tmp_path: P
         "  --> --print-after dse\n"
         "  help: the pipeline has cse, dce, cse#2\n"
     )
-    for stop, last in (("fuse", "fuse-projections"), ("phase:shard", "cache-as-bits")):
+    for stop, last in (("fuse", "tile-attention"), ("phase:shard", "cache-as-bits")):
         part = facts("opt", dead, "-p", "default", "--stop-after", stop, "-o", out)["passes"]
         assert part[-1]["pass"] == last
     backward = graphgen("opt", dead, *options, "--start-at", "dce", "--stop-after", "cse")

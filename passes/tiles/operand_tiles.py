@@ -1,0 +1,179 @@
+"""The operands of attention for one tile: producers of masks and distances are made again for it.
+
+A mask, a distance, and what is added to or widened from a cache is computed of the tile's own
+tokens and slots, so that no value over all tokens and slots is needed. What is made otherwise is
+sliced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Op, Value
+from graphgen.ops import OPS, Trait
+from graphgen.ops.attention import attention_terms
+
+
+class Cut(NamedTuple):
+    """The dimension of a value that is of tokens, and the one of slots; ``None`` for none."""
+
+    tokens: int | None = None
+    slots: int | None = None
+
+    @property
+    def dims(self) -> set[int]:
+        """The dimensions there are."""
+        return {dim for dim in self if dim is not None}
+
+
+class Tile(Protocol):
+    """A block of tokens and a block of slots."""
+
+    @property
+    def b(self) -> Builder:
+        """The builder that its ops are appended with."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Number of its tokens."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """Number of its slots."""
+        ...
+
+    @property
+    def every_token(self) -> bool:
+        """True if it has all tokens."""
+        ...
+
+    def whole(self, value: Value) -> Value:
+        """A value of the program, as the tile sees it."""
+        ...
+
+    def part(self, value: Value, cut: Cut) -> Value:
+        """The tile's part of a value of the program."""
+        ...
+
+    def since_first_slot(self, value: Value) -> Value:
+        """Integers of the tile, minus the number of its first slot."""
+        ...
+
+
+# Composites over tokens and slots: the cut of each operand of which it is none of.
+_PRODUCERS = {
+    "attention_mask": (Cut(tokens=1), Cut(slots=1)),
+    "tree_mask": (Cut(), Cut(slots=1), Cut()),
+    "key_distance": (Cut(tokens=1),),
+}
+# Ops between a cache and attention that make more bytes than they read.
+_WIDENING = ("convert", "bitcast_convert", "dequantize_rows", "multiply", "broadcast_in_dim")
+
+
+def cuts_of(op: Op) -> list[Cut]:
+    """The cut of each operand of an attention."""
+    operands = op.operands
+    terms, rank = attention_terms(operands), operands[3].type.rank
+    found = [Cut(tokens=1), Cut(slots=1), Cut(slots=1), Cut(rank - 2, rank - 1)]
+    for at in terms:
+        if at is not None:
+            rank = operands[at].type.rank
+            found.append(Cut() if rank == 1 else Cut(rank - 2, rank - 1))
+    return found
+
+
+@dataclass(slots=True)
+class OperandTiles:
+    """Makes operands for one tile.
+
+    Attributes:
+        tile: its tokens and slots.
+        made: what was made for it, by value and cut.
+    """
+
+    tile: Tile
+    made: dict[tuple[Value, Cut], Value] = field(default_factory=dict[tuple[Value, Cut], Value])
+
+    def of(self, value: Value, cut: Cut) -> Value:
+        """The tile's part of a value."""
+        cut = _held(value, cut)
+        found = self.made.get((value, cut))
+        if found is None:
+            found = self.made[value, cut] = self._make(value, cut)
+        return found
+
+    def _make(self, value: Value, cut: Cut) -> Value:
+        op = value.op
+        if not cut.dims:
+            return self.tile.whole(value)
+        if op is not None and remade(op, cut, every_token=self.tile.every_token):
+            if op.name == "key_distance":
+                return self._distance(op)
+            cuts = operand_cuts(op, cut)
+            parts = [self.of(x, each) for x, each in zip(op.operands, cuts, strict=True)]
+            return self._emit(op, parts, cut)
+        return self.tile.part(value, cut)
+
+    def _distance(self, op: Op) -> Value:
+        """From the tile's first slot on: ``c - (position - first) = (first + c) - position``."""
+        positions = self.tile.since_first_slot(self.of(op.operands[0], Cut(tokens=1)))
+        return self.tile.b.key_distance(positions, self.tile.slots)
+
+    def _emit(self, op: Op, operands: Sequence[Value], cut: Cut) -> Value:
+        attrs = dict(op.attrs)
+        if op.name == "broadcast_in_dim":
+            attrs["shape"] = self._shape(op.result, cut)
+        return self.tile.b.emit(op.name, operands, attrs).result
+
+    def _shape(self, value: Value, cut: Cut) -> tuple[Dim, ...]:
+        sizes = list(value.shape)
+        for dim, size in ((cut.tokens, self.tile.tokens), (cut.slots, self.tile.slots)):
+            if dim is not None:
+                sizes[dim] = size
+        return tuple(sizes)
+
+
+def remade(op: Op, cut: Cut, *, every_token: bool) -> bool:
+    """True if a tile of the result of ``op`` is made of tiles of its operands.
+
+    Args:
+        op: makes a value.
+        cut: of the value.
+        every_token: the tile has all tokens; the nodes of a tree are one tile's.
+    """
+    if op.name == "tree_mask":
+        return every_token
+    if op.name in _PRODUCERS:
+        return True
+    if cut.tokens is None:
+        return op.name in _WIDENING
+    return op.name == "broadcast_in_dim" or OPS[op.name].has(Trait.ELEMENTWISE)
+
+
+def operand_cuts(op: Op, cut: Cut) -> Sequence[Cut]:
+    """The cut of each operand of an op of which a tile is made of tiles."""
+    if op.name in _PRODUCERS:
+        return _PRODUCERS[op.name]
+    if op.name == "broadcast_in_dim":
+        places = op.attrs.integers("dimensions")
+        (operand,) = op.operands
+
+        def at(dim: int | None) -> int | None:
+            if dim not in places:
+                return None
+            place = places.index(dim)
+            # A single element stands for all of them.
+            return place if operand.shape[place] == op.result.shape[dim] else None
+
+        return [Cut(at(cut.tokens), at(cut.slots))]
+    return [cut] * len(op.operands)
+
+
+def _held(value: Value, cut: Cut) -> Cut:
+    """The cut without the dimensions that a scalar has not, as a bound of ``clamp``."""
+    return cut if value.type.rank else Cut()

@@ -1,0 +1,239 @@
+"""Attention in tiles, chosen for each attention by its cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.compile_config import DTYPES, TILES_AUTO, TILES_OFF
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module, Op, Value, dtype
+from graphgen.ops.control import kernel_of
+from graphgen.passes.core import Pass, Rewriter, no_match, register
+from graphgen.passes.core.options import choice
+from graphgen.passes.outline.shared_functions import SharedFunctions
+from graphgen.passes.tiles.tile_costs import AttentionShape, TileCost, asked_cost, tile_costs
+from graphgen.passes.tiles.tile_loop import looped
+from graphgen.passes.tiles.unrolled_tiles import unrolled
+from graphgen.targets import find_target, target_names
+
+
+@register
+@dataclass(frozen=True)
+class TileAttention(Pass):
+    """Attention is computed a block of tokens and a block of slots at a time.
+
+    The largest score, the sum of powers and the weighted sum of values go from one tile of a block
+    of tokens to the next (FlashAttention, arXiv 2205.14135 and 2307.08691), so that no value over
+    all tokens and all slots exists: masks and distances are made for each tile. On the CPU tiles
+    are turns of a loop, which leaves out those whose mask allows nothing; on an accelerator they
+    follow each other in the program, without those that causal masks of prompts forbid.
+
+    Options:
+        block: ``auto`` for what costs the least, see :mod:`graphgen.passes.tiles.tile_costs`;
+            ``off`` for no tiles; ``256x512`` for tiles of 256 tokens and 512 slots, ``256`` for as
+            many of both.
+        target: what the programs will run on.
+        softmax: element type of the powers.
+
+    Given:
+        module @m level=canonical {
+          input %q : f32[1,1,1,4]
+          input %k : f32[1,3,1,4]
+          input %v : f32[1,3,1,4]
+          input %p : s32[1,1]
+          input %kp : s32[1,3]
+          output %o : f32[1,1,1,4]
+        }
+
+        func @f phase=decode {
+          arg %q : f32[1,1,1,4]
+          arg %k : f32[1,3,1,4]
+          arg %v : f32[1,3,1,4]
+          arg %p : s32[1,1]
+          arg %kp : s32[1,3]
+          %m = attention_mask(%p, %kp) : pred[1,1,3]
+          %o = attention(%q, %k, %v, %m) scale=0.5 : f32[1,1,1,4]
+          return o = %o
+        }
+
+    Result (``tile-attention{block=2,target=trn2},cse,dce``):
+        module @m level=canonical {
+          input %q : f32[1,1,1,4]
+          input %k : f32[1,3,1,4]
+          input %v : f32[1,3,1,4]
+          input %p : s32[1,1]
+          input %kp : s32[1,3]
+          output %o : f32[1,1,1,4]
+        }
+
+        func @f phase=decode {
+          arg %q : f32[1,1,1,4]
+          arg %k : f32[1,3,1,4]
+          arg %v : f32[1,3,1,4]
+          arg %p : s32[1,1]
+          arg %kp : s32[1,3]
+          %0 = slice(%k) start_indices=[0,0,0,0] limit_indices=[1,2,1,4] : f32[1,2,1,4]
+          %1 = slice(%v) start_indices=[0,0,0,0] limit_indices=[1,2,1,4] : f32[1,2,1,4]
+          %2 = slice(%kp) start_indices=[0,0] limit_indices=[1,2] : s32[1,2]
+          %3 = attention_mask(%p, %2) : pred[1,1,2]
+          %4 = reshape(%q) shape=[1,1,1,1,4] : f32[1,1,1,1,4]
+          %5 = dot_general(%4, %0) lhs_contracting_dims=[4] rhs_contracting_dims=[3] \
+lhs_batch_dims=[0,2] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,2]
+          %6 = constant() value=f32[](0.5) : f32[]
+          %7 = broadcast_in_dim(%6) shape=[1,1,1,1,2] : f32[1,1,1,1,2]
+          %8 = multiply(%5, %7) : f32[1,1,1,1,2]
+          %9 = broadcast_in_dim(%3) shape=[1,1,1,1,2] dimensions=[0,2,4] : pred[1,1,1,1,2]
+          %10 = constant() value=f32[](-3.4028235e+38) : f32[]
+          %11 = broadcast_in_dim(%10) shape=[1,1,1,1,2] : f32[1,1,1,1,2]
+          %12 = select(%9, %8, %11) : f32[1,1,1,1,2]
+          %13 = reduce(%12) dimensions=[4] kind=maximum : f32[1,1,1,1]
+          %14 = broadcast_in_dim(%13) shape=[1,1,1,1,2] dimensions=[0,1,2,3] : f32[1,1,1,1,2]
+          %15 = subtract(%12, %14) : f32[1,1,1,1,2]
+          %16 = exponential(%15) : f32[1,1,1,1,2]
+          %17 = reduce(%16) dimensions=[4] kind=add : f32[1,1,1,1]
+          %18 = dot_general(%16, %1) lhs_contracting_dims=[4] rhs_contracting_dims=[1] \
+lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
+          %19 = slice(%k) start_indices=[0,2,0,0] limit_indices=[1,3,1,4] : f32[1,1,1,4]
+          %20 = slice(%v) start_indices=[0,2,0,0] limit_indices=[1,3,1,4] : f32[1,1,1,4]
+          %21 = slice(%kp) start_indices=[0,2] limit_indices=[1,3] : s32[1,1]
+          %22 = attention_mask(%p, %21) : pred[1,1,1]
+          %23 = dot_general(%4, %19) lhs_contracting_dims=[4] rhs_contracting_dims=[3] \
+lhs_batch_dims=[0,2] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,1]
+          %24 = broadcast_in_dim(%6) shape=[1,1,1,1,1] : f32[1,1,1,1,1]
+          %25 = multiply(%23, %24) : f32[1,1,1,1,1]
+          %26 = broadcast_in_dim(%22) shape=[1,1,1,1,1] dimensions=[0,2,4] : pred[1,1,1,1,1]
+          %27 = broadcast_in_dim(%10) shape=[1,1,1,1,1] : f32[1,1,1,1,1]
+          %28 = select(%26, %25, %27) : f32[1,1,1,1,1]
+          %29 = reduce(%28) dimensions=[4] kind=maximum : f32[1,1,1,1]
+          %30 = broadcast_in_dim(%29) shape=[1,1,1,1,1] dimensions=[0,1,2,3] : f32[1,1,1,1,1]
+          %31 = subtract(%28, %30) : f32[1,1,1,1,1]
+          %32 = exponential(%31) : f32[1,1,1,1,1]
+          %33 = reduce(%32) dimensions=[4] kind=add : f32[1,1,1,1]
+          %34 = dot_general(%32, %20) lhs_contracting_dims=[4] rhs_contracting_dims=[1] \
+lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
+          %35 = maximum(%13, %29) : f32[1,1,1,1]
+          %36 = subtract(%13, %35) : f32[1,1,1,1]
+          %37 = exponential(%36) : f32[1,1,1,1]
+          %38 = broadcast_in_dim(%37) shape=[1,1,1,1,4] dimensions=[0,1,2,3] : f32[1,1,1,1,4]
+          %39 = multiply(%17, %37) : f32[1,1,1,1]
+          %40 = multiply(%18, %38) : f32[1,1,1,1,4]
+          %41 = subtract(%29, %35) : f32[1,1,1,1]
+          %42 = exponential(%41) : f32[1,1,1,1]
+          %43 = broadcast_in_dim(%42) shape=[1,1,1,1,4] dimensions=[0,1,2,3] : f32[1,1,1,1,4]
+          %44 = multiply(%33, %42) : f32[1,1,1,1]
+          %45 = multiply(%34, %43) : f32[1,1,1,1,4]
+          %46 = add(%39, %44) : f32[1,1,1,1]
+          %47 = add(%40, %45) : f32[1,1,1,1,4]
+          %48 = broadcast_in_dim(%46) shape=[1,1,1,1,4] dimensions=[0,1,2,3] : f32[1,1,1,1,4]
+          %49 = divide(%47, %48) : f32[1,1,1,1,4]
+          %50 = transpose(%49) permutation=[0,2,1,3,4] : f32[1,1,1,1,4]
+          %o = reshape(%50) shape=[1,1,1,4] : f32[1,1,1,4]
+          return o = %o
+        }
+    """
+
+    name: ClassVar[str] = "tile-attention"
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
+    # Powers are summed tile by tile, and rescaled.
+    rounding: ClassVar[float] = 2e-2
+    block: str = TILES_AUTO
+    target: str = choice("cpu", target_names)
+    softmax: str = choice(DTYPES[0], DTYPES)
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """The attention of every function but the meanings of kernels."""
+        asked = block_of(self.block)
+        if self.target not in target_names():
+            # Legalization refuses it.
+            return
+        shared = SharedFunctions(module)
+        meanings = {
+            op.attrs.text("to_apply")
+            for function in module.functions.values()
+            for op in function.block
+            if kernel_of(op)
+        }
+        for function in list(module.functions.values()):
+            if function.name in meanings:
+                continue
+            for op in [op for op in function.block if op.name == "attention"]:
+                if rewriter.exhausted:
+                    break
+                self._tile(function, op, asked, rewriter, shared)
+        shared.put_first()
+
+    def _tile(
+        self,
+        function: Function,
+        op: Op,
+        asked: tuple[int, int] | None,
+        rewriter: Rewriter,
+        shared: SharedFunctions,
+    ) -> None:
+        shape = AttentionShape.of(op, prompt=function.phase == "prefill")
+        target = find_target(self.target)
+        costs = tile_costs(shape, target)
+        if self.block == TILES_OFF:
+            chosen = next(cost for cost in costs if cost.sizes.whole)
+        else:
+            chosen = costs[0] if asked is None else asked_cost(shape, target, *asked)
+        self._explain(function, op, chosen, costs, rewriter)
+        if chosen.sizes.whole or rewriter.leaves_out(function, op, "tiles"):
+            return
+        with rewriter.before(function, op) as b:
+            value = self._tiled(b, op, chosen, shared, unroll=target.is_accelerator)
+        rewriter.replace(function, op, [value], "tiles", gain=chosen.text)
+
+    def _explain(
+        self,
+        function: Function,
+        op: Op,
+        chosen: TileCost,
+        costs: Sequence[TileCost],
+        rewriter: Rewriter,
+    ) -> None:
+        """Say what was chosen, and why nothing else was."""
+        for cost in costs:
+            if cost.sizes != chosen.sizes:
+                slower = f"{cost.text} costs more than {chosen.text}"
+                why = slower if self.block == TILES_AUTO else f"block={self.block} was asked for"
+                rewriter.decline(
+                    function, "whole" if cost.sizes.whole else "tiles", op, no_match(why)
+                )
+        if chosen.sizes.whole and len(costs) == 1:
+            return
+        shown = dict.fromkeys([chosen.text, *[cost.text for cost in costs]])
+        sizes = f"{chosen.sizes.tokens} tokens, {chosen.sizes.slots} slots"
+        rewriter.remark(f"@{function.name}: {sizes}: {'; '.join(shown)}")
+
+    def _tiled(
+        self, b: Builder, op: Op, chosen: TileCost, shared: SharedFunctions, *, unroll: bool
+    ) -> Value:
+        kind = dtype(self.softmax)
+        if unroll:
+            return unrolled(b, op, chosen.sizes, kind)
+        return looped(b, op, chosen.sizes, kind, shared)
+
+
+def block_of(text: str) -> tuple[int, int] | None:
+    """Tokens and slots of a tile; ``None`` for ``auto`` and ``off``.
+
+    Raises:
+        GraphgenError: GG0302 for anything but these words, ``256`` and ``256x512``.
+    """
+    if text in (TILES_AUTO, TILES_OFF):
+        return None
+    found = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", text)
+    if found is None:
+        raise GraphgenError(
+            "GG0302",
+            f"tile-attention: block={text} is neither {TILES_AUTO}, {TILES_OFF} nor the size of a "
+            "tile",
+            help="256x512 has 256 tokens and 512 slots, 256 as many of both",
+        )
+    return int(found[1]), int(found[2] or found[1])

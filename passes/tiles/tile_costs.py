@@ -1,0 +1,207 @@
+"""Costs of attention whole and in tiles: scores that are computed, bytes and seconds.
+
+With B rows, S tokens, C slots, H heads, keys of D and values of W elements, a form computes n
+scores, those of the tiles that some token reads, if the tokens are the last ones of the slots::
+
+    CPU: seconds = n (2 (D + W) / flops + score_s) + tiles tile_s
+
+where whole scores, which do not fit in the processor's caches, take longer each. On an accelerator,
+whose compiler fuses by rules of its own, a form costs the bytes of its scores, ``4 B H`` times the
+scores of a tile: attention is whole up to :data:`MOST_SCORES` bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphgen.ir import Op, Value
+from graphgen.passes.tiles.tile_sizes import TileSizes
+from graphgen.report.units import size
+from graphgen.targets import Target
+
+# Bytes of scores that an accelerator's program may have at once.
+MOST_SCORES = 1 << 30
+# Tiles of an attention that are written out, at most.
+MOST_TILES = 256
+# Blocks of tokens and of slots that are tried on the CPU.
+BLOCKS = (128, 256, 512)
+# There attention of fewer tokens is whole: its products take as long as reading the keys.
+LEAST_TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """The sizes of one attention, which are fixed.
+
+    Attributes:
+        rows, tokens, slots, heads: B, S, C and H.
+        widths: D + W.
+        reach: slots that a token reads at most; 0 for all up to its own.
+        causal: token s reads no slot after slot s.
+    """
+
+    rows: int
+    tokens: int
+    slots: int
+    heads: int
+    widths: int
+    reach: int
+    causal: bool
+
+    @staticmethod
+    def of(op: Op, *, prompt: bool) -> AttentionShape:
+        """The shape of an attention.
+
+        Args:
+            op: the composite.
+            prompt: calls of the program begin a sequence, so that no token is before its position.
+        """
+        rows, tokens, heads, width = op.operands[0].type.dims
+        slots, mask = op.operands[1].type.dims[1], op.operands[3]
+        producer = mask.producer("attention_mask") or mask.producer("tree_mask")
+        reach = 0
+        if producer is not None:
+            limits = [producer.attrs.integer(name) for name in ("window", "chunk")]
+            reach = min([limit for limit in limits if limit], default=0)
+        plain = producer is not None and _plain(producer)
+        causal = prompt and plain and tokens == slots
+        widths = width + op.operands[2].type.dims[3]
+        return AttentionShape(rows, tokens, slots, heads, widths, reach, causal)
+
+    def tiles(self, tokens: int, slots: int) -> TileSizes:
+        """Tiles of these sizes, or of all tokens or slots where there are fewer."""
+        blocks = min(tokens, self.tokens), min(slots, self.slots)
+        return TileSizes(self.tokens, self.slots, *blocks, self.causal)
+
+    @property
+    def whole(self) -> TileSizes:
+        """One tile."""
+        return self.tiles(self.tokens, self.slots)
+
+
+def _plain(mask: Op) -> bool:
+    """True for a mask of the positions that the caller gives, over plain rows."""
+    positions, keys = mask.operands[:2]
+    given = positions.op is None and positions.name == "positions"
+    return mask.name == "attention_mask" and given and _held(keys)
+
+
+def _held(keys: Value) -> bool:
+    return keys.producer("key_positions") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TileCost:
+    """The work of one form.
+
+    Attributes:
+        sizes: of its tiles.
+        scores: that are computed.
+        bytes: of the scores of one tile.
+        seconds: of a target; 0 where only bytes are known.
+    """
+
+    sizes: TileSizes
+    scores: int
+    bytes: int
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """The numbers, for people."""
+        name = "whole" if self.sizes.whole else f"tiles of {self.sizes.text}"
+        took = f"{self.seconds * 1e3:.3g} ms, " if self.seconds else ""
+        return f"{name} ({took}{size(self.bytes)} of scores at once)"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRates:
+    """Throughput of attention on the CPU.
+
+    Attributes:
+        flops: operations a second of the products.
+        score_s: seconds of a score beside its products, in a tile.
+        whole_s: of a score that is written to memory, several times.
+        cached: bytes of scores that are not written to memory.
+        tile_s: seconds of a tile beside its scores.
+        skip_s: of a tile that is left out.
+    """
+
+    flops: float
+    score_s: float
+    whole_s: float
+    cached: int
+    tile_s: float
+    skip_s: float
+
+
+CPU_RATES = ScoreRates(80e9, 2.0e-9, 6.5e-9, 4 << 20, 60e-6, 10e-6)
+
+
+def scores_of(shape: AttentionShape, sizes: TileSizes) -> tuple[int, int]:
+    """Scores and tiles that are computed, if the tokens are the last of the slots."""
+    scores = tiles = 0
+    before = shape.slots - shape.tokens
+    for first in range(0, sizes.tokens, sizes.token_block):
+        tokens = min(sizes.token_block, sizes.tokens - first)
+        last = before + first + tokens - 1
+        begins = max(0, before + first - shape.reach + 1) if shape.reach else 0
+        for slot in range(0, sizes.slots, sizes.slot_block):
+            slots = min(sizes.slot_block, sizes.slots - slot)
+            if sizes.whole or (slot <= last and slot + slots > begins):
+                scores += tokens * slots
+                tiles += 1
+    return shape.rows * shape.heads * scores, tiles
+
+
+def tile_cost(
+    shape: AttentionShape, sizes: TileSizes, rates: ScoreRates | None = CPU_RATES
+) -> TileCost:
+    """The cost of tiles of these sizes; without rates that in bytes alone."""
+    scores, tiles = scores_of(shape, sizes)
+    bytes = 4 * shape.rows * shape.heads * sizes.token_block * sizes.slot_block
+    if rates is None:
+        return TileCost(sizes, scores, bytes, 0.0)
+    in_memory = bytes > rates.cached
+    each = 2 * shape.widths / rates.flops + (rates.whole_s if in_memory else rates.score_s)
+    seconds = scores * each
+    if not sizes.whole:
+        skipped = sizes.rows * sizes.columns - tiles
+        seconds += tiles * rates.tile_s + skipped * rates.skip_s
+    return TileCost(sizes, scores, bytes, seconds)
+
+
+def tile_costs(shape: AttentionShape, target: Target) -> list[TileCost]:
+    """The costs of the whole and of the best tiles, the one that is chosen first."""
+    if target.is_accelerator:
+        return _by_bytes(shape)
+    whole = tile_cost(shape, shape.whole)
+    forms = [shape.tiles(tokens, slots) for tokens in BLOCKS for slots in BLOCKS]
+    enough = shape.tokens >= LEAST_TOKENS
+    found = [tile_cost(shape, sizes) for sizes in forms if enough and not sizes.whole]
+    best = min(found, key=lambda cost: cost.seconds, default=whole)
+    pair = [whole] if best is whole else [whole, best]
+    return sorted(pair, key=lambda cost: cost.seconds)
+
+
+def _by_bytes(shape: AttentionShape) -> list[TileCost]:
+    """Whole up to a limit; else the smallest tiles of which there are few enough."""
+    whole = tile_cost(shape, shape.whole, None)
+    if whole.bytes <= MOST_SCORES:
+        return [whole]
+    tokens = slots = 512
+    sizes = shape.tiles(tokens, slots)
+    while sizes.rows * sizes.columns > MOST_TILES:
+        if sizes.rows >= sizes.columns:
+            tokens *= 2
+        else:
+            slots *= 2
+        sizes = shape.tiles(tokens, slots)
+    return [tile_cost(shape, sizes, None), whole]
+
+
+def asked_cost(shape: AttentionShape, target: Target, tokens: int, slots: int) -> TileCost:
+    """The cost of tiles of this size."""
+    return tile_cost(
+        shape, shape.tiles(tokens, slots), None if target.is_accelerator else CPU_RATES
+    )

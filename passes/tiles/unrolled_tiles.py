@@ -1,0 +1,106 @@
+"""Tiles one after the other in the program itself, for accelerators, which have no loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphgen.build import Builder
+from graphgen.composites.partial_attention import (
+    PartialAttention,
+    combined,
+    filled,
+    finished,
+    mean_value,
+    partial_attention,
+    without_sinks,
+)
+from graphgen.ir import DType, Op, Value
+from graphgen.ops.attention import attention_terms
+from graphgen.passes.tiles.operand_tiles import Cut, OperandTiles, cuts_of
+from graphgen.passes.tiles.tile_sizes import TileSizes
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTile:
+    """A tile whose first token and slot are known.
+
+    Attributes:
+        b: where ops are appended.
+        first_token, first_slot: their numbers.
+        tokens, slots: how many it has; the last one of a row or a column has fewer.
+        every_token: it has all tokens.
+    """
+
+    b: Builder
+    first_token: int
+    first_slot: int
+    tokens: int
+    slots: int
+    every_token: bool
+
+    def whole(self, value: Value) -> Value:
+        """The value."""
+        return value
+
+    def part(self, value: Value, cut: Cut) -> Value:
+        """A slice."""
+        found = value
+        for dim, first, size in (
+            (cut.tokens, self.first_token, self.tokens),
+            (cut.slots, self.first_slot, self.slots),
+        ):
+            if dim is not None and size != value.shape[dim]:
+                found = self.b.slice_dim(found, dim, first, first + size)
+        return found
+
+    def since_first_slot(self, value: Value) -> Value:
+        """A difference to a constant."""
+        return self.b.binary("subtract", value, self.first_slot) if self.first_slot else value
+
+
+def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Value:
+    """The attention ``op`` [B,S,H,W] in tiles.
+
+    Args:
+        b: where ops are appended.
+        op: the composite.
+        sizes: of the tiles; those that no token reads are left out.
+        softmax: the type of the powers.
+    """
+    terms = attention_terms(op.operands)
+    sinks = None if terms.sinks is None else op.operands[terms.sinks]
+    blocks = list(_tiles(b, sizes))
+    short = any(len(tiles) < sizes.columns for tiles in blocks)
+    mean = mean_value(b, op.operands[2]) if short else None
+    parts: list[Value] = []
+    for tiles in blocks:
+        part = _block(b, op, tiles, softmax)
+        part = part if mean is None else filled(b, part, mean, softmax)
+        parts.append(finished(b, part, op.result.dtype, sinks))
+    return parts[0] if len(parts) == 1 else b.concatenate(parts, 1)
+
+
+def _tiles(b: Builder, sizes: TileSizes) -> Iterator[list[FixedTile]]:
+    """The tiles of each block of tokens."""
+    for first in range(0, sizes.tokens, sizes.token_block):
+        tokens = min(sizes.token_block, sizes.tokens - first)
+        every = tokens == sizes.tokens
+        yield [
+            FixedTile(b, first, slot, tokens, min(sizes.slot_block, sizes.slots - slot), every)
+            for slot in range(0, sizes.slots, sizes.slot_block)
+            if sizes.read(first, slot)
+        ]
+
+
+def _block(b: Builder, op: Op, tiles: list[FixedTile], softmax: DType) -> PartialAttention:
+    """The attention of one block of tokens."""
+    cuts = cuts_of(op)
+    found: PartialAttention | None = None
+    for tile in tiles:
+        operands = OperandTiles(tile)
+        parts = [operands.of(x, cut) for x, cut in zip(op.operands, cuts, strict=True)]
+        part = partial_attention(b, without_sinks(parts), op.attrs, softmax)
+        found = part if found is None else combined(b, found, part)
+    assert found is not None
+    return found

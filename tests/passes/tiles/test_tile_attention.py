@@ -1,0 +1,136 @@
+"""Attention in tiles means what attention means, for every kind of mask, term and size."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING, NATIVE, Array, evaluate
+from graphgen.ir import Function, Module
+from graphgen.ir.dtype import f32, s32
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.tiles.tile_attention import block_of
+from graphgen.text import print_module
+from tests.graphgen.composites.attention_cases import CASES
+
+TARGETS = ("cpu", "trn2")
+# All of the tokens; short last blocks; a slot at a time.
+BLOCKS = ("3x4", "2x3", "2x11", "1x1")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_tiles_of_given_masks(name: str, target: str):
+    case = CASES[name]
+    given = case.arrays(5)
+    wanted = evaluate(case.whole(), given, MEANING)["y"]
+    for block in BLOCKS:
+        module = Module("m", "canonical")
+        module.add(case.whole())
+        run_pipeline(module, parse_pipeline(f"tile-attention{{block={block},target={target}}}"))
+        function = module.function("f")
+        left = [op for f in module.functions.values() for op in f.ops if op.name == "attention"]
+        assert bool(left) == (case.active == 1 and block == "2x11")
+        found = evaluate(function, given, MEANING, module=module)["y"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+        native = evaluate(function, given, NATIVE, module=module)["y"]
+        np.testing.assert_allclose(native, wanted, rtol=1e-4, atol=1e-5)
+
+
+def prompt(tokens: int, slots: int, phase: str = "prefill", rows: int = 1) -> Module:
+    """An attention with the masks of a language model, over keys and values that it is given."""
+    module = Module("m", "canonical")
+    function = module.add(Function(phase, phase=phase))
+    with Builder(function, module=module) as b:
+        q, k, v = [
+            b.input(name, f32, (rows, size, heads, 8))
+            for name, size, heads in (("q", tokens, 4), ("k", slots, 2), ("v", slots, 2))
+        ]
+        positions, lengths = b.input("positions", s32, (rows, tokens)), b.input("n", s32, (rows,))
+        mask = b.attention_mask(positions, b.key_positions(lengths, slots))
+        b.output("y", b.attention(q, k, v, mask, 0.3))
+    return module
+
+
+def test_a_long_prompt_has_tiles_and_says_what_they_cost():
+    module = prompt(1024, 1024)
+    (report,) = run_pipeline(module, parse_pipeline("tile-attention"))
+    (remark,) = report.remarks
+    assert remark.startswith("@prefill: 1024 tokens, 1024 slots: tiles of ")
+    assert " of scores at once); whole (" in remark
+
+
+@pytest.mark.parametrize(
+    ("tokens", "slots", "target"),
+    [(64, 64, "cpu"), (1, 4096, "cpu"), (1, 4096, "trn2"), (1024, 1024, "trn2")],
+)
+def test_a_short_one_has_none(tokens: int, slots: int, target: str):
+    module = prompt(tokens, slots, "decode")
+    before = print_module(module)
+    run_pipeline(module, parse_pipeline(f"tile-attention{{target={target}}}"))
+    assert print_module(module) == before
+
+
+def test_an_accelerator_has_few_tiles_of_few_bytes_and_none_that_a_prompt_forbids():
+    """A prompt of 64 k tokens: its scores would take 68.7 GB."""
+    module = prompt(65536, 65536)
+    (report,) = run_pipeline(module, parse_pipeline("tile-attention{target=trn2},dce"))[:1]
+    (remark,) = report.remarks
+    assert remark == (
+        "@prefill: 65536 tokens, 65536 slots: tiles of 4096x4096 (268.44 MB of scores at once); "
+        "whole (68.72 GB of scores at once)"
+    )
+    scores = [op for op in module.function("prefill").ops if op.result.type.rank == 5]
+    products = [op for op in scores if op.name == "dot_general"]
+    # Two products for each of 16 * 17 / 2 tiles.
+    assert len(products) == 2 * 136
+    assert max(op.result.type.nbytes for op in scores) == 4 * 4 * 4096**2
+
+
+def test_tiles_that_prompts_forbid_are_not_left_out_of_chunks():
+    for phase, read in (("prefill", 6), ("chunk", 9)):
+        module = prompt(12, 12, phase)
+        run_pipeline(module, parse_pipeline("tile-attention{block=4,target=trn2}"))
+        products = [op for op in module.function(phase).ops if op.name == "dot_general"]
+        assert len(products) == 2 * read
+
+
+def test_a_prompt_without_its_forbidden_tiles_means_the_same():
+    """Padding at either end reads nothing."""
+    module = prompt(12, 12, rows=2)
+    random = np.random.default_rng(0)
+    given: dict[str, Array] = {
+        name: random.standard_normal(value.type.dims).astype(np.float32)
+        for name, value in zip("qkv", module.function("prefill").args, strict=False)
+    }
+    given["positions"] = np.array([[*range(9), -1, -1, -1], [-1, -1, *range(10)]], np.int32)
+    given["n"] = np.array([9, 10], np.int32)
+    wanted = evaluate(module.function("prefill"), given, MEANING)["y"]
+    run_pipeline(module, parse_pipeline("tile-attention{block=4x5,target=trn2}"))
+    found = evaluate(module.function("prefill"), given, MEANING)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("block", ["0", "4x", "x4", "tiles", "4x-1", ""])
+def test_what_is_no_size_of_a_tile(block: str):
+    with pytest.raises(GraphgenError, match=re.escape(f"block={block} is neither")) as caught:
+        block_of(block)
+    assert caught.value.code == "GG0302"
+
+
+def test_layers_share_the_functions_of_their_loops():
+    case = CASES["plain"]
+    module = Module("m", "canonical")
+    function, b, args = case.function()
+    made = [b.emit("attention", args, dict(case.attrs)).result for _ in range(3)]
+    function.outputs = [(f"y{i}", value) for i, value in enumerate(made)]
+    module.add(function)
+    run_pipeline(module, parse_pipeline("tile-attention{block=2x3}"))
+    assert list(module.functions) == [
+        *(f"attention.{name}.1" for name in ("tile", "tile.none", "slots.more", "slots")),
+        *("attention.tokens.more.1", "attention.tokens.1", "f"),
+    ]
