@@ -18,6 +18,7 @@ GUIDES = {
     "debugging.md": 7,
     "inspecting.md": 4,
     "cost.md": 5,
+    "compiling.md": 1,
     "importing.md": 4,
     "pyhlo.md": 1,
     "sharding.md": 6,
@@ -34,6 +35,7 @@ AWS_GUIDES = ("aws-compatibility.md", "aws-transformers-neuronx.md", "aws-config
 SLOW_GUIDES = (
     "accuracy.md",
     "building-graphs.md",
+    "compiling.md",
     "cost.md",
     "debugging.md",
     "importing.md",

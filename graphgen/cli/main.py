@@ -93,6 +93,8 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "normalize": CommandEntry("inspect", "Write a module so that texts can be compared."),
     "run": CommandEntry("inspect", "Run a program and describe what it gives."),
     "lower": CommandEntry("neuron", "Turn a module's programs into StableHLO or HLO."),
+    "compile": CommandEntry("neuron", "Compile a model with neuronx-cc.", "compile_"),
+    "cache": CommandEntry("neuron", "Look after the cache of compilations.", "app"),
     "check": CommandEntry("neuron", "Predict what neuronx-cc will refuse."),
     "cost": CommandEntry("neuron", "Say what a module takes on an accelerator."),
     "plan": CommandEntry("neuron", "Say what a model needs and where it fits."),

@@ -37,7 +37,7 @@ _F8 = NoEffect("the pass f8-formats writes 8-bit floats in the device's format")
 _VLLM = NoEffect("vLLM is not used")
 _CAPTURE = RunTimeSetting("files of program inputs, which graphgen run replays")
 _RANKS = NoEffect("one process holds all ranks")
-_NEURONX_CC = NoEffect("neuronx-cc is not run here; graphgen config shows its arguments")
+_NEURONX_CC = NoEffect("graphgen compile alone runs neuronx-cc, with it")
 
 
 def _row(source: str, doc: str, effect: Effect, *names: str) -> tuple[EnvironmentVariable, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,13 +15,36 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.lowering.hlo import hlo_chunks
 from graphgen.lowering.neuron import describe, read_neff
-from graphgen.lowering.neuron.compile.driver import CompileDriver
+from graphgen.lowering.neuron.compile.driver import CompileDriver, key_of
+from graphgen.lowering.neuron.compile.failures.failure_report import predicted
 from graphgen.lowering.neuron.compile.neuron_compiler import find_compiler
-from graphgen.lowering.neuron.compile.program_plan import PlannedProgram
+from graphgen.lowering.neuron.compile.options.default_options import Situation
+from graphgen.lowering.neuron.compile.program_plan import (
+    PlannedProgram,
+    options_by_default,
+    plan_programs,
+)
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes
+from graphgen.targets import accelerator
+from graphgen.text import parse
 from tests.fake_compiler.fake_neuron import FakeNeuron
+from tests.lowering.neuron.small_neff import small_neff
 
+REFUSED = """\
+module @m level=target {
+  input %x : f64[2,4]
+  output %y : f64[2,4]
+}
+
+func @decode phase=decode {
+  arg %x : f64[2,4]
+  %y = add(%x, %x) : f64[2,4]
+  return y = %y
+}
+"""
 Driver = Callable[..., CompileDriver]
 Planned = Callable[..., list[PlannedProgram]]
 
@@ -280,3 +305,44 @@ def test_the_stand_in_is_as_strict_as_the_documentation(
     assert "[NCC_EARG001]" in ended.stderr
     (program.folder / "graph.hlo").write_bytes(b"\n\0")
     assert "[NCC_EVRF064]" in run(*words).stderr
+
+
+def test_an_entry_of_another_tool_is_used_if_it_is_the_same_program(
+    tmp_path: Path, lowered: Module, fake: FakeNeuron, driver: Driver, planned: Planned
+):
+    (program,) = planned(tmp_path / "out", only="prefill")
+    folder = tmp_path / "cache" / "neuronxcc-2.27.5334.0+abcdef01" / "MODULE_1234567+0a1b2c3d"
+    folder.mkdir(parents=True)
+    # The same program without metadata, options in another order, another hash: theirs is closed.
+    function = lowered.function(program.name)
+    hlo = b"".join(hlo_chunks(lowered, function, metadata=False))
+    assert hlo != (program.folder / "graph.hlo").read_bytes()
+    (folder / "model.hlo_module.pb").write_bytes(hlo)
+    words = [*reversed(program.command.words)]
+    (folder / "compile_flags.json").write_text(json.dumps(words))
+    (folder / "model.neff").write_bytes(small_neff(b"theirs"))
+    assert driver().run([program])[0].origin == "compiled", "it is not finished"
+    shutil.rmtree(tmp_path / "cache" / key_of(program, "2.27.5334.0+abcdef01").name())
+    (folder / "model.done").touch()
+    (made,) = driver().run([program])
+    assert made.origin == "cache of another tool"
+    assert b"theirs" in made.neff.read_bytes()
+    # Another program, or other options, are another compilation.
+    (other,) = planned(tmp_path / "out", only="decode.b1.c16")
+    assert driver().run([other])[0].origin == "compiled"
+    (flagged,) = planned(tmp_path / "out", "--enable-saturate-infinity", "prefill")
+    assert driver().run([flagged])[0].origin == "compiled"
+    assert len(fake.calls) == 3
+
+
+def test_programs_that_the_rules_refuse_are_one_error(lowered: Module):
+    module = parse(REFUSED)
+    base = Situation("", "trn2", 2, 16)
+    options = options_by_default(base, accelerator("trn2", 2), {}, [])
+    programs = plan_programs(module, options)
+    assert [item.errors[0].rule for item in programs] == ["dtype"]
+    error = predicted(programs)
+    assert error.code == "GG1003"
+    assert error.what.startswith("neuronx-cc will refuse 1 of 1 programs")
+    assert "decode: dtype" in error.note
+    assert "f64 is no type of the device" in error.note

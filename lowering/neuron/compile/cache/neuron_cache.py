@@ -34,7 +34,7 @@ from graphgen.lowering.neuron.compile.cache.cache_entry import (
     read_entry,
     read_flags,
 )
-from graphgen.lowering.neuron.compile.cache.file_lock import file_lock
+from graphgen.lowering.neuron.compile.cache.file_lock import file_lock, lock_if_free
 from graphgen.lowering.neuron.folders import NO_FLAGS
 from graphgen.whole_file import unwritable, write_whole
 
@@ -127,20 +127,8 @@ class NeuronCache:
             key: of the compilation.
             waiting: called again and again while another process compiles it.
         """
-        folder = self.folder(key)
-        lock = file_lock(folder / LOCK, waiting)
-        try:
-            lock.__enter__()
-        except OSError as error:
-            help = "choose another folder with --cache-dir"
-            raise unwritable(str(folder), error.strerror or str(error), help) from error
-        try:
+        with _held(self.folder(key), waiting):
             yield
-        finally:
-            lock.__exit__(None, None, None)
-            with suppress(OSError):
-                # Only if nothing was kept.
-                folder.rmdir()
 
     def put(self, key: CacheKey, module: Path, neff: Path, record: CacheRecord) -> CacheEntry:
         """Keep a compilation, under the lock of its key.
@@ -171,11 +159,7 @@ class NeuronCache:
     def _begin(self, key: CacheKey, module: Path) -> Path:
         """Write what both outcomes have; what was there before counts no longer."""
         folder = self.folder(key)
-        try:
-            for name in (DONE, LOG):
-                (folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise unwritable(str(folder), error.strerror or str(error)) from error
+        _clear(folder)
         write_whole(folder / FLAGS, json.dumps(key.flags).encode(), parents=True)
         copy_whole(module, folder / MODULE)
         return folder
@@ -203,20 +187,75 @@ class NeuronCache:
                     found.append(entry)
         return found
 
-    def remove(self, entry: CacheEntry) -> None:
-        """Remove an entry: what makes it count first, so that a kill leaves none that is false."""
-        for name in (DONE, LOG, NEFF):
-            (entry.folder / name).unlink(missing_ok=True)
-        for item in entry.folder.iterdir():
-            item.unlink(missing_ok=True)
-        with suppress(OSError):
-            entry.folder.rmdir()
+    def remove_if_free(self, entry: CacheEntry) -> bool:
+        """Remove an entry; False if a process works on it.
+
+        The files that make it count go first, so that a kill leaves none that is false.
+
+        Raises:
+            GraphgenError: GG0704 if it cannot be removed.
+        """
+        try:
+            with lock_if_free(entry.folder / LOCK) as free:
+                if not free:
+                    return False
+                for name in (DONE, LOG, NEFF):
+                    (entry.folder / name).unlink(missing_ok=True)
+                for item in entry.folder.iterdir():
+                    item.unlink(missing_ok=True)
+            with suppress(OSError):
+                entry.folder.rmdir()
+        except OSError as error:
+            raise unwritable(str(entry.folder), error.strerror or str(error)) from error
+        return True
+
+    def take(self, entry: CacheEntry) -> bool:
+        """Copy a finished compilation of another cache; False if it is there already (GG0704)."""
+        folder = self.root / entry.folder.parent.name / entry.folder.name
+        with _held(folder, lambda: None):
+            if folder.is_dir():
+                own = read_entry(folder)
+                if own.state == "done" and not own.damage():
+                    return False
+                _clear(folder)
+            for item in sorted(entry.folder.iterdir()):
+                if item.is_file() and item.name not in (DONE, LOG, LOCK):
+                    copy_whole(item, folder / item.name)
+            write_whole(folder / DONE, b"")
+        return True
 
     def unused_days(self, entry: CacheEntry) -> float:
         """Days since a compilation was last used, or written."""
         file = entry.folder / (DONE if entry.state == "done" else LOG)
         stamp = (file if file.exists() else entry.folder).stat().st_mtime
         return (time.time() - stamp) / 86400
+
+
+@contextmanager
+def _held(folder: Path, waiting: Callable[[], object]) -> Generator[None]:
+    """Hold the lock of an entry (GG0704); a folder that stays empty is removed."""
+    lock = file_lock(folder / LOCK, waiting)
+    try:
+        lock.__enter__()
+    except OSError as error:
+        help = "choose another folder with --cache-dir"
+        raise unwritable(str(folder), error.strerror or str(error), help) from error
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+        with suppress(OSError):
+            # Only if nothing was kept.
+            folder.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    """Remove the marks by which an entry counts (GG0704)."""
+    try:
+        for name in (DONE, LOG):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(str(folder), error.strerror or str(error)) from error
 
 
 def copy_whole(source: Path, target: Path) -> None:

@@ -171,8 +171,8 @@ def test_a_bad_value_of_the_variable_is_named(monkeypatch: pytest.MonkeyPatch, t
 def test_variables_without_effect_are_named():
     notes = environment_notes({"NEURON_CC_FLAGS": "-O2", "RANK": "0", "HOME": "x"})
     assert notes == (
-        "the variable NEURON_CC_FLAGS has no effect: neuronx-cc is not run here; "
-        "graphgen config shows its arguments",
+        "the variable NEURON_CC_FLAGS has no effect: graphgen compile alone runs neuronx-cc, "
+        "with it",
     )
 
 

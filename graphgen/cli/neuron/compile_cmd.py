@@ -1,0 +1,158 @@
+"""``graphgen compile``: a model's programs through neuronx-cc, or their HLO and command lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.console import emit
+from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
+from graphgen.cli.neuron.driver_options import NO_LIMITS, DriverOptions, takes_driver_options
+from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.targets import DEFAULT_ACCELERATOR
+
+if TYPE_CHECKING:
+    from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
+    from graphgen.runtime.neuron.device_programs import DevicePrograms
+
+CONFIG_FILE = "neuron_config.json"
+# Sequences of a compilation that says nothing of lengths.
+_POSITIONS = 2048
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A checkpoint, a config.json, a known shape, or a neuron_config.json.",
+    ),
+]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="A folder for the programs.")
+]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Rows of a call.")]
+Elements = Annotated[
+    Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type of the model.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Run no compiler; -o gets HLO and command lines.")
+]
+
+
+@takes_driver_options()
+@takes_sizes()
+@takes_compile_options(without=["dtype", "kernels", "keep_quantized", "steps_per_launch"])
+def compile_(
+    model: Model,
+    output: Output = None,
+    target: AcceleratorName = DEFAULT_ACCELERATOR,
+    lnc: Lnc = 0,
+    batch: Batch = 1,
+    dtype: Elements = "bf16",
+    sizes: CallSizes = NO_SIZES,
+    compile_options: CompileOptions = NO_OPTIONS,
+    flags: CompilerFlags = "",
+    driver_options: DriverOptions = NO_LIMITS,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compile every program of a model with neuronx-cc, or show how that would be done.
+
+    Each bucket of each sub-model is a program: HLO, and a command line of the defaults for its
+    phase, those of its family, NEURON_CC_FLAGS and --flags, merged so that none is lost. The rules
+    of 'graphgen check' come first. Compilers run beside each other within a budget of memory;
+    results are kept in a cache ('graphgen cache'), so that a run that was stopped goes on where it
+    was. No compiler is part of graphgen: written for its published command line, tried with a
+    stand-in alone.
+
+    \b
+    Examples:
+      graphgen compile llama-3.1-8b --target trn2 --tp 8 --seq-len 4096 --dry-run
+      graphgen compile llama-3.1-8b --target trn2 --tp 8 --dry-run --json -o programs
+      graphgen compile ./checkpoint --target trn1 --tp 2 --seq-len 512 -o compiled --jobs 4
+      graphgen compile compiled/neuron_config.json --target trn2 -o compiled
+    """
+    from graphgen.cli.neuron.compile_report import (
+        plan_json,
+        plan_report,
+        result_json,
+        result_report,
+    )
+    from graphgen.cli.neuron.driver_run import compile_plan, make_plan
+
+    if output is None and not dry_run:
+        raise typer.BadParameter("give a folder, or --dry-run", param_hint="'-o'")
+    layers = _layers(flags)
+    if Path(model).name == CONFIG_FILE:
+        _refuse_options(model, sizes, compile_options)
+        programs = _configured(Path(model), target, lnc, layers)
+    else:
+        demand = _demand(batch, dtype, sizes, compile_options)
+        programs = _built(model, demand, target, lnc, layers)
+    device = programs.options.device
+    plan = make_plan(programs.module, programs.options, output, driver_options, dry_run=dry_run)
+    if dry_run:
+        emit(as_json, lambda: plan_json(device, plan), lambda: plan_report(device, plan))
+        return
+    assert output is not None
+    made = compile_plan(plan, output, driver_options)
+    emit(as_json, lambda: result_json(device, plan, made), lambda: result_report(made))
+
+
+def _layers(flags: str) -> list[OptionLayer]:
+    """The user's options: those of the environment, then those of the command."""
+    from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
+
+    given = (("NEURON_CC_FLAGS", os.environ.get("NEURON_CC_FLAGS", "")), ("--flags", flags))
+    return [OptionLayer(origin, text) for origin, text in given if text.strip()]
+
+
+def _demand(batch: int, dtype: str, sizes: CallSizes, options: CompileOptions) -> CompileConfig:
+    longest = sizes.max_len or max((*sizes.tokens, *sizes.context, 0)) or _POSITIONS
+    demand = CompileConfig(dtype=dtype).updated(options)
+    return demand.serving(
+        batch=batch,
+        max_len=longest,
+        max_context=sizes.max_context or 0,
+        context=sizes.context,
+        tokens=sizes.tokens,
+        chunk=sizes.chunk,
+        bucketing=sizes.bucketing,
+    )
+
+
+def _built(
+    model: str, demand: CompileConfig, target: str, lnc: int, layers: list[OptionLayer]
+) -> DevicePrograms:
+    from graphgen.runtime.checkpoint.model_config import model_config
+    from graphgen.runtime.neuron.device_programs import device_programs
+    from graphgen.runtime.terminal_progress import TerminalProgress
+    from graphgen.targets import accelerator
+
+    device = accelerator(target, lnc)
+    with TerminalProgress().task(f"building the programs for {target}"):
+        return device_programs(model_config(model), demand, device, layers)
+
+
+def _refuse_options(file: str, sizes: CallSizes, options: CompileOptions) -> None:
+    """Refuse sizes and options beside a configuration, which has its own (GG0705)."""
+    if sizes != NO_SIZES or CompileConfig().updated(options) != CompileConfig():
+        raise GraphgenError(
+            "GG0705",
+            f"{file} has the sizes and options of the model",
+            help="change them there, or give the model itself instead",
+        )
+
+
+def _configured(file: Path, target: str, lnc: int, layers: list[OptionLayer]) -> DevicePrograms:
+    from graphgen.runtime.aws.compilation.configured_programs import configured_programs
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    with TerminalProgress().task(f"building the programs for {target}"):
+        return configured_programs(file, target, lnc, layers)

@@ -1,0 +1,108 @@
+"""Plans and compiles the programs of ``graphgen compile``, with progress on stderr."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphgen.cli.neuron.compile_progress import CompileProgress
+from graphgen.cli.neuron.driver_options import DriverOptions
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.lowering.neuron.compile.cache.neuron_cache import VARIABLE, NeuronCache, cache_root
+from graphgen.lowering.neuron.compile.driver import (
+    CompiledProgram,
+    CompileDriver,
+    DriverSettings,
+    key_of,
+)
+from graphgen.lowering.neuron.compile.failures.failure_report import predicted
+from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler, find_compiler
+from graphgen.lowering.neuron.compile.program_plan import (
+    PlannedProgram,
+    PlanOptions,
+    plan_programs,
+    write_program,
+)
+from graphgen.runtime.terminal_progress import TerminalProgress
+
+
+@dataclass(frozen=True, slots=True)
+class CompilePlan:
+    """Programs to compile, the compiler, and the cache.
+
+    Attributes:
+        programs: with their files, where there is an output.
+        compiler: ``None`` where there is none, for a dry run.
+        cache: of results.
+    """
+
+    programs: Sequence[PlannedProgram]
+    compiler: NeuronCompiler | None
+    cache: NeuronCache
+
+    def state(self, program: PlannedProgram) -> str:
+        """``done`` or ``failed`` by the cache; ``to compile``."""
+        if self.compiler is None:
+            return "to compile"
+        found = self.cache.find(key_of(program, self.compiler.version))
+        return found.state if found is not None else "to compile"
+
+
+def make_plan(
+    module: Module,
+    options: PlanOptions,
+    output: Path | None,
+    given: DriverOptions,
+    *,
+    dry_run: bool,
+) -> CompilePlan:
+    """Plan the programs, check them, and write their HLO and command lines.
+
+    Raises:
+        GraphgenError: GG1001 without a compiler, GG1003 for programs that it will refuse; both not
+            for a dry run. GG0704, GG0705.
+    """
+    cache = NeuronCache(cache_root(given.cache_dir, os.environ.get(VARIABLE)))
+    compiler = _compiler(given, dry_run=dry_run)
+    progress = TerminalProgress()
+    with progress.task("checking the programs"):
+        programs = plan_programs(module, options, checked=not given.no_check)
+    if not dry_run and any(item.errors for item in programs):
+        raise predicted(programs)
+    if output is not None:
+        with progress.task("writing HLO"):
+            metadata = not given.no_metadata
+            programs = [write_program(module, item, output, metadata=metadata) for item in programs]
+    return CompilePlan(programs, compiler, cache)
+
+
+def _compiler(given: DriverOptions, *, dry_run: bool) -> NeuronCompiler | None:
+    try:
+        return find_compiler(given.compiler)
+    except GraphgenError:
+        if not dry_run or given.compiler:
+            raise
+        return None
+
+
+def compile_plan(
+    plan: CompilePlan, output: Path, given: DriverOptions
+) -> Sequence[CompiledProgram]:
+    """Compile the programs; failures are in ``failures.json`` of the output, too.
+
+    Raises:
+        GraphgenError: GG1002 with all failures.
+    """
+    assert plan.compiler is not None
+    settings = DriverSettings(
+        jobs=given.jobs,
+        memory=int(given.memory * 1e9),
+        timeout=given.timeout,
+        retry_failed=given.retry_failed,
+    )
+    with CompileProgress(len(plan.programs)) as progress:
+        driver = CompileDriver(plan.compiler, plan.cache, settings, progress.changed)
+        return driver.run(plan.programs)

@@ -1,0 +1,1 @@
+"""Programs of AWS's configurations for Neuron devices."""

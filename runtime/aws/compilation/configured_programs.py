@@ -1,0 +1,72 @@
+"""The programs that a ``neuron_config.json`` describes, for a Neuron target; no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
+from graphgen.lowering.neuron.compile.options.default_options import Situation
+from graphgen.lowering.neuron.compile.program_plan import PlanOptions
+from graphgen.runtime.aws.application.base_model import PHASES
+from graphgen.runtime.aws.application.compiler_args import attribute_layers, situation
+from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
+from graphgen.runtime.aws.config.config_json import read_object
+from graphgen.runtime.aws.config.medusa.model_heads import config_with_heads
+from graphgen.runtime.aws.fused.fused_programs import build_programs
+from graphgen.runtime.neuron.device_programs import SUB_MODELS, DevicePrograms
+from graphgen.targets import accelerator
+
+
+def configured_programs(
+    file: Path, target: str, lnc: int, layers: Sequence[OptionLayer]
+) -> DevicePrograms:
+    """Build the programs of a configuration, and the options that its attributes request.
+
+    Args:
+        file: a ``neuron_config.json`` with the attributes of the model.
+        target: the device.
+        lnc: cores of a logical core; 0 for those of the configuration.
+        layers: the user's options of the compiler.
+
+    Raises:
+        GraphgenError: GG0906 for a file that cannot be read, GG0501 for an unknown model, GG09xx
+            for its attributes.
+    """
+    family = _family(file)
+    application = CAUSAL_LM[family](file.parent)
+    config = application.neuron_config
+    device = accelerator(target, lnc or config.logical_cores(target))
+    # A file cannot say whether its logical cores were given or are a default: --lnc decides.
+    given = [OptionLayer("--lnc", f"--lnc={lnc}")] if lnc else []
+    tags = {phase: tag for tag, phase in PHASES.items()}
+
+    def of_phase(phase: str) -> Sequence[OptionLayer]:
+        own = attribute_layers(config, tags[phase], target, family)
+        return [*own, *given, *layers]
+
+    def at(phase: str) -> Situation:
+        return situation(config, tags[phase], target, family)
+
+    model = config_with_heads(config, application.model_config(), application.model_path)
+    built = build_programs(model, application.config, application.compile_config(target))
+    return DevicePrograms(built, PlanOptions(device, SUB_MODELS, of_phase, at))
+
+
+def _family(file: Path) -> str:
+    """The model type of a configuration."""
+    try:
+        values = read_object(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what = f"cannot read the configuration: {error}"
+        raise GraphgenError("GG0906", what, where=str(file)) from error
+    found = str(values.get("model_type", ""))
+    if found not in CAUSAL_LM:
+        raise GraphgenError(
+            "GG0501",
+            f"the configuration describes the model type {found!r}",
+            where=str(file),
+            help=f"one of {', '.join(CAUSAL_LM)}",
+        )
+    return found

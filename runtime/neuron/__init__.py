@@ -1,0 +1,1 @@
+"""Models for Neuron devices: programs, compiled programs, and their folder."""

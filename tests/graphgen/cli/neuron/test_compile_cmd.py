@@ -1,0 +1,181 @@
+"""``graphgen compile`` and ``graphgen cache``, with the stand-in for neuronx-cc."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphgen.lowering.neuron import read_neff
+from graphgen.lowering.open import open_module
+from graphgen.models import known_shape
+from tests.fake_compiler.fake_neuron import FakeNeuron
+from tests.graphgen.cli.conftest import ROOT, done, error, facts, graphgen
+
+SMALL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 256,
+}
+SIZES = ("--seq-len", "256", "--context-encoding-buckets", "128")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """The configuration of a mini Llama."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**known_shape("llama-3.1-8b"), **SMALL}))
+    return file
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNeuron:
+    made = FakeNeuron(tmp_path / "fake")
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
+    monkeypatch.delenv("NEURON_CC_FLAGS", raising=False)
+    return made
+
+
+def flags_of(program: dict[str, Any]) -> dict[str, tuple[str, list[str]]]:
+    """Origin and replaced options of each flag."""
+    return {
+        item["flag"]: (item["origin"], [before["flag"] for before in item["replaced"]])
+        for item in program["flags"]
+    }
+
+
+def test_a_dry_run_shows_each_flag_with_its_origin(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("NEURON_CC_FLAGS", "-O3 --enable-saturate-infinity")
+    command = ("compile", model, *SIZES, "--target", "trn2", "--tp", 2, "--dry-run")
+    said = facts(*command, "--flags", "-O2 --tensorizer-options='--cc-pipeline-tiling-factor=4'")
+    assert said["compiler"] is None
+    assert [(item["sub_model"], item["name"]) for item in said["programs"]] == [
+        ("context_encoding_model", "prefill.b1.s128"),
+        ("token_generation_model", "decode.b1.c128"),
+        ("token_generation_model", "decode.b1.c256"),
+    ]
+    prefill, decode = said["programs"][:2]
+    assert flags_of(prefill)["-O2"] == ("--flags", ["-O1", "-O3"])
+    assert flags_of(decode)["-O2"] == ("--flags", ["-O2", "-O3"])
+    assert flags_of(decode)["--lnc=2"] == ("logical cores", [])
+    assert flags_of(decode)["--enable-saturate-infinity"] == ("NEURON_CC_FLAGS", [])
+    assert flags_of(decode)["--cc-pipeline-tiling-factor=4"] == (
+        "--flags",
+        ["--cc-pipeline-tiling-factor=1"],
+    )
+    assert [*tmp_path.iterdir()] == [model]
+    # With a folder, HLO and command lines are written.
+    text = done(*command, "-o", tmp_path / "out").stdout
+    assert "no neuronx-cc is here" in text
+    assert "no Neuron device and no neuronx-cc has verified it" in text
+    folder = tmp_path / "out" / "programs" / "token_generation_model" / "decode.b1.c256"
+    assert open_module(folder / "graph.hlo").functions
+    assert (folder / "command.txt").read_text().startswith("neuronx-cc compile --framework XLA")
+    assert "there is no neuronx-cc here" in error("compile", model, *SIZES, "-o", tmp_path / "x")
+
+
+def test_a_model_is_compiled_and_its_cache_looked_after(
+    model: Path, tmp_path: Path, fake: FakeNeuron
+):
+    command = ("compile", model, *SIZES, "--target", "trn1", "-o")
+    first = facts(*command, tmp_path / "one")
+    assert {item["origin"] for item in first["programs"]} == {"compiled"}
+    for item in first["programs"]:
+        assert read_neff(item["neff"]).members
+    ended = graphgen(*command, tmp_path / "two")
+    assert "[3/3] " in ended.stderr
+    assert "from the cache" in ended.stderr
+    assert len(fake.calls) == 3
+
+    listed = facts("cache", "list")["entries"]
+    assert {item["state"] for item in listed} == {"done"}
+    assert {item["program"] for item in listed} == {*fake.calls}
+    assert "3 done" in done("cache", "list").stdout
+    assert facts("cache", "export", "-o", tmp_path / "copy")["there_before"] == 0
+    assert facts("cache", "export", "-o", tmp_path / "copy")["there_before"] == 3
+    assert facts("cache", "verify", tmp_path / "copy") == {"verified": 3, "damaged": {}}
+    # A copied cache is found: nothing is compiled.
+    facts(*command, tmp_path / "three", "--cache-dir", tmp_path / "copy")
+    assert len(fake.calls) == 3
+
+    broken, unfinished = (tmp_path / "copy" / item["name"] for item in listed[:2])
+    (broken / "model.neff").write_bytes(b"")
+    (unfinished / "model.done").unlink()
+    ended = graphgen("cache", "verify", tmp_path / "copy")
+    assert ended.exit_code == 1
+    assert "1 of 2 compilations are whole" in ended.stdout
+    assert facts("cache", "prune", tmp_path / "copy", "--dry-run")["removed"].keys() == {
+        listed[0]["name"],
+        listed[1]["name"],
+    }
+    assert len(facts("cache", "prune", tmp_path / "copy")["removed"]) == 2
+    assert not broken.exists()
+    gone = facts("cache", "prune", tmp_path / "copy", "--unused-days", 0)["removed"]
+    assert gone == {listed[2]["name"]: "not used for 0 days"}
+
+
+def test_failures_are_one_error(model: Path, tmp_path: Path, fake: FakeNeuron):
+    fake.order({"program": "decode", "how": "NCC_EVRF007"})
+    text = error("compile", model, *SIZES, "--target", "trn2", "-o", tmp_path / "out")
+    assert text.startswith("error[GG1002]: 2 of 3 programs did not compile (NCC_EVRF007)")
+    assert "graphgen check: the rule inst-limit is about it, and did not fire" in text
+    assert {item["state"] for item in facts("cache", "list")["entries"]} == {"done", "failed"}
+    assert len(facts("cache", "prune", "--failed")["removed"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--flags", "--lnc=1"), "--flags has --lnc=1, and the programs are for --lnc=2"),
+        (("--flags", "--target trn1"), "--flags has --target=trn1, and the programs are for"),
+        (("--flags", "oops"), "'oops' follows no option"),
+        (("--cache-dir", "s3://bucket"), "only folders are read here"),
+    ],
+)
+def test_options_that_contradict_the_target_are_refused(
+    words: tuple[str, ...], text: str, model: Path
+):
+    assert text in error("compile", model, *SIZES, "--target", "trn2", "--dry-run", *words)
+
+
+def test_an_output_is_needed(model: Path):
+    ended = graphgen("compile", model)
+    assert ended.exit_code == 2
+    assert "give a folder, or --dry-run" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_goes_on_where_it_was(
+    model: Path, tmp_path: Path, fake: FakeNeuron
+):
+    fake.order(seconds=1.5)
+    words = [sys.executable, "-m", "graphgen", "compile", str(model), *SIZES]
+    words += ["--target", "trn2", "--jobs", "1", "-o", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if line.startswith("[1/3]"):
+                time.sleep(0.5)
+                run.send_signal(signal.SIGKILL)
+                break
+    assert len(fake.calls) == 2
+    fake.order()
+    made = facts("compile", model, *SIZES, "--target", "trn2", "-o", tmp_path / "out")
+    assert sorted(item["origin"] for item in made["programs"]) == ["cache", "compiled", "compiled"]
