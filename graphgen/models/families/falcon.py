@@ -233,8 +233,7 @@ def _attention(
 
 def head(b: Builder, config: FalconConfig, x: Value) -> Value:
     """Logits f32 [..., V] of x [..., E]."""
-    tied = EMBEDDING if config.tie_word_embeddings else ""
-    return lm_head(b, x, config.vocab_size, tied=tied)
+    return lm_head(b, x, config.vocab_size, tied=EMBEDDING if config.tie_word_embeddings else "")
 
 
 FALCON = Family(
