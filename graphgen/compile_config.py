@@ -355,6 +355,18 @@ class CompileConfig:
         flag=None,
         pipeline=False,
     )
+    return_router_logits: bool = knob(
+        False,
+        "whether programs return the logits of the router of each mixture of experts too.",
+        flag=None,
+        pipeline=False,
+    )
+    return_expert_index: bool = knob(
+        False,
+        "whether programs return the experts of each token in each mixture too.",
+        flag=None,
+        pipeline=False,
+    )
     inputs_embeds: bool = knob(
         False,
         "whether programs take embeddings in the place of tokens.",

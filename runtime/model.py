@@ -148,7 +148,7 @@ def logical_module(
     model: Mapping[str, object], config: CompileConfig, *, every_token: bool = False
 ) -> tuple[Module, list[PassStep]]:
     """The module that the pipeline of a configuration begins with, and how weights are read."""
-    from graphgen.models import PHASES, build
+    from graphgen.models import PHASES, ExpertOutputs, build
     from graphgen.passes.quantize.stored.stored_readings import read_quantized
 
     phases = list(PHASES)
@@ -162,6 +162,12 @@ def logical_module(
         inputs_embeds=config.inputs_embeds,
         feature_layers=config.feature_layers,
         medusa=_medusa(model, config),
+        experts=ExpertOutputs(
+            logits=config.return_router_logits,
+            index=config.return_expert_index,
+            # Counted where experts may have no place for a token; not in loops over steps.
+            counts=bool(config.capacity_factor) and config.steps_per_launch == 1,
+        ),
     )
     remark = read_quantized(module, model, config.target, config.activation_quantization_type)
     return module, [PassStep("read-quantized", 0, 0, 0, 0.0, (remark,))] if remark else []

@@ -23,6 +23,7 @@ from graphgen.runtime.launching.block_table import block_table_of
 from graphgen.runtime.launching.feature_log import FeatureLog
 from graphgen.runtime.launching.launch_inputs import launch_inputs
 from graphgen.runtime.launching.launch_observer import LaunchObserver
+from graphgen.runtime.launching.launch_outputs import LaunchOutputs
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep, TokenFeed
 from graphgen.runtime.launching.row_copy import RowCopy
 from graphgen.runtime.launching.row_results import (
@@ -73,6 +74,7 @@ class Session:
         vocabulary: V of the programs' logits; 0 for programs without them.
         token_ids: number of token ids that the programs take; 0 where it is unknown.
         candidates: number of best tokens that sampling considers; 0 for all.
+        outputs: reads what launches return, and counts the tokens that experts dropped.
         observers: notified of each launch, for measurements and captured inputs.
         feature_log: keeps the features of each launch where it is set.
         keeps: sampling takes the least number of tokens that top_p keeps.
@@ -87,7 +89,7 @@ class Session:
         states = list(self.module.entries(Role.STATE))
         self._states = [row.name for row in states]
         self._rings: Final = any(row.last for row in states)
-        self._outputs = [row.name for row in self.module.entries(Role.OUTPUT)]
+        self.outputs: Final = LaunchOutputs(self.module)
         self.input_name: Final = "tokens" if "tokens" in interface else "inputs_embeds"
         _, self._tokens_of_call, *embedded = interface[self.input_name].logical.shape
         self._width: Final = cast(int, embedded[0]) if embedded else 0
@@ -304,12 +306,14 @@ class Session:
         placed = {self.input_name: self._feed.fed(host, places)} if fed else None
         results = self._launch(size.name, inputs, placed)
         self._advance(call)
-        outputs = {name: results[name] for name in self._outputs if name in results}
+        outputs = self.outputs.of(results)
         return PendingStep(
             results.get("next_tokens", ()),
             home,
             lambda: RowResults(
-                self._inputs.results(self._read(outputs), size, call, self._is_per_token)
+                self._inputs.results(
+                    self.outputs.read(size.name, outputs), size, call, self._is_per_token
+                )
             ),
         )
 
@@ -437,7 +441,7 @@ class Session:
         self._advance(call)
         for observer in tuple(self.observers):
             observer.before_launch(self, size.name, inputs)
-        outputs = self._read(self._launch(size.name, inputs))
+        outputs = self.outputs.read(size.name, self._launch(size.name, inputs))
         for observer in tuple(self.observers):
             observer.after_launch(self, size.name)
         results = self._inputs.results(outputs, size, call, self._is_per_token)
@@ -469,7 +473,7 @@ class Session:
         """
         self.programs.get(size.name)
         start = time.perf_counter()
-        self._read(self._launch(size.name, self._inputs.idle(size)))
+        self.outputs.wait(self._launch(size.name, self._inputs.idle(size)))
         self.programs.charge(size.name, time.perf_counter() - start)
         self._warm.add(size.name)
 
@@ -489,10 +493,6 @@ class Session:
         results = self.programs.get(name).launch({**self._values, **values, **given})
         self._keep_states(results)
         return results
-
-    def _read(self, results: Mapping[str, Sequence[DeviceValue]]) -> Outputs:
-        """The outputs on the host, which waits for the launch."""
-        return {name: np.asarray(results[name][0]) for name in self._outputs if name in results}
 
     def _keep_states(self, results: Mapping[str, Sequence[DeviceValue]]) -> None:
         for state in self._states:

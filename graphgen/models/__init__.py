@@ -14,12 +14,13 @@ from graphgen.models.family_registry import (
     register_family,
 )
 from graphgen.models.named_shapes import SHAPES
-from graphgen.models.program_form import PHASES, ProgramForm
+from graphgen.models.program_form import PHASES, ExpertOutputs, ProgramForm
 
 __all__ = [
     "FAMILIES",
     "PHASES",
     "SHAPES",
+    "ExpertOutputs",
     "Family",
     "LlamaConfig",
     "ModelConfig",

@@ -11,6 +11,7 @@ from graphgen.build.slot_layout import CacheLayout, PlainRows
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY_TREE, VERIFYING, DType, Function, Module, Value, tensor
 from graphgen.ir.dtype import f32, s32
+from graphgen.models.expert_outputs import return_of_experts
 from graphgen.models.family import Config, Family
 from graphgen.models.medusa import MEDUSA_LOGITS, MEDUSA_TOKENS, medusa_guesses
 from graphgen.models.program_form import FEATURES, FORM, PHASES, B, C, M, ProgramForm, R, S
@@ -85,6 +86,7 @@ def _program(
         b.output(output, made, tensor(made.dtype, (B, S, *made.shape[2:])))
     if kept is not None:
         _return_states(b, family.model_type, [*kept, hidden], form)
+    return_of_experts(b, form.experts)
 
 
 def _tokens(b: Builder, family: Family[Config], config: Config) -> Value:

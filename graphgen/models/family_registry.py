@@ -35,7 +35,7 @@ from graphgen.models.family import AnyFamily, ModelConfig
 from graphgen.models.first_layers import first_layers
 from graphgen.models.medusa import MedusaShape
 from graphgen.models.named_shapes import SHAPES
-from graphgen.models.program_form import PHASES, ProgramForm
+from graphgen.models.program_form import PHASES, ExpertOutputs, ProgramForm
 from graphgen.models.twins import TwinName
 
 _ALL: tuple[AnyFamily, ...] = (
@@ -129,6 +129,7 @@ def build(
     inputs_embeds: bool = False,
     feature_layers: tuple[int, ...] = (),
     medusa: MedusaShape | None = None,
+    experts: ExpertOutputs | None = None,
     layers: int | None = None,
 ) -> Module:
     """The logical module of a model.
@@ -144,12 +145,16 @@ def build(
         inputs_embeds: take embeddings in the place of tokens.
         feature_layers: give these hidden states, joined, as ``features`` too.
         medusa: give what heads of Medusa guess after each node of a tree too.
+        experts: give these values of mixtures of experts.
         layers: keep only the first layers, at their real width; ``None`` for all.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503.
     """
-    form = ProgramForm(every_token, hidden_states, inputs_embeds, feature_layers, medusa)
+    form = ProgramForm(
+        *(every_token, hidden_states, inputs_embeds, feature_layers, medusa),
+        experts or ExpertOutputs(),
+    )
     twin = twin or ("mini" if mini else None)
     family = family_of(config)
     if layers is not None:

@@ -14,6 +14,22 @@ B, R, S, C, M = (symbol(name) for name in "BRSCM")
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertOutputs:
+    """Outputs of mixtures of experts; a model without them has none.
+
+    Attributes:
+        logits: return ``router_logits.N`` f32 [B,S,E] of each mixture, the first being 0.
+        index: return ``expert_index.N`` s32 [B,S,K], the experts of each token, the best first.
+        counts: return ``expert_counts`` s32 [L,E]: the choices that fell on each expert of the L
+            mixtures, padding included.
+    """
+
+    logits: bool = False
+    index: bool = False
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramForm:
     """Inputs and outputs of programs that are not the usual ones.
 
@@ -27,6 +43,7 @@ class ProgramForm:
         feature_layers: return ``features`` f32 [B,S,n*E] too, n of those hidden states by their
             numbers, one after the other; negative numbers count from the end.
         medusa: return what heads of Medusa guess after each node of a tree, s32 [B,S,H,K].
+        experts: return these values of mixtures of experts.
     """
 
     every_token: bool = False
@@ -34,6 +51,7 @@ class ProgramForm:
     inputs_embeds: bool = False
     feature_layers: tuple[int, ...] = ()
     medusa: MedusaShape | None = None
+    experts: ExpertOutputs = ExpertOutputs()
 
     @property
     def keeps_states(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
@@ -12,6 +13,9 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.experts.expert_choices import fixed
+
+# Entry of ``Module.meta``: by program, the tokens that an expert computes; 0 for all.
+CAPACITIES = "expert_capacities"
 
 
 @register
@@ -88,6 +92,14 @@ class LimitExpertCapacity(Pass):
             )
         for function in module.programs():
             rewriter.apply_rules(function, (_limited(self.factor, function.name, rewriter),))
+        limits = {
+            function.name: op.attrs.integer("capacity")
+            for function in module.programs()
+            for op in function.block
+            if op.name == "experts"
+        }
+        if limits:
+            module.meta[CAPACITIES] = json.dumps(limits)
 
 
 def capacity(tokens: int, chosen: int, experts: int, factor: float) -> int:

@@ -51,8 +51,21 @@ class RowResults:
     @property
     def hidden_states(self) -> tuple[Floats, ...]:
         """f32 [n,S,E] each, as transformers' ``output_hidden_states``; empty if not built for."""
-        count = sum(name.startswith("hidden_states.") for name in self.outputs)
-        return tuple(cast("Floats", self.outputs[f"hidden_states.{n}"]) for n in range(count))
+        return tuple(cast("Floats", array) for array in self._numbered("hidden_states"))
+
+    @property
+    def router_logits(self) -> tuple[Floats, ...]:
+        """f32 [n,S,E] of each mixture of experts; empty if not built for."""
+        return tuple(cast("Floats", array) for array in self._numbered("router_logits"))
+
+    @property
+    def expert_index(self) -> tuple[Ints, ...]:
+        """s32 [n,S,K] of each mixture: the experts of a token; empty if not built for."""
+        return tuple(cast("Ints", array) for array in self._numbered("expert_index"))
+
+    def _numbered(self, name: str) -> list[npt.NDArray[np.generic]]:
+        count = sum(key.startswith(f"{name}.") for key in self.outputs)
+        return [self.outputs[f"{name}.{number}"] for number in range(count)]
 
     @property
     def features(self) -> Floats:

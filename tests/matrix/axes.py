@@ -111,6 +111,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "native_kernels": "they need artifacts of the sizes of programs; tests/passes/kernels has some",
     "kernel_artifacts": "as native_kernels",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
+    "return_router_logits": "tests/runtime/test_router_outputs.py varies it",
+    "return_expert_index": "tests/runtime/test_router_outputs.py varies it",
     "moe_prefill_ep_degree": "it is of two phases; tests/passes/sharding/test_hybrid_experts.py "
     "varies it",
     "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "

@@ -77,6 +77,7 @@ def _times(
         ("tokens per second", f"{result.tokens_per_s:.1f}", ""),
         ("floor per token", f"{floor:.2f} ms", _floor_note(size, speed)),
         *_saturation_row(engine),
+        *_dropped_row(engine),
         *_speculation_rows(engine),
     ]
     return Table(("", "", ""), rows, 1)
@@ -116,6 +117,21 @@ def _speculation(engine: Engine) -> dict[str, Json]:
 def _saturation_row(engine: Engine) -> list[tuple[str, str, str]]:
     found = _saturation(engine)
     return [] if found is None else [("caches saturated", found.text, "at an end of their type")]
+
+
+def _dropped_row(engine: Engine) -> list[tuple[str, str, str]]:
+    choices = engine.session.outputs.choices
+    if choices is None:
+        return []
+    return [("experts dropped", f"{choices.dropped:,}", f"of {choices.made:,} choices of tokens")]
+
+
+def _dropped(engine: Engine) -> dict[str, Json]:
+    """The choices that experts had no place for, where they have a capacity."""
+    choices = engine.session.outputs.choices
+    if choices is None:
+        return {}
+    return {"experts": {"choices": choices.made, "dropped": choices.dropped}}
 
 
 def _saturation(engine: Engine) -> CacheSaturation | None:
@@ -178,8 +194,9 @@ def describe(
         result: of the generation.
         first: seconds from the start of the process to the first token, where it is known.
 
-    With ``kv_cache``, the saturated numbers, for quantized caches that clamp, and ``speculation``,
-    the numbers of proposed and accepted tokens by place.
+    With ``kv_cache``, the saturated numbers, for quantized caches that clamp, ``speculation``, the
+    numbers of proposed and accepted tokens by place, and ``experts``, the choices that experts of a
+    limited capacity had no place for.
     """
     outputs: list[Json] = [
         {
@@ -195,6 +212,7 @@ def describe(
         "outputs": outputs,
         **({} if saturation is None else {"kv_cache": dict(saturation.to_json())}),
         **_speculation(engine),
+        **_dropped(engine),
         "timings": {
             "load_s": round(result.load_s, 4),
             "compile_s": round(result.compile_s, 4),

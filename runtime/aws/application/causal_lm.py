@@ -36,15 +36,22 @@ class CausalLMOutput:
         tokens: integers [B], the tokens that follow; ``None`` without on-device sampling.
         hidden_states: f32 [B,S,E] each, as in transformers: before each layer, and after the last
             norm; zeros at padding. ``None`` unless ``output_hidden_states`` is set.
+        router_logits: f32 [B,S,E] of each mixture of experts; zeros at padding. ``None`` unless the
+            configuration has ``return_router_logits``.
+        expert_index: integers [B,S,K] of each mixture, the experts of a token; zeros at padding.
+            ``None`` unless the configuration has ``return_expert_index``.
     """
 
     logits: UserArray | None = None
     tokens: UserArray | None = None
     hidden_states: tuple[UserArray, ...] | None = None
+    router_logits: tuple[UserArray, ...] | None = None
+    expert_index: tuple[UserArray, ...] | None = None
 
     def __iter__(self) -> Iterator[UserArray | tuple[UserArray, ...]]:
         """The parts that are there, as in a tuple."""
         parts = (self.logits, self.tokens, self.hidden_states)
+        parts += (self.router_logits, self.expert_index)
         return iter([part for part in parts if part is not None])
 
     def __getitem__(self, index: int) -> UserArray | tuple[UserArray, ...]:
@@ -177,4 +184,9 @@ def _output(result: RowResults, like: object) -> CausalLMOutput:
         logits=None if logits is None else as_user_array(logits[:, None, :], like),
         tokens=None if tokens is None else as_user_array(tokens.astype(integer), like),
         hidden_states=hidden or None,
+        router_logits=tuple(as_user_array(array, like) for array in result.router_logits) or None,
+        expert_index=tuple(
+            as_user_array(array.astype(integer), like) for array in result.expert_index
+        )
+        or None,
     )

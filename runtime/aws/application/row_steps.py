@@ -12,6 +12,8 @@ from graphgen.runtime.session import RowResults, Session
 from graphgen.runtime.step_call import Draw, packed
 
 Embeddings = npt.NDArray[np.float32]
+# Outputs with a column for each token, as ``router_logits.0``.
+_PER_TOKEN = ("hidden_states", "router_logits", "expert_index")
 
 
 def run_rows(
@@ -37,14 +39,15 @@ def run_rows(
     for index, row in enumerate(rows):
         several = len(row.tokens) > 1
         kinds.setdefault((several, several and row.start > 0), []).append(index)
-    if len(kinds) == 1 and not session.module.interface.get("hidden_states.0"):
+    numbered = {f"{name}.0" for name in _PER_TOKEN}
+    if len(kinds) == 1 and numbered.isdisjoint(session.module.interface):
         # As it is, without a copy: logits of some rows are megabytes.
         return _step(session, rows, range(len(rows)), draw, embeds)
     made: dict[str, npt.NDArray[np.generic]] = {}
     for chosen in kinds.values():
         part = _step(session, rows, chosen, draw, embeds)
         for name, array in part.outputs.items():
-            per_token = name.startswith("hidden_states.")
+            per_token = name.partition(".")[0] in _PER_TOKEN
             shape = (width, *array.shape[2:]) if per_token else array.shape[1:]
             home = made.setdefault(name, np.zeros((len(rows), *shape), array.dtype))
             if not per_token:

@@ -141,14 +141,13 @@ EXPERTS = owned_by(
         CompileSetting("moe_prefill_ep_degree"),
     ),
     _model("router_config", optional(nested("RouterConfig")), None, "M20", "the router"),
-    _model(
-        *("return_expert_index", BOOL, False, "M20", "gives the chosen experts"),
-        "a result of MoE; models of families do not return it",
-    ),
-    _model(
-        *("return_router_logits", BOOL, False, "M20", "gives the router's logits"),
-        "a result of MoE; models of families do not return it",
-    ),
+    *[
+        Attribute(name, BOOL, False, "M20", doc, CompileSetting(name))
+        for name, doc in (
+            ("return_expert_index", "gives the chosen experts"),
+            ("return_router_logits", "gives the router's logits"),
+        )
+    ],
     Attribute(
         "blockwise_matmul_config",
         optional(nested("BlockwiseMatmulConfig")),

@@ -27,6 +27,8 @@ class _ExpertSettings(TypedDict, total=False):
 
     moe_ep_degree: int
     moe_prefill_ep_degree: int
+    return_router_logits: bool
+    return_expert_index: bool
     capacity_factor: float
     expert_block_size: int
 
@@ -95,6 +97,8 @@ def _experts(config: NeuronConfig) -> _ExpertSettings:
     made: _ExpertSettings = {
         "moe_ep_degree": tokens,
         "moe_prefill_ep_degree": prompts if prompts != tokens else 0,
+        "return_router_logits": bool(config.value("return_router_logits")),
+        "return_expert_index": bool(config.value("return_expert_index")),
         "capacity_factor": cast("float | None", config.value("capacity_factor")) or 0.0,
     }
     blocks = config.value("blockwise_matmul_config")

@@ -15,7 +15,7 @@ from graphgen.runtime.aws.config.expert_config import MoENeuronConfig, RouterCon
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.strict_config import StrictConfig
 
-# Results of a module that programs of families do not have.
+# Results that programs of models with experts have.
 _RESULTS = ("return_expert_index", "return_router_logits")
 
 
@@ -31,7 +31,7 @@ def check_experts(config: NeuronConfig, model: Mapping[str, object]) -> None:
 
     Raises:
         GraphgenError: GG0903 for an attribute with another value than the model's, and for a model
-            without experts; GG0904 for results of a router that a family's programs do not return.
+            without experts.
     """
     if not isinstance(config, MoENeuronConfig):
         return
@@ -55,16 +55,12 @@ def _contradiction(
     mixtures: Sequence[MixtureConfig], kind: str, name: str, value: object
 ) -> GraphgenError | None:
     """The error of an attribute, without its name; ``None`` if the model says the same."""
-    if name in _RESULTS:
-        return GraphgenError(
-            "GG0904",
-            f"what a router says is not a result of the programs of {kind} yet",
-            help="leave it out; a module of initialize_moe_module returns it",
-        )
     if not mixtures:
         return GraphgenError(
             "GG0903", f"a model of type {kind} has no experts", help="use NeuronConfig"
         )
+    if name in _RESULTS:
+        return None
     allowed = _allowed(mixtures[0], name)
     if value in allowed:
         return None
@@ -82,7 +78,7 @@ def _stated(config: StrictConfig) -> Iterator[tuple[str, str, object]]:
             yield from _stated(value)
             continue
         states = isinstance(config.attribute(name).cpu, DescribesModel)
-        if states and value not in (None, config.default(name)):
+        if (states or name in _RESULTS) and value not in (None, config.default(name)):
             yield config.owner, name, value
 
 

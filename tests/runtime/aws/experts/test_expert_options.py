@@ -189,6 +189,7 @@ MIXTRAL, QWEN, LLAMA, GPT2, LLAMA4 = map(
         (MIXTRAL, {"glu_mlp": True, "glu_type": "glu", "normalize_top_k_affinities": True}),
         (MIXTRAL, {"router_config": {"act_fn": "softmax", "dtype": "float32"}}),
         (QWEN, {"normalize_top_k_affinities": False}),
+        (QWEN, {"return_expert_index": True, "return_router_logits": True}),
         (QWEN, {"disable_normalize_top_k_affinities": True}),
         # The default states nothing: files have all attributes.
         (QWEN, {"normalize_top_k_affinities": True}),
@@ -214,7 +215,7 @@ def test_options_that_agree_with_the_model_are_taken(model: Any, given: dict[str
         (MIXTRAL, {"early_expert_affinity_modulation": True}, "GG0903", "has False"),
         (MIXTRAL, {"router_config": {"act_fn": "sigmoid"}}, "GG0903", "RouterConfig.act_fn"),
         (MIXTRAL, {"router_config": {"dtype": "bfloat16"}}, "GG0903", "has 'float32'"),
-        (MIXTRAL, {"return_expert_index": True}, "GG0904", "not a result of the programs"),
+        (LLAMA, {"return_expert_index": True}, "GG0903", "llama has no experts"),
         (LLAMA, {"glu_type": "swiglu"}, "GG0903", "llama has no experts"),
         (GPT2, {"early_expert_affinity_modulation": True}, "GG0903", "gpt2 has no experts"),
     ],
