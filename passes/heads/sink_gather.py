@@ -125,7 +125,7 @@ def _slice(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Va
     blocks = tuple([block + ahead if block >= 0 else block for block in gather.blocks])
     gathered = emitter.emit(operand, HeadGather(blocks, dim, gather.block))
     starts[dim], limits[dim] = 0, gathered.shape[dim]
-    if not any(starts) and tuple(limits) == gathered.shape:
+    if not any(starts) and tuple(limits) == gathered.shape and set(strides) == {1}:
         return gathered
     return _again(b, op, [gathered], start_indices=tuple(starts), limit_indices=tuple(limits))
 

@@ -21,6 +21,11 @@ def parameters(seed: int = 0) -> dict[str, np.ndarray]:
         "gate": (EXPERTS, WIDTH, INNER),
         "up": (EXPERTS, WIDTH, INNER),
         "down": (EXPERTS, INNER, WIDTH),
+        "gate_bias": (EXPERTS, INNER),
+        "up_bias": (EXPERTS, INNER),
+        "down_bias": (EXPERTS, WIDTH),
+        "both": (EXPERTS, WIDTH, 2 * INNER),
+        "both_bias": (EXPERTS, 2 * INNER),
     }
     return {
         name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
@@ -86,10 +91,66 @@ def gathered(p: Parameters, x: jax.Array) -> jax.Array:
     return jnp.einsum("bskh,bsk->bsh", y, weights)
 
 
+def clamped(p: Parameters, gate: jax.Array, up: jax.Array) -> jax.Array:
+    """GPT-OSS's gating, with another scale than its models have."""
+    gate, up = jnp.minimum(gate, 0.7), jnp.clip(up, -0.6, 0.6)
+    return gate * jax.nn.sigmoid(1.3 * gate) * (up + 1)
+
+
+def with_biases(p: Parameters, x: jax.Array) -> jax.Array:
+    """The matrices and biases of the chosen experts of each token."""
+    weights, indices = routed(p, x)
+    gate, up = (
+        jnp.einsum("bsh,bskhi->bski", x, p[name][indices]) + p[f"{name}_bias"][indices]
+        for name in ("gate", "up")
+    )
+    y = jnp.einsum("bski,bskih->bskh", clamped(p, gate, up), p["down"][indices])
+    return jnp.einsum("bskh,bsk->bsh", y + p["down_bias"][indices], weights)
+
+
+def all_with_biases(p: Parameters, x: jax.Array) -> jax.Array:
+    """Every expert with its biases, gate and up in turns in one matrix."""
+    weights, indices = routed(p, x)
+    made = jnp.einsum("bsh,ehi->bsei", x, p["both"]) + p["both_bias"]
+    inner = clamped(p, made[..., ::2], made[..., 1::2])
+    y = jnp.einsum("bsei,eih->bseh", inner, p["down"]) + p["down_bias"]
+    combine = (jax.nn.one_hot(indices, EXPERTS) * weights[..., None]).sum(-2)
+    return (y * combine[..., None]).sum(2)
+
+
+def weighted_tokens(p: Parameters, x: jax.Array, chosen: int = CHOSEN) -> jax.Array:
+    """Every expert on tokens times its weight, which is 0 where it was not chosen (Llama 4)."""
+    flat = x.reshape(-1, WIDTH)
+    best, indices = jax.lax.top_k(flat @ p["router"], chosen)
+    rows = jnp.arange(len(flat))[:, None]
+    scores = jnp.full((len(flat), EXPERTS), -jnp.inf).at[rows, indices].set(best)
+    given = flat * jax.nn.sigmoid(scores).T[..., None]
+    gate, up = (jnp.einsum("eth,ehi->eti", given, p[name]) for name in ("gate", "up"))
+    return jnp.einsum("eti,eih->eth", jax.nn.silu(gate) * up, p["down"]).sum(0).reshape(x.shape)
+
+
+def one_expert(p: Parameters, x: jax.Array) -> jax.Array:
+    """Weighted tokens of one expert."""
+    return weighted_tokens(p, x, 1)
+
+
+def one_gathered(p: Parameters, x: jax.Array) -> jax.Array:
+    """The matrices of the one expert of each token."""
+    weights, indices = jax.lax.top_k(jax.nn.softmax(x @ p["router"], -1), 1)
+    gate, up = (jnp.einsum("bsh,bskhi->bski", x, p[name][indices]) for name in ("gate", "up"))
+    y = jnp.einsum("bski,bskih->bskh", jax.nn.silu(gate) * up, p["down"][indices])
+    return (y * weights[..., None]).sum(2)
+
+
 STYLES: Mapping[str, Style] = {
     "one hot": one_hot,
     "sums": summed,
     "comparisons": compared,
     "weighted before": weighted_before,
     "gathers": gathered,
+    "biases": with_biases,
+    "biases of all": all_with_biases,
+    "weighted tokens": weighted_tokens,
+    "one expert": one_expert,
+    "one gathered": one_gathered,
 }

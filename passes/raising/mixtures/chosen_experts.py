@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from graphgen.analysis.pattern.see_through import integer, literal, spread
+from graphgen.build import Builder
 from graphgen.ir import Dim, Value
+from graphgen.ir.dtype import f32
 from graphgen.passes.raising.mixtures.followed_axes import (
     Axis,
     Followed,
+    arranged,
     beneath,
     factors_of,
     product_of,
 )
+from graphgen.passes.raising.mixtures.logistic import logistic_operand
 
 
 class UnlikeError(Exception):
@@ -25,11 +31,20 @@ class UnlikeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SpreadWeights:
-    """Weights of all experts: of those chosen along ``chosen``, 0 of the others."""
+    """Weights of all experts: of those chosen along ``chosen``, 0 of the others.
+
+    ``logistic`` is still to be applied to ``weights`` where it says so.
+    """
 
     indices: Followed
     weights: Followed
     chosen: Axis
+    logistic: bool = False
+
+    def built(self, b: Builder, axes: Sequence[Axis]) -> Value:
+        """The weights f32 with one dimension for each axis."""
+        found = b.convert(arranged(b, self.weights, axes), f32)
+        return b.op("logistic", found) if self.logistic else found
 
 
 def chosen_of(found: Followed, experts: Dim) -> Followed | None:
@@ -51,6 +66,10 @@ def chosen_of(found: Followed, experts: Dim) -> Followed | None:
         ends = (_number(low), _number(high))
         last = experts - 1 if isinstance(experts, int) else None
         return chosen_of(Followed(middle, found.dims), experts) if ends == (0, last) else None
+    op = found.value.producer("convert")
+    if op is not None and op.operands[0].dtype.is_integer and found.value.dtype.bits >= 32:
+        # So are they in any such type.
+        return chosen_of(Followed(op.operands[0], found.dims), experts)
     op = found.value.producer("top_k")
     whole = op is not None and found.value is op.results[1] and op.operands[0].shape[-1] == experts
     return found if whole else None
@@ -69,8 +88,11 @@ def _number(value: Value) -> int | None:
 
 
 def spread_weights(found: Followed, experts: Axis) -> SpreadWeights | None:
-    """Match ``sum_k onehot(i)[t,k,e] w[t,k]``; ``None`` for another value [t,e]."""
+    """Match ``sum_k onehot(i)[t,k,e] w[t,k]``, or w at i; ``None`` for another value [t,e]."""
     found = beneath(found)
+    written = _written(found, experts)
+    if written is not None:
+        return written
     product = product_of(found)
     if product is not None and len(product.summed) == 1:
         (chosen,) = product.summed
@@ -91,6 +113,47 @@ def spread_weights(found: Followed, experts: Axis) -> SpreadWeights | None:
         if indices is not None and experts not in under.axes:
             return SpreadWeights(indices, under, chosen)
     return _selected(inside, experts, chosen)
+
+
+def _written(found: Followed, experts: Axis) -> SpreadWeights | None:
+    """Match w [t,k] written at i [t,k] into zeros, or its logistic function into ``-inf``."""
+    outer = logistic_operand(found)
+    inside = beneath(found if outer is None else outer)
+    op = inside.value.producer("scatter")
+    if op is None or inside.value.type.rank != 2 or inside.dims[1] != (experts,):
+        return None
+    into, places, weights = op.operands
+    attrs = op.attrs
+    whole = attrs.integers("inserted_window_dims") == (0, 1)
+    whole = whole and attrs.integers("scatter_dims_to_operand_dims") == (0, 1)
+    joined = places.producer("concatenate")
+    if not whole or attrs.integers("update_window_dims") or joined is None:
+        return None
+    if attrs.text("kind") != "assign" or literal(into) != (-inf if outer is not None else 0.0):
+        return None
+    vector = attrs.integer("index_vector_dim")
+    if (vector, joined.attrs.integer("dimension"), len(joined.operands)) != (2, 2, 2):
+        return None
+    chosen = Axis(weights.shape[1])
+    dims = (inside.dims[0], () if chosen.size == 1 else (chosen,))
+    row, expert = [Followed(each, (*dims, ())) for each in joined.operands]
+    indices = chosen_of(expert, experts.size)
+    if indices is None or not _counts_rows(row):
+        return None
+    return SpreadWeights(indices, beneath(Followed(weights, dims)), chosen, outer is not None)
+
+
+def _counts_rows(found: Followed) -> bool:
+    """Test whether a value is the place along its first dimension."""
+    rows, under = found.dims[0], beneath(found)
+    op = under.value.producer("select")
+    if op is not None:
+        below, moved, kept = op.operands
+        if not _counts_from_the_end(below, moved, kept, found.value.shape[0]):
+            return False
+        return _counts_rows(Followed(kept, under.dims))
+    run = under.value.producer("iota")
+    return run is not None and under.dims[run.attrs.integer("dimension")] == rows
 
 
 def _selected(found: Followed, experts: Axis, chosen: Axis) -> SpreadWeights | None:

@@ -87,11 +87,12 @@ def _regrouped(axes: Sequence[Axis], shape: Sequence[Dim]) -> tuple[tuple[Axis, 
 
 
 def arranged(b: Builder, found: Followed, axes: Sequence[Axis]) -> Value:
-    """The value with one dimension for each of its axes, in this order."""
+    """The value with one dimension for each of these axes; it may lack those of size 1."""
     own = found.axes
     value = b.reshape(found.value, [axis.size for axis in own])
-    order = [own.index(axis) for axis in axes]
-    return value if order == list(range(len(own))) else b.transpose(value, order)
+    order = [own.index(axis) for axis in axes if axis in own or axis.size != 1]
+    turned = value if order == list(range(len(own))) else b.transpose(value, order)
+    return turned if len(order) == len(axes) else b.reshape(turned, [axis.size for axis in axes])
 
 
 @dataclass(frozen=True, slots=True)

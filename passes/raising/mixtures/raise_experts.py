@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from graphgen.analysis.pattern.see_through import scalar
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from graphgen.ir.dtype import f32, s32
+from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, no_match, rule
-from graphgen.passes.raising.mixtures.chosen_experts import UnlikeError, chosen_of, spread_weights
+from graphgen.passes.raising.mixtures.chosen_experts import (
+    SpreadWeights,
+    UnlikeError,
+    spread_weights,
+)
 from graphgen.passes.raising.mixtures.followed_axes import (
     Axis,
     Followed,
@@ -21,58 +24,13 @@ from graphgen.passes.raising.mixtures.followed_axes import (
     followed,
     product_of,
 )
-
-# Activation of ``experts`` by op, and by the approximation of gelu.
-_ACTIVATIONS = {"silu": "silu", "logistic": "sigmoid"}
-_GELUS = {"none": "gelu", "tanh": "gelu_pytorch_tanh", "sigmoid": "quick_gelu"}
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """The matrices of experts that a product reads.
-
-    Attributes:
-        table: the stack of all, with the axes of experts, of what is summed and of the result.
-        experts: the axis of experts of ``table``.
-        indices: of the matrix of each token and choice; ``None`` where every one is multiplied.
-    """
-
-    table: Followed
-    experts: Axis
-    indices: Followed | None
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """A product of tokens and matrices of experts.
-
-    Attributes:
-        x: the tokens.
-        matrix: the matrices.
-        summed: the axis of input features.
-        result: the axis of output features of the matrices.
-        features: those of them that are used, ``part`` of the others where it is given.
-        part: start and limit.
-    """
-
-    x: Followed
-    matrix: Matrix
-    summed: Axis
-    result: Axis
-    features: Axis
-    part: tuple[int, int] | None = None
-
-    @property
-    def tokens(self) -> tuple[tuple[Axis, ...], ...]:
-        """Axes of the dimensions of x, without the one that is summed."""
-        return tuple(dim for dim in self.x.dims if dim != (self.summed,))
-
-    def built(self, b: Builder, order: tuple[Axis, Axis]) -> Value:
-        """The matrices [E, ...] with the other axes in an order."""
-        value = arranged(b, self.matrix.table, (self.matrix.experts, *order))
-        if self.part is None:
-            return value
-        return b.slice_dim(value, 1 + order.index(self.result), *self.part)
+from graphgen.passes.raising.mixtures.gating import Gating, gating_of
+from graphgen.passes.raising.mixtures.projections import (
+    ExpertTable,
+    Projection,
+    projection_of,
+    projections_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +39,30 @@ class WeightedSum:
 
     Attributes:
         down: the last projection; its tokens are the hidden features.
-        weights: f32 [t,z].
+        weights: f32 [t,z]; ``None`` where it is not results that are weighted.
         over: the axis z.
         root: the sum.
     """
 
     down: Projection
-    weights: Followed
+    weights: Followed | None
     over: Axis
     root: Followed
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTokens:
+    """Tokens, with the experts of each and their weights.
+
+    Attributes:
+        x: the tokens.
+        choice: experts and weights.
+        modulate: of the op ``experts``.
+    """
+
+    x: Followed
+    choice: SpreadWeights
+    modulate: str = "output"
 
 
 @rule("reduce", "dot_general")
@@ -120,8 +93,12 @@ def _sums(op: Op) -> Iterator[WeightedSum]:
         if op.attrs.text("kind") != "add" or len(dims) != 1:
             return
         over = Axis(op.operands[0].shape[dims[0]])
-        whole = (*root.dims[: dims[0]], (over,), *root.dims[dims[0] :])
-        terms += factors_of(beneath(Followed(op.operands[0], whole)))
+        own = () if over.size == 1 else (over,)
+        inside = Followed(op.operands[0], (*root.dims[: dims[0]], own, *root.dims[dims[0] :]))
+        terms += factors_of(beneath(inside))
+        if not terms:
+            for down in projections_of(inside, over):
+                yield WeightedSum(down, None, over, root)
     product = product_of(root)
     if product is not None and len(product.summed) == 2:
         yield from _weighted_before(product, root)
@@ -130,7 +107,7 @@ def _sums(op: Op) -> Iterator[WeightedSum]:
         terms += product.either()
     for term, weights in terms:
         assert over is not None
-        for down in _projections(term, over):
+        for down in projections_of(term, over):
             yield WeightedSum(down, beneath(weights), over, root)
 
 
@@ -143,7 +120,7 @@ def _weighted_before(product: Product, root: Followed) -> Iterator[WeightedSum]:
             inner = [axis for axis in product.summed if axis not in under.axes]
             rest = [axis for axis in table.axes if axis not in product.summed]
             if len(experts) == len(inner) == len(rest) == 1 and rest[0] not in hidden.axes:
-                matrix = Matrix(beneath(table), experts[0], None)
+                matrix = ExpertTable(beneath(table), experts[0], None)
                 down = Projection(beneath(hidden), matrix, inner[0], rest[0], rest[0])
                 yield WeightedSum(down, under, experts[0], root)
 
@@ -152,32 +129,44 @@ def _experts(op: Op, b: Builder, found: WeightedSum) -> Value:
     """The composite of a weighted sum (:class:`UnlikeError`)."""
     down = found.down
     hidden = down.x
-    name, inside, up = _gated(hidden)
-    gate = _projection(inside, found.over)
-    other = _projection(up, found.over)
+    gating = gating_of(hidden)
+    gate = projection_of(gating.gate.value, found.over, down.summed)
+    other = projection_of(gating.up.value, found.over, down.summed)
     x, choice = _one_token(gate, other, down)
     if {gate.features, other.features} != {down.summed}:
         raise UnlikeError("gate and up do not have the features that down sums", hidden.value, 4)
-    indices, weights, chosen = choice, found.weights, found.over
-    if indices is None:
-        spread = spread_weights(found.weights, found.over)
-        if spread is None:
-            reason = "experts are not weighted by those that top_k chose"
-            raise UnlikeError(reason, found.weights.value, 5)
-        indices, weights, chosen = spread.indices, spread.weights, spread.chosen
-    if found.root.axes != (*[axis for dim in gate.tokens for axis in dim], down.result):
+    parts = (gate, other, down)
+    if choice is None or found.weights is None:
+        routed = _of_all_experts(found, x, gating, parts)
+    else:
+        routed = RoutedTokens(x, SpreadWeights(choice, found.weights, found.over))
+    tokens = [axis for axis in routed.x.axes if axis is not gate.summed]
+    if found.root.axes != (*tokens, down.result):
         raise UnlikeError("features of the result are not its last dimension", op.result, 7)
-    made = _built(op, b, name, (x, indices, weights), chosen, (gate, other, down))
+    made = _built(op, b, gating, routed, tokens, parts)
     return made if made.shape == op.result.shape else b.reshape(made, op.result.shape)
 
 
-def _gated(hidden: Followed) -> tuple[str, Followed, Followed]:
-    """Activation, its operand and the other factor of what experts sum last."""
-    for act, up in factors_of(hidden):
-        activation = _activation(act)
-        if activation is not None:
-            return (*activation, up)
-    raise UnlikeError("what experts sum last is not act(gate) * up", hidden.value, 3)
+def _of_all_experts(
+    found: WeightedSum,
+    x: Followed,
+    gating: Gating,
+    parts: tuple[Projection, Projection, Projection],
+) -> RoutedTokens:
+    """Tokens that every expert reads, weighted before or after it (:class:`UnlikeError`)."""
+    spread = spread_weights(found.weights, found.over) if found.weights is not None else None
+    if spread is not None:
+        return RoutedTokens(x, spread)
+    for plain, weights in factors_of(x) if found.weights is None else ():
+        under, spread = beneath(plain), spread_weights(weights, found.over)
+        if spread is None or found.over in under.axes:
+            continue
+        if not gating.keeps_zero or any(part.bias is not None for part in parts):
+            reason = "experts make more than zeros of tokens that were not theirs"
+            raise UnlikeError(reason, x.value, 6)
+        return RoutedTokens(under, spread, "input")
+    reason = "experts are not weighted by those that top_k chose"
+    raise UnlikeError(reason, (found.weights or x).value, 5)
 
 
 def _one_token(
@@ -186,28 +175,31 @@ def _one_token(
     """The tokens of gate and up, and the choice of all three (:class:`UnlikeError`)."""
     if gate.x.value is not up.x.value or gate.tokens != up.tokens:
         raise UnlikeError("gate and up do not read the same tokens", up.x.value, 4)
-    choices = [part.matrix.indices for part in (gate, up, down)]
-    if len({None if one is None else (id(one.value), one.dims) for one in choices}) > 1:
+    if len({part.matrix.choice for part in (gate, up, down)}) > 1:
         raise UnlikeError("gate, up and down are not of the same experts", down.x.value, 4)
-    return gate.x, choices[0]
+    return gate.x, gate.matrix.indices
 
 
 def _built(
     op: Op,
     b: Builder,
-    activation: str,
-    routed: tuple[Followed, Followed, Followed],
-    chosen: Axis,
+    gating: Gating,
+    routed: RoutedTokens,
+    tokens: Sequence[Axis],
     parts: tuple[Projection, Projection, Projection],
 ) -> Value:
-    x, indices, weights = routed
+    x, choice = routed.x, routed.choice
     gate, up, down = parts
-    tokens = [axis for axis in x.axes if axis is not gate.summed]
-    for value in (indices, weights):
-        if set(value.axes) != {*tokens, chosen}:
+    # An axis of one choice may be left out.
+    wanted = {axis for axis in (*tokens, choice.chosen) if axis.size != 1}
+    for value in (choice.indices, choice.weights):
+        if set(value.axes) != wanted:
             raise UnlikeError(
                 "a token does not have one weight for each of its experts", value.value, 6
             )
+    if len({part.bias is None for part in parts}) > 1:
+        reason = "some products of experts have a bias, and others have none"
+        raise UnlikeError(reason, x.value, 8)
     matrices = [
         gate.built(b, (gate.result, gate.summed)),
         up.built(b, (up.result, up.summed)),
@@ -216,101 +208,17 @@ def _built(
     flat = arranged(b, x, (*tokens, gate.summed))
     if any(matrix.dtype is not flat.dtype for matrix in matrices):
         raise UnlikeError("experts are of another type than tokens", flat, 8)
+    biases = [value for part in parts if (value := part.built_bias(b)) is not None]
+    modulated = {"modulate": routed.modulate} if routed.modulate != "output" else {}
+    each = (*tokens, choice.chosen)
     return b.op(
         "experts",
         flat,
-        b.convert(arranged(b, indices, (*tokens, chosen)), s32),
-        b.convert(arranged(b, weights, (*tokens, chosen)), f32),
+        b.convert(arranged(b, choice.indices, each), s32),
+        choice.built(b, each),
         *matrices,
-        activation=activation,
+        *biases,
+        **gating.attributes(),
+        **modulated,
         dtype=op.result.dtype,
     )
-
-
-def _activation(found: Followed) -> tuple[str, Followed] | None:
-    """The name of an activation and its operand."""
-    found = beneath(found)
-    op = found.value.op
-    if op is None:
-        return None
-    if op.name == "maximum" and scalar(op.operands[1]) == 0:
-        name = "relu"
-    elif op.name == "gelu":
-        name = _GELUS[op.attrs.text("approximate")]
-    elif op.name in _ACTIVATIONS:
-        name = _ACTIVATIONS[op.name]
-    else:
-        return None
-    return name, Followed(op.operands[0], found.dims)
-
-
-def _projection(found: Followed, over: Axis) -> Projection:
-    """Tokens times matrices of experts (:class:`UnlikeError`; of depth 0 for what has none)."""
-    ways = _projections(found, over)
-    if not ways:
-        raise UnlikeError("no product of tokens and experts", found.value, 0)
-    return ways[0]
-
-
-def _projections(found: Followed, over: Axis) -> list[Projection]:
-    """The ways in which a value is tokens times matrices of experts."""
-    found, features, part = _rows(beneath(found))
-    product = product_of(beneath(found))
-    if product is None or len(product.summed) != 1:
-        return []
-    (summed,) = product.summed
-    ways: list[Projection] = []
-    for held, x in product.either():
-        matrix = _matrix(beneath(held), over, summed)
-        if matrix is None:
-            continue
-        rest = [axis for axis in matrix.table.axes if axis not in (matrix.experts, summed)]
-        if len(rest) == 1 and rest[0] not in x.axes:
-            used = features or rest[0]
-            ways.append(Projection(beneath(x), matrix, summed, rest[0], used, part))
-    return ways
-
-
-def _rows(found: Followed) -> tuple[Followed, Axis | None, tuple[int, int] | None]:
-    """Under a slice of one axis: the value with that axis whole, the axis, and the part."""
-    op = found.value.producer("slice")
-    if op is None or set(op.attrs.integers("strides")) - {1}:
-        return found, None, None
-    (source,) = op.operands
-    cut = [dim for dim, size in enumerate(source.shape) if size != found.value.shape[dim]]
-    if len(cut) != 1 or len(found.dims[cut[0]]) != 1:
-        return found, None, None
-    (dim,) = cut
-    start, limit = (op.attrs.dims(f"{end}_indices")[dim] for end in ("start", "limit"))
-    if not isinstance(start, int) or not isinstance(limit, int):
-        return found, None, None
-    dims = (*found.dims[:dim], (Axis(source.shape[dim]),), *found.dims[dim + 1 :])
-    return Followed(source, dims), found.dims[dim][0], (start, limit)
-
-
-def _matrix(found: Followed, over: Axis, summed: Axis) -> Matrix | None:
-    """The stack that a product reads: gathered by chosen experts, or whole."""
-    op = found.value.producer("gather")
-    if op is None:
-        if over in found.axes and summed in found.axes and len(found.axes) == 3:
-            return Matrix(found, over, None)
-        return None
-    table, indices = op.operands
-    attrs = op.attrs
-    if table.type.rank != 3 or attrs.dims("slice_sizes") != (1, *table.shape[1:]):
-        return None
-    if attrs.integers("collapsed_slice_dims") != (0,) or attrs.integers("start_index_map") != (0,):
-        return None
-    inner = attrs.integers("offset_dims")
-    outer = [dim for index, dim in enumerate(found.dims) if index not in inner]
-    vector = attrs.integer("index_vector_dim")
-    if vector < indices.type.rank:
-        outer.insert(vector, ())
-    choice = chosen_of(Followed(indices, tuple(outer)), table.shape[0])
-    if choice is None:
-        raise UnlikeError(
-            "matrices are not looked up by the indices of a top_k over them", indices, 2
-        )
-    experts = Axis(table.shape[0])
-    dims = ((experts,), *(found.dims[dim] for dim in inner))
-    return Matrix(Followed(table, dims), experts, choice)

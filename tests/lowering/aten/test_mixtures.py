@@ -48,9 +48,15 @@ def test_experts_of_transformers_are_found():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "qwen2_moe"])
-def test_they_are_divided_and_dispatched_as_those_of_families(family: str):
-    found, ids, logits = read(family)
+@pytest.mark.parametrize(
+    ("family", "form"),
+    [
+        *[(family, "batched_mm") for family in ("mixtral", "qwen3_moe", "qwen2_moe", "gpt_oss")],
+        ("llama4_text", "eager"),
+    ],
+)
+def test_they_are_divided_and_dispatched_as_those_of_families(family: str, form: str):
+    found, ids, logits = read(family, form)
     np.testing.assert_allclose(logits_of(found, ids), logits, rtol=1e-4, atol=1e-4)
     run_pipeline(found.module, parse("imported"))
     assert count(found.module, "experts") == count(found.module, "top_k") == 2

@@ -17,6 +17,7 @@ from graphgen.passes.core import run_pipeline
 from graphgen.passes.inspect.explain import ExplainQuery, explain
 from graphgen.passes.pipelines import parse
 from graphgen.passes.verify import make_workload, validate
+from graphgen.text import print_module
 from tests.oracles import jax_mixture as theirs
 
 INPUTS = {f"p.{name}": array for name, array in theirs.parameters().items()}
@@ -40,6 +41,11 @@ def raised(style: str) -> Module:
     return module
 
 
+def given_to(module: Module) -> dict[str, np.ndarray]:
+    """What of the inputs a module reads."""
+    return {name: array for name, array in INPUTS.items() if name in module.interface}
+
+
 def ops(module: Module) -> list[str]:
     return [op.name for op in module.function("main").ops]
 
@@ -52,7 +58,7 @@ def test_experts_are_found_and_say_what_they_said(style: str):
     # Beside the router's, no product is left.
     assert ops(module).count("dot_general") == 1
     right = theirs.STYLES[style](theirs.parameters(), jnp.asarray(theirs.hidden_states()))
-    found = np.asarray(module.evaluate(INPUTS)["result"])
+    found = np.asarray(module.evaluate(given_to(module))["result"])
     np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
 
 
@@ -63,6 +69,31 @@ def test_they_are_divided_and_dispatched_as_those_of_families(style: str):
     script = make_workload(module, seed=0)
     verdicts = validate(module, parse("default{tp=4,moe_ep_degree=2}"), script)
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+
+
+SWIGLU = (
+    "activation=sigmoid glu=swiglu activation_scale=1.2999999523162842 up_offset=1.0 "
+    "gate_upper=0.699999988079071 up_lower=-0.6000000238418579 up_upper=0.6000000238418579 "
+)
+# Beside gate, up and down, biases of each.
+TEXTS = {
+    "one hot": (6, "dtype=f32"),
+    "gathers": (6, "activation=gelu_pytorch_tanh dtype=f32"),
+    "biases": (9, f"{SWIGLU}dtype=f32"),
+    "biases of all": (9, f"{SWIGLU}dtype=f32"),
+    "weighted tokens": (6, "modulate=input dtype=f32"),
+    "one expert": (6, "modulate=input dtype=f32"),
+    "one gathered": (6, "dtype=f32"),
+}
+
+
+@pytest.mark.parametrize("style", TEXTS)
+def test_the_op_says_what_was_between_the_products(style: str):
+    operands, attributes = TEXTS[style]
+    (line,) = [x for x in print_module(raised(style), locs=False).splitlines() if "experts(" in x]
+    given, _, rest = line.partition("experts(")[2].partition(") ")
+    assert len(given.split(", ")) == operands
+    assert rest.rpartition(" : ")[0] == attributes
 
 
 # ---- what is not quite experts -------------------------------------------------------------------
@@ -109,9 +140,35 @@ def without_gate(p: theirs.Parameters, x: jax.Array) -> jax.Array:
     return jnp.einsum("bskh,bsk->bsh", y, weights)
 
 
+def some_biases(p: theirs.Parameters, x: jax.Array) -> jax.Array:
+    """A bias of gate, and none of up and down."""
+    weights, indices = theirs.routed(p, x)
+    gate, up = (jnp.einsum("bsh,bskhi->bski", x, p[name][indices]) for name in ("gate", "up"))
+    inner = jax.nn.silu(gate + p["gate_bias"][indices]) * up
+    y = jnp.einsum("bski,bskih->bskh", inner, p["down"][indices])
+    return jnp.einsum("bskh,bsk->bsh", y, weights)
+
+
+def biases_of_all_tokens(p: theirs.Parameters, x: jax.Array) -> jax.Array:
+    """Tokens are weighted, and every expert adds its biases to those of weight 0 too."""
+    flat = x.reshape(-1, theirs.WIDTH)
+    best, indices = jax.lax.top_k(flat @ p["router"], theirs.CHOSEN)
+    rows = jnp.arange(len(flat))[:, None]
+    weights = jnp.zeros((len(flat), theirs.EXPERTS)).at[rows, indices].set(best)
+    given = flat * weights.T[..., None]
+    gate, up = (
+        jnp.einsum("eth,ehi->eti", given, p[name]) + p[f"{name}_bias"][:, None]
+        for name in ("gate", "up")
+    )
+    y = jnp.einsum("eti,eih->eth", jax.nn.silu(gate) * up, p["down"]) + p["down_bias"][:, None]
+    return y.sum(0).reshape(x.shape)
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
+        (some_biases, "some products of experts have a bias, and others have none"),
+        (biases_of_all_tokens, "experts make more than zeros of tokens that were not theirs"),
         (all_of_them, "experts are not weighted by those that top_k chose"),
         (other_choices, "matrices are not looked up by the indices of a top_k over them"),
         (mixed_choices, "gate, up and down are not of the same experts"),
@@ -131,6 +188,5 @@ def test_what_is_not_quite_experts_is_left_as_it_is(function: theirs.Style, reas
     run_pipeline(module, parse("imported"))
     assert "experts" not in ops(module)
     right = function(theirs.parameters(), jnp.asarray(theirs.hidden_states()))
-    given = {name: array for name, array in INPUTS.items() if name in module.interface}
-    found_now = np.asarray(module.evaluate(given)["result"])
+    found_now = np.asarray(module.evaluate(given_to(module))["result"])
     np.testing.assert_allclose(found_now, right, rtol=1e-4, atol=1e-4)
