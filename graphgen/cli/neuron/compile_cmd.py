@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.cli.console import emit
+from graphgen.cli.console import emit, note
 from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
 from graphgen.cli.neuron.driver_options import NO_LIMITS, DriverOptions, takes_driver_options
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
@@ -18,7 +18,12 @@ from graphgen.errors import GraphgenError
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphgen.cli.neuron.driver_run import CompilePlan
+    from graphgen.lowering.neuron.compile.driver import CompiledProgram
     from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
+    from graphgen.runtime.checkpoint.interfaces import Checkpoint
     from graphgen.runtime.neuron.device_programs import DevicePrograms
 
 CONFIG_FILE = "neuron_config.json"
@@ -40,6 +45,9 @@ Batch = Annotated[int, typer.Option("--batch", min=1, help="Rows of a call.")]
 Elements = Annotated[
     Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type of the model.")
 ]
+Weights = Annotated[
+    bool, typer.Option("--weights", help="Write the weights of every rank of a checkpoint, too.")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Run no compiler; -o gets HLO and command lines.")
 ]
@@ -59,6 +67,7 @@ def compile_(
     compile_options: CompileOptions = NO_OPTIONS,
     flags: CompilerFlags = "",
     driver_options: DriverOptions = NO_LIMITS,
+    weights: Weights = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -88,6 +97,8 @@ def compile_(
 
     if output is None and not dry_run:
         raise typer.BadParameter("give a folder, or --dry-run", param_hint="'-o'")
+    if weights and Path(model).name == CONFIG_FILE:
+        raise typer.BadParameter("give the checkpoint as MODEL", param_hint="'--weights'")
     layers = _layers(flags)
     if Path(model).name == CONFIG_FILE:
         _refuse_options(model, sizes, compile_options)
@@ -101,8 +112,48 @@ def compile_(
         emit(as_json, lambda: plan_json(device, plan), lambda: plan_report(device, plan))
         return
     assert output is not None
-    made = compile_plan(plan, output, driver_options)
+    made = compile_plan(plan, driver_options)
+    _finish(output, programs, plan, made, model, weights=weights)
     emit(as_json, lambda: result_json(device, plan, made), lambda: result_report(made))
+
+
+def _finish(
+    output: Path,
+    programs: DevicePrograms,
+    plan: CompilePlan,
+    made: Sequence[CompiledProgram],
+    model: str,
+    *,
+    weights: bool,
+) -> None:
+    """Write the files beside the programs, weights among them if they are wanted."""
+    from graphgen.runtime.aws.compilation.described_settings import described_settings
+    from graphgen.runtime.neuron.device_folder import write_device_folder, write_device_weights
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    if weights:
+        checkpoint = _checkpoint(model, programs)
+        write_device_weights(output, programs, checkpoint, TerminalProgress())
+    built, device = programs.built, programs.options.device
+    file = Path(model)
+    if file.name == CONFIG_FILE:
+        config = file.read_text(encoding="utf-8")
+    else:
+        config = described_settings(built.config, built.settings, device)
+    if not config:
+        note(f"no {CONFIG_FILE}: it has no words for these options")
+    assert plan.compiler is not None
+    write_device_folder(output, programs, made, plan.compiler.version, config)
+
+
+def _checkpoint(model: str, programs: DevicePrograms) -> Checkpoint:
+    """The weights of a model, which the programs must be able to read."""
+    from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+    from graphgen.runtime.engine import locate_checkpoint
+
+    checkpoint = locate_checkpoint(model)
+    check_checkpoint(checkpoint, programs.module)
+    return checkpoint
 
 
 def _layers(flags: str) -> list[OptionLayer]:

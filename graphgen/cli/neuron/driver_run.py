@@ -26,6 +26,7 @@ from graphgen.lowering.neuron.compile.program_plan import (
     plan_programs,
     write_program,
 )
+from graphgen.runtime.neuron.device_folder import begin_device_folder
 from graphgen.runtime.terminal_progress import TerminalProgress
 
 
@@ -73,6 +74,7 @@ def make_plan(
     if not dry_run and any(item.errors for item in programs):
         raise predicted(programs)
     if output is not None:
+        begin_device_folder(output)
         with progress.task("writing HLO"):
             metadata = not given.no_metadata
             programs = [write_program(module, item, output, metadata=metadata) for item in programs]
@@ -88,10 +90,8 @@ def _compiler(given: DriverOptions, *, dry_run: bool) -> NeuronCompiler | None:
         return None
 
 
-def compile_plan(
-    plan: CompilePlan, output: Path, given: DriverOptions
-) -> Sequence[CompiledProgram]:
-    """Compile the programs; failures are in ``failures.json`` of the output, too.
+def compile_plan(plan: CompilePlan, given: DriverOptions) -> Sequence[CompiledProgram]:
+    """Compile the programs.
 
     Raises:
         GraphgenError: GG1002 with all failures.

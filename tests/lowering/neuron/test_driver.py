@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.ir import Module, dtype
 from graphgen.lowering.hlo import hlo_chunks
 from graphgen.lowering.neuron import describe, read_neff
 from graphgen.lowering.neuron.compile.driver import CompileDriver, key_of
@@ -28,10 +29,14 @@ from graphgen.lowering.neuron.compile.program_plan import (
     plan_programs,
 )
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes
+from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import default
 from graphgen.targets import accelerator
 from graphgen.text import parse
 from tests.fake_compiler.fake_neuron import FakeNeuron
 from tests.lowering.neuron.small_neff import small_neff
+from tests.lowering.neuron.test_command_line import PUBLISHED
 
 REFUSED = """\
 module @m level=target {
@@ -346,3 +351,23 @@ def test_programs_that_the_rules_refuse_are_one_error(lowered: Module):
     assert error.what.startswith("neuronx-cc will refuse 1 of 1 programs")
     assert "decode: dtype" in error.note
     assert "f64 is no type of the device" in error.note
+
+
+@pytest.mark.slow
+def test_seed_buckets_of_llama_405b_get_the_published_options():
+    # AWS's guide of Llama 3.1 405B on trn2, at full width; layers are alike.
+    shape = {**known_shape("llama-3.1-405b"), "num_hidden_layers": 2}
+    buckets = (1024, 2048, 4096, 10240, 12288)
+    sizes = CompileConfig(target="trn2", dtype="bf16", tp=64, context=buckets, tokens=(12800,))
+    module = build(shape, dtype("bf16"))
+    run_pipeline(module, default(sizes))
+    base = Situation("", "trn2", 2, 12800, family="llama")
+    options = options_by_default(base, accelerator("trn2", 2), {}, [])
+    programs = {item.name: item for item in plan_programs(module, options)}
+    expected = dict.fromkeys([f"prefill.b1.s{size}" for size in buckets], "prefill")
+    expected["decode.b1.c12800"] = "decode"
+    assert {*programs} == {*expected}
+    for name, phase in expected.items():
+        assert programs[name].command.text == PUBLISHED[phase, 2, 8192]
+        assert not programs[name].errors
+        assert not programs[name].differences

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron import read_neff
 from graphgen.lowering.open import open_module
 from graphgen.models import known_shape
+from graphgen.runtime.neuron.device_folder import open_device_folder
 from tests.fake_compiler.fake_neuron import FakeNeuron
 from tests.graphgen.cli.conftest import ROOT, done, error, facts, graphgen
+from tests.oracles.small_gguf import write_small_model
 
 SMALL = {
     "num_hidden_layers": 1,
@@ -128,6 +131,43 @@ def test_a_model_is_compiled_and_its_cache_looked_after(
     assert not broken.exists()
     gone = facts("cache", "prune", tmp_path / "copy", "--unused-days", 0)["removed"]
     assert gone == {listed[2]["name"]: "not used for 0 days"}
+
+
+def test_the_folder_is_complete_and_can_be_moved(tmp_path: Path, fake: FakeNeuron):
+    checkpoint, out = tmp_path / "small.gguf", tmp_path / "out"
+    write_small_model(checkpoint)
+    command = ("compile", checkpoint, *SIZES, "--target", "trn2", "--tp", 2, "--weights")
+    command = (*command, "--kv-cache-quant", "-o", out)
+    done(*command)
+    for rank in range(2):
+        assert (out / "weights" / f"tp{rank}_sharded_checkpoint.safetensors").is_file()
+    script = (out / "env.sh").read_text()
+    ran = subprocess.run(
+        ["sh", "-c", ". ./env.sh && env"], cwd=out, capture_output=True, text=True, check=True
+    )
+    for line in (
+        *("NEURON_RT_NUM_CORES=2", "NEURON_RT_VIRTUAL_CORE_SIZE=2", "NEURON_RT_EXEC_TIMEOUT=600"),
+        *("XLA_HANDLE_SPECIAL_SCALAR=1", "UNSAFE_FP8FNCAST=1", "NEURON_LOGICAL_NC_CONFIG=2"),
+    ):
+        assert line in ran.stdout.splitlines(), script
+    moved = tmp_path / "moved"
+    out.rename(moved)
+    read = open_device_folder(moved)
+    assert {*read.neffs} == {"prefill.b1.s128", "decode.b1.c128", "decode.b1.c256"}
+    assert all(path.is_file() for path in read.neffs.values())
+    for file in moved.rglob("*.json"):
+        assert str(tmp_path) not in file.read_text()
+    interface = json.loads((moved / "interfaces.json").read_text())["decode.b1.c256"]
+    for pair in interface["aliases"]:
+        argument, result = interface["arguments"][pair["argument"]], interface["results"]
+        assert argument["role"] == "state"
+        assert argument["name"] == result[pair["result"]]["name"]
+    # The configuration asks AWS's way for the same programs.
+    twice = facts("compile", moved / "neuron_config.json", "--target", "trn2", "-o", out)
+    assert {item["origin"] for item in twice["programs"]} == {"cache"}
+    (moved / "env.sh").write_text(script + " ")
+    with pytest.raises(GraphgenError, match=r"env.sh was changed"):
+        open_device_folder(moved)
 
 
 def test_failures_are_one_error(model: Path, tmp_path: Path, fake: FakeNeuron):

@@ -1,0 +1,200 @@
+"""The folder of a model that is compiled for a device: written whole, and read with its hashes.
+
+::
+
+    manifest.json                                target, compiler, programs, SHA-256 of every file
+    programs/SUB_MODEL/PROGRAM/graph.neff ...    HLO, command line, log and NEFF of a program
+    interfaces.json                              arguments, results and aliases of every program
+    neuron_config.json                           AWS's configuration, where one describes the model
+    config.json                                  the model
+    env.sh                                       variables to export where it runs
+    weights/tp{r}_sharded_checkpoint.safetensors the weights of rank r, if there are any
+
+Nothing in it names a machine or a folder, so that it can be moved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from graphgen.errors import GraphgenError
+from graphgen.lowering.abi import donated
+from graphgen.lowering.neuron.compile.cache.cache_entry import digest
+from graphgen.lowering.neuron.compile.driver import CompiledProgram
+from graphgen.lowering.neuron.compile.program_plan import COMMAND, HLO, NEFF
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
+from graphgen.runtime.folders.whole_folder import scratch_folder
+from graphgen.runtime.neuron.device_programs import DevicePrograms
+from graphgen.runtime.neuron.runtime_environment import environment_script, runtime_variables
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.weights.presharded import shard_weights, signature
+from graphgen.version import __version__
+from graphgen.whole_file import write_whole
+
+MANIFEST, INTERFACES, ENVIRONMENT = "manifest.json", "interfaces.json", "env.sh"
+CONFIG, NEURON_CONFIG = "config.json", "neuron_config.json"
+_KIND = "programs for a Neuron device"
+VERIFIED = "on no device: by the published contract alone"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFolder:
+    """A folder that was read.
+
+    Attributes:
+        path: of the folder.
+        manifest: its content.
+    """
+
+    path: Path
+    manifest: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def neffs(self) -> Mapping[str, Path]:
+        """The NEFF of each program, by its name."""
+        rows = cast("Sequence[Mapping[str, str]]", self.manifest["programs"])
+        return {row["name"]: self.path / row["folder"] / NEFF for row in rows}
+
+
+def begin_device_folder(path: Path) -> None:
+    """Take the mark of completeness from a folder whose programs are about to change (GG0704)."""
+    try:
+        (path / MANIFEST).unlink(missing_ok=True)
+    except OSError as error:
+        what = f"cannot write '{path}': {error.strerror or error}"
+        raise GraphgenError("GG0704", what) from error
+
+
+def write_device_folder(
+    path: Path,
+    programs: DevicePrograms,
+    made: Sequence[CompiledProgram],
+    compiler: str,
+    neuron_config: str = "",
+) -> DeviceFolder:
+    """Write the files beside compiled programs, the manifest last.
+
+    Args:
+        path: the folder, which has the programs.
+        programs: the model.
+        made: its programs.
+        compiler: its version.
+        neuron_config: the text of AWS's configuration; empty where none describes the model.
+
+    Raises:
+        GraphgenError: GG0704 if it cannot be written; the folder has no manifest then.
+    """
+    variables = runtime_variables(programs, [item.program for item in made])
+    write_whole(path / INTERFACES, _text(_interfaces(programs)))
+    write_whole(path / CONFIG, _text(programs.built.config))
+    write_whole(path / ENVIRONMENT, environment_script(variables).encode())
+    if neuron_config:
+        write_whole(path / NEURON_CONFIG, neuron_config.encode())
+    else:
+        (path / NEURON_CONFIG).unlink(missing_ok=True)
+    device = programs.options.device
+    rows = [
+        {
+            "name": item.program.name,
+            "sub_model": item.program.sub_model,
+            "folder": item.program.folder.relative_to(path).as_posix(),
+            "key": item.program.key,
+            "options": item.program.command.words,
+        }
+        for item in made
+    ]
+    content: dict[str, object] = {
+        "kind": _KIND,
+        "graphgen": __version__,
+        "target": device.name,
+        "lnc": device.lnc,
+        "ranks": programs.module.ranks,
+        "compiler": compiler,
+        "verified": VERIFIED,
+        "environment": dict(variables),
+        "programs": rows,
+        "files": _digests(path, made),
+    }
+    write_whole(path / MANIFEST, sealed(content))
+    return DeviceFolder(path, content)
+
+
+def write_device_weights(
+    path: Path, programs: DevicePrograms, checkpoint: Checkpoint, progress: Progress
+) -> None:
+    """Write the weights of every rank, in the place of earlier ones (GG0704, GG06xx).
+
+    Call it between :func:`begin_device_folder` and :func:`write_device_folder`.
+    """
+    try:
+        with scratch_folder(path, ".weights-") as scratch:
+            shard_weights(scratch / "new", programs.module, checkpoint, progress)
+            for name in ("weights", "weights.json"):
+                if (path / name).is_dir():
+                    shutil.rmtree(path / name)
+                os.replace(scratch / "new" / name, path / name)
+    except OSError as error:
+        what = f"cannot write the weights in {path}: {error.strerror or error}"
+        raise GraphgenError("GG0704", what, help="free some space, or choose another") from error
+
+
+def open_device_folder(path: Path) -> DeviceFolder:
+    """Read a folder, and compare every file with its hash.
+
+    Raises:
+        GraphgenError: GG0703 for a folder that is incomplete, of another kind, or damaged.
+    """
+    try:
+        content = read_json(path / MANIFEST)
+        require_sealed(path / MANIFEST, content)
+        _require_files(path, content)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise GraphgenError(
+            "GG0703",
+            f"{path} cannot be used: {error}",
+            help=f"make it again: graphgen compile MODEL -o {path}; finished programs are kept",
+        ) from error
+    return DeviceFolder(path, content)
+
+
+def _require_files(path: Path, content: Mapping[str, object]) -> None:
+    """Compare the files with their hashes (ValueError, OSError)."""
+    if content.get("kind") != _KIND:
+        raise ValueError(f"{MANIFEST} describes something else")
+    for name, expected in cast("Mapping[str, str]", content["files"]).items():
+        if digest(path / name) != expected:
+            raise ValueError(f"{name} was changed")
+
+
+def _text(content: object) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True).encode()
+
+
+def _interfaces(programs: DevicePrograms) -> dict[str, object]:
+    """Arguments and results of each program in order, and the aliases between them."""
+    module = programs.module
+    return {
+        item.name: {
+            **signature(module, item),
+            "aliases": [
+                {"argument": argument, "result": result}
+                for argument, result in sorted(donated(module, item).items())
+            ],
+        }
+        for item in module.programs()
+    }
+
+
+def _digests(path: Path, made: Sequence[CompiledProgram]) -> dict[str, str]:
+    """SHA-256 of the files of the folder by their path; logs are not part of it."""
+    files = [item.program.folder / name for item in made for name in (HLO, COMMAND, NEFF)]
+    files += [path / name for name in (INTERFACES, CONFIG, ENVIRONMENT, NEURON_CONFIG)]
+    files += [path / "weights.json", *sorted((path / "weights").glob("*.safetensors"))]
+    return {file.relative_to(path).as_posix(): digest(file) for file in files if file.is_file()}
