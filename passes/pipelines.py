@@ -161,12 +161,6 @@ def _check_flash(config: CompileConfig) -> None:
             f"default: flash_decoding lays out heads itself, not as heads={config.heads} does",
             help=f"leave out one of them; heads may be {' or '.join(_FLASH_HEADS)}",
         )
-    if config.page_cache:
-        raise GraphgenError(
-            "GG0302",
-            f"default: flash_decoding divides rows, not blocks of {config.page_cache} slots",
-            help="leave out one of them",
-        )
     if config.moe_ep_degree > 1:
         raise GraphgenError(
             "GG0302",

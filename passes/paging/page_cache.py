@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.build.inline_function import inline_function
 from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Module, Role, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.paging.page_programs import PagedState, Pager, find_state
 from graphgen.passes.paging.paged_rows import BLOCK_TABLE, PagedRows
+from graphgen.passes.sharding.spec.mesh import slot_parts
 from graphgen.passes.weights.layout_change import repack
 
 _RULE = "page-state"
@@ -28,8 +30,11 @@ class PageCache(Pass):
     fewer blocks than all rows need at their longest. A token whose part has no block is not
     written; what is read there is not defined. Attention and masks stay as they are.
 
+    Where ranks divide the slots of a row, each has a part of every block under the same number: a
+    block still stands for ``block`` positions, which have to divide.
+
     Options:
-        block: slots of a block.
+        block: slots of a block, on all ranks that divide a row together.
         blocks: N; 0 for as many as all rows need, R times T.
 
     Given:
@@ -185,13 +190,22 @@ start_index_map=[0,1] index_vector_dim=2 slice_sizes=[1,1] : s32[2,1]
         if layout is None:
             rewriter.remark("no cache is written and read by rows")
             return
-        rewriter.remark(f"{count} caches are {layout.blocks} blocks of {layout.block} slots")
+        rewriter.remark(f"{count} caches are {layout.blocks} blocks of {self.block} slots")
 
     def _layout(self, module: Module, row: Entry) -> PagedRows:
         """The layout of all states, and its table in the interface (GG0304)."""
         rows, slots, *_ = row.physical.dims
-        whole = rows * -(-slots // self.block)
-        layout = PagedRows(rows, slots, self.block, self.blocks or whole)
+        ranks = slot_parts(module, row)
+        block, rest = divmod(self.block, ranks)
+        if rest:
+            raise GraphgenError(
+                "GG0304",
+                f"page-cache: {ranks} ranks divide the slots of {row.name}, and a block of "
+                f"{self.block} does not divide",
+                help=f"take blocks of a multiple of {ranks} slots (--block-size)",
+            )
+        whole = rows * -(-slots // block)
+        layout = PagedRows(rows, slots, block, self.blocks or whole)
         if layout.blocks < rows:
             what = f"page-cache: {layout.blocks} blocks for {rows} rows"
             raise GraphgenError("GG0304", what, help="every row needs a block")
@@ -250,6 +264,21 @@ def _check(row: Entry) -> None:
         )
 
 
+def _of_all_ranks(b: Builder, module: Module, row: Entry, held: Value) -> Value:
+    """The slots pred [R,M] of whole rows that are held, of those of one rank's part.
+
+    Found by the function that puts a row together, of rows that are 1 where they are held.
+    """
+    join = module.function(row.unpack)
+    type_ = join.args[0].type
+    one = b.convert(held, type_.dtype)
+    (whole, *_) = inline_function(b, join, [b.broadcast_in_dim(one, type_.shape, [1, 2])])
+    rows, slots, *window = whole.shape
+    first = b.slice(whole, [0] * whole.type.rank, [rows, slots, *[1 for _ in window]])
+    marks = b.reshape(first, (rows, slots))
+    return b.compare(marks, b.full(0, marks.type), "NE")
+
+
 def _keep_blocks(module: Module, row: Entry, layout: PagedRows) -> None:
     """Say in the interface that a state is kept in blocks."""
 
@@ -265,7 +294,9 @@ def _keep_blocks(module: Module, row: Entry, layout: PagedRows) -> None:
         return layout.unpack(b, parts, table(b))
 
     def held(b: Builder) -> Value:
-        return layout.held(b, table(b))
+        own = layout.held(b, table(b))
+        divided = row.physical.dims[1] != row.logical.dims[1]
+        return _of_all_ranks(b, module, row, own) if divided else own
 
     inputs = {BLOCK_TABLE: layout.table}
     label = f"pages{layout.block}x{layout.blocks}"

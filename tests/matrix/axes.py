@@ -46,6 +46,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "sampling": ("logits", "logits and best", "best", "drawn"),
     "experts": ("least cost", "all", "selective", "capacity", "blocks of 2"),
     "groups of experts": ("1", "2", "3", "4"),
+    "slots of caches": ("on each rank", "divided"),
     "layers": ("in line", "outlined"),
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
     "kernels": ("none", "selected"),
@@ -79,6 +80,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "kv_cache_ranges": "numbers of caches",
     "activation_quantization_type": "activations",
     "activation_ranges": "activations",
+    "flash_decoding": "slots of caches",
     "outline": "layers",
     "kernels": "kernels",
     "steps_per_launch": "launches",
@@ -93,8 +95,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "moe_ep_degree": "groups of experts",
 }
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
-    "flash_decoding": "tests/passes/striping varies it",
-    "flash_decoding_ranks": "as flash_decoding",
+    "flash_decoding_ranks": "as flash_decoding; tests/passes/striping varies it",
     "prefill_batch": "the calls of a cell are all of one batch size",
     "rows": "a cache has the rows of the calls",
     "slots": "a row of a cache has the slots of the largest bucket",
@@ -152,6 +153,7 @@ class Counts:
         windowed: whether a layer reads less than the shortest ladder of buckets.
         inputs_first: whether a row of a stored weight is an input, not an output.
         mixture: whether a layer has experts.
+        latent: whether caches hold what keys are made of.
     """
 
     kv_heads: int
@@ -159,6 +161,7 @@ class Counts:
     windowed: bool
     inputs_first: bool
     mixture: bool
+    latent: bool
 
 
 @cache
@@ -177,7 +180,9 @@ def counts(family: str) -> Counts:
         for op in products
     )
     mixture = any(op.name == "experts" for f in module.programs() for op in f.ops)
-    return Counts(_fixed(kv_heads), _fixed(head_dim), windowed, inputs_first, mixture)
+    updates = [op for f in module.programs() for op in f.ops if op.name == "kv_update"]
+    latent = {op.operands[0].shape[2] for op in updates} != {kv_heads}
+    return Counts(_fixed(kv_heads), _fixed(head_dim), windowed, inputs_first, mixture, latent)
 
 
 def _fixed(dim: Dim) -> int:

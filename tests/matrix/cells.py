@@ -32,6 +32,7 @@ from graphgen.passes.verify.compare.deviation import compare
 from graphgen.passes.verify.workload.make_workload import WorkloadSizes
 from graphgen.targets import find_target
 from tests.matrix.axes import Cell, config_of
+from tests.matrix.holes import BLOCK
 
 QUANTIZATION = {
     "as they are": "",
@@ -132,11 +133,12 @@ def config_for(cell: Cell) -> CompileConfig:
         expert_dispatch=DISPATCH[cell["experts"]],
         expert_block_size=2 if cell["experts"] == "blocks of 2" else 0,
         heads=cell["heads"],
+        flash_decoding=cell["slots of caches"] == "divided",
         batch=(int(cell["rows"]),),
         context=(short,) if cell["phases"] == "prefill and decode" else (),
         tokens=(short, long),
         roll_window_cache=cell["caches"] == "rolled",
-        page_cache=3 if cell["caches"] == "paged" else 0,
+        page_cache=BLOCK if cell["caches"] == "paged" else 0,
         kv_cache_quant=cell["numbers of caches"] in CACHED,
         kv_cache_dtype=element,
         kv_cache_scale=scale,

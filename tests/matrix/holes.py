@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
 from tests.matrix.axes import Cell, counts
 
@@ -36,6 +37,18 @@ def _ranks_over_heads(cell: Cell) -> tuple[int, int]:
     return int(cell["ranks"]), counts(cell["family"]).kv_heads
 
 
+def _divided(holds: Callable[[Cell], bool]) -> Callable[[Cell], bool]:
+    """Slots divided over several ranks, and something that does not go with it."""
+    return lambda cell: (
+        cell["slots of caches"] == "divided" and cell["ranks"] != "1" and holds(cell)
+    )
+
+
+def _blocks_do_not_divide(cell: Cell) -> bool:
+    ranks, kv_heads = _ranks_over_heads(cell)
+    return cell["caches"] == "paged" and BLOCK % (ranks // gcd(ranks, kv_heads)) != 0
+
+
 def _no_copies(cell: Cell) -> bool:
     ranks, kv_heads = _ranks_over_heads(cell)
     return ranks % kv_heads != 0
@@ -55,6 +68,9 @@ def _features_do_not_divide(cell: Cell) -> bool:
     ranks, kv_heads = _ranks_over_heads(cell)
     return kv_heads * counts(cell["family"]).head_dim % ranks != 0
 
+
+# Slots of a block of a paged cache.
+BLOCK = 3
 
 # Of the last, a product has one scale for several columns of what is summed.
 _NOT_OF_8_BITS = (
@@ -107,6 +123,41 @@ HOLES: tuple[Hole, ...] = (
         "The family has no experts for groups of ranks to have.",
         "GG0302",
         "no program has an op experts",
+    ),
+    Hole(
+        ("ranks", "slots of caches"),
+        lambda cell: cell["slots of caches"] == "divided" and cell["ranks"] == "1",
+        "One rank has all slots.",
+        "",
+        "slots of caches",
+    ),
+    Hole(
+        ("ranks", "heads", "slots of caches"),
+        _divided(lambda cell: cell["heads"] not in ("auto", "REPLICATE_TO_TP_DEGREE")),
+        "Ranks that divide slots have each key-value head once, whatever the strategy copies.",
+        "GG0302",
+        "flash_decoding lays out heads itself",
+    ),
+    Hole(
+        ("family", "ranks", "groups of experts", "slots of caches"),
+        _divided(lambda cell: cell["groups of experts"] != "1"),
+        "Ranks are groups that share key-value heads, or groups that share experts.",
+        "GG0302",
+        "by experts",
+    ),
+    Hole(
+        ("family", "ranks", "slots of caches"),
+        _divided(lambda cell: counts(cell["family"]).latent),
+        "Slots of latent vectors are not divided.",
+        "GG0304",
+        "latent vectors, of which keys are made",
+    ),
+    Hole(
+        ("family", "ranks", "caches", "slots of caches"),
+        _divided(_blocks_do_not_divide),
+        "The ranks that share a row have the same slots of each block.",
+        "GG0304",
+        "ranks divide the slots of",
     ),
     Hole(
         ("ranks", "sums over ranks"),
