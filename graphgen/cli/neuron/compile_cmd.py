@@ -11,6 +11,7 @@ import typer
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit, note
 from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
+from graphgen.cli.model.sampling_options import DoSample, OnDevice
 from graphgen.cli.neuron.driver_options import NO_LIMITS, DriverOptions, takes_driver_options
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
 from graphgen.compile_config import CompileConfig
@@ -65,6 +66,8 @@ def compile_(
     dtype: Elements = "bf16",
     sizes: CallSizes = NO_SIZES,
     compile_options: CompileOptions = NO_OPTIONS,
+    on_device_sampling: OnDevice = False,
+    do_sample: DoSample = False,
     flags: CompilerFlags = "",
     driver_options: DriverOptions = NO_LIMITS,
     weights: Weights = False,
@@ -76,9 +79,8 @@ def compile_(
     Each bucket of each sub-model is a program: HLO, and a command line of the defaults for its
     phase, those of its family, NEURON_CC_FLAGS and --flags, merged so that none is lost. The rules
     of 'graphgen check' come first. Compilers run beside each other within a budget of memory;
-    results are kept in a cache ('graphgen cache'), so that a run that was stopped goes on where it
-    was. No compiler is part of graphgen: written for its published command line, tried with a
-    stand-in alone.
+    results are kept in a cache ('graphgen cache'), and a run that was stopped goes on. Written for
+    the compiler's published command line, and tried with a stand-in alone.
 
     \b
     Examples:
@@ -95,16 +97,14 @@ def compile_(
     )
     from graphgen.cli.neuron.driver_run import compile_plan, make_plan
 
-    if output is None and not dry_run:
-        raise typer.BadParameter("give a folder, or --dry-run", param_hint="'-o'")
-    if weights and Path(model).name == CONFIG_FILE:
-        raise typer.BadParameter("give the checkpoint as MODEL", param_hint="'--weights'")
+    _check_usage(model, output, weights=weights, dry_run=dry_run)
     layers = _layers(flags)
     if Path(model).name == CONFIG_FILE:
         _refuse_options(model, sizes, compile_options)
         programs = _configured(Path(model), target, lnc, layers)
     else:
-        demand = _demand(batch, dtype, sizes, compile_options)
+        options = {**compile_options, **_sampling(on_device_sampling, do_sample)}
+        demand = _demand(batch, dtype, sizes, options)
         programs = _built(model, demand, target, lnc, layers)
     device = programs.options.device
     plan = make_plan(programs.module, programs.options, output, driver_options, dry_run=dry_run)
@@ -154,6 +154,25 @@ def _checkpoint(model: str, programs: DevicePrograms) -> Checkpoint:
     checkpoint = locate_checkpoint(model)
     check_checkpoint(checkpoint, programs.module)
     return checkpoint
+
+
+def _check_usage(model: str, output: Path | None, *, weights: bool, dry_run: bool) -> None:
+    if output is None and not dry_run:
+        raise typer.BadParameter("give a folder, or --dry-run", param_hint="'-o'")
+    if weights and Path(model).name == CONFIG_FILE:
+        raise typer.BadParameter("give the checkpoint as MODEL", param_hint="'--weights'")
+
+
+def _sampling(on_device: bool, draws: bool) -> CompileOptions:
+    """The field of programs that choose tokens (GG0705)."""
+    if draws and not on_device:
+        raise GraphgenError(
+            "GG0705",
+            "--do-sample has no effect without --on-device-sampling",
+            help="add it: programs draw then",
+        )
+    options = "{do_sample=true}" if draws else ""
+    return {"sampling": f"on-device-sampling{options}"} if on_device else {}
 
 
 def _layers(flags: str) -> list[OptionLayer]:

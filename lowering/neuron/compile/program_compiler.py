@@ -20,7 +20,7 @@ from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler
 from graphgen.lowering.neuron.compile.program_plan import HLO, LOG, NEFF, PlannedProgram
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes, RunResult
 
-_WORK, _OUTPUT = "work", "output.txt"
+_WORK, _OUTPUT = "unfinished", "output.txt"
 _FLOATS = "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3"
 # Of programs with 8-bit floats, for the compiler and for who runs the program.
 FLOAT8_VARIABLES = {"XLA_HANDLE_SPECIAL_SCALAR": "1", "UNSAFE_FP8FNCAST": "1"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -12,16 +13,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+_SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """The end of a process.
 
     Attributes:
-        status: the exit status; negative for the signal that ended it.
+        status: the exit status; 128 and the number of a signal that ended it, or, where the group
+            was killed, the negative number.
         timed_out: it was ended because its time was over.
         seconds: wall time.
-        peak_bytes: memory of its largest process at its worst moment.
+        peak_bytes: memory of its largest process at its worst moment, at least that of the process
+            that started it.
     """
 
     status: int
@@ -87,16 +92,11 @@ class Processes:
         """
         self.check()
         start = time.monotonic()
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                words,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+        reader, writer = os.pipe()
+        try:
+            process = _started(words, folder, output, reader, environment)
+        finally:
+            os.close(reader)
         timed_out = threading.Event()
         timer = threading.Timer(seconds or 1e9, lambda: (timed_out.set(), _kill(process.pid)))
         timer.daemon = True
@@ -108,6 +108,7 @@ class Processes:
             timer.cancel()
             # What a compiler left running must not go on.
             _kill(process.pid)
+        os.close(writer)
         process.returncode = os.waitstatus_to_exitcode(ended)
         taken = time.monotonic() - start
         return RunResult(process.returncode, timed_out.is_set(), taken, used.ru_maxrss << 10)
@@ -139,6 +140,28 @@ class Processes:
             self.stopped = True
             for group in self._groups:
                 _kill(group)
+
+
+def _started(
+    words: Sequence[str],
+    folder: Path,
+    output: Path,
+    pipe: int,
+    environment: Mapping[str, str] | None,
+) -> subprocess.Popen[bytes]:
+    """Start a command that ends with this process: see :mod:`.supervisor`."""
+    supervised = [sys.executable, "-S", "-E", _SUPERVISOR, str(pipe), *words]
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            supervised,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            pass_fds=(pipe,),
+            start_new_session=True,
+        )
 
 
 def _kill(group: int) -> None:

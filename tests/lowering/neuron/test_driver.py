@@ -64,7 +64,7 @@ def test_programs_compile_once_and_then_come_from_the_cache(
     for item in made:
         assert item.program.name.encode() in item.neff.read_bytes() or read_neff(item.neff).members
         assert item.peak_bytes > 1 << 20
-        assert not (item.neff.parent / "work").exists()
+        assert not (item.neff.parent / "unfinished").exists()
     # Another folder and another process find the same keys.
     again = driver().run(planned(tmp_path / "two"))
     assert [item.origin for item in again] == ["cache"] * 3
@@ -115,12 +115,14 @@ def test_each_failure_ends_in_one_error_with_its_remedy(
 ):
     order, (kind, code, text) = FAILURES[name]
     fake.order({"program": "decode.*8$", **order})
-    programs = planned(tmp_path / "out", only="decode")
+    # On a slow machine others take as long as the limit of the one that hangs.
+    hangs = name == "hang"
+    programs = planned(tmp_path / "out", only="decode.b1.c8" if hangs else "decode")
     with pytest.raises(GraphgenError) as caught:
-        driver(timeout=1.0 if name == "hang" else 60.0).run(programs)
+        driver(timeout=1.0 if hangs else 0.0).run(programs)
     error = caught.value
     assert error.code == "GG1002"
-    assert error.what.startswith("1 of 2 programs did not compile")
+    assert error.what.startswith(f"1 of {len(programs)} programs did not compile")
     shown = f"decode.b1.c8: {kind}" + (f" [{code}]" if code else "")
     assert error.note.startswith(f"{shown}: ")
     assert text in str(error)
@@ -136,10 +138,9 @@ def test_each_failure_ends_in_one_error_with_its_remedy(
         assert shown in again.value.note
         assert len(fake.calls) == calls
     made = driver(retry_failed=True).run(programs)
-    assert {item.program.name: item.origin for item in made} == {
-        "decode.b1.c8": "compiled",
-        "decode.b1.c16": "cache",
-    }
+    origins = {item.program.name: item.origin for item in made}
+    assert origins.pop("decode.b1.c8") == "compiled"
+    assert origins == ({} if hangs else {"decode.b1.c16": "cache"})
 
 
 def test_the_op_that_a_log_names_is_shown_with_its_line_and_the_rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from graphgen.cli.neuron.compile_progress import CompileProgress
 from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron import read_neff
 from graphgen.lowering.open import open_module
@@ -200,22 +202,84 @@ def test_an_output_is_needed(model: Path):
     assert "give a folder, or --dry-run" in ended.stderr
 
 
-@pytest.mark.slow
-def test_a_driver_that_is_killed_goes_on_where_it_was(
-    model: Path, tmp_path: Path, fake: FakeNeuron
-):
-    fake.order(seconds=1.5)
+def test_programs_can_choose_tokens(model: Path):
+    words = ("compile", model, *SIZES, "--dry-run", "--on-device-sampling")
+    greedy, drawn, plain = (
+        {item["name"]: item["key"] for item in facts(*more)["programs"]}
+        for more in (words, (*words, "--do-sample"), words[:-1])
+    )
+    assert greedy.keys() == drawn.keys() == plain.keys()
+    for name in greedy:
+        assert len({greedy[name], drawn[name], plain[name]}) == 3
+    assert "--do-sample has no effect" in error(*words[:-1], "--do-sample")
+
+
+def interrupted(
+    model: Path, out: Path, fake: FakeNeuron, number: signal.Signals
+) -> tuple[int, int]:
+    """End a driver by a signal while its second compiler runs: its status, and the compiler."""
+    fake.order({"program": "decode", "how": "hang"})
     words = [sys.executable, "-m", "graphgen", "compile", str(model), *SIZES]
-    words += ["--target", "trn2", "--jobs", "1", "-o", str(tmp_path / "out")]
+    words += ["--target", "trn2", "--jobs", "1", "-o", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as run:
-        assert run.stderr is not None
-        for line in run.stderr:
-            if line.startswith("[1/3]"):
-                time.sleep(0.5)
-                run.send_signal(signal.SIGKILL)
+    with subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL) as run:
+        while True:
+            logs = [*out.glob("programs/token_generation_model/*/unfinished/log-neuron-cc.txt")]
+            if logs and "scheduling" in logs[0].read_text():
                 break
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.send_signal(number)
+        status = run.wait()
+    return status, int(logs[0].read_text().split()[2])
+
+
+def runs(pid: int) -> bool:
+    """True while a process is there and not a zombie."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_driver_that_is_ended_ends_its_compilers_and_goes_on_where_it_was(
+    number: signal.Signals, model: Path, tmp_path: Path, fake: FakeNeuron
+):
+    status, compiler = interrupted(model, tmp_path / "out", fake, number)
+    assert status == (130 if number == signal.SIGINT else -number)
+    for _ in range(100):
+        if not runs(compiler):
+            break
+        time.sleep(0.05)
+    assert not runs(compiler)
     assert len(fake.calls) == 2
+    assert not (tmp_path / "out" / "manifest.json").exists()
     fake.order()
     made = facts("compile", model, *SIZES, "--target", "trn2", "-o", tmp_path / "out")
     assert sorted(item["origin"] for item in made["programs"]) == ["cache", "compiled", "compiled"]
+
+
+def test_a_terminal_shows_rows_of_those_that_run(monkeypatch: pytest.MonkeyPatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with CompileProgress(2) as progress:
+        progress.changed("a", "waits", "")
+        progress.changed("a", "compiles", "")
+        progress.changed("b", "locked", "another process compiles it")
+        progress.changed("a", "done", "compiled")
+        progress.changed("b", "failed", "no memory")
+    shown = screen.getvalue()
+    for words in (
+        "compiling",
+        "waiting for another process",
+        "[1/2] a: compiled in ",
+        "[2/2] b: failed",
+    ):
+        assert words in shown
