@@ -102,9 +102,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
             DispatchExperts(config.expert_dispatch, config.expert_block_size, config.target),
             *(CommonSubexpressions(), FuseProjections()),
             *_narrow_activations(config),
-            TileAttention(config.attention_block, config.target, config.softmax_dtype),
-            *([SoftmaxDtype(config.softmax_dtype)] if config.softmax_dtype != _PLAIN else []),
-            *_kernels(config),
+            *_attention(config),
         ],
         "weights": [LiftWeights()],
         "legalize": _legalize(config),
@@ -113,6 +111,18 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
     }
     _check_target(config.target, tuple(own))
     return tuple(Phase(name, (*passes, *_of_target(config, name))) for name, passes in own.items())
+
+
+def _attention(config: CompileConfig) -> list[Pass]:
+    """Attention by kernels, in tiles or by ops, in the order of preference of the target.
+
+    Those of accelerators are made for long prompts; what the CPU's are slower at is in tiles.
+    """
+    softmax, kernels = config.softmax_dtype, _kernels(config)
+    tiles = TileAttention(config.attention_block, config.target, softmax)
+    if softmax != _PLAIN:
+        return [tiles, SoftmaxDtype(softmax), *kernels]
+    return [tiles, *kernels] if config.target == "cpu" else [*kernels, tiles]
 
 
 def _several_steps(config: CompileConfig) -> list[Pass]:

@@ -28,6 +28,9 @@ from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.passes.tiles.operand_tiles import Cut, OperandTiles, cuts_of
 from graphgen.passes.tiles.tile_sizes import TileSizes
 
+# What was cut by tokens alone: of a value, along a dimension.
+_Cuts = dict[tuple[Value, int], Value]
+
 
 @dataclass(slots=True)
 class _Places:
@@ -47,7 +50,7 @@ class _Places:
     first_token: Value
     by_slots: FunctionLevel
     first_slot: Value
-    cut: dict[tuple[Value, int], Value]
+    cut: _Cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +149,28 @@ class AttentionLoop:
 
         def block(level: FunctionLevel, number: Value, state: Sequence[Value]) -> Sequence[Value]:
             first = _first(level.b, number, sizes.token_block, sizes.tokens)
-            made = self._block(program, level, first, mean)
+            cut: _Cuts = {}
             if sizes.rows == 1:
-                return [made]
+                return [self._block(program, level, first, mean, cut)]
             zero = level.b.literal(0, s32)
-            return [level.b.dynamic_update_slice(state[0], made, [zero, first, zero, zero])]
+            place = [zero, first, zero, zero]
+            if start is query:
+                tokens = (query.shape[0], sizes.token_block, *query.shape[2:])
+                cut[query, 1] = level.b.dynamic_slice(state[0], place, tokens)
+            made = self._block(program, level, first, mean, cut)
+            return [level.b.dynamic_update_slice(state[0], made, place)]
 
-        start = [b.full(0.0, self.op.result.type)]
-        return self.loops.turns(program, "attention.tokens", sizes.rows, start, block)[0]
+        query, kind = self.op.operands[0], self.op.result.type
+        # A block of tokens is read once, before its result is written: that has its place.
+        alike = query.type is kind and sizes.tokens % sizes.token_block == 0
+        start = query if alike else b.full(0.0, kind)
+        return self.loops.turns(program, "attention.tokens", sizes.rows, [start], block)[0]
 
     def _block(
-        self, program: FunctionLevel, level: FunctionLevel, first: Value, mean: Value
+        self, program: FunctionLevel, level: FunctionLevel, first: Value, mean: Value, cut: _Cuts
     ) -> Value:
         """The attention of a block of tokens, from the token ``first`` on."""
         op, sizes = self.op, self.sizes
-        cut: dict[tuple[Value, int], Value] = {}
 
         def tile(inner: FunctionLevel, number: Value, state: Sequence[Value]) -> Sequence[Value]:
             slot = _first(inner.b, number, sizes.slot_block, sizes.slots)

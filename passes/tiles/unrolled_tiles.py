@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from graphgen.build import Builder
@@ -30,6 +30,7 @@ class FixedTile:
         first_token, first_slot: their numbers.
         tokens, slots: how many it has; the last one of a row or a column has fewer.
         every_token: it has all tokens.
+        own: values in the place of some of the program.
     """
 
     b: Builder
@@ -38,14 +39,15 @@ class FixedTile:
     tokens: int
     slots: int
     every_token: bool
+    own: Mapping[Value, Value]
 
     def whole(self, value: Value) -> Value:
         """The value."""
-        return value
+        return self.own.get(value, value)
 
     def part(self, value: Value, cut: Cut) -> Value:
         """A slice."""
-        found = value
+        found = self.whole(value)
         for dim, first, size in (
             (cut.tokens, self.first_token, self.tokens),
             (cut.slots, self.first_slot, self.slots),
@@ -70,7 +72,8 @@ def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Value:
     """
     terms = attention_terms(op.operands)
     sinks = None if terms.sinks is None else op.operands[terms.sinks]
-    blocks = list(_tiles(b, sizes))
+    own = _own_positions(b, op)
+    blocks = list(_tiles(b, sizes, own))
     short = any(len(tiles) < sizes.columns for tiles in blocks)
     mean = mean_value(b, op.operands[2]) if short else None
     parts: list[Value] = []
@@ -81,13 +84,30 @@ def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Value:
     return parts[0] if len(parts) == 1 else b.concatenate(parts, 1)
 
 
-def _tiles(b: Builder, sizes: TileSizes) -> Iterator[list[FixedTile]]:
+def _own_positions(b: Builder, op: Op) -> Mapping[Value, Value]:
+    """The query and the positions of its tokens, of this attention alone.
+
+    Layers have the same masks. Merged, as compilers merge what is computed twice, those of all
+    tiles would be kept from the first layer to the last; a barrier keeps them apart.
+    """
+    query, mask = op.operands[0], op.operands[3]
+    producer = mask.producer("attention_mask") or mask.producer("tree_mask")
+    if producer is None:
+        return {}
+    held = (query, producer.operands[0])
+    attrs = {"opcode": "opt-barrier", "form": "(xx)->(xx)"}
+    types = tuple([value.type for value in held])
+    kept = b.emit("hlo.opaque", held, {**attrs, "results": types}).results
+    return dict(zip(held, kept, strict=True))
+
+
+def _tiles(b: Builder, sizes: TileSizes, own: Mapping[Value, Value]) -> Iterator[list[FixedTile]]:
     """The tiles of each block of tokens."""
     for first in range(0, sizes.tokens, sizes.token_block):
         tokens = min(sizes.token_block, sizes.tokens - first)
         every = tokens == sizes.tokens
         yield [
-            FixedTile(b, first, slot, tokens, min(sizes.slot_block, sizes.slots - slot), every)
+            FixedTile(b, first, slot, tokens, min(sizes.slot_block, sizes.slots - slot), every, own)
             for slot in range(0, sizes.slots, sizes.slot_block)
             if sizes.read(first, slot)
         ]

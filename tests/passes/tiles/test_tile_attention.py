@@ -84,7 +84,7 @@ def test_an_accelerator_has_few_tiles_of_few_bytes_and_none_that_a_prompt_forbid
         "@prefill: 65536 tokens, 65536 slots: tiles of 4096x4096 (268.44 MB of scores at once); "
         "whole (68.72 GB of scores at once)"
     )
-    scores = [op for op in module.function("prefill").ops if op.result.type.rank == 5]
+    scores = [op for op in module.function("prefill").ops if op.results[0].type.rank == 5]
     products = [op for op in scores if op.name == "dot_general"]
     # Two products for each of 16 * 17 / 2 tiles.
     assert len(products) == 2 * 136
