@@ -29,8 +29,8 @@ class CompilerFailure:
 
     Attributes:
         program: its name.
-        kind: ``refused``, ``internal``, ``arguments``, ``time-out``, ``killed``, ``crash``,
-            ``disk full``, ``damaged output`` or ``failed``.
+        kind: ``refused``, ``internal``, ``arguments``, ``time-out``, ``killed``, ``no memory``,
+            ``crash``, ``disk full``, ``damaged output``, ``version`` or ``failed``.
         code: the compiler's, ``NCC_...``; empty without one.
         what: one line.
         op: the opcode that the log names; empty for none.
@@ -207,6 +207,44 @@ def _rule(
     return (known[0].id, False, known[0].fix) if known else None
 
 
+# Lines without a code that people report, with the code whose remedy is theirs.
+_LINES_WITHOUT_CODE = (
+    (re.compile(r"too many instructions", re.IGNORECASE), "NCC_EVRF007"),
+    (re.compile(r"exceeds the typical limit of [\d,]+", re.IGNORECASE), "NCC_EVRF007"),
+)
+_OUT_OF_MEMORY = re.compile(r"\bMemoryError\b|std::bad_alloc|Cannot allocate memory")
+
+
+def _known_line(run: FailedRun) -> CompilerFailure | None:
+    """A line without a code that says as much as one."""
+    for pattern, code in _LINES_WITHOUT_CODE:
+        line = next((line for line in run.text.splitlines() if pattern.search(line)), "")
+        if line:
+            known = _rule(code, None, run.findings)
+            return CompilerFailure(
+                run.program,
+                "refused",
+                line.split("]: ", 1)[-1].strip(),
+                help_of(code).remedy,
+                rule=known[0] if known else "",
+                predicted=known[1] if known else False,
+            )
+    return None
+
+
+def _no_memory(run: FailedRun) -> CompilerFailure | None:
+    """An allocation of the compiler that failed."""
+    if run.result.status == 0 or not _OUT_OF_MEMORY.search(run.text):
+        return None
+    peak = run.result.peak_bytes / 1e9
+    return CompilerFailure(
+        run.program,
+        "no memory",
+        f"the compiler found no memory ({peak:.1f} GB at its worst)",
+        "run fewer at a time: --jobs 1, or a smaller --memory; or compile on a larger machine",
+    )
+
+
 def _bad_output(run: FailedRun) -> CompilerFailure | None:
     if run.result.status != 0:
         return None
@@ -239,7 +277,8 @@ def _failed(run: FailedRun) -> CompilerFailure:
 
 
 _EXPLANATIONS: tuple[Callable[[FailedRun], CompilerFailure | None], ...] = (
-    *(_time_out, _full_disk, _killed, _arguments, _coded, _bad_output, _crashed, _failed),
+    *(_time_out, _full_disk, _killed, _arguments, _coded, _known_line, _no_memory),
+    *(_bad_output, _crashed, _failed),
 )
 
 
