@@ -319,7 +319,7 @@ def _read_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     """Slots may be split where all of them are read, or the first of each part."""
     parts = attrs.integer("parts")
     if parts > 1:
-        texts = "R pm k d, b -> b pc k d", "r pm k d, r -> r pc k d"
+        texts = "R pM k d, b -> b pC k d", "r pM k d, r -> r pC k d"
         return _by_rows(*texts, slots="p", given={"p": parts})(operands, results, attrs)
     every = operands[0].shape[1] == attrs.dim("attended")
     return (_READ_ALL if every else _READ_FIRST)(operands, results, attrs)

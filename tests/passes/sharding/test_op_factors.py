@@ -268,6 +268,13 @@ def test_work_is_divided_by_what_is_cut():
         assert way.work == whole.work // parts
 
 
+def test_what_is_read_of_a_part_of_a_row_is_whole():
+    """A rank that reads the first slots of its part has all of the part, on whichever axes."""
+    op = op_of("f32[2,8,4,8] s32[2]", "cache_read(%x, %w) attended=8 rows=in_place parts=2")
+    for way in strategies(op, GRID, slots=("tp",)):
+        assert way.in_shardings[0].dims[1] == way.out_shardings[0].dims[1], way
+
+
 # How what every rank makes of whole weights is best cut.
 WHOLE = [
     ("reduce(%x) dimensions=[1] kind=maximum", "{tp,-}", "{tp}"),
