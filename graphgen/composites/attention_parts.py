@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.attention import join_heads
-from graphgen.composites.partial_attention import partial_attention
+from graphgen.composites.partial_attention import PartialAttention, partial_attention
 from graphgen.ir import Attrs, DType, Value
 from graphgen.ir.dtype import f32
 
@@ -20,7 +20,11 @@ def attention_part_with(
     b: Builder, operands: Sequence[Value], attrs: Attrs, softmax: DType
 ) -> Sequence[Value]:
     """The same with powers of the type ``softmax``."""
-    part = partial_attention(b, operands, attrs, softmax)
+    return part_results(b, partial_attention(b, operands, attrs, softmax))
+
+
+def part_results(b: Builder, part: PartialAttention) -> Sequence[Value]:
+    """The results of ``attention_part``: f32 [B,S,H] twice, and [B,S,H,W]."""
     out = join_heads(b, part.out)
     rows = [b.transpose(row, [0, 2, 1, 3]) for row in (part.maximum, part.total)]
     return [*[b.reshape(row, out.shape[:3]) for row in rows], out]

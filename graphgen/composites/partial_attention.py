@@ -89,30 +89,31 @@ def rescaled(b: Builder, part: PartialAttention, maximum: Value) -> PartialAtten
     return PartialAttention(maximum, part.total * factor, part.out * spread)
 
 
-def filled(b: Builder, part: PartialAttention, mean: Value, softmax: DType) -> PartialAttention:
-    """The same, in which a token that reads no slot has the mean of the values of all slots.
+def filled(
+    b: Builder, part: PartialAttention, values: Value, slots: int, softmax: DType
+) -> PartialAttention:
+    """The same, in which all slots weigh 1 for a token that reads none.
 
     That is its attention; parts without an allowed slot may then be left out.
 
     Args:
         b: where ops are appended.
         part: of the slots that were not left out.
-        mean: f32 [B,K,W], of :func:`mean_value`.
+        values: f32 [B,K,W], of :func:`sum_of_values`.
+        slots: how many there are.
         softmax: the type of the powers.
     """
     nothing = b.compare(part.maximum, b.full(lowest(softmax), part.maximum.type), "LE")
     shape = part.out.shape
-    spread = b.broadcast_in_dim(mean, shape, [0, 1, 4])
+    spread = b.broadcast_in_dim(values, shape, [0, 1, 4])
     every = b.broadcast_in_dim(nothing, shape, [0, 1, 2, 3])
-    total = b.select(nothing, b.full(1.0, part.total.type), part.total)
+    total = b.select(nothing, b.full(slots, part.total.type), part.total)
     return PartialAttention(part.maximum, total, b.select(every, spread, part.out))
 
 
-def mean_value(b: Builder, value: Value) -> Value:
-    """The mean f32 [B,K,W] of the values [B,C,K,W] of all slots."""
-    slots = value.shape[1]
-    assert isinstance(slots, int)
-    return b.divide(b.reduce(b.convert(value, f32), [1], "add"), slots)
+def sum_of_values(b: Builder, value: Value) -> Value:
+    """The sum f32 [B,K,W] of the values [B,C,K,W] of all slots."""
+    return b.reduce(b.convert(value, f32), [1], "add")
 
 
 def finished(b: Builder, part: PartialAttention, dtype: DType, sinks: Value | None = None) -> Value:

@@ -17,6 +17,7 @@ from graphgen.passes.core.options import choice
 from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.passes.tiles.tile_costs import AttentionShape, TileCost, asked_cost, tile_costs
 from graphgen.passes.tiles.tile_loop import looped
+from graphgen.passes.tiles.tile_results import TILED
 from graphgen.passes.tiles.unrolled_tiles import unrolled
 from graphgen.targets import find_target, target_names
 
@@ -163,7 +164,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         for function in list(module.functions.values()):
             if function.name in meanings:
                 continue
-            for op in [op for op in function.block if op.name == "attention"]:
+            for op in [op for op in function.block if op.name in TILED]:
                 if rewriter.exhausted:
                     break
                 self._tile(function, op, asked, rewriter, shared)
@@ -188,8 +189,8 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         if chosen.sizes.whole or rewriter.leaves_out(function, op, "tiles"):
             return
         with rewriter.before(function, op) as b:
-            value = self._tiled(b, op, chosen, shared, unroll=target.is_accelerator)
-        rewriter.replace(function, op, [value], "tiles", gain=chosen.text)
+            values = self._tiled(b, op, chosen, shared, unroll=target.is_accelerator)
+        rewriter.replace(function, op, values, "tiles", gain=chosen.text)
 
     def _explain(
         self,
@@ -215,7 +216,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
 
     def _tiled(
         self, b: Builder, op: Op, chosen: TileCost, shared: SharedFunctions, *, unroll: bool
-    ) -> Value:
+    ) -> Sequence[Value]:
         kind = dtype(self.softmax)
         if unroll:
             return unrolled(b, op, chosen.sizes, kind)

@@ -38,6 +38,7 @@ class AttentionShape:
         widths: D + W.
         reach: slots that a token reads at most; 0 for all up to its own.
         causal: token s reads no slot after slot s.
+        ordered: slots follow each other as positions do.
     """
 
     rows: int
@@ -47,6 +48,7 @@ class AttentionShape:
     widths: int
     reach: int
     causal: bool
+    ordered: bool = True
 
     @staticmethod
     def of(op: Op, *, prompt: bool) -> AttentionShape:
@@ -66,7 +68,8 @@ class AttentionShape:
         plain = producer is not None and _plain(producer)
         causal = prompt and plain and tokens == slots
         widths = width + op.operands[2].type.dims[3]
-        return AttentionShape(rows, tokens, slots, heads, widths, reach, causal)
+        ordered = producer is not None and _ordered(producer) and slots >= tokens
+        return AttentionShape(rows, tokens, slots, heads, widths, reach, causal, ordered)
 
     def tiles(self, tokens: int, slots: int) -> TileSizes:
         """Tiles of these sizes, or of all tokens or slots where there are fewer."""
@@ -88,6 +91,11 @@ def _plain(mask: Op) -> bool:
 
 def _held(keys: Value) -> bool:
     return keys.producer("key_positions") is not None
+
+
+def _ordered(mask: Op) -> bool:
+    """True for plain rows, and for a ring and the tokens of the call after it."""
+    return _held(mask.operands[1]) or mask.operands[1].producer("concatenate") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,10 @@ CPU_RATES = ScoreRates(80e9, 2.0e-9, 6.5e-9, 4 << 20, 60e-6, 10e-6)
 
 
 def scores_of(shape: AttentionShape, sizes: TileSizes) -> tuple[int, int]:
-    """Scores and tiles that are computed, if the tokens are the last of the slots."""
+    """Scores and tiles that are computed, if the tokens are the last of the slots.
+
+    Slots in another order, as in stripes, are all read.
+    """
     scores = tiles = 0
     before = shape.slots - shape.tokens
     for first in range(0, sizes.tokens, sizes.token_block):
@@ -148,7 +159,8 @@ def scores_of(shape: AttentionShape, sizes: TileSizes) -> tuple[int, int]:
         begins = max(0, before + first - shape.reach + 1) if shape.reach else 0
         for slot in range(0, sizes.slots, sizes.slot_block):
             slots = min(sizes.slot_block, sizes.slots - slot)
-            if sizes.whole or (slot <= last and slot + slots > begins):
+            near = slot <= last and slot + slots > begins
+            if near or sizes.whole or not shape.ordered:
                 scores += tokens * slots
                 tiles += 1
     return shape.rows * shape.heads * scores, tiles

@@ -14,18 +14,17 @@ from graphgen.composites.partial_attention import (
     PartialAttention,
     combined,
     filled,
-    finished,
-    mean_value,
     no_slots,
     partial_attention,
+    sum_of_values,
     without_sinks,
 )
 from graphgen.ir import DType, Op, Value, tensor
 from graphgen.ir.dtype import s32
-from graphgen.ops.attention import attention_terms
 from graphgen.passes.outline.function_levels import FunctionLevel, Loops
 from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.passes.tiles.operand_tiles import Cut, OperandTiles, cuts_of
+from graphgen.passes.tiles.tile_results import results_of, sinks_of
 from graphgen.passes.tiles.tile_sizes import TileSizes
 
 # What was cut by tokens alone: of a value, along a dimension.
@@ -142,34 +141,35 @@ class AttentionLoop:
     softmax: DType
     loops: Loops
 
-    def build(self, b: Builder) -> Value:
-        """The attention [B,S,H,W]."""
-        program, sizes = FunctionLevel(b), self.sizes
-        mean = mean_value(b, self.op.operands[2])
+    def build(self, b: Builder) -> Sequence[Value]:
+        """The results of the op."""
+        program, op, sizes = FunctionLevel(b), self.op, self.sizes
+        values = sum_of_values(b, op.operands[2])
+        query = op.operands[0]
+        # A block of tokens is read once, before its result is written: that has its place.
+        alike = query.type is op.results[0].type and sizes.tokens % sizes.token_block == 0
+        start = [query] if alike else [b.full(0.0, result.type) for result in op.results]
 
         def block(level: FunctionLevel, number: Value, state: Sequence[Value]) -> Sequence[Value]:
             first = _first(level.b, number, sizes.token_block, sizes.tokens)
             cut: _Cuts = {}
-            if sizes.rows == 1:
-                return [self._block(program, level, first, mean, cut)]
-            zero = level.b.literal(0, s32)
-            place = [zero, first, zero, zero]
-            if start is query:
+            if alike and sizes.rows > 1:
                 tokens = (query.shape[0], sizes.token_block, *query.shape[2:])
-                cut[query, 1] = level.b.dynamic_slice(state[0], place, tokens)
-            made = self._block(program, level, first, mean, cut)
-            return [level.b.dynamic_update_slice(state[0], made, place)]
+                cut[query, 1] = level.b.dynamic_slice(state[0], _at(level.b, query, first), tokens)
+            made = self._block(program, level, first, values, cut)
+            if sizes.rows == 1:
+                return made
+            return [
+                level.b.dynamic_update_slice(whole, part, _at(level.b, whole, first))
+                for whole, part in zip(state, made, strict=True)
+            ]
 
-        query, kind = self.op.operands[0], self.op.result.type
-        # A block of tokens is read once, before its result is written: that has its place.
-        alike = query.type is kind and sizes.tokens % sizes.token_block == 0
-        start = query if alike else b.full(0.0, kind)
-        return self.loops.turns(program, "attention.tokens", sizes.rows, [start], block)[0]
+        return self.loops.turns(program, "attention.tokens", sizes.rows, start, block)
 
     def _block(
-        self, program: FunctionLevel, level: FunctionLevel, first: Value, mean: Value, cut: _Cuts
-    ) -> Value:
-        """The attention of a block of tokens, from the token ``first`` on."""
+        self, program: FunctionLevel, level: FunctionLevel, first: Value, values: Value, cut: _Cuts
+    ) -> Sequence[Value]:
+        """The results for a block of tokens, from the token ``first`` on."""
         op, sizes = self.op, self.sizes
 
         def tile(inner: FunctionLevel, number: Value, state: Sequence[Value]) -> Sequence[Value]:
@@ -180,16 +180,13 @@ class AttentionLoop:
         query, key, value = op.operands[:3]
         shape = (query.shape[0], min(sizes.token_block, sizes.tokens), *query.shape[2:])
         nothing = no_slots(level.b, tensor(query.dtype, shape), key.type, value.type)
-        part = self.loops.turns(level, "attention.slots", sizes.columns, nothing, tile)
-        b, terms = level.b, attention_terms(op.operands)
-        sinks = terms.sinks
-        mean = level.lift(mean, program)
-        return finished(
-            b,
-            filled(b, PartialAttention(*part), mean, self.softmax),
-            op.result.dtype,
-            None if sinks is None else level.lift(op.operands[sinks], program),
+        part = PartialAttention(
+            *self.loops.turns(level, "attention.slots", sizes.columns, nothing, tile)
         )
+        values = level.lift(values, program)
+        part = filled(level.b, part, values, sizes.slots, self.softmax)
+        sinks = sinks_of(op)
+        return results_of(level.b, op, part, None if sinks is None else level.lift(sinks, program))
 
     def _tile(self, places: _Places, number: Value, state: Sequence[Value]) -> Sequence[Value]:
         """The state with one tile more, unless its mask allows nothing."""
@@ -227,8 +224,16 @@ def _first(b: Builder, number: Value, block: int, count: int) -> Value:
     return b.binary("minimum", first, count - block) if count % block else first
 
 
-def looped(b: Builder, op: Op, sizes: TileSizes, softmax: DType, shared: SharedFunctions) -> Value:
-    """The attention ``op`` [B,S,H,W] in tiles, in loops.
+def _at(b: Builder, value: Value, first: Value) -> list[Value]:
+    """The start indices of the part of ``value`` [B,S,...] from a token on."""
+    zero = b.literal(0, s32)
+    return [zero, first, *[zero] * (value.type.rank - 2)]
+
+
+def looped(
+    b: Builder, op: Op, sizes: TileSizes, softmax: DType, shared: SharedFunctions
+) -> Sequence[Value]:
+    """The results of the attention ``op`` in tiles, in loops.
 
     Args:
         b: where they are appended.

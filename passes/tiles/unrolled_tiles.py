@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
@@ -10,14 +10,13 @@ from graphgen.composites.partial_attention import (
     PartialAttention,
     combined,
     filled,
-    finished,
-    mean_value,
     partial_attention,
+    sum_of_values,
     without_sinks,
 )
 from graphgen.ir import DType, Op, Value
-from graphgen.ops.attention import attention_terms
 from graphgen.passes.tiles.operand_tiles import Cut, OperandTiles, cuts_of
+from graphgen.passes.tiles.tile_results import results_of, sinks_of
 from graphgen.passes.tiles.tile_sizes import TileSizes
 
 
@@ -61,8 +60,8 @@ class FixedTile:
         return self.b.binary("subtract", value, self.first_slot) if self.first_slot else value
 
 
-def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Value:
-    """The attention ``op`` [B,S,H,W] in tiles.
+def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Sequence[Value]:
+    """The results of the attention ``op`` in tiles.
 
     Args:
         b: where ops are appended.
@@ -70,18 +69,19 @@ def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Value:
         sizes: of the tiles; those that no token reads are left out.
         softmax: the type of the powers.
     """
-    terms = attention_terms(op.operands)
-    sinks = None if terms.sinks is None else op.operands[terms.sinks]
+    sinks = sinks_of(op)
     own = _own_positions(b, op)
     blocks = list(_tiles(b, sizes, own))
     short = any(len(tiles) < sizes.columns for tiles in blocks)
-    mean = mean_value(b, op.operands[2]) if short else None
-    parts: list[Value] = []
+    every = sum_of_values(b, op.operands[2]) if short else None
+    made: list[Sequence[Value]] = []
     for tiles in blocks:
         part = _block(b, op, tiles, softmax)
-        part = part if mean is None else filled(b, part, mean, softmax)
-        parts.append(finished(b, part, op.result.dtype, sinks))
-    return parts[0] if len(parts) == 1 else b.concatenate(parts, 1)
+        part = part if every is None else filled(b, part, every, sizes.slots, softmax)
+        made.append(results_of(b, op, part, sinks))
+    if len(made) == 1:
+        return made[0]
+    return [b.concatenate(parts, 1) for parts in zip(*made, strict=True)]
 
 
 def _own_positions(b: Builder, op: Op) -> Mapping[Value, Value]:
