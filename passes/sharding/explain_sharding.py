@@ -13,9 +13,10 @@ from graphgen.passes.core import Rewriter
 from graphgen.passes.core.instrument import PassInstrument, PipelineStep
 from graphgen.passes.precision.reduce_dtype import ReduceDtype, narrowed_sums
 from graphgen.passes.sharding.collectives.collective_cost import sent
+from graphgen.passes.sharding.collectives.expert_exchange import all_to_all_bytes
 from graphgen.passes.sharding.layout_rules import annotations_of
 from graphgen.passes.sharding.partition import Partition
-from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent
+from graphgen.passes.sharding.reshard.reshard_ops import ALL_GATHER, LOCAL, bytes_sent
 from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.sharding.solver.sharding_plan import make_plans
 from graphgen.passes.sharding.solver.strategies import Strategy
@@ -243,7 +244,20 @@ class _Tracer(Partitioner):
         """One value, and the collectives it takes."""
         sent = sum(bytes_sent(self.mesh, item.value.type, step) for step in item.steps)
         text = f"{item.start.text} -> {item.target.text}"
-        self.reason(item.value, text, MOVED, f"{kinds} for {reader}", sent // self.mesh.ranks)
+        why = f"{kinds} for {reader}{self.exchange(item)}"
+        self.reason(item.value, text, MOVED, why, sent // self.mesh.ranks)
+
+    def exchange(self, item: Resharding) -> str:
+        """The bytes of an all-to-all in the place of an all-gather of tokens for experts."""
+        gathered = tuple(
+            axis for step in item.steps if step.kind == ALL_GATHER for axis in step.axes
+        )
+        mixtures = [op for op in item.value.users if op.name == "experts" and gathered]
+        if not mixtures or mixtures[0].operands[0] is not item.value:
+            return ""
+        held = self.plan.choices[mixtures[0]].strategy.in_shardings[3].dims[0]
+        sent = all_to_all_bytes(self.mesh, mixtures[0], gathered, held)
+        return f"; all-to-all to experts would send {sent:,}"
 
     def reason(self, value: Value, sharding: str, decided: str, why: str, sent: int = 0) -> None:
         """One line."""

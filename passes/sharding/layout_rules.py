@@ -48,12 +48,15 @@ class Annotation:
         function: the program of a value.
         layout: how it is to lie.
         rules: as they were written, those that decided, in order.
+        fixed: a whole value is to stay whole, as a rule for its name says; else a value without an
+            axis is divided as is cheapest.
     """
 
     place: str | Value
     function: Function | None
     layout: Sharding
     rules: tuple[str, ...]
+    fixed: bool = False
 
     @property
     def name(self) -> str:
@@ -131,12 +134,14 @@ def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None
     for item in annotations_of(module, rules):
         if rewriter.exhausted:
             return
+        layout = item.layout if item.fixed or not item.layout.replicated else None
         if isinstance(item.place, Value):
-            item.place.sharding = item.layout
+            # A weight of one program is whole there, whatever it is in others.
+            item.place.sharding = item.layout if item.place.op is None else layout
             op = item.place.op
         else:
             row = module.interface[item.place]
-            module.interface[item.place] = replace(row, sharding=item.layout)
+            module.interface[item.place] = replace(row, sharding=layout)
             op = None
         rewriter.note(item.function, f"{item.name} {item.layout.text}", op)
 
@@ -299,7 +304,7 @@ def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
             raise GraphgenError(
                 "GG0304", f"'{pattern}': {layout.text} does not fit {row.name} {row.logical.text}"
             )
-    return [Annotation(row.name, None, layout, ()) for row in rows]
+    return [Annotation(row.name, None, layout, (), fixed=True) for row in rows]
 
 
 def _check_mesh(module: Module, name: str, layout: Sharding) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Op, Sharding, Value, replicated, sharding
+from graphgen.ir import Function, Module, Op, Role, Sharding, Value, replicated, sharding
 from graphgen.passes.sharding.solver.beam_search import (
     FREE,
     RIGID,
@@ -45,7 +45,8 @@ class ShardingPlan:
         delivered: per argument of the search, the layouts it is resharded to.
         prepared: ops on weights alone: they run on whole tensors, before the program.
         weights: weights, and values that derive from weights alone.
-        rigid: weights that stay replicated, because their users need several layouts.
+        rigid: weights that stay replicated, as a rule for their name demands, or because their
+            users need several layouts.
         bound: ops that the search decided, in order.
     """
 
@@ -133,6 +134,7 @@ def _make_plan(
             plan.rigid.add(value)
         elif layout is not None:
             plan.pins[value] = layout
+    plan.rigid |= _asked_whole(module, function, plan)
     plan.outputs = [row_sharding(module.interface[name]) for name, _ in function.outputs]
     _ProgramSearch(function, search, plan).run()
     _divide_free_ops(function, search, plan)
@@ -154,6 +156,21 @@ def _pin_arguments(module: Module, function: Function, plan: ShardingPlan) -> No
         layout = requested_sharding(module, value)
         if value.name in module.interface and not layout.replicated:
             plan.pins[value] = layout
+
+
+def _asked_whole(module: Module, function: Function, plan: ShardingPlan) -> set[Value]:
+    """Weights that are to be whole, and what is made of such weights alone."""
+    found: set[Value] = set()
+    for value in function.args:
+        row = module.interface.get(value.name or "")
+        if row is not None and row.role is Role.WEIGHT:
+            asked = value.sharding or row.sharding
+            found.update([value] if asked is not None and asked.replicated else [])
+    for op in function.block:
+        read = [value for value in op.operands if value in plan.weights]
+        if op in plan.prepared and read and found.issuperset(read):
+            found.update(value for value in op.results if value not in plan.pins)
+    return found
 
 
 def _pin_results(op: Op, plan: ShardingPlan, mesh: Mesh) -> None:

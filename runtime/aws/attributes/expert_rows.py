@@ -169,9 +169,8 @@ EXPERTS = owned_by(
         BOOL,
         False,
         "M23",
-        "splits the sequence of shared experts",
-        NoEffect("it changes only how Neuron devices exchange data"),
-        Refused("sequence parallelism of shared experts", "leave it out"),
+        "each rank has whole shared experts, and computes them for its tokens",
+        CompileSetting("rules"),
     ),
     _idle(
         *("transpose_shared_experts_weights", BOOL, False, "M23", "a layout of weights"),

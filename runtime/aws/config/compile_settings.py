@@ -109,7 +109,9 @@ def _experts(config: NeuronConfig) -> _ExpertSettings:
 
 def _rules(config: NeuronConfig) -> tuple[str, ...]:
     """Layouts beside the usual ones."""
-    return ("prefill:sequence:tp",) if config.value("sequence_parallel_enabled") else ()
+    rules = ("prefill:sequence:tp",) if config.value("sequence_parallel_enabled") else ()
+    whole = isinstance(config, MoENeuronConfig) and config.whole_shared_experts
+    return (*rules, "*.shared_expert*.weight:{-,-}") if whole else rules
 
 
 def _verify_batch(config: NeuronConfig, tokens: int) -> tuple[int, ...]:

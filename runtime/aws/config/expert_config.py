@@ -37,6 +37,11 @@ class MoENeuronConfig(NeuronConfig):
             return hybrid.degrees(phase)[1]
         return cast(int, self.value("moe_ep_degree"))
 
+    @property
+    def whole_shared_experts(self) -> bool:
+        """True if each rank has whole shared experts."""
+        return bool(self.value("shared_experts_sequence_parallel_enabled"))
+
     def rules(self) -> Iterator[GraphgenError]:
         """Degrees of phases that contradict those of the ranks (GG0903)."""
         hybrid = self.value("hybrid_sharding_config")

@@ -17,6 +17,7 @@ from graphgen.runtime.aws.config.strict_config import StrictConfig
 
 # Results that programs of models with experts have.
 _RESULTS = ("return_expert_index", "return_router_logits")
+_SHARED = "shared_experts_sequence_parallel_enabled"
 
 
 def check_experts(config: NeuronConfig, model: Mapping[str, object]) -> None:
@@ -59,7 +60,10 @@ def _contradiction(
         return GraphgenError(
             "GG0903", f"a model of type {kind} has no experts", help="use NeuronConfig"
         )
-    if name in _RESULTS:
+    if name == _SHARED and all(mixture.shared is None for mixture in mixtures):
+        what = f"a model of type {kind} has no shared experts"
+        return GraphgenError("GG0903", what, help=f"leave {name} out")
+    if name in (*_RESULTS, _SHARED):
         return None
     allowed = _allowed(mixtures[0], name)
     if value in allowed:
@@ -78,7 +82,7 @@ def _stated(config: StrictConfig) -> Iterator[tuple[str, str, object]]:
             yield from _stated(value)
             continue
         states = isinstance(config.attribute(name).cpu, DescribesModel)
-        if (states or name in _RESULTS) and value not in (None, config.default(name)):
+        if (states or name in (*_RESULTS, _SHARED)) and value not in (None, config.default(name)):
             yield config.owner, name, value
 
 

@@ -19,6 +19,8 @@ from graphgen.passes.sharding.explain_sharding import ExplainSharding
 from graphgen.passes.sharding.spec.expert_axes import expert_axes
 from graphgen.passes.verify import make_workload, validate
 from graphgen.passes.weights.weight_copies import weight_copies
+from graphgen.runtime.aws.config.compile_settings import compile_settings
+from graphgen.runtime.aws.config.expert_config import MoENeuronConfig
 from graphgen.targets import accelerator
 
 MINI = read_model_config(known_shape("mixtral-8x7b")).mini().to_hf()
@@ -116,3 +118,37 @@ def test_rules_that_cannot_be_of_one_phase(rule: str, why: str):
     with pytest.raises(GraphgenError, match=why) as caught:
         compiled(f"small{{tp=2,rules=[{rule}]}}")
     assert caught.value.code == "GG0304"
+
+
+@pytest.mark.parametrize(("factor", "most"), [("0", 12), ("0.25", 8)])
+def test_the_other_exchange_is_explained(factor: str, most: int):
+    explained = ExplainSharding()
+    text = f"tp=2,moe_ep_degree=2,rules=[prefill:sequence:tp],capacity_factor={factor}"
+    run_pipeline(mixtral(), parse(f"small{{{text}}}"), instruments=[explained])
+    (moved,) = [item for item in explained.shown() if "all-to-all" in item.why]
+    assert moved.function.startswith("prefill")
+    # Three rows of eight tokens, of which a rank has twelve; with a factor of 1/4 each of the four
+    # experts of a rank has room for two.
+    assert moved.sent % 12 == 0
+    assert moved.why.endswith(f"would send {moved.sent // 12 * most:,}")
+
+
+def test_shared_experts_may_be_whole_on_each_rank():
+    config = MoENeuronConfig(
+        tp_degree=2, sequence_parallel_enabled=True, shared_experts_sequence_parallel_enabled=True
+    )
+    rules = compile_settings(config).rules
+    sizes = read_model_config(known_shape("qwen1.5-moe-a2.7b")).mini().to_hf()
+    module = build(sizes, dtype("f32"))
+    passes = parse(f"small{{tp=2,rules=[{','.join(rules)}]}}")
+    verdicts = validate(module, passes, make_workload(module, 1))
+    assert [str(verdict) for verdict in verdicts if not verdict.ok] == []
+    explained = ExplainSharding()
+    run_pipeline(module, passes, instruments=[explained])
+    shared = [item for item in explained.shown() if "shared_expert." in item.at]
+    read = [item for item in shared if item.at.startswith("dot_general")]
+    # Each rank computes its tokens of a prompt, with the whole weights.
+    prompts = [item.sharding for item in read if item.function.startswith("prefill")]
+    assert set(prompts) == {"{-,tp,-}"}
+    steps = [item.sharding for item in read if item.function.startswith("decode")]
+    assert set(steps) == {"{-,-,-}"}

@@ -190,6 +190,7 @@ MIXTRAL, QWEN, LLAMA, GPT2, LLAMA4 = map(
         (MIXTRAL, {"router_config": {"act_fn": "softmax", "dtype": "float32"}}),
         (QWEN, {"normalize_top_k_affinities": False}),
         (QWEN, {"return_expert_index": True, "return_router_logits": True}),
+        (QWEN, {"shared_experts_sequence_parallel_enabled": True}),
         (QWEN, {"disable_normalize_top_k_affinities": True}),
         # The default states nothing: files have all attributes.
         (QWEN, {"normalize_top_k_affinities": True}),
@@ -216,6 +217,12 @@ def test_options_that_agree_with_the_model_are_taken(model: Any, given: dict[str
         (MIXTRAL, {"router_config": {"act_fn": "sigmoid"}}, "GG0903", "RouterConfig.act_fn"),
         (MIXTRAL, {"router_config": {"dtype": "bfloat16"}}, "GG0903", "has 'float32'"),
         (LLAMA, {"return_expert_index": True}, "GG0903", "llama has no experts"),
+        (
+            MIXTRAL,
+            {"shared_experts_sequence_parallel_enabled": True},
+            "GG0903",
+            "mixtral has no shared experts",
+        ),
         (LLAMA, {"glu_type": "swiglu"}, "GG0903", "llama has no experts"),
         (GPT2, {"early_expert_affinity_modulation": True}, "GG0903", "gpt2 has no experts"),
     ],
