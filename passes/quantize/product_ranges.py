@@ -16,8 +16,9 @@ def add_range_outputs(module: Module) -> dict[str, str]:
     """Return the largest magnitude of the left operand of products, too.
 
     The output ``range.W`` is f32 [B] for an operand [B,...], padding included: the largest of each
-    row. Products of one operand share one. Weights that are narrow already count too, such as those
-    of a quantized checkpoint.
+    row, or f32 [1] of all where matrices of experts multiply tokens in buffers. Products of one
+    operand share one. Weights that are narrow already count too, such as those of a quantized
+    checkpoint.
 
     Args:
         module: canonical.
@@ -36,7 +37,7 @@ def add_range_outputs(module: Module) -> dict[str, str]:
             names, x = prepared.sources(weight), op.operands[0]
             if x not in found:
                 found[x] = f"{PREFIX}{names[0]}"
-                _return_largest(Builder(prepared.function, module), x, found[x])
+                _return_largest(Builder(prepared.function, module), op, found[x])
             outputs |= dict.fromkeys(names, found[x])
     return outputs
 
@@ -51,6 +52,10 @@ def _weight(op: Op, prepared: PreparedValues, products: QuantizableProducts) -> 
     return products.weight(op, prepared).value if products.why_not(op, prepared) is None else None
 
 
-def _return_largest(b: Builder, x: Value, name: str) -> None:
+def _return_largest(b: Builder, product: Op, name: str) -> None:
+    x, several = product.operands[0], bool(product.attrs.integers("lhs_batch_dims"))
     with b:
-        b.output(name, b.reduce(b.convert(b.abs(x), f32), list(range(1, x.type.rank)), "maximum"))
+        kept = b.reduce(
+            b.convert(b.abs(x), f32), list(range(0 if several else 1, x.type.rank)), "maximum"
+        )
+        b.output(name, b.reshape(kept, (1,)) if several else kept)

@@ -11,7 +11,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import build
-from graphgen.passes.core import run_pipeline
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.experts.dispatch_experts import DispatchExperts
 from graphgen.passes.pipelines import phases
 from graphgen.passes.quantize.cache_ranges import InputRanges
 from graphgen.passes.quantize.product_ranges import add_range_outputs
@@ -28,7 +29,8 @@ def calibrate_inputs(
     """The largest magnitude of what each weight is multiplied by, by its name.
 
     The model runs in f32. Weights of products alone have one: not those of a quantized checkpoint,
-    which are narrow already.
+    which are narrow already. Those of experts, a stack of matrices, count the tokens that chose
+    an expert, each in a buffer of its expert, where places without a token hold zeros.
 
     Args:
         checkpoint: the weights.
@@ -40,10 +42,10 @@ def calibrate_inputs(
     configure(1)
     config = replace(CompileConfig().serving(batch=1, max_len=window), context=(window,))
     module = build(checkpoint.config, dtype("f32"), phases=("prefill",), every_token=True)
-    first, *rest = phases(config)
-    run_pipeline(module, list(first.passes))
+    before, after = _around_products(config)
+    run_pipeline(module, before)
     outputs = add_range_outputs(module)
-    run_pipeline(module, [item for phase in rest for item in phase.passes])
+    run_pipeline(module, after)
     session = Session(
         ExecutableCache(module, progress), put_weights(weights_of(checkpoint, module), progress)
     )
@@ -58,3 +60,15 @@ def calibrate_inputs(
                 largest[name] = max(known, float(result.outputs[name].max()))
             report((done + 1) / len(whole))
     return {weight: largest[output] for weight, output in outputs.items()}
+
+
+def _around_products(config: CompileConfig) -> tuple[list[Pass], list[Pass]]:
+    """The passes of a compilation up to plain products of experts, and those that follow."""
+    every = phases(config)
+    names = [phase.name for phase in every]
+    last = names.index("specialize") + 1
+    before, after = (
+        [item for phase in part for item in phase.passes] for part in (every[:last], every[last:])
+    )
+    # A buffer for each expert, with room for all tokens, and no loop over them as on the CPU.
+    return [*before, DispatchExperts("capacity", target="trn2")], after
