@@ -86,7 +86,8 @@ def check_recovery(folder: Path) -> None:
     assert sorted(item.name for item in found.folder.iterdir()) == FILES
 
 
-@pytest.mark.parametrize("words", [(), pytest.param(("failure",), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("failure",)])
 def test_a_kill_between_any_two_writes(words: tuple[str, ...], tmp_path: Path):
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path), *words],

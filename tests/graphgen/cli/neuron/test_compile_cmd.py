@@ -135,6 +135,7 @@ def test_a_model_is_compiled_and_its_cache_looked_after(
     assert gone == {listed[2]["name"]: "not used for 0 days"}
 
 
+@pytest.mark.slow
 def test_the_folder_is_complete_and_can_be_moved(tmp_path: Path, fake: FakeNeuron):
     checkpoint, out = tmp_path / "small.gguf", tmp_path / "out"
     write_small_model(checkpoint)
