@@ -10,7 +10,7 @@ from graphgen.models import known_shape
 from graphgen.runtime.checkpoint.hf_folder import tensor_names
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.hub_download import download, is_plain_name, is_repository
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint, read_config
 from graphgen.runtime.progress_callback import Silent
 
 _FORMS = (
@@ -19,7 +19,9 @@ _FORMS = (
 )
 
 
-def model_config(model: str, *, plain_names: bool = False) -> Mapping[str, object]:
+def model_config(
+    model: str, *, plain_names: bool = False, keep_quantized: bool = False
+) -> Mapping[str, object]:
     """Read the configuration under Hugging Face's names; no weights are read.
 
     Args:
@@ -27,11 +29,15 @@ def model_config(model: str, *, plain_names: bool = False) -> Mapping[str, objec
             file), a packaged checkpoint (``smollm2``), a repository of the hub (``ORG/NAME``), a
             known shape (``llama-3.1-8b``).
         plain_names: as the last, a word may name a repository of the hub without an organization.
+        keep_quantized: of a GGUF file with its weights in the blocks that it stores.
 
     Raises:
         GraphgenError: GG0504 unknown name, GG0601 a path without a readable configuration, and
-            GG0501 to GG0503 for a GGUF file whose model cannot be translated.
+            GG0501 to GG0503 for a GGUF file whose model cannot be translated; GG0705 for
+            ``keep_quantized`` without weights that can be kept.
     """
+    if keep_quantized:
+        return _kept_config(model)
     path = Path(model)
     if _is_path(model):
         bare = path.suffix == ".json" or (path / "config.json").exists()
@@ -46,6 +52,18 @@ def model_config(model: str, *, plain_names: bool = False) -> Mapping[str, objec
         if not (plain_names and is_plain_name(model)):
             raise
         return _config_of_hub(model, error.help)
+
+
+def _kept_config(model: str) -> Mapping[str, object]:
+    """The configuration of a checkpoint whose weights stay as narrow as they are stored."""
+    path = Path(model) if _is_path(model) else locate(model, weights=False)
+    if path is None or path.suffix == ".json":
+        raise GraphgenError(
+            "GG0705",
+            f"--keep-quantized has no effect: {model} has no weights",
+            help="name a GGUF file, or leave it out",
+        )
+    return as_stored(open_checkpoint(path), keep=True).config
 
 
 def _of_folder(path: Path) -> Mapping[str, object]:

@@ -47,7 +47,7 @@ class CacheSaturation:
 
 
 def cache_saturation(session: Session, settings: CompileConfig) -> CacheSaturation | None:
-    """The saturated numbers of what the caches hold now.
+    """The saturated numbers of what the caches hold now: of each row's last text.
 
     Args:
         session: after some steps.
@@ -69,7 +69,12 @@ def cache_saturation(session: Session, settings: CompileConfig) -> CacheSaturati
         # The largest number that each place can hold, its scale included.
         limit = np.abs(_logical(session, row, ends, layouts))
         held = np.abs(_logical(session, row, parts, layouts))
-        saturated = np.ma.filled((held >= limit) & (limit > 0), fill_value=False)
+        saturated: Array = np.ma.filled((held >= limit) & (limit > 0), fill_value=False)
+        # What is beyond a row's end is of an earlier text.
+        count = int(held.shape[1])
+        slots: Array = np.arange(count)[None] < session.lengths[:, None]
+        within = slots.reshape(*slots.shape, *[1] * (held.ndim - 2))
+        saturated = np.logical_and(saturated, within)
         total += CacheSaturation(int(saturated.sum()), _written(session, row, held.shape))
     return total
 

@@ -47,7 +47,7 @@ StoredFor = Annotated[
 ]
 
 
-@takes_compile_options("heads", *CACHE_FIELDS)
+@takes_compile_options("heads", "keep_quantized", *CACHE_FIELDS)
 def build(
     model: Annotated[
         str,
@@ -92,25 +92,40 @@ def build(
     \b
     Examples:
       graphgen build llama-3.1-8b -o llama.gg
-      graphgen build smollm2 --mini --phase decode
       graphgen build llama-3.1-405b --layers 1 -o one.gg
       graphgen build llama-3.1-8b --twin wide -o wide.gg
       graphgen build ./checkpoint --tp 2 --dtype f32 -o two.gg
       graphgen build smollm2 --tp 2 --group-query-attention CONVERT_TO_MHA -o two.gg
+      graphgen build m.gguf --keep-quantized -o blocks.gg
       graphgen build gpt-oss-20b --target trn2 --tp 8 -o gpt_oss.gg
     """
     check_outputs(output, as_json, "-o FILE.gg")
-    strategy = compile_options.get("heads")
-    check_heads(strategy, tp)
+    check_heads(strategy := compile_options.get("heads"), tp)
     if mini and twin == "wide":
         raise typer.BadParameter("--mini is --twin mini: give one of them", param_hint="'--twin'")
-    module = _module(model, dtype, phase, "mini" if mini else twin, layers, find_target(target))
+    small = "mini" if mini else twin
+    config = _config(model, small, compile_options)
+    module = _module(config, dtype, phase, small, layers, find_target(target))
     _change(module, tp, str(strategy or "auto"), _narrow_caches(compile_options))
     write_module(module, output, as_json=as_json)
 
 
+def _config(model: str, twin: str | None, options: CompileOptions) -> Mapping[str, object]:
+    """The model's configuration; of a GGUF file with its weights in blocks, if they are kept."""
+    from graphgen.runtime.checkpoint.model_config import model_config
+
+    keep = bool(options.get("keep_quantized"))
+    if keep and twin:
+        raise GraphgenError(
+            "GG0705",
+            "--keep-quantized has no effect on a twin, whose weights are not stored",
+            help="leave one of them out",
+        )
+    return model_config(model, keep_quantized=keep)
+
+
 def _module(
-    model: str,
+    config: Mapping[str, object],
     dtype: str,
     phase: str | None,
     twin: TwinName | None,
@@ -121,10 +136,8 @@ def _module(
     from graphgen.models import PHASES
     from graphgen.models import build as build_model
     from graphgen.passes.quantize.stored.stored_readings import read_quantized
-    from graphgen.runtime.checkpoint.model_config import model_config
 
     phases = (phase,) if phase else PHASES
-    config = model_config(model)
     kind = element(_declared(config) if dtype == "as-declared" else dtype)
     module = build_model(config, kind, phases=phases, twin=twin, layers=layers)
     if twin is None and (remark := read_quantized(module, config, target.name)):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphgen.cli.console import note, note_remarks, write_json
 from graphgen.cli.serve_flags import NO_FLAGS, ServeFlags, takes_serve_flags
 from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from graphgen.runtime.engine import Engine
 
 Model = Annotated[
     str | None,
@@ -41,7 +44,7 @@ def serve(
 
     Endpoints: /v1/completions, /v1/chat/completions, /v1/models, /health, /ready, /metrics,
     /openapi.json, and a page to try the model at /. SIGTERM ends the server when the accepted
-    requests are answered.
+    requests are answered, and says what quantized caches have clamped.
 
     \b
     Examples:
@@ -84,8 +87,19 @@ def serve(
         else:
             note(f"{server.name} is served at {url}")
 
-    if not run_server(engine, server, listening):
+    ended_well = run_server(engine, server, listening)
+    _note_saturation(engine)
+    if not ended_well:
         raise typer.Exit(1)
+
+
+def _note_saturation(engine: Engine) -> None:
+    """Say how many numbers of quantized caches were clamped, of the last text of each row."""
+    from graphgen.runtime.quantization.cache_saturation import cache_saturation
+
+    found = cache_saturation(engine.session, engine.model.settings)
+    if found is not None:
+        note(f"caches saturated: {found.text}, at an end of their type")
 
 
 def _one_model(argument: str | None, option: str | None) -> str:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         "heads",
         "dtype",
         "quantization",
-        "keep_quantized",
         "page_cache",
         "steps_per_launch",
         "speculation_length",
@@ -103,7 +102,8 @@ def _plan(
     from graphgen.lowering.plan.capacity_plan import make_plan
     from graphgen.runtime.checkpoint.model_config import model_config
 
-    return make_plan(model_config(model), where, demand, rules, tp)
+    config = model_config(model, keep_quantized=demand.keep_quantized)
+    return make_plan(config, where, demand, rules, tp)
 
 
 def _advice(
@@ -120,7 +120,7 @@ def _advice(
 
     assert sizes.lengths is not None
     lengths = read_request_lengths(Path(sizes.lengths))
-    config = model_config(model)
+    config = model_config(model, keep_quantized=demand.keep_quantized)
     with TerminalProgress().task("compiling programs of few layers"):
         rows, executable = sizes.batch or 0, sizes.executable_bytes or 0
         return advise_ladders(config, where, demand, lengths, tp, rows, executable)

@@ -13,10 +13,11 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.eval.arithmetic import NUMPY
 from graphgen.runtime.aws.application.user_arrays import as_numpy, as_user_array
+from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 
 if TYPE_CHECKING:
     from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
@@ -81,7 +82,9 @@ def checkpoint_of(
         if getattr(kind, name).__qualname__ != getattr(Base, name).__qualname__
     ]
     if not own:
-        return ConfiguredCheckpoint(open_path(model_path), model)
+        # A GGUF file's weights stay narrow if it is the quantized checkpoint.
+        keep = model_path == str(quantized_checkpoint(config.neuron_config))
+        return ConfiguredCheckpoint(as_stored(open_path(model_path), keep=keep), model)
     prefix = kind.state_dict_prefixes()
     tensors = kind.get_state_dict(model_path, config)
     for name in names:

@@ -81,13 +81,7 @@ QUANTIZATION = owned_by(
         "C39",
         "the part of a weight that shares a scale",
         CompileSetting("quantization"),
-        unbuilt={
-            "blockwise_symmetric": _BLOCKS,
-            "expert_wise_per_channel_symmetric": Refused(
-                "a scale for each channel of an expert in AWS's files",
-                "set quantization_type='per_channel_symmetric': each expert has scales of its own",
-            ),
-        },
+        unbuilt={"blockwise_symmetric": _BLOCKS},
     ),
     Attribute(
         "modules_to_not_convert",

@@ -14,7 +14,7 @@ from graphgen.compile_config import (
 )
 from graphgen.runtime.aws.config.expert_config import BlockwiseMatmulConfig, MoENeuronConfig
 from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
-from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
+from graphgen.runtime.aws.config.model_checks import quantized_checkpoint, scale_scheme
 from graphgen.runtime.aws.config.neuron_config import (
     KVQuantizationConfig,
     NeuronConfig,
@@ -156,8 +156,8 @@ def _quantization(config: NeuronConfig) -> str:
     from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 
     skip = cast("tuple[str, ...] | None", config.value("modules_to_not_convert"))
-    dtype, scheme = config.value("quantization_dtype"), config.value("quantization_type")
-    return str(QuantizeWeights(str(dtype), str(scheme), skip or ()))
+    dtype = str(config.value("quantization_dtype"))
+    return str(QuantizeWeights(dtype, scale_scheme(config), skip or ()))
 
 
 def _activations(config: NeuronConfig) -> str:

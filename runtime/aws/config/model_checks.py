@@ -9,8 +9,9 @@ from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.models import read_model_config
+from graphgen.passes.quantize.schemes import PER_CHANNEL
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 
 # Element types of checkpoints by AWS's names.
 _ELEMENTS: Final[Mapping[str, str]] = {"int8": "s8", "f8e4m3": "f8e4m3fn"}
@@ -34,6 +35,15 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
             "not normalize queries and keys",
             help="leave qk_layernorm out: the model's own configuration decides",
         )
+
+
+def scale_scheme(config: NeuronConfig) -> str:
+    """The part of a weight that shares a scale, by the name that ``quantize-weights`` has for it.
+
+    Each expert's channels have scales of their own anyway, as a stack of matrices has.
+    """
+    stated = str(config.value("quantization_type"))
+    return PER_CHANNEL if stated == "expert_wise_per_channel_symmetric" else stated
 
 
 def quantized_checkpoint(config: NeuronConfig) -> Path | None:
@@ -64,8 +74,10 @@ def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
         )
     found = cast("Mapping[str, object]", stated)
     if found.get("quant_method") == "aws":
-        _check_equal(config, "quantization_dtype", str(found["quantization_dtype"]))
-        _check_equal(config, "quantization_type", str(found["quantization_type"]))
+        dtype = str(config.value("quantization_dtype"))
+        _check_equal(config, "quantization_dtype", dtype, str(found["quantization_dtype"]))
+        scheme = scale_scheme(config)
+        _check_equal(config, "quantization_type", scheme, str(found["quantization_type"]))
     return found
 
 
@@ -82,12 +94,14 @@ def _state(path: Path) -> _State:
 @lru_cache(maxsize=8)
 def _stated(path: Path, state: _State) -> object:
     """The ``quantization_config`` at ``path``; headers are read once while its files stay."""
-    return open_checkpoint(path).config.get("quantization_config")
+    checkpoint = open_checkpoint(path)
+    # A GGUF file's weights would be dequantized without this.
+    gguf = checkpoint.path.suffix == ".gguf"
+    return as_stored(checkpoint, keep=gguf).config.get("quantization_config")
 
 
-def _check_equal(config: NeuronConfig, name: str, stored: str) -> None:
+def _check_equal(config: NeuronConfig, name: str, given: str, stored: str) -> None:
     """Refuse an attribute that contradicts the quantized checkpoint (GG0903)."""
-    given = str(config.value(name))
     if _ELEMENTS.get(given, given) != stored:
         known = {element: dtype for dtype, element in _ELEMENTS.items()}
         raise GraphgenError(

@@ -16,6 +16,7 @@ from graphgen.eval import Array
 from graphgen.passes.quantize.schemes import weight_scheme
 from graphgen.runtime.aws.application.state_dict import StateDict, open_path
 from graphgen.runtime.aws.application.user_arrays import as_numpy, as_user_array, is_tensor
+from graphgen.runtime.aws.config.model_checks import scale_scheme
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.quantization.checkpoint_format import contents, stored_tensors
 from graphgen.runtime.quantization.quantizable import quantizable_weights
@@ -155,6 +156,6 @@ def save_quantized_state(
 
 def _request(config: InferenceConfig) -> QuantizationRequest:
     read = config.neuron_config.value
-    scheme = weight_scheme(str(read("quantization_dtype")), str(read("quantization_type")))
+    scheme = weight_scheme(str(read("quantization_dtype")), scale_scheme(config.neuron_config))
     skip = cast("tuple[str, ...] | None", read("modules_to_not_convert"))
     return QuantizationRequest(scheme, tuple(skip or ()), _FORM)

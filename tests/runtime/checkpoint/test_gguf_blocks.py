@@ -16,11 +16,13 @@ from graphgen.ir import Role, dtype
 from graphgen.models import build
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.runtime.artifact import open_artifact
+from graphgen.runtime.aws.config.model_checks import stored_quantization
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.gguf.gguf_kept import GgufBlocks
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
-from tests.graphgen.cli.conftest import error, facts
+from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import (
     HIDDEN,
     LAYERS,
@@ -77,6 +79,30 @@ def write(path: Path, *kinds: str) -> None:
             own, values = to_gguf(name, wide)
             tensors[own] = values
     write_gguf(path, metadata, tensors, kinds=stored)
+
+
+def test_plans_and_graphs_keep_the_blocks(tmp_path: Path):
+    path, wide = tmp_path / "m.gguf", ["--target", "trn1", "--batch", "1", "--seq", "32"]
+    write(path, "Q4_0")
+    sizes = [
+        facts("plan", path, *wide, "--tp", "1", *more)["degrees"][0]["use"]["weights"]
+        for more in ([], ["--keep-quantized"])
+    ]
+    assert sizes[1] < 0.65 * sizes[0]
+    graph = tmp_path / "m.gg"
+    done("build", path, "-o", graph, "--keep-quantized")
+    assert "weight %model.layers.0.mlp.down_proj.qs : u8[256,16,16]" in graph.read_text()
+    for command in (("plan", *wide), ("build", "-o", tmp_path / "none.gg")):
+        what = error(command[0], "llama-3.1-8b", *command[1:], "--keep-quantized")
+        assert "--keep-quantized has no effect: llama-3.1-8b has no weights" in what
+    assert "no effect on a twin" in error("build", path, "--mini", "--keep-quantized")
+
+
+def test_the_quantized_checkpoint_of_aws_may_be_a_file_of_blocks(tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    write(path, "Q8_0")
+    config = NeuronConfig(quantized=True, quantized_checkpoints_path=str(path))
+    assert stored_quantization(config)["quant_method"] == "gguf"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,21 @@ def test_the_count_is_that_of_the_stored_numbers_at_the_ends(tmp_path: Path, dty
     assert 0 < saturated < numbers / 2
 
 
+def test_what_is_beyond_a_row_is_not_counted(tmp_path: Path):
+    """A server's rows hold the rest of earlier texts, which were longer."""
+    model, ranges = small_model(tmp_path, 0.01)
+    session, settings = generated(model, kv_cache_scale="per_key", kv_cache_ranges=str(ranges))
+    whole = cache_saturation(session, settings)
+    session.lengths[:] = 0
+    session.lengths[1] = 2
+    short = cache_saturation(session, settings)
+    assert whole is not None
+    assert short is not None
+    assert 0 < short.saturated <= short.numbers < whole.saturated
+    session.lengths[1] = 0
+    assert cache_saturation(session, settings) == CacheSaturation(0, 0)
+
+
 @pytest.mark.parametrize("layout", [{"tp": 2}, {"page_cache": 4}, {"tp": 2, "page_cache": 4}])
 def test_ranks_and_blocks_hold_as_many(tmp_path: Path, layout: dict[str, object]):
     model, ranges = small_model(tmp_path, 0.5)

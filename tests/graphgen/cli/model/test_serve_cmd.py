@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from tests.graphgen.cli.conftest import ROOT, done, error
-from tests.oracles.small_gguf import write_small_model
+from tests.oracles.small_gguf import HEAD_DIM, KV_HEADS, LAYERS, write_small_model
 
 
 def start(*arguments: object) -> tuple[subprocess.Popen[str], dict[str, Any]]:
@@ -86,6 +86,24 @@ def test_a_server_starts_from_its_artifact_and_drains(tmp_path: Path):
     assert {made["usage"]["completion_tokens"] for _, made in answers} == {200}
     assert "compiling" not in log
     assert '"prompts"' not in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [(), ("--block-size", 8)])
+def test_the_end_says_what_caches_have_clamped(tmp_path: Path, layout: tuple[object, ...]):
+    model, narrow = tmp_path / "small.gguf", json.dumps({"kv_cache_quant": True})
+    write_small_model(model)
+    flags = ("--override-neuron-config", narrow, "--max-num-seqs", 1, *layout)
+    process, facts = start(model, *flags)
+    ready(facts["url"])
+    body = {"model": facts["model"], "prompt": "a", "max_tokens": 5, "ignore_eos": True}
+    for _ in range(3):
+        assert httpx2.post(f"{facts['url']}/v1/completions", json=body).status_code == 200
+    process.terminate()
+    _, log = process.communicate(timeout=60)
+    # A prompt of one token and four that came after it; the last one is not in the cache.
+    numbers = 5 * 2 * LAYERS * KV_HEADS * HEAD_DIM
+    assert f"caches saturated: 0 of {numbers} numbers, 0 %, at an end of their type" in log
 
 
 @pytest.mark.slow

@@ -107,6 +107,13 @@ def test_quantization():
     assert "skip=[]" in compile_settings(everything).quantization
 
 
+def test_scales_an_expert_and_channel_are_those_a_channel():
+    """A stack of matrices has the scales of each matrix."""
+    config = NeuronConfig(quantized=True, quantized_checkpoints_path="folder")
+    config.quantization_type = "expert_wise_per_channel_symmetric"
+    assert compile_settings(config).quantization == "quantize-weights{skip=[]}"
+
+
 @pytest.mark.parametrize(
     ("sampling", "text"),
     [

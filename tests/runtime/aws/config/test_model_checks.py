@@ -38,6 +38,19 @@ def test_a_path_without_a_checkpoint_is_for_weights_quantized_while_loading(tmp_
     assert caught.value.code == "GG0601"
 
 
+def test_the_scales_that_a_checkpoint_has_fit_experts_too(tmp_path: Path):
+    write(tmp_path, "aws rows")
+    config = NeuronConfig(
+        quantized=True,
+        quantized_checkpoints_path=str(tmp_path),
+        quantization_type="expert_wise_per_channel_symmetric",
+    )
+    assert stored_quantization(config)["quantization_type"] == "per_channel_symmetric"
+    config.quantization_type = "per_tensor_symmetric"
+    with pytest.raises(GraphgenError, match="has per_channel_symmetric"):
+        stored_quantization(config)
+
+
 def test_headers_are_read_once_while_the_files_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
