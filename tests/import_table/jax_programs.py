@@ -191,7 +191,7 @@ def moe_ragged() -> Program:
         return jnp.zeros_like(x).at[order // 2].add(made)
 
     x = {"x": _normal(ROWS * TOKENS, WIDTH)}
-    return Program(forward, _experts(Weights(4)), x, {"silu": 1})
+    return Program(forward, _experts(Weights(4)), x, {"experts": 1})
 
 
 @_enter("experts, one-hot")

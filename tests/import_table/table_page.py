@@ -23,8 +23,8 @@ classes through `torch.export`, and programs of JAX. *NumPy* and *CPU* are `grap
 largest difference from torch or JAX, relative to the largest number. *raised* counts the composites
 that were found, of those the mathematics has. *tp 2* and *tp 4* are `default{tp=N}` compared with
 the import by `equiv` in float64. *HLO* is `lower --target trn2 --to hlo`, read by XLA itself, and
-`check` without an error. Experts in the form of grouped products, as here of transformers, are read
-as plain ops and held whole by every rank, which `opt` says.
+`check` without an error. Experts of transformers are exported here in their default form, grouped
+products.
 """
 
 

@@ -183,12 +183,12 @@ def bloom() -> Given:
     return language_model("Bloom", n_layer=LAYERS, n_head=HEADS)
 
 
-@_enter("Mixtral", {"attention": 2, "rms_norm": 5, "rope": 4, "silu": 2})
+@_enter("Mixtral", {"attention": 2, "rms_norm": 5, "rope": 4, "experts": 2})
 def mixtral() -> Given:
     return language_model("Mixtral", num_local_experts=4, num_experts_per_tok=2)
 
 
-@_enter("Qwen2-MoE", {"attention": 2, "rms_norm": 5, "rope": 4, "silu": 4})
+@_enter("Qwen2-MoE", {"attention": 2, "rms_norm": 5, "rope": 4, "silu": 2, "experts": 2})
 def qwen2_moe() -> Given:
     return language_model(
         "Qwen2Moe",
@@ -220,17 +220,17 @@ def _latent(**changes: Any) -> dict[str, Any]:
     }
 
 
-@_enter("DeepSeek-V2", {"attention": 2, "rms_norm": 9, "rope": 4, "silu": 3})
+@_enter("DeepSeek-V2", {"attention": 2, "rms_norm": 9, "rope": 4, "silu": 2, "experts": 1})
 def deepseek_v2() -> Given:
     return language_model("DeepseekV2", **_latent())
 
 
-@_enter("DeepSeek-V3", {"attention": 2, "rms_norm": 9, "rope": 4, "silu": 3})
+@_enter("DeepSeek-V3", {"attention": 2, "rms_norm": 9, "rope": 4, "silu": 2, "experts": 1})
 def deepseek_v3() -> Given:
     return language_model("DeepseekV3", **_latent())
 
 
-@_enter("Llama 4", {"attention": 2, "rms_norm": 9, "rope": 4, "silu": 3})
+@_enter("Llama 4", {"attention": 2, "rms_norm": 9, "rope": 4, "silu": 2, "experts": 1})
 def llama4() -> Given:
     torch.manual_seed(0)
     settings = sizes(
@@ -243,7 +243,7 @@ def llama4() -> Given:
     return random(hf.Llama4ForCausalLM(hf.Llama4TextConfig(**settings))), (ids(),), {}
 
 
-@_enter("GPT-OSS", {"attention": 2, "rms_norm": 5, "rope": 4})
+@_enter("GPT-OSS", {"attention": 2, "rms_norm": 5, "rope": 4, "experts": 2})
 def gpt_oss() -> Given:
     return language_model(
         "GptOss", head_dim=HEAD, num_local_experts=4, num_experts_per_tok=2, sliding_window=4

@@ -142,6 +142,40 @@ def one_gathered(p: Parameters, x: jax.Array) -> jax.Array:
     return (y * weights[..., None]).sum(2)
 
 
+def sorted_rows(
+    p: Parameters, flat: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Weights, the order of experts, experts in this order, and how many rows each has."""
+    weights, indices = routed(p, flat)
+    ids = indices.reshape(-1)
+    order = jnp.argsort(ids, stable=True)
+    return weights.reshape(-1), order, ids[order], jnp.bincount(ids, length=EXPERTS)
+
+
+def grouped(p: Parameters, x: jax.Array) -> jax.Array:
+    """Rows of each expert together, added to their tokens."""
+    flat = x.reshape(-1, WIDTH)
+    weights, order, _, sizes = sorted_rows(p, flat)
+    rows = flat[order // CHOSEN]
+    gate, up = (jax.lax.ragged_dot(rows, p[name], sizes) for name in ("gate", "up"))
+    made = jax.lax.ragged_dot(jax.nn.silu(gate) * up, p["down"], sizes)
+    made = made * weights[order][:, None]
+    return jnp.zeros_like(flat).at[order // CHOSEN].add(made).reshape(x.shape)
+
+
+def grouped_and_put_back(p: Parameters, x: jax.Array) -> jax.Array:
+    """Rows of each expert together, with biases, in the order of the tokens in the end."""
+    flat = x.reshape(-1, WIDTH)
+    weights, order, ids, sizes = sorted_rows(p, flat)
+    rows = flat[order // CHOSEN]
+    gate, up = (
+        jax.lax.ragged_dot(rows, p[name], sizes) + p[f"{name}_bias"][ids] for name in ("gate", "up")
+    )
+    made = jax.lax.ragged_dot(clamped(p, gate, up), p["down"], sizes) + p["down_bias"][ids]
+    back = made[jnp.argsort(order)].reshape(-1, CHOSEN, WIDTH)
+    return (back * weights.reshape(-1, CHOSEN)[..., None]).sum(1).reshape(x.shape)
+
+
 STYLES: Mapping[str, Style] = {
     "one hot": one_hot,
     "sums": summed,
@@ -153,4 +187,6 @@ STYLES: Mapping[str, Style] = {
     "weighted tokens": weighted_tokens,
     "one expert": one_expert,
     "one gathered": one_gathered,
+    "grouped": grouped,
+    "grouped, put back": grouped_and_put_back,
 }

@@ -7,26 +7,8 @@ from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Axis:
-    """An axis of a computation; two of one size are two axes."""
-
-    size: Dim
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A value, and the axes of each of its dimensions, outer to inner; none for a size of 1."""
-
-    value: Value
-    dims: tuple[tuple[Axis, ...], ...]
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """All axes, outer to inner."""
-        return tuple(axis for dim in self.dims for axis in dim)
+from graphgen.passes.raising.mixtures.axes import Axis, Followed
+from graphgen.passes.raising.mixtures.row_order import under_order
 
 
 def followed(value: Value) -> Followed:
@@ -43,8 +25,10 @@ def beneath(found: Followed) -> Followed:
 
 def _operand(found: Followed) -> Followed | None:
     op = found.value.op
-    if op is None or len(op.operands) != 1:
+    if op is None:
         return None
+    if len(op.operands) != 1:
+        return under_order(found)
     (source,) = op.operands
     if op.name == "convert":
         kept = _keeps_numbers(source, found.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
@@ -10,10 +11,12 @@ from graphgen.passes.raising.mixtures.chosen_experts import UnlikeError, chosen_
 from graphgen.passes.raising.mixtures.followed_axes import (
     Axis,
     Followed,
+    Product,
     arranged,
     beneath,
     product_of,
 )
+from graphgen.passes.raising.mixtures.grouped_products import grouped_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +134,38 @@ def projections_of(found: Followed, over: Axis) -> list[Projection]:
 
 def _products(found: Followed, over: Axis, cut: _CutFeatures | None) -> list[Projection]:
     product = product_of(beneath(found))
-    if product is None or len(product.summed) != 1:
-        return []
-    (summed,) = product.summed
     ways: list[Projection] = []
-    for held, x in product.either():
-        matrix = _matrix(beneath(held), over, summed)
-        if matrix is None:
-            continue
+    for x, matrix, summed in _factors(product, over) if product is not None else ():
         rest = [axis for axis in matrix.table.axes if axis not in (matrix.experts, summed)]
         if len(rest) != 1 or rest[0] in x.axes or (cut and cut.whole is not rest[0]):
             continue
         used, part = (cut.features, cut.part) if cut else (rest[0], None)
         ways.append(Projection(beneath(x), matrix, summed, rest[0], used, part))
     return ways
+
+
+def _factors(product: Product, over: Axis) -> Iterator[tuple[Followed, ExpertTable, Axis]]:
+    """Tokens, matrices of experts and the axis of input features of a product.
+
+    Raises:
+        UnlikeError: matrices are looked up by other indices.
+    """
+    grouped = grouped_rows(product)
+    if grouped is not None:
+        x, stack, experts, ids = grouped
+        choice = chosen_of(ids, experts.size)
+        if choice is None:
+            reason = "rows are not sorted by the indices of a top_k over the matrices"
+            raise UnlikeError(reason, ids.value, 2)
+        (summed,) = [axis for axis in product.summed if axis is not experts]
+        yield x, ExpertTable(stack, experts, choice), summed
+    if len(product.summed) != 1:
+        return
+    (summed,) = product.summed
+    for held, x in product.either():
+        matrix = _matrix(beneath(held), over, summed)
+        if matrix is not None:
+            yield x, matrix, summed
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from graphgen.passes.raising.mixtures.projections import (
     projection_of,
     projections_of,
 )
+from graphgen.passes.raising.mixtures.row_order import added_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class RoutedTokens:
     modulate: str = "output"
 
 
-@rule("reduce", "dot_general")
+@rule("reduce", "dot_general", "scatter")
 def raise_experts(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A weighted sum of gated MLPs, of the matrices that a ``top_k`` has chosen, is ``experts``."""
     unlike: list[UnlikeError] = []
@@ -88,6 +89,10 @@ def _sums(op: Op) -> Iterator[WeightedSum]:
     root = followed(op.result)
     terms: list[tuple[Followed, Followed]] = []
     over: Axis | None = None
+    added = added_rows(op, root)
+    if added is not None:
+        rows, over = added
+        terms += factors_of(beneath(rows))
     if op.name == "reduce":
         dims = op.attrs.integers("dimensions")
         if op.attrs.text("kind") != "add" or len(dims) != 1:
