@@ -6,7 +6,7 @@ settings are written, is said once more here, in the converter's direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,7 @@ def _one_after_the_other(name: str, values: Array, config: Any) -> Array:
     return np.concatenate([by_head[:, i].reshape(-1, *values.shape[1:]) for i in range(3)])
 
 
-CONVERTERS: Mapping[str, Converter] = {
+CONVERTERS: dict[str, Converter] = {
     "llama": Converter(gguf.MODEL_ARCH.LLAMA, write_decoder, paired),
     # llama.cpp takes Mistral for a Llama.
     "mistral": Converter(gguf.MODEL_ARCH.LLAMA, write_decoder, paired),

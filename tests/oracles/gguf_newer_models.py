@@ -97,8 +97,15 @@ def _dbrx_tensors(model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
         yield f"{name}.weight", apart.swapaxes(1, 2) if last == "w2" else apart
 
 
+def _llama4(writer: gguf.GGUFWriter, config: Any) -> None:
+    _mixtral(writer, config)
+    writer.add_feed_forward_length(config.intermediate_size_mlp)
+    writer.add_interleave_moe_layer_step(config.interleave_moe_layer_step)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+
+
 def _deepseek(writer: gguf.GGUFWriter, config: Any) -> None:
-    _latent(writer, config)
+    write_latent(writer, config)
     writer.add_head_count_kv(1)
     writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
     writer.add_value_length(config.kv_lora_rank)
@@ -106,7 +113,7 @@ def _deepseek(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_value_length_mla(config.v_head_dim)
 
 
-def _latent(writer: gguf.GGUFWriter, config: Any) -> None:
+def write_latent(writer: gguf.GGUFWriter, config: Any) -> None:
     write_sizes(writer, config)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
@@ -154,6 +161,7 @@ MIXTURES: Mapping[str, Converter] = {
     "qwen3_moe": Converter(gguf.MODEL_ARCH.QWEN3MOE, _qwen_moe),
     "gpt_oss": Converter(gguf.MODEL_ARCH.GPT_OSS, _gpt_oss, tensors=_gpt_oss_tensors),
     "dbrx": Converter(gguf.MODEL_ARCH.DBRX, _dbrx, tensors=_dbrx_tensors),
+    "llama4_text": Converter(gguf.MODEL_ARCH.LLAMA4, _llama4),
     "deepseek_v2": Converter(gguf.MODEL_ARCH.DEEPSEEK2, _deepseek, tensors=_deepseek_tensors),
     "deepseek_v3": Converter(gguf.MODEL_ARCH.DEEPSEEK2, _deepseek, tensors=_deepseek_tensors),
 }

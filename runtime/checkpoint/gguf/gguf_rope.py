@@ -42,12 +42,10 @@ ROPE_KEYS: Final = frozenset(
 )
 """The metadata keys read here, without the architecture in front."""
 
-# Every Llama 3.1, 3.2 and 3.3 model has these; only the factor differs between them.
-_LLAMA3: Final[Mapping[str, float | int]] = {
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+# Low and high frequency factors of every Llama 3.1, 3.2 and 3.3 model, and of Llama 4 Scout; only
+# the factor differs between them.
+_LLAMA3: Final = ((1.0, 4.0), (1.0, 1.0))
+_LLAMA3_POSITIONS: Final = 8192
 
 
 def read_rope_scaling(
@@ -154,11 +152,18 @@ def _scaling_from_factors(
         return None
     factor = float(stored.max())
     plain = np.array(scaled_frequencies(RopeConfig(theta), head_dim))
-    # The defaults of RopeConfig are the constants of _LLAMA3.
-    llama3 = np.array(scaled_frequencies(RopeConfig(theta, "llama3", factor), head_dim))
-    if not np.allclose(stored, plain / llama3, rtol=1e-5, atol=0):
-        raise _bad_factors(header, "its values are not those of a Llama 3 model")
-    return {"rope_type": "llama3", "factor": factor, **_LLAMA3}
+    for low, high in _LLAMA3:
+        rope = RopeConfig(theta, "llama3", factor, low, high, _LLAMA3_POSITIONS)
+        scaled = np.array(scaled_frequencies(rope, head_dim))
+        if np.allclose(stored, plain / scaled, rtol=1e-5, atol=0):
+            return {
+                "rope_type": "llama3",
+                "factor": factor,
+                "low_freq_factor": low,
+                "high_freq_factor": high,
+                "original_max_position_embeddings": _LLAMA3_POSITIONS,
+            }
+    raise _bad_factors(header, "its values are not those of a Llama 3 model")
 
 
 def _bad_factors(header: GgufHeader, why: str, name: str = ROPE_FACTORS_TENSOR) -> GraphgenError:

@@ -1,4 +1,4 @@
-"""GGUF architectures with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-OSS and DBRX.
+"""GGUF architectures with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-OSS, DBRX and Llama 4.
 
 A layer's experts are one stack ``blk.0.ffn_gate_exps.weight`` [E,I,H], as those of graphgen's
 families are.
@@ -34,6 +34,7 @@ from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
 _COUNT, _USED = "expert_count", "expert_used_count"
 _INNER, _SHARED_INNER = "expert_feed_forward_length", "expert_shared_feed_forward_length"
 _CLAMP: Final = "attention.clamp_kqv"
+_STEP: Final = "interleave_moe_layer_step"
 MIXTURE_SETTINGS: Final = frozenset({_COUNT, _USED, _INNER})
 """Settings that mixtures share."""
 
@@ -172,6 +173,32 @@ def _dbrx_fused(config: Config) -> Mapping[str, FusedParts]:
     return {"attn_qkv": tuple([(f"{module}.{name}_proj", size) for name, size in sizes])}
 
 
+def _llama4_config(header: GgufHeader) -> Config:
+    """llama.cpp's own numbers of chunks and of temperatures, and every fourth layer not rotated.
+
+    Models of 128 experts do not normalize queries and keys.
+    """
+    config, layers = decoder_config(header), size_of(header, "block_count")
+    if header.own(WINDOW) in header.metadata:
+        raise header.unsupported(header.own(WINDOW), "layers have chunks of 8192 tokens")
+    experts = size_of(header, _COUNT)
+    return {
+        **config,
+        "intermediate_size": inner_size(header),
+        "intermediate_size_mlp": config["intermediate_size"],
+        "interleave_moe_layer_step": size_of(header, _STEP),
+        "num_local_experts": experts,
+        "num_experts_per_tok": size_of(header, _USED),
+        "no_rope_layers": [int((layer + 1) % 4 != 0) for layer in range(layers)],
+        "attention_chunk_size": 8192,
+        "use_qk_norm": experts != 128,
+        "attn_temperature_tuning": True,
+        "floor_scale": 8192,
+        "attn_scale": 0.1,
+        "attention_bias": has_bias(header, "attn_q"),
+    }
+
+
 _MIXTRAL: Final = GgufArchitecture(
     name="llama",
     model_type="mixtral",
@@ -248,4 +275,20 @@ _DBRX: Final = GgufArchitecture(
     fused=_dbrx_fused,
     in_config=frozenset(),
 )
-MIXTURES: Final = (_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _GPT_OSS, _DBRX)
+_LLAMA4: Final = GgufArchitecture(
+    name="llama4",
+    model_type="llama4_text",
+    hf_class="Llama4ForCausalLM",
+    layers="model.layers",
+    whole=DECODER_NAMES,
+    layer={
+        **{part: name.replace("mlp.", "feed_forward.") for part, name in DECODER_LAYER.items()},
+        **expert_layer("feed_forward", "router", PROJECTIONS),
+        "ffn_gate_shexp": "feed_forward.shared_expert.gate_proj",
+        "ffn_up_shexp": "feed_forward.shared_expert.up_proj",
+        "ffn_down_shexp": "feed_forward.shared_expert.down_proj",
+    },
+    settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {WINDOW, _STEP},
+    config=_llama4_config,
+)
+MIXTURES: Final = (_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _GPT_OSS, _DBRX, _LLAMA4)

@@ -22,7 +22,9 @@ from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from tests.oracles.families import ORACLES
 from tests.oracles.family_oracle import ALL_AT_ONCE, THETA, YARN
+from tests.oracles.gguf_converter import Converter
 from tests.oracles.gguf_models import CONVERTERS, write_model
+from tests.oracles.gguf_newer_models import write_latent
 from tests.oracles.sessions import open_session
 from tests.oracles.stored_names import stored_tensors
 
@@ -34,6 +36,13 @@ GEMMA: dict[str, Any] = {**SIX, "query_pre_attn_scalar": 12}
 # Nor has it one for the bounds of GPT-OSS's gating, for layers of SmolLM3 without positions other
 # than every fourth one, for Falcon's base, and for DeepSeek's two scales where they differ.
 _SCALED = {**YARN, "mscale": 0.7, "mscale_all_dim": 0.7}
+LLAMA4: dict[str, Any] = {
+    "num_hidden_layers": 5,
+    "no_rope_layer_interval": 4,
+    "attention_chunk_size": 8192,
+    "floor_scale": 8192,
+    "attn_scale": 0.1,
+}
 NEWER: list[tuple[str, str, dict[str, Any]]] = [
     ("mixtral", "plain", {}),
     ("qwen2_moe", "plain", {}),
@@ -41,6 +50,8 @@ NEWER: list[tuple[str, str, dict[str, Any]]] = [
     ("gpt_oss", "plain", {"swiglu_limit": 7.0}),
     ("gpt_oss", "no biases, tied", {"swiglu_limit": 7.0, "rope_parameters": THETA}),
     ("dbrx", "plain", {}),
+    ("llama4_text", "plain", LLAMA4),
+    ("llama4_text", "dense layers", {**LLAMA4, "use_qk_norm": True}),
     ("deepseek_v2", "queries of hidden states", {"rope_parameters": _SCALED}),
     ("deepseek_v2", "some groups", {}),
     ("deepseek_v3", "plain", {}),
@@ -162,7 +173,7 @@ def test_every_architecture_is_tried():
     archs = {gguf.MODEL_ARCH_NAMES[converter.arch] for converter in CONVERTERS.values()}
     assert archs == ARCHITECTURES.keys()
     # llama.cpp writes no files of opt and gptj.
-    assert FAMILIES.keys() - CONVERTERS.keys() == {"opt", "gptj", "llama4_text"}
+    assert FAMILIES.keys() - CONVERTERS.keys() == {"opt", "gptj"}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +195,29 @@ def test_gemma_layers_are_what_the_file_says(key: Any, kinds: str, tmp_path: Pat
     assert config["query_pre_attn_scalar"] == 12
     local = rewritten(path, {"gemma3.rope.freq_base_swa": 5000.0}).config
     assert local["rope_local_base_freq"] == 5000.0
+
+
+def test_deepseeks_older_files_have_one_projection_of_keys_and_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """And name the sizes of heads, where newer ones name those of latents."""
+
+    def settings(writer: gguf.GGUFWriter, config: Any) -> None:
+        write_latent(writer, config)
+        writer.add_head_count_kv(config.num_attention_heads)
+        writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+        writer.add_value_length(config.v_head_dim)
+
+    model = made("deepseek_v2", "plain", {})
+    (newer,) = write_model(model, tmp_path / "newer.gguf")
+    older = Converter(gguf.MODEL_ARCH.DEEPSEEK2, settings)
+    monkeypatch.setitem(CONVERTERS, "deepseek_v2", older)
+    (path,) = write_model(model, tmp_path / "older.gguf")
+    found, wanted = GgufCheckpoint(path), GgufCheckpoint(newer)
+    assert found.config == wanted.config
+    assert found.tensors().keys() == wanted.tensors().keys()
+    for name in found.tensors():
+        np.testing.assert_array_equal(found.read(name), wanted.read(name))
 
 
 def rewritten(path: Path, add: dict[str, Any]) -> GgufCheckpoint:
@@ -219,6 +253,12 @@ def rewritten(path: Path, add: dict[str, Any]) -> GgufCheckpoint:
         ("bloom", {"bloom.attention.head_count_kv": 2}, "it must be the number of heads, 4"),
         ("gpt2", {"gpt2.attention.causal": False}, "this kind of model is not supported"),
         ("gpt_neox", {"gptneox.rope.scaling.factor": 2.0}, "this setting is not known"),
+        ("deepseek_v2", {"deepseek2.expert_gating_func": 3}, r"supported: 1 \(softmax\), 2"),
+        ("llama4_text", {"llama4.attention.sliding_window": 64}, "layers have chunks of 8192"),
+        ("granite", {"granite.rope.scaling.finetuned": False}, "without rotary positions"),
+        ("dbrx", {"dbrx.attention.layer_norm_epsilon": 0.5}, "it must be 1e-05"),
+        ("qwen3_moe", {"qwen3moe.expert_weights_scale": 2.0}, "this setting is not known"),
+        ("gpt_oss", {"gpt-oss.rope.scaling.attn_factor": 2.0}, "only 1.0 is supported"),
     ],
 )
 def test_settings_that_are_refused(family: str, add: dict[str, Any], what: str, tmp_path: Path):
