@@ -72,7 +72,7 @@ NAMED_PASSES: tuple[type[Pass], ...] = (
 # The default type of sums, softmax and logits.
 _PLAIN = DTYPES[0]
 # Strategies whose copies of key-value heads flash decoding replaces.
-_FLASH_HEADS = ("auto", "REPLICATE_TO_TP_DEGREE")
+_FLASH_HEADS = ("auto", "REPLICATE_TO_TP_DEGREE", "REPLICATED_HEADS")
 
 
 def phases(config: CompileConfig) -> tuple[Phase, ...]:
@@ -171,11 +171,11 @@ def _check_flash(config: CompileConfig) -> None:
             f"default: flash_decoding lays out heads itself, not as heads={config.heads} does",
             help=f"leave out one of them; heads may be {' or '.join(_FLASH_HEADS)}",
         )
-    if config.moe_ep_degree > 1:
+    experts = max(config.moe_ep_degree, config.moe_prefill_ep_degree)
+    if experts > 1:
         raise GraphgenError(
             "GG0302",
-            f"default: flash_decoding groups ranks by heads, moe_ep_degree={config.moe_ep_degree} "
-            "by experts",
+            f"default: flash_decoding groups ranks by heads, moe_ep_degree={experts} by experts",
             help="leave out one of them",
         )
 

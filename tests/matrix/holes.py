@@ -69,6 +69,8 @@ def _features_do_not_divide(cell: Cell) -> bool:
     return kv_heads * counts(cell["family"]).head_dim % ranks != 0
 
 
+# Strategies whose copies of heads the division of slots replaces.
+COPIES = ("auto", "REPLICATE_TO_TP_DEGREE", "REPLICATED_HEADS")
 # Slots of a block of a paged cache.
 BLOCK = 3
 
@@ -133,7 +135,7 @@ HOLES: tuple[Hole, ...] = (
     ),
     Hole(
         ("ranks", "heads", "slots of caches"),
-        _divided(lambda cell: cell["heads"] not in ("auto", "REPLICATE_TO_TP_DEGREE")),
+        _divided(lambda cell: cell["heads"] not in COPIES),
         "Ranks that divide slots have each key-value head once, whatever the strategy copies.",
         "GG0302",
         "flash_decoding lays out heads itself",

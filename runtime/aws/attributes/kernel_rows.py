@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from graphgen.runtime.aws.attributes.attribute import (
     Attribute,
+    CompileSetting,
     NoEffect,
     Refused,
     RunTimeSetting,
@@ -123,7 +124,7 @@ ATTENTION = owned_by(
         False,
         "C21",
         "splits the cache along the sequence over the ranks that share a head",
-        Refused("flash decoding", "leave it out: a cache row stays whole"),
+        CompileSetting("flash_decoding"),
     ),
     Attribute(
         "attn_cls",

@@ -79,7 +79,6 @@ def part(owner: str, name: str) -> AttributeType:
 
 
 _EAGLE = Refused("EAGLE speculation", "leave it out, and generate without speculation")
-_FLASH = Refused("flash decoding", "leave it out: attention runs over the whole cache row")
 
 TNX_CONFIG = owned_by(
     OWNER,
@@ -290,7 +289,7 @@ TNX_CONFIG = owned_by(
         False,
         _SOURCE,
         "KV caches split along the sequence",
-        _FLASH,
+        CompileSetting("flash_decoding"),
     ),
     Attribute(
         "duplicate_q_weight_sos",
@@ -298,7 +297,7 @@ TNX_CONFIG = owned_by(
         False,
         _SOURCE,
         "queries of a group on each rank of flash decoding",
-        _FLASH,
+        NoEffect("ranks gather the queries of their group, a few numbers a token"),
     ),
     Attribute(
         "attn_output_transposed",

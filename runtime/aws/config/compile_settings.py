@@ -50,6 +50,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
     return CompileConfig(
         target=target,
         tp=_count(config, "tp_degree"),
+        flash_decoding=bool(config.value("flash_decoding_enabled")),
         rules=_rules(config),
         **_experts(config),
         batch=(tokens,),

@@ -51,6 +51,7 @@ def compile_config(
         tp=cast(int, options.value("tp_degree")),
         rpl_reduce_dtype=_reduce_dtype(options, neuron_config),
         cast_logits_dtype=ELEMENTS[str(neuron_config.value("cast_logits_dtype"))],
+        flash_decoding=bool(neuron_config.value("shard_over_sequence")),
         heads=STRATEGIES[strategy] if isinstance(strategy, str) else "auto",
         quantization=quantization(model, neuron_config),
         kv_cache_quant=neuron_config.part("kv_cache_quant") is not None,

@@ -30,7 +30,6 @@ LATER = {
     "enable_eagle_speculation": "specul",
     "save_quantized_state_dict": "quantized checkpoint",
     "lora_config": "LoRA",
-    "shard_over_sequence": "flash decoding",
 }
 # Sizes that let a small model run every listing: long sequences, heads for eight ranks.
 SIZES = {

@@ -334,7 +334,7 @@ def test_the_documented_target_of_an_eagle_draft_is_taken(model_path: str):
     ("program", "feature"),
     [
         (with_adapters, "LoRA"),
-        (lambda path: only(path, flash_decoding_enabled=True), "flash decoding"),
+        (lambda path: only(path, allow_input_truncation=True), "cutting prompts"),
     ],
 )
 def test_features_to_come_are_refused_by_name(

@@ -57,12 +57,12 @@ def test_the_effect_is_that_of_the_target(tmp_path: Path):
 
 
 def test_errors_are_shown_after_all_that_could_be_read(tmp_path: Path):
-    path = written(tmp_path, seq_len=64, sequence_paralel=True, flash_decoding_enabled=True)
+    path = written(tmp_path, seq_len=64, sequence_paralel=True, allow_input_truncation=True)
     result = graphgen("config", path)
     assert result.exit_code == 1
     assert "seq_len" in result.stdout
     assert "did you mean sequence_parallel_enabled" in result.stderr
-    assert "flash decoding is not built yet" in result.stderr
+    assert "too long is not built yet" in result.stderr
     assert "specialize" not in result.stdout
 
 

@@ -228,7 +228,6 @@ def test_switches_of_devices_have_no_effect_on_the_cpu_and_are_refused_on_device
     [
         "quantized_mlp_kernel_enabled",
         "rmsnorm_quantize_kernel_enabled",
-        "flash_decoding_enabled",
     ],
 )
 def test_switches_that_change_numbers_or_memory_are_refused_on_the_cpu(name: str):

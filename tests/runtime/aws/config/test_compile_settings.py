@@ -205,3 +205,10 @@ def test_compiling_changes_no_configuration():
     before = repr(config)
     compile_settings(config)
     assert repr(config) == before
+
+
+def test_flash_decoding_divides_caches():
+    asked = NeuronConfig(tp_degree=8, flash_decoding_enabled=True)
+    assert compile_settings(asked, "trn1").flash_decoding
+    assert compile_settings(asked).flash_decoding
+    assert not compile_settings(NeuronConfig(tp_degree=8)).flash_decoding

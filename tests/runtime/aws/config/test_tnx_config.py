@@ -117,7 +117,6 @@ def test_impossible_combinations_are_refused(values: dict[str, object], word: st
         {"sparse_attn": SparseAttnConfig(attn_type="window")},
         {"bf16_rms_norm": True},
         {"output_all_logits": True},
-        {"shard_over_sequence": True},
         {"is_eagle_target": True},
         {"has_pre_attention_norm": False},
     ],

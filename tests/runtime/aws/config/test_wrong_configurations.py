@@ -165,7 +165,6 @@ IMPOSSIBLE = [
 ]
 LATER = [
     Case({"direct_cast": False}, "KVQuantizationConfig"),
-    case(flash_decoding_enabled=True),
     case(lora_config={"max_loras": 4}),
     case(pp_degree=2),
     case(start_rank_id=8, world_size=16, local_ranks_size=8, tp_degree=16),
