@@ -9,6 +9,7 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.compile_config import DTYPES
 from graphgen.composites.attention import attention_with
+from graphgen.composites.attention_parts import attention_part_with
 from graphgen.ir import DType, Module, Op, Value, dtype
 from graphgen.ir.dtype import f32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
@@ -93,10 +94,10 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=bf16 : bf16[1,2,1,1,4]
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The attention of every program."""
         for function in module.programs():
-            rewriter.apply_rules(function, (_in_ops(dtype(self.dtype)),))
+            rewriter.apply_rules(function, _in_ops(dtype(self.dtype)))
 
 
-def _in_ops(element: DType) -> Rule:
+def _in_ops(element: DType) -> tuple[Rule, ...]:
     @rule("attention")
     def softmax_in(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """Attention by ops, with the softmax in the type."""
@@ -104,4 +105,11 @@ def _in_ops(element: DType) -> Rule:
             return no_match("the softmax of attention is f32", op.result)
         return [attention_with(b, op.operands, op.attrs, element)]
 
-    return softmax_in
+    @rule("attention_part")
+    def powers_in(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        """Attention of some slots by ops, with powers of the type; parts are combined in f32."""
+        if element is f32:
+            return no_match("the softmax of attention is f32", op.results[0])
+        return attention_part_with(b, op.operands, op.attrs, element)
+
+    return softmax_in, powers_in

@@ -46,6 +46,7 @@ def difference(name: str, **options: object) -> float:
         ("mistral-7b", {"roll_window_cache": True}),
         ("smollm2-135m", {"page_cache": 6}),
         ("gpt-oss-20b", {}),
+        pytest.param("smollm2-135m", {"softmax_dtype": "bf16"}, marks=pytest.mark.slow),
         pytest.param("bloom-560m", {"flash_decoding_ranks": 2}, marks=pytest.mark.slow),
         pytest.param("gemma-2-2b", {}, marks=pytest.mark.slow),
         pytest.param("gpt2", {"tp": 8, "flash_decoding_ranks": 4}, marks=pytest.mark.slow),
@@ -65,6 +66,7 @@ def test_ranks_give_the_numbers_of_one(name: str, options: dict[str, object]):
         ("smollm2-135m", {"flash_decoding_ranks": 3}, "GG0304", "in groups of 3", "may be 2, 4"),
         ("smollm2-135m", {"heads": "CONVERT_TO_MHA"}, "GG0302", "lays out heads", "leave out one"),
         ("smollm2-135m", {"moe_ep_degree": 2}, "GG0302", "by experts", "leave out one"),
+        ("smollm2-135m", {"moe_prefill_ep_degree": 2}, "GG0302", "by experts", "leave out one"),
         (
             "smollm2-135m",
             {"flash_decoding": False, "flash_decoding_ranks": 2},

@@ -100,6 +100,17 @@ def test_devices_give_the_numbers_of_one(row: Row):
     assert compare(wanted, runner.outcomes()).relative <= 1e-5
 
 
+def of_group(function: Function, kinds: set[tuple[str, Shape]]) -> list[Op]:
+    """The collectives of attention."""
+    return [op for op in collectives(function) if (op.name, op.operands[0].shape) in kinds]
+
+
+def received(op: Op, n: int) -> int:
+    """Bytes that each of n ranks receives, in a ring."""
+    size = op.operands[0].type.nbytes
+    return size * (n - 1) if op.name == "all_gather" else size * (n - 1) // n
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_queries_maxima_sums_and_outputs_cross_links_and_no_cache(row: Row):
     module = divided(row)
@@ -118,6 +129,10 @@ def test_queries_maxima_sums_and_outputs_cross_links_and_no_cache(row: Row):
         # The rest is of the embedding, of the two sums of a layer, and of the logits.
         assert {len(shape) for _, shape in set(moved) - of_attention} <= {2, 3}
         every[function.name] = moved
+        # What a rank receives, by the formula of the guide: f32 numbers of 4 features a head.
+        numbers = [received(op, n) for op in of_group(function, of_attention)]
+        formula = 2 * (n - 1) * 3 * tokens * heads * 4 * 4 // n + (n - 1) * 3 * tokens * heads * 8
+        assert sum(numbers) == formula
     # What crosses links is as long as the tokens of a call, whatever is attended to.
     short, long = [found for name, found in every.items() if name.startswith("decode")]
     assert short == long
