@@ -52,6 +52,13 @@ def _optional_kernel(name: str, what: str, source: str = "source") -> Attribute:
     )
 
 
+def _native_kernel(name: str, what: str, source: str) -> Attribute:
+    """A switch for a kernel that ``select-kernels`` calls where its artifact is given."""
+    return Attribute(
+        name, BOOL, False, source, f"the {what}", _NO_KERNELS, CompileSetting("native_kernels")
+    )
+
+
 KERNELS = owned_by(
     "NeuronConfig",
     Attribute(
@@ -61,12 +68,12 @@ KERNELS = owned_by(
         "C43",
         "the flash attention kernel; None leaves the choice to the compiler",
         _NO_KERNELS,
-        Refused("the flash attention kernel", "leave it out: ordinary ops compute the same"),
+        CompileSetting("native_kernels"),
         decision="the references say False and describe a choice by length; None is that choice, "
         "and False excludes the kernel",
     ),
-    _kernel("qkv_kernel_enabled", "fused QKV kernel", "C44"),
-    _kernel("mlp_kernel_enabled", "MLP kernel", "C45"),
+    _native_kernel("qkv_kernel_enabled", "fused QKV kernel", "C44"),
+    _native_kernel("mlp_kernel_enabled", "MLP kernel", "C45"),
     _kernel("qkv_nki_kernel_enabled", "QKV kernel in NKI"),
     _kernel("qkv_cte_nki_kernel_fuse_rope", "rotary embedding inside the QKV kernel"),
     _kernel("qkv_kernel_nbsd_layout", "NBSD layout of the QKV kernel's result"),

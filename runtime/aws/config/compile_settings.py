@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from math import isfinite
-from typing import TypedDict, cast
+from typing import Final, TypedDict, cast
 
 from graphgen.bucket_ladder import powers
 from graphgen.compile_config import (
@@ -12,6 +14,8 @@ from graphgen.compile_config import (
     CACHE_DTYPES,
     CompileConfig,
 )
+from graphgen.errors import GraphgenError
+from graphgen.passes.kernels.neuron.neuron_rules import NATIVE
 from graphgen.runtime.aws.config.expert_config import BlockwiseMatmulConfig, MoENeuronConfig
 from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint, scale_scheme
@@ -35,6 +39,15 @@ class _ExpertSettings(TypedDict, total=False):
 
 ELEMENTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _CACHE_DTYPES = {"float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int8": "int8"}
+
+# The environment variable that names the manifest; AWS's configurations have no word for it.
+_MANIFEST: Final = "GRAPHGEN_KERNEL_ARTIFACTS"
+# By attribute the word of ``native_kernels``.
+_WORDS: Final[Mapping[str, str]] = {
+    "attn_kernel_enabled": "attention",
+    "qkv_kernel_enabled": "qkv",
+    "mlp_kernel_enabled": "mlp",
+}
 
 
 def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig:
@@ -72,6 +85,8 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         sampling=_sampling(config),
         speculation_length=_count(config, "speculation_length"),
         verify_batch=_verify_batch(config, tokens),
+        native_kernels=_native_kernels(config, target),
+        kernel_artifacts=_kernel_manifest(target),
         tree_nodes=medusa_nodes(config),
         num_medusa_heads=medusa_heads(config),
     )
@@ -193,3 +208,30 @@ def _sampling(config: NeuronConfig) -> str:
             output_logits=bool(config.value("output_logits")),
         )
     )
+
+
+def _native_kernels(config: NeuronConfig, target: str) -> tuple[str, ...]:
+    """The kernels that the attributes request for a device; none for the CPU.
+
+    Raises:
+        GraphgenError: GG0904 for a kernel without a manifest: its name, and where to give one.
+    """
+    if target == "cpu":
+        return ()
+    kernels = {row.option: row.kernel for row in NATIVE}
+    found = [name for name in _WORDS if config.value(name) is True]
+    for name in found:
+        if not _kernel_manifest(target):
+            raise GraphgenError(
+                "GG0904",
+                f"NeuronConfig.{name} = True: {kernels[_WORDS[name]]} exists in NKI alone, and no "
+                f"artifact of it is given for {target}",
+                help=f"leave it out: ordinary ops compute the same; or let {_MANIFEST} name a "
+                "manifest of kernels (docs/kernels.md)",
+            )
+    return tuple(_WORDS[name] for name in found)
+
+
+def _kernel_manifest(target: str) -> str:
+    """The manifest of kernels for a device; empty for none, and for the CPU."""
+    return "" if target == "cpu" else os.environ.get(_MANIFEST, "")

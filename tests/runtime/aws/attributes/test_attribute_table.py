@@ -217,10 +217,10 @@ def test_contradictions_of_the_documents_are_decided():
         "mlp_kernel_enabled",
     ],
 )
-def test_switches_of_devices_have_no_effect_on_the_cpu_and_are_refused_on_devices(name: str):
+def test_kernels_have_no_effect_on_the_cpu_and_are_settings_on_devices(name: str):
     row = attributes_of("NeuronConfig")[name]
     assert isinstance(row.cpu, NoEffect)
-    assert isinstance(row.neuron, Refused)
+    assert row.neuron == CompileSetting("native_kernels")
 
 
 @pytest.mark.parametrize(

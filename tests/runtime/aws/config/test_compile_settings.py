@@ -157,9 +157,7 @@ def test_the_settings_make_a_pipeline_for_each_target():
 @pytest.mark.parametrize(
     "values",
     [
-        {"attn_kernel_enabled": True},
-        {"mlp_kernel_enabled": True},
-        {"qkv_kernel_enabled": True, "fused_qkv": True},
+        {"attn_tkg_nki_kernel_enabled": True},
         {"weights_to_skip_layout_optimization": ["lm_head"]},
         {"on_cpu": True},
         {"k_cache_transposed": True},
@@ -172,6 +170,29 @@ def test_switches_of_devices_are_noted_on_the_cpu_and_refused_on_devices(values:
     with pytest.raises(GraphgenError, match=r"not built yet for trn2") as caught:
         compile_settings(config, "trn2")
     assert caught.value.code == "GG0904"
+
+
+@pytest.mark.parametrize(
+    ("values", "word", "kernel"),
+    [
+        ({"attn_kernel_enabled": True}, "attention", "attention_isa_kernel"),
+        ({"mlp_kernel_enabled": True}, "mlp", "mlp_isa_kernel"),
+        ({"qkv_kernel_enabled": True, "fused_qkv": True}, "qkv", "rmsnorm_qkv_isa_kernel"),
+    ],
+)
+def test_a_kernel_in_nki_is_called_where_its_artifact_is_given(
+    values: dict[str, object], word: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+):
+    config = NeuronConfig(**values)
+    assert compile_settings(config).native_kernels == ()
+    assert any(next(iter(values)) in note for note in config.notes())
+    with pytest.raises(GraphgenError, match=f"{kernel} exists in NKI alone") as caught:
+        compile_settings(config, "trn2")
+    assert caught.value.code == "GG0904"
+    monkeypatch.setenv("GRAPHGEN_KERNEL_ARTIFACTS", "kernels.json")
+    made = compile_settings(config, "trn2")
+    assert (made.native_kernels, made.kernel_artifacts) == ((word,), "kernels.json")
+    assert compile_settings(NeuronConfig(attn_kernel_enabled=False), "trn2").native_kernels == ()
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ FILES = [
     Case({"vllm_option": {"a": 1}}, from_file=True),
 ]
 TARGETS = [
-    Case({"attn_kernel_enabled": True}, target="trn1"),
+    Case({"out_proj_kernel_enabled": True}, target="trn1"),
     Case({"tp_degree": 12}, target="trn2"),
     Case({"tp_degree": 16}, target="inf2"),
     Case({"logical_nc_config": 2}, target="inf2"),
