@@ -9,16 +9,16 @@ field here and the phase of :func:`graphgen.passes.pipelines.phases` that reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, fields, replace
 from typing import TypeVar
 
 from graphgen.bucket_ladder import bucket_ladder, chunk_sizes
 from graphgen.errors import GraphgenError
+from graphgen.knob import knob
 from graphgen.targets import target_names
 
 C = TypeVar("C", bound="CompileConfig")
-T = TypeVar("T")
 
 # Keys of the table in graphgen.passes.heads.head_strategies.
 HEAD_STRATEGIES = (
@@ -44,6 +44,9 @@ ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC = "none", "dynamic", "
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
+# Values of ``cp_form``: how attention gets at the keys of ranks that share a prompt.
+CP_AUTO = "auto"
+CP_FORMS = (CP_AUTO, "gather", "all-to-all")
 # Values of ``expert_dispatch``: the forms of a mixture of experts.
 DISPATCH_AUTO = "auto"
 EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective", "capacity", "blockwise")
@@ -53,38 +56,6 @@ LATENT_FORMS = (LATENT_AUTO, "absorb", "expand")
 
 # Values of ``attention_block`` beside sizes of tiles.
 TILES_AUTO, TILES_OFF = "auto", "off"
-
-
-def knob(
-    default: T,
-    help: str,
-    *,
-    choices: Sequence[str] | Callable[[], Sequence[str]] = (),
-    flag: str | None = "",
-    minimum: int | None = None,
-    option: str = "",
-    pipeline: bool = True,
-) -> T:
-    """Declare a field of :class:`CompileConfig`.
-
-    Args:
-        default: its value where it is not given.
-        help: one sentence for the pages of pipelines.
-        choices: the words it may be, or a function that returns them; empty for any value.
-        flag: help of the command-line flag; empty for ``help``, ``None`` for no flag.
-        minimum: the least number that the flag accepts.
-        option: the flag's name, if it is not the field's. Such a flag requests nothing by default.
-        pipeline: whether ``default{...}`` has the option.
-    """
-    metadata = {
-        "help": help,
-        "among": choices,
-        "flag": help if flag == "" else flag,
-        "minimum": minimum,
-        "option": option,
-        "pipeline": pipeline,
-    }
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +88,35 @@ class CompileConfig:
         "--moe-ep-degree: experts are then held twice.",
         minimum=1,
         option="--moe-prefill-ep-degree",
+    )
+    cp_degree: int = knob(
+        1,
+        "ranks that share the tokens of a prompt, each with the heads of all of them; the others "
+        "divide heads.",
+        flag="Ranks that share the tokens of a prompt, a divisor of --tp; by default 1.",
+        minimum=1,
+        option="--cp-degree",
+    )
+    cp_form: str = knob(
+        CP_AUTO,
+        "how attention gets at the keys of ranks that share a prompt: it gathers them, or "
+        "exchanges tokens for heads.",
+        choices=CP_FORMS,
+        flag=None,
+    )
+    mlp_cp_degree: int = knob(
+        1,
+        "ranks that share the tokens of a prompt in the MLP too: 1 or cp_degree.",
+        flag=None,
+        minimum=1,
+    )
+    attention_dp_degree: int = knob(
+        1,
+        "groups of the ranks with attention and caches for rows of their own.",
+        flag="Groups of the ranks with attention and caches for sequences of their own, a divisor "
+        "of --tp; by default 1.",
+        minimum=1,
+        option="--attention-dp-degree",
     )
     heads: str = knob(
         "auto",
@@ -439,8 +439,8 @@ class CompileConfig:
             batch: B of every call, and the rows of a cache.
             max_len: slots of a cache row.
             max_context: longest prompt; 0 for ``max_len``.
-            context: prefill buckets; empty for :func:`powers` up to ``max_context``.
-            tokens: decode buckets; empty for :func:`powers` up to ``max_len``.
+            context: prefill buckets; empty for powers of two up to ``max_context``.
+            tokens: decode buckets; empty for powers of two up to ``max_len``.
             chunk: tokens a row of the chunk programs; empty for none.
             bucketing: False for one bucket per phase, the largest.
 

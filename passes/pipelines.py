@@ -13,12 +13,13 @@ from graphgen.compile_config import (
     DTYPES,
     KERNELS_ON,
     CompileConfig,
-    knob,
 )
 from graphgen.errors import GraphgenError
+from graphgen.knob import knob
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
 from graphgen.passes.canonical.dce import DeadCodeElimination
+from graphgen.passes.combinations import check_combinations
 from graphgen.passes.core import Pass, parse_pipeline
 from graphgen.passes.core.fuel import labels
 from graphgen.passes.core.order import check_order
@@ -71,8 +72,6 @@ NAMED_PASSES: tuple[type[Pass], ...] = (
 )
 # The default type of sums, softmax and logits.
 _PLAIN = DTYPES[0]
-# Strategies whose copies of key-value heads flash decoding replaces.
-_FLASH_HEADS = ("auto", "REPLICATE_TO_TP_DEGREE", "REPLICATED_HEADS")
 
 
 def phases(config: CompileConfig) -> tuple[Phase, ...]:
@@ -87,11 +86,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
     """
     if config.tp < 1:
         raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
-    _check_experts(config)
-    _check_rows(config)
-    _check_flash(config)
-    _check_kernels(config)
-    _check_cache_type(config)
+    check_combinations(config)
     own = {
         "canonicalize": _canonicalize(config),
         "quantize": [*parse_pipeline(config.quantization), *_narrow_caches(config)],
@@ -131,55 +126,6 @@ def _several_steps(config: CompileConfig) -> list[Pass]:
     return parse_pipeline(f"unroll-steps{{steps={count}}}") if count > 1 else []
 
 
-def _check_experts(config: CompileConfig) -> None:
-    """Refuse groups with experts of their own that are not as many ranks each (GG0302)."""
-    for name in ("moe_ep_degree", "moe_prefill_ep_degree"):
-        groups: int = getattr(config, name)
-        if groups < (name == "moe_ep_degree") or config.tp % (groups or 1):
-            raise GraphgenError(
-                "GG0302",
-                f"default: tp={config.tp} ranks are not {name}={groups} groups of as many",
-                help=f"{name} is a divisor of tp; each group has 1/{name} of the experts",
-            )
-
-
-def _check_rows(config: CompileConfig) -> None:
-    """Refuse ranks that divide the rows of a cache where calls have other rows (GG0302)."""
-    sizes = {*config.batch, *config.prefill_batch, *config.verify_batch, config.cache_rows}
-    if config.heads == BY_ROWS and config.tp > 1 and len(sizes) > 1:
-        raise GraphgenError(
-            "GG0302",
-            f"default: heads={BY_ROWS} needs calls and caches of as many rows, not "
-            f"{', '.join(map(str, sorted(sizes)))}",
-            help="give one batch size, or another strategy",
-        )
-
-
-def _check_flash(config: CompileConfig) -> None:
-    """Refuse other layouts of heads and experts beside those of flash decoding (GG0302)."""
-    if config.flash_decoding_ranks and not config.flash_decoding:
-        raise GraphgenError(
-            "GG0302",
-            f"default: flash_decoding_ranks={config.flash_decoding_ranks} without flash_decoding",
-            help="give flash_decoding=true (--flash-decoding) too",
-        )
-    if not config.flash_decoding or config.tp == 1:
-        return
-    if config.heads not in _FLASH_HEADS:
-        raise GraphgenError(
-            "GG0302",
-            f"default: flash_decoding lays out heads itself, not as heads={config.heads} does",
-            help=f"leave out one of them; heads may be {' or '.join(_FLASH_HEADS)}",
-        )
-    experts = max(config.moe_ep_degree, config.moe_prefill_ep_degree)
-    if experts > 1:
-        raise GraphgenError(
-            "GG0302",
-            f"default: flash_decoding groups ranks by heads, moe_ep_degree={experts} by experts",
-            help="leave out one of them",
-        )
-
-
 def _kernels(config: CompileConfig) -> list[Pass]:
     """Kernels of the target, and those in NKI that are requested or given."""
     native = config.native_kernels or config.kernel_artifacts
@@ -190,31 +136,6 @@ def _kernels(config: CompileConfig) -> list[Pass]:
         return []
     chosen, given = config.native_kernels, config.kernel_artifacts
     return [SelectKernels(config.target, documented, chosen, given)]
-
-
-def _check_kernels(config: CompileConfig) -> None:
-    """Refuse kernels in NKI for the CPU, and those without an artifact (GG0302)."""
-    native = config.native_kernels or config.kernel_artifacts
-    if native and config.target in target_names() and config.target == "cpu":
-        raise GraphgenError(
-            "GG0302",
-            "default: native_kernels and kernel_artifacts are Neuron's, and the target is cpu",
-            help="leave them out, or give a target such as trn2",
-        )
-
-
-def _check_cache_type(config: CompileConfig) -> None:
-    """Refuse 8-bit floats for caches in a format that the target does not have (GG0302)."""
-    known, element = config.target in target_names(), config.kv_cache_dtype
-    # A target that multiplies 8-bit floats has the formats that it multiplies.
-    formats = find_target(config.target).narrow_products if known else ()
-    missing = "f8e4m3" in formats and element not in formats
-    if config.kv_cache_quant and element == "f8e4m3fn" and missing:
-        raise GraphgenError(
-            "GG0302",
-            f"default: {config.target} has no {element}: its 8-bit floats end at 240",
-            help="take kv_cache_dtype=f8e4m3, or target=trn3",
-        )
 
 
 def default(config: CompileConfig) -> list[Pass]:
@@ -287,12 +208,21 @@ def _shard(config: CompileConfig) -> list[Pass]:
     """The program of one rank, with explicit collectives."""
     flash, slot_ranks = config.flash_decoding, config.flash_decoding_ranks
     return [
-        AssignHeads(tp=config.tp, strategy=config.heads, flash=flash, slot_ranks=slot_ranks),
+        AssignHeads(
+            tp=config.tp // config.attention_dp_degree,
+            strategy=config.heads,
+            flash=flash,
+            slot_ranks=slot_ranks,
+        ),
         *([StripeCache(slot_ranks, config.tp)] if flash else []),
         Shard(
             tp=config.tp,
             ep=config.moe_ep_degree,
             prefill_ep=config.moe_prefill_ep_degree,
+            cp=config.cp_degree,
+            cp_form=config.cp_form,
+            mlp_cp=config.mlp_cp_degree,
+            dp=config.attention_dp_degree,
             by_rows=config.heads == BY_ROWS,
             flash=flash,
             slot_ranks=slot_ranks,

@@ -298,11 +298,13 @@ def _by_rows(
     special: str = "",
     slots: str = "",
     given: Mapping[str, int] | None = None,
+    reduction: Mapping[str, str] | None = None,
 ) -> FactorRule:
     """Rows ``in_place`` are the rows of the call; ``indexed`` rows are selected by number."""
+    own, sizes = special or "r", given or {}
     rules = {
-        "any": Notation(indexed, special=special, slots=slots, given=given or {}),
-        "in_place": Notation(in_place, special=special or "r", slots=slots, given=given or {}),
+        "any": Notation(indexed, reduction or {}, special=own, slots=slots, given=sizes),
+        "in_place": Notation(in_place, special=own, slots=slots, given=sizes),
     }
 
     def rule(operands: Types, results: Types, attrs: Attrs) -> Factors:
@@ -311,16 +313,21 @@ def _by_rows(
     return rule
 
 
-_READ_ALL = _by_rows("R c k d, b -> b c k d", "r c k d, r -> r c k d", slots="c")
-_READ_FIRST = _by_rows("R . k d, b -> b C k d", "r . k d, r -> r C k d")
+# What ranks read of rows by number is a sum: each row is one rank's, and zeros on the others.
+_READ_SUM = {"r": "add"}
+_READ_ALL = _by_rows(
+    "r c k d, b -> b c k d", "r c k d, r -> r c k d", slots="c", reduction=_READ_SUM
+)
+_READ_FIRST = _by_rows("r . k d, b -> b C k d", "r . k d, r -> r C k d", reduction=_READ_SUM)
 
 
 def _read_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     """Slots may be split where all of them are read, or the first of each part."""
     parts = attrs.integer("parts")
     if parts > 1:
-        texts = "R pM k d, b -> b pC k d", "r pM k d, r -> r pC k d"
-        return _by_rows(*texts, slots="p", given={"p": parts})(operands, results, attrs)
+        texts = "r pM k d, b -> b pC k d", "r pM k d, r -> r pC k d"
+        rule = _by_rows(*texts, slots="p", given={"p": parts}, reduction=_READ_SUM)
+        return rule(operands, results, attrs)
     every = operands[0].shape[1] == attrs.dim("attended")
     return (_READ_ALL if every else _READ_FIRST)(operands, results, attrs)
 

@@ -14,7 +14,6 @@ from graphgen.passes.core.instrument import PassInstrument, PipelineStep
 from graphgen.passes.precision.reduce_dtype import ReduceDtype, narrowed_sums
 from graphgen.passes.sharding.collectives.collective_cost import sent
 from graphgen.passes.sharding.collectives.expert_exchange import all_to_all_bytes
-from graphgen.passes.sharding.layout_rules import annotations_of
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.reshard.reshard_ops import ALL_GATHER, LOCAL, bytes_sent
 from graphgen.passes.sharding.shard import Shard
@@ -73,7 +72,7 @@ class ExplainSharding(PassInstrument):
     def before(self, step: PipelineStep) -> None:
         """Note the rules, or make the plans that partition is about to make."""
         if isinstance(step.item, Shard):
-            for item in annotations_of(step.module, step.item.all_rules(step.module)):
+            for item in step.item.annotations(step.module):
                 self._rules[item.place] = ", ".join(item.rules)
         if isinstance(step.item, Partition):
             self.reasons = explain(step.module, step.item, self._rules)

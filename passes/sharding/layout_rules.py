@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Role, Sharding, Value, replicated, sharding
+from graphgen.ir import Dim, Entry, Function, Module, Role, Sharding, Value, replicated, sharding
 from graphgen.ir.sharding import Axes, parse_sharding
 from graphgen.passes.core import Rewriter
 from graphgen.passes.sharding.spec.logical_axes import (
@@ -16,6 +17,7 @@ from graphgen.passes.sharding.spec.logical_axes import (
     KV_HEADS,
     LOGICAL,
     QUERY_HEADS,
+    ROWS,
     SEQUENCE,
     SLOTS,
     VOCAB,
@@ -31,11 +33,13 @@ from graphgen.passes.weights.derived import PreparedValues
 # Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
 # vocabulary.
 DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
-# The same over ranks that are factored for experts: neighbors along the product are neighbors.
-FACTORED = ("ep*tp", "ep*ep2*tp", "ep*ep2*ep3*tp")
+# The same over ranks that are factored: neighbors along the product are neighbors.
+FACTORED = ("ep*tp", "ep*ep2*tp", "ep*ep2*ep3*tp", "tp*cp", "tp*dp", "tp*cp*dp")
 # The same over groups of ranks with key-value heads of their own, whose ranks divide slots.
 KV_AXIS = "kv"
 _USUAL = ("tp", *FACTORED, KV_AXIS, f"{KV_AXIS}*{SLOTS}", SLOTS)
+# A phase, and the least tokens a row of its programs.
+_PHASE = re.compile(r"(\w+)(?:>=(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,11 @@ class Annotation:
         return self.place if isinstance(self.place, str) else f"%{self.place.name or 'a value'}"
 
 
-def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]:
+# Rules in order: what is divided, and how.
+Rules = Mapping[str, str] | Sequence[tuple[str, str]]
+
+
+def annotations_of(module: Module, rules: Rules) -> list[Annotation]:
     """The layouts that rules assign; of several rules for one dimension the last wins.
 
     Args:
@@ -77,7 +85,8 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
             phase and ``sequence``, such as ``prefill:sequence``, and the mesh axes that split the
             residual stream of the phase's programs along its tokens; or a phase and an axis of
             weights alone, such as ``prefill:experts``: what other rules say of these weights is
-            changed for the phase's programs, whichever rule stands first.
+            changed for the phase's programs, whichever rule stands first. ``prefill>=2048`` are the
+            programs of the phase with at least 2048 tokens a row.
 
     Raises:
         GraphgenError: GG0304 for a rule that matches nothing, a layout of another rank, or a phase
@@ -86,20 +95,21 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
     axes: _Axes | None = None
     queries: _Axes | None = None
     made: dict[str | Value, Annotation] = {}
-    for name, text in sorted(rules.items(), key=lambda rule: bool(_phase_of(rule[0]))):
-        axis = name.rpartition(":")[2]
-        if phase := _phase_of(name):
+    pairs = rules.items() if isinstance(rules, Mapping) else rules
+    for name, text in sorted(pairs, key=lambda rule: bool(_phase_of(*rule))):
+        axis = name.rpartition(":")[2] if not is_layout(text) else ""
+        if phase := _phase_of(name, text):
             axes = axes or _Axes(module)
             cut = _mesh_axes(name, text)
-            _check_phase(module, name, phase, sharding([cut]))
+            programs = _programs(module, name, phase, sharding([cut]))
             if axis == SEQUENCE:
-                found = _by_tokens(module, axes.axes, phase, cut)
+                found = _by_tokens(module, axes.axes, programs, cut)
             else:
-                found = axes.split_in(phase, axis, cut, made)
-        elif name == QUERY_HEADS:
+                found = axes.split_in(programs, name, cut, made)
+        elif axis == QUERY_HEADS:
             queries = queries or _Axes(module, query_axes(module))
             found = queries.split(name, _mesh_axes(name, text), made)
-        elif name in LOGICAL:
+        elif axis in LOGICAL:
             axes = axes or _Axes(module)
             if name == SEQUENCE and text != "-":
                 _check_tokens(module, axes.axes)
@@ -108,21 +118,30 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
             found = _by_name(module, name, text)
         # Not every model has all that the usual rules speak of, and not every prompt divides.
         usual = name in DECODER_RULES and text in _USUAL
-        if not found and not usual and axis != SEQUENCE:
-            raise GraphgenError("GG0304", _unmatched(name), help=axes.known if axes else "")
+        usual = usual or (bool(phase) and axis in (SEQUENCE, *DECODER_RULES))
+        if not found and not usual:
+            raise GraphgenError("GG0304", _unmatched(name, text), help=axes.known if axes else "")
         for item in found:
             earlier = made[item.place].rules if axis in LOGICAL and item.place in made else ()
             made[item.place] = replace(item, rules=(*earlier, f"{name}:{text}"))
     return list(made.values())
 
 
-def _phase_of(name: str) -> str:
+def _phase_of(name: str, text: str) -> str:
     """The phase of a rule for an axis of one phase; empty for other rules."""
     phase, _, axis = name.rpartition(":")
-    return phase if axis in LOGICAL else ""
+    return phase if axis in LOGICAL and not is_layout(text) else ""
 
 
-def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None = None) -> None:
+def is_layout(text: str) -> bool:
+    """True for the layout of a name, such as ``{tp,-}``: an axis of the model has mesh axes.
+
+    Inputs may be called like axes.
+    """
+    return text.startswith("{")
+
+
+def annotate(module: Module, rules: Rules, rewriter: Rewriter | None = None) -> None:
     """Set the layouts of :func:`annotations_of` on rows and values.
 
     Args:
@@ -130,8 +149,12 @@ def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None
         rules: see there.
         rewriter: of the pass on whose behalf; each layout is a rewrite of its own.
     """
-    rewriter = rewriter or Rewriter("annotate")
-    for item in annotations_of(module, rules):
+    set_layouts(module, annotations_of(module, rules), rewriter or Rewriter("annotate"))
+
+
+def set_layouts(module: Module, items: Iterable[Annotation], rewriter: Rewriter) -> None:
+    """Set layouts on rows and values, each as a rewrite of its own."""
+    for item in items:
         if rewriter.exhausted:
             return
         layout = item.layout if item.fixed or not item.layout.replicated else None
@@ -146,8 +169,8 @@ def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None
         rewriter.note(item.function, f"{item.name} {item.layout.text}", op)
 
 
-def _unmatched(name: str) -> str:
-    if name in LOGICAL:
+def _unmatched(name: str, text: str) -> str:
+    if name in LOGICAL and not is_layout(text):
         return f"the model has no axis '{name}'"
     return f"no input, weight, state or output is called '{name}'"
 
@@ -177,6 +200,7 @@ class _Axes:
                             found[value.name or "", dim] = None
                         else:
                             found[value, dim] = function
+        self.uneven = set(_uneven(module))
 
     @property
     def known(self) -> str:
@@ -189,33 +213,49 @@ class _Axes:
         """Shard one axis everywhere, on top of earlier rules."""
         found: dict[str | Value, Annotation] = {}
         for (place, dim), function in self.places.get(name, {}).items():
+            if name == ROWS and (place, dim) in self.uneven:
+                # Rows of calls are those of caches in some programs only.
+                continue
             known = found.get(place) or earlier.get(place)
             if isinstance(place, Value):
                 layout, rank = place.sharding, place.type.rank
             else:
                 row = self.module.interface[place]
                 layout, rank = row.sharding, row.logical.rank
-            layout = _with(known.layout if known else layout, rank, dim, cut)
+            layout = resharded(known.layout if known else layout, rank, dim, cut)
             found[place] = Annotation(place, function, layout, ())
         return list(found.values())
 
     def split_in(
-        self, phase: str, name: str, cut: Axes, earlier: Mapping[str | Value, Annotation]
+        self,
+        programs: Iterable[Function],
+        rule: str,
+        cut: Axes,
+        earlier: Mapping[str | Value, Annotation],
     ) -> list[Annotation]:
-        """Shard one axis in the weights of a phase's programs, on top of the rules for all."""
+        """Shard one axis in the weights of some programs, on top of the rules for all.
+
+        States with the axis lie as all programs need them; an axis of theirs alone is refused.
+        """
         found: dict[str | Value, Annotation] = {}
-        for function in (item for item in self.module.programs() if item.phase == phase):
+        shared: Entry | None = None
+        for function in programs:
             for value in _split_values(self.module, function):
                 for dim in range(value.type.rank):
-                    if name not in self.axes.of(value, dim):
+                    if rule.rpartition(":")[2] not in self.axes.of(value, dim):
                         continue
-                    _check_weight(self.module, value, f"{phase}:{name}")
+                    row = self.module.interface.get(value.name or "") if not value.op else None
+                    if row is not None and row.role is not Role.WEIGHT:
+                        shared = row
+                        continue
                     known = found.get(value) or earlier.get(value)
                     known = known or (earlier.get(value.name or "") if value.op is None else None)
                     start = known.layout if known else requested_sharding(self.module, value)
-                    layout = _with(start, value.type.rank, dim, cut)
+                    layout = resharded(start, value.type.rank, dim, cut)
                     rules = known.rules if known and value not in earlier else ()
                     found[value] = Annotation(value, function, layout, rules)
+        if shared is not None and not found:
+            raise _shared_by_phases(shared, rule)
         return list(found.values())
 
 
@@ -231,7 +271,7 @@ def _split_values(module: Module, function: Function) -> Iterator[Value]:
             yield value
 
 
-def _with(layout: Sharding | None, rank: int, dim: int, cut: Axes) -> Sharding:
+def resharded(layout: Sharding | None, rank: int, dim: int, cut: Axes) -> Sharding:
     """The layout with one dimension resharded; the axes are removed from the others."""
     dims = [
         tuple(axis for axis in axes if axis not in cut)
@@ -255,38 +295,59 @@ def _check_tokens(module: Module, axes: ModelAxes) -> None:
                     )
 
 
-def _check_phase(module: Module, name: str, phase: str, layout: Sharding) -> None:
-    """Require that programs have the phase, and the mesh the axes (GG0304)."""
+def _uneven(module: Module) -> Iterator[tuple[str, int]]:
+    """Dimensions of inputs that have other sizes in other programs."""
+    sizes: dict[tuple[str, int], Dim] = {}
+    for function in module.programs():
+        for value in function.args:
+            row = module.interface.get(value.name or "")
+            if row is not None and row.role is Role.INPUT:
+                for dim, size in enumerate(value.shape):
+                    if sizes.setdefault((row.name, dim), size) != size:
+                        yield row.name, dim
+
+
+def _programs(module: Module, name: str, phase: str, layout: Sharding) -> list[Function]:
+    """The programs of a phase, those with as many tokens a row as it says (GG0304 for no phase)."""
     phases = dict.fromkeys(function.phase for function in module.programs())
-    if phase not in phases:
+    found = _PHASE.fullmatch(phase)
+    if found is None or found[1] not in phases:
         has = ", ".join(item for item in phases if item)
         what = f"'{name}': no program is of phase {phase}"
         raise GraphgenError("GG0304", what, help=f"phases: {has}")
-    _check_mesh(module, name, layout)
+    check_mesh(module, name, layout)
+    least = int(found[2] or 0)
+    programs = [function for function in module.programs() if function.phase == found[1]]
+    # A program of any number of tokens may get as many.
+    sizes = [function.dims.get("S", least) for function in programs]
+    return [
+        function
+        for function, size in zip(programs, sizes, strict=True)
+        if not isinstance(size, int) or size >= least
+    ]
 
 
-def _check_weight(module: Module, value: Value, name: str) -> None:
-    """Refuse an input or a state of one phase alone (GG0304)."""
-    row = module.interface.get(value.name or "") if value.op is None else None
-    if row is not None and row.role is not Role.WEIGHT:
-        raise GraphgenError(
-            "GG0304",
-            f"'{name}': a rule of one phase splits {SEQUENCE} and axes of weights alone: "
-            f"{row.role.value} {row.name} lies as all programs need it",
-            help=f"write {name.rpartition(':')[2]}:tp for all programs",
-        )
+def _shared_by_phases(row: Entry, rule: str) -> GraphgenError:
+    """The error about an axis of inputs or states alone, in one phase."""
+    return GraphgenError(
+        "GG0304",
+        f"'{rule}': a rule of one phase splits {SEQUENCE} and axes of weights alone: "
+        f"{row.role.value} {row.name} lies as all programs need it",
+        help=f"write {rule.rpartition(':')[2]}:tp for all programs",
+    )
 
 
-def _by_tokens(module: Module, axes: ModelAxes, phase: str, cut: Axes) -> list[Annotation]:
-    """The residual stream of a phase's programs split along its tokens, where these divide."""
+def _by_tokens(
+    module: Module, axes: ModelAxes, programs: Iterable[Function], cut: Axes
+) -> list[Annotation]:
+    """The residual stream of programs split along its tokens, where these divide."""
     parts = Mesh(module.mesh).size(cut) if module.mesh else 1
     made: list[Annotation] = []
-    for function in module.programs():
-        if function.phase == phase:
-            for value, dim in residual_stream(module, function, axes):
-                if value.shape[dim] != 1 and divides(value.shape[dim], parts):
-                    layout = _with(None, value.type.rank, dim, cut)
-                    made.append(Annotation(value, function, layout, ()))
+    for function in programs:
+        for value, dim in residual_stream(module, function, axes):
+            if value.shape[dim] != 1 and divides(value.shape[dim], parts):
+                layout = resharded(None, value.type.rank, dim, cut)
+                made.append(Annotation(value, function, layout, ()))
     return made
 
 
@@ -298,7 +359,7 @@ def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
         if row.role is not Role.PARAM and fnmatchcase(row.name, pattern)
     ]
     layout = parse_sharding(text)
-    _check_mesh(module, pattern, layout)
+    check_mesh(module, pattern, layout)
     for row in rows:
         if len(layout.dims) != row.logical.rank:
             raise GraphgenError(
@@ -307,7 +368,7 @@ def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
     return [Annotation(row.name, None, layout, (), fixed=True) for row in rows]
 
 
-def _check_mesh(module: Module, name: str, layout: Sharding) -> None:
+def check_mesh(module: Module, name: str, layout: Sharding) -> None:
     """Require the axes of a layout to be those of the mesh, if there is one yet (GG0304)."""
     for axis in (axis for axes in layout.dims for axis in axes):
         if module.mesh and axis not in module.mesh:

@@ -7,11 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.compile_config import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.options import choice
 from graphgen.passes.heads.slot_groups import slot_ranks
-from graphgen.passes.sharding.layout_rules import DECODER_RULES, KV_AXIS, annotate
+from graphgen.passes.sharding.layout_rules import (
+    DECODER_RULES,
+    KV_AXIS,
+    Annotation,
+    annotations_of,
+    is_layout,
+    set_layouts,
+)
+from graphgen.passes.sharding.prompt_attention import PromptAttention
 from graphgen.passes.sharding.spec.expert_axes import (
     PROMPT_PHASES,
     ExpertAxes,
@@ -25,10 +35,13 @@ from graphgen.passes.sharding.spec.logical_axes import (
     MOE_INTERMEDIATE,
     QUERY_HEADS,
     ROWS,
+    SEQUENCE,
     SLOTS,
     VOCAB,
+    model_axes,
 )
 from graphgen.passes.sharding.spec.mesh import divides
+from graphgen.passes.sharding.spec.rank_axes import DP, TP, RankAxes
 from graphgen.passes.sharding.spec.whole_weights import (
     weight_bytes,
     whole_weights,
@@ -59,6 +72,15 @@ class Shard(Pass):
         prefill_ep: groups in the programs that read prompts, if they are not ``ep``; 0 for as
             many. The ranks are factored further, over ``ep2`` and ``ep3``, where one number does
             not divide the other, or neither is 1 or all ranks.
+        cp: ranks that share the tokens of a prompt in programs of the phases prefill and chunk,
+            each with the heads of all of them: context parallelism. The other programs divide heads
+            over all ranks. The mesh is ``[tp,cp]``, with ``tp`` ranks in all.
+        cp_form: how attention gets at the keys of other ranks: ``gather`` (keys and values),
+            ``all-to-all`` (tokens for heads, and back), or ``auto``, which takes what costs least.
+        mlp_cp: ranks that share the tokens of a prompt between attentions too, with a larger part
+            of the MLP; 1, or ``cp``.
+        dp: groups of ranks with attention, and caches, for rows of their own. Where ``cp`` is given
+            too, ``dp`` divides it, and the mesh is ``[tp,cp,dp]``: the last two have ``cp`` ranks.
         mesh: the axes of the mesh instead, such as ``[dp:2,tp:4]``; neighbors along the last one
             are neighbors in number.
         vocab: split the embedding and the head of the model by words, over ``tp``.
@@ -118,6 +140,10 @@ f32[2,4]
     tp: int = 2
     ep: int = 1
     prefill_ep: int = 0
+    cp: int = 1
+    cp_form: str = choice(CP_AUTO, CP_FORMS)
+    mlp_cp: int = 1
+    dp: int = 1
     mesh: tuple[str, ...] = ()
     vocab: bool = False
     by_rows: bool = False
@@ -128,10 +154,10 @@ f32[2,4]
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""
         axes = self.axes_for(module)
-        rules = self.all_rules(module)
+        self.all_rules(module)
         module.mesh.clear()
         module.mesh.update(axes)
-        annotate(module, rules, rewriter)
+        set_layouts(module, self.annotations(module), rewriter)
         if not rewriter.exhausted and math.prod(axes.values()) > 1:
             left = whole_weights_remark(
                 whole_weights(module), weight_bytes(module), next(iter(axes))
@@ -144,7 +170,7 @@ f32[2,4]
     @property
     def axes(self) -> Mapping[str, int]:
         """The mesh (GG0302 for one that cannot be)."""
-        axes = dict(map(_axis, self.mesh)) if self.mesh else self._groups.axes
+        axes = dict(map(_axis, self.mesh)) if self.mesh else self._own_axes
         for axis, size in axes.items():
             if size < 1:
                 raise GraphgenError("GG0302", f"shard: {axis}={size} must be at least 1")
@@ -155,12 +181,40 @@ f32[2,4]
         """The ranks as factors that experts are divided over (GG0302)."""
         return expert_axes(self.tp, self.ep, self.prefill_ep or self.ep)
 
+    @property
+    def ranks(self) -> RankAxes:
+        """The ranks as factors that prompts and rows are divided over (GG0302)."""
+        return RankAxes(self.tp, self.cp, self.dp)
+
+    @property
+    def _own_axes(self) -> Mapping[str, int]:
+        groups = self._groups.axes
+        if self.cp == self.dp == 1:
+            return groups
+        if max(self.ep, self.prefill_ep) > 1:
+            raise GraphgenError(
+                "GG0302",
+                f"shard: ep={max(self.ep, self.prefill_ep)} groups of ranks have experts of their "
+                "own, beside ranks that share a prompt (cp) or have other rows (dp)",
+                help="leave out ep, or cp and dp: experts are split by their inner features then",
+            )
+        return self.ranks.mesh
+
     def axes_for(self, module: Module) -> Mapping[str, int]:
         """The mesh, which under flash decoding follows from the heads of the module."""
         slots = slot_ranks(module, self.tp, self.slot_ranks) if self.flash else 1
         return _grouped(self.tp, slots) if slots > 1 else self.axes
 
-    def all_rules(self, module: Module) -> Mapping[str, str]:
+    def annotations(self, module: Module) -> list[Annotation]:
+        """The layouts that the rules assign, and those of attention of prompts."""
+        made = annotations_of(module, self.all_rules(module))
+        if self.mesh or self.cp == 1:
+            return made
+        named = {item.place for item in made}
+        prompts = PromptAttention(module, model_axes(module), self.ranks, self.cp_form)
+        return [*made, *[item for item in prompts.annotations() if item.place not in named]]
+
+    def all_rules(self, module: Module) -> list[tuple[str, str]]:
         """The usual rules and those given, in order (GG0302 for what is none)."""
         axes = self.axes_for(module)
         every = "*".join(axes) if not self.mesh else "tp"
@@ -168,15 +222,19 @@ f32[2,4]
         if self.flash and SLOTS in axes:
             rules = _by_slots(every, KV_AXIS in axes)
         rules |= self._rules_of_experts(module)
+        rules |= self._rules_of_prompts(module)
         if self.by_rows:
             rules |= _by_rows(module, self.tp, every)
         if self.vocab:
             rules[VOCAB] = every
-        for rule in self.rules:
-            name, text = _rule(rule)
-            rules.pop(name, None)
-            rules[name] = text
-        return rules
+        made = list(rules.items())
+        for name, text in map(_rule, self.rules):
+            # A layout of an input that is called like an axis leaves the rule for the axis.
+            made = [
+                rule for rule in made if rule[0] != name or is_layout(rule[1]) != is_layout(text)
+            ]
+            made.append((name, text))
+        return made
 
     def _rules_of_experts(self, module: Module) -> Mapping[str, str]:
         """Experts over groups of ranks, and their features inside of each."""
@@ -190,6 +248,27 @@ f32[2,4]
         for phase in [item for item in PROMPT_PHASES if item in phases and prefill != self.ep]:
             for axis, text in zip((EXPERTS, MOE_INTERMEDIATE), groups.prefill, strict=True):
                 rules[f"{phase}:{axis}"] = text
+        return rules
+
+    def _rules_of_prompts(self, module: Module) -> Mapping[str, str]:
+        """Context parallelism, and attention for rows of a group's own (GG0302)."""
+        if self.mesh or self.cp == self.dp == 1:
+            return {}
+        ranks = self.ranks
+        if self.mlp_cp not in (1, self.cp):
+            raise GraphgenError(
+                "GG0302",
+                f"shard: mlp_cp={self.mlp_cp} is neither 1 nor cp={self.cp}",
+                help="an MLP has tokens of its own where attention has them too, or all tokens",
+            )
+        rules: dict[str, str] = {}
+        if self.dp > 1:
+            rules |= {HEADS: ranks.of_heads, KV_HEADS: ranks.of_heads, ROWS: DP}
+        phases = {function.phase for function in module.programs()}
+        for phase in [phase for phase in PROMPT_PHASES if phase in phases and ranks.of_tokens]:
+            rules[f"{phase}:{SEQUENCE}"] = ranks.of_tokens
+            whole = (HEADS, KV_HEADS, INTERMEDIATE) if self.mlp_cp > 1 else (HEADS, KV_HEADS)
+            rules |= dict.fromkeys([f"{phase}:{axis}" for axis in whole], TP)
         return rules
 
 

@@ -11,9 +11,10 @@ import typer
 from typer.testing import CliRunner
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig, flag_fields, knob
+from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig, flag_fields
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import f32
+from graphgen.knob import knob
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.options import options_of, read_options
@@ -106,6 +107,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("expert_dispatch", "expert_block_size", "moe_ep_degree", "capacity_factor"),
         "moe_prefill_ep_degree",
         *("latent_attention", "attention_block"),
+        *("cp_degree", "cp_form", "mlp_cp_degree", "attention_dp_degree"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
@@ -124,6 +126,7 @@ def test_what_the_pipeline_and_the_commands_have():
     flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
     flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
     flags |= {"latent_attention", "flash_decoding", "attention_block"}
+    flags |= {"cp_degree", "attention_dp_degree"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 

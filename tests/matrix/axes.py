@@ -47,6 +47,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "experts": ("least cost", "all", "selective", "capacity", "blocks of 2"),
     "groups of experts": ("1", "2", "3", "4"),
     "slots of caches": ("on each rank", "divided"),
+    "ranks of a prompt": ("1", "2", "2, gathering", "4, exchanging"),
+    "groups of rows": ("1", "2"),
     "layers": ("in line", "outlined"),
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
     "kernels": ("none", "selected"),
@@ -93,6 +95,9 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "expert_dispatch": "experts",
     "expert_block_size": "experts",
     "moe_ep_degree": "groups of experts",
+    "cp_degree": "ranks of a prompt",
+    "cp_form": "ranks of a prompt",
+    "attention_dp_degree": "groups of rows",
 }
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "flash_decoding_ranks": "as flash_decoding; tests/passes/striping varies it",
@@ -119,6 +124,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "
     "varies it",
     "latent_attention": "it is of latent attention alone; tests/passes/latent varies it",
+    "mlp_cp_degree": "it moves sums alone; tests/passes/sharding varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

@@ -62,6 +62,7 @@ CACHED: Mapping[str, tuple[str, str]] = {
     "f8e4m3fn cast": ("f8e4m3fn", "none"),
 }
 ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic", "static": "static"}
+FORMS = {"": "auto", ", gathering": "gather", ", exchanging": "all-to-all"}
 DISPATCH = {
     "least cost": "auto",
     "all": "all",
@@ -130,6 +131,9 @@ def config_for(cell: Cell) -> CompileConfig:
         target=cell["target"],
         tp=int(cell["ranks"]),
         moe_ep_degree=int(cell["groups of experts"]),
+        cp_degree=int(cell["ranks of a prompt"][0]),
+        cp_form=FORMS[cell["ranks of a prompt"][1:]],
+        attention_dp_degree=int(cell["groups of rows"]),
         expert_dispatch=DISPATCH[cell["experts"]],
         expert_block_size=2 if cell["experts"] == "blocks of 2" else 0,
         heads=cell["heads"],

@@ -34,7 +34,7 @@ def _with_heads(strategy: str, holds: Callable[[Cell], bool]) -> Callable[[Cell]
 
 
 def _ranks_over_heads(cell: Cell) -> tuple[int, int]:
-    return int(cell["ranks"]), counts(cell["family"]).kv_heads
+    return int(cell["ranks"]) // int(cell["groups of rows"]), counts(cell["family"]).kv_heads
 
 
 def _divided(holds: Callable[[Cell], bool]) -> Callable[[Cell], bool]:
@@ -45,7 +45,7 @@ def _divided(holds: Callable[[Cell], bool]) -> Callable[[Cell], bool]:
 
 
 def _blocks_do_not_divide(cell: Cell) -> bool:
-    ranks, kv_heads = _ranks_over_heads(cell)
+    ranks, kv_heads = int(cell["ranks"]), counts(cell["family"]).kv_heads
     return cell["caches"] == "paged" and BLOCK % (ranks // gcd(ranks, kv_heads)) != 0
 
 
@@ -60,12 +60,12 @@ def _idle_rank(cell: Cell) -> bool:
 
 
 def _no_parts(cell: Cell) -> bool:
-    ranks, kv_heads = _ranks_over_heads(cell)
+    ranks, kv_heads = int(cell["ranks"]), counts(cell["family"]).kv_heads
     return ranks % kv_heads != 0 and kv_heads % ranks != 0
 
 
 def _features_do_not_divide(cell: Cell) -> bool:
-    ranks, kv_heads = _ranks_over_heads(cell)
+    ranks, kv_heads = int(cell["ranks"]), counts(cell["family"]).kv_heads
     return kv_heads * counts(cell["family"]).head_dim % ranks != 0
 
 
@@ -74,6 +74,8 @@ COPIES = ("auto", "REPLICATE_TO_TP_DEGREE", "REPLICATED_HEADS")
 # Slots of a block of a paged cache.
 BLOCK = 3
 
+# Strategies that say which ranks have which rows, or that gather heads at the end.
+_BY_THEMSELVES = ("SHARD_OVER_BATCH", "ALL_GATHER_HEADS")
 # Of the last, a product has one scale for several columns of what is summed.
 _NOT_OF_8_BITS = (
     *("as they are", "int4 in groups"),
@@ -120,6 +122,62 @@ HOLES: tuple[Hole, ...] = (
         "groups of",
     ),
     Hole(
+        ("ranks", "ranks of a prompt"),
+        lambda cell: int(cell["ranks"]) % int(cell["ranks of a prompt"][0]) != 0,
+        "A prompt is shared by groups of as many ranks.",
+        "GG0302",
+        "groups of",
+    ),
+    Hole(
+        ("ranks", "groups of rows"),
+        lambda cell: int(cell["ranks"]) % int(cell["groups of rows"]) != 0,
+        "Each group has as many ranks, with the heads of its rows.",
+        "GG0302",
+        "groups of",
+    ),
+    Hole(
+        ("ranks", "rows", "groups of rows"),
+        lambda cell: int(cell["rows"]) % int(cell["groups of rows"]) != 0,
+        "Each group has as many rows.",
+        "GG0302",
+        "with the rows of the cache",
+    ),
+    Hole(
+        ("ranks", "heads", "ranks of a prompt"),
+        lambda cell: cell["heads"] in _BY_THEMSELVES and cell["ranks of a prompt"] != "1",
+        "The strategy says which ranks have which heads, and so does who shares a prompt.",
+        "GG0302",
+        "exclude each other",
+    ),
+    Hole(
+        ("ranks", "rows", "heads", "groups of rows"),
+        lambda cell: cell["heads"] in _BY_THEMSELVES and cell["groups of rows"] != "1",
+        "The strategy says which ranks have which rows.",
+        "GG0302",
+        "exclude each other",
+    ),
+    Hole(
+        ("ranks", "groups of experts", "ranks of a prompt"),
+        lambda cell: cell["groups of experts"] != "1" and cell["ranks of a prompt"] != "1",
+        "Ranks that share a prompt have parts of every expert.",
+        "GG0302",
+        "experts of their own, beside",
+    ),
+    Hole(
+        ("ranks", "rows", "groups of experts", "groups of rows"),
+        lambda cell: cell["groups of experts"] != "1" and cell["groups of rows"] != "1",
+        "Groups with rows of their own have parts of every expert.",
+        "GG0302",
+        "experts of their own, beside",
+    ),
+    Hole(
+        ("ranks", "rows", "caches", "groups of rows"),
+        lambda cell: cell["caches"] == "paged" and cell["groups of rows"] != "1",
+        "A table of blocks is that of all rows.",
+        "GG0302",
+        "divides the rows",
+    ),
+    Hole(
         ("family", "ranks", "groups of experts"),
         lambda cell: cell["groups of experts"] != "1" and not counts(cell["family"]).mixture,
         "The family has no experts for groups of ranks to have.",
@@ -162,6 +220,20 @@ HOLES: tuple[Hole, ...] = (
         "ranks divide the slots of",
     ),
     Hole(
+        ("ranks", "ranks of a prompt", "slots of caches"),
+        _divided(lambda cell: cell["ranks of a prompt"] != "1"),
+        "Ranks that divide slots have each key-value head once.",
+        "GG0302",
+        "and flash_decoding exclude",
+    ),
+    Hole(
+        ("ranks", "rows", "groups of rows", "slots of caches"),
+        _divided(lambda cell: cell["groups of rows"] != "1"),
+        "Ranks that divide slots share all rows.",
+        "GG0302",
+        "and flash_decoding exclude",
+    ),
+    Hole(
         ("ranks", "sums over ranks"),
         lambda cell: cell["ranks"] == "1" and cell["sums over ranks"] != "f32",
         "One rank has no sums over ranks.",
@@ -185,14 +257,14 @@ HOLES: tuple[Hole, ...] = (
         "has no f8e4m3fn",
     ),
     Hole(
-        ("family", "ranks", "heads"),
+        ("family", "ranks", "heads", "groups of rows"),
         _with_heads("REPLICATE_TO_TP_DEGREE", _no_copies),
         "Ranks that are no multiple of the key-value heads have no whole number of copies.",
         "GG0304",
         "are no multiple of",
     ),
     Hole(
-        ("family", "ranks", "heads"),
+        ("family", "ranks", "heads", "groups of rows"),
         _with_heads("SHARD_OVER_HEADS", _idle_rank),
         "With more ranks than key-value heads, some rank would have none.",
         "GG0304",

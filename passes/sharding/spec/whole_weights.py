@@ -22,10 +22,10 @@ def whole_weights(module: Module) -> list[Entry]:
     for function in module.programs():
         prepared = PreparedValues(module, function, {})
         read |= _multiplied(function, prepared)
-        for op in function.block:
-            for value in op.results:
-                if value.sharding is not None and prepared.of_weights(value):
-                    split.update(prepared.sources(value))
+        made = [value for op in function.block for value in op.results]
+        for value in (*function.args, *made):
+            if value.sharding is not None and prepared.of_weights(value):
+                split.update(prepared.sources(value))
     rows = [
         row
         for row in module.entries(Role.WEIGHT)

@@ -140,10 +140,20 @@ def _kv_update(
 def _cache_read(
     context: EmitContext, op: Op, operands: Sequence[Value], strategy: Strategy
 ) -> Sequence[Value]:
-    """Rows of a cache by number within this part; a row of another part is idle."""
-    cache, rows = operands
+    """Rows of a cache by number within this part; a row of another part is idle, or zeros.
+
+    Rows that a call selects are those of one part each, so their sum over parts is what they hold.
+    """
+    b, (cache, rows) = context.b, operands
     mine = _within(context, rows, cache.shape[0], strategy.in_shardings[0].dims[0])
-    return context.b.emit(op.name, [cache, mine], _own_slots(op, cache)).results
+    made = b.emit(op.name, [cache, mine], _own_slots(op, cache)).results
+    if op.attrs.text("rows") == "in_place":
+        return made
+    (read,) = made
+    held = cache.shape[0]
+    assert isinstance(held, int)
+    ours = b.compare(mine, b.full(held, mine.type), "LT")
+    return [b.select(b.broadcast_in_dim(ours, read.shape, [0]), read, b.full(0, read.type))]
 
 
 def _own_slots(op: Op, cache: Value) -> dict[str, AttrValue]:

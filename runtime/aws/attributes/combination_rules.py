@@ -209,6 +209,24 @@ PARALLEL_RULES = (
         lambda read: read.number("mlp_cp_degree") > 1 and not read.on("sequence_parallel_enabled"),
     ),
     CombinationRule(
+        ("mlp_cp_degree", "cp_degree"),
+        "mlp_cp_degree above 1 must be cp_degree",
+        "set mlp_cp_degree to cp_degree, or leave it out",
+        lambda read: (
+            read.number("mlp_cp_degree") > 1
+            and read.number("mlp_cp_degree") != read.number("cp_degree")
+        ),
+    ),
+    CombinationRule(
+        ("attention_dp_degree", "tkg_batch_size", "kv_cache_batch_size"),
+        "attention_dp_degree above 1 needs tkg_batch_size rows in the cache",
+        "set kv_cache_batch_size to tkg_batch_size, or leave it out",
+        lambda read: (
+            read.number("attention_dp_degree") > 1
+            and read.number("kv_cache_batch_size") != read.number("tkg_batch_size")
+        ),
+    ),
+    CombinationRule(
         ("sequence_parallel_enabled", "max_context_length", "tp_degree"),
         "with sequence_parallel_enabled, every context length must be divisible by tp_degree",
         "change max_context_length and context_encoding_buckets to multiples of tp_degree",

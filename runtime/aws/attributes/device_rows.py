@@ -32,7 +32,6 @@ LONG_CONTEXT = 32768
 _LNC = choice(1, 2)
 _NO_COLLECTIVES = NoEffect("it changes only how Neuron devices exchange data")
 _NO_NEURONX_CC = NoEffect("neuronx-cc is not used for the CPU")
-_LONG = Refused("context parallelism", "set it to 1, and use tp_degree")
 _PROCESSES = Refused("a model split over several processes", "leave it out")
 
 
@@ -73,15 +72,24 @@ PARALLELISM = owned_by(
         decision="for trn1 one document lists the degrees 1, 2, 8 and 32, two list 16 too; 16 is "
         "accepted, and the CPU runs any degree",
     ),
-    Attribute("cp_degree", COUNT, 1, "source", "ranks that share a prompt", _LONG),
-    Attribute("mlp_cp_degree", COUNT, 1, "source", "ranks that share a prompt in the MLP", _LONG),
+    Attribute(
+        "cp_degree", COUNT, 1, "source", "ranks that share a prompt", CompileSetting("cp_degree")
+    ),
+    Attribute(
+        "mlp_cp_degree",
+        COUNT,
+        1,
+        "source",
+        "ranks that share a prompt in the MLP",
+        CompileSetting("mlp_cp_degree"),
+    ),
     Attribute(
         "attention_dp_degree",
         COUNT,
         1,
         "source",
         "groups of ranks with attention for different rows",
-        Refused("attention split by rows", "set it to 1, and use tp_degree"),
+        CompileSetting("attention_dp_degree"),
     ),
     Attribute(
         "pp_degree",

@@ -64,6 +64,9 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         target=target,
         tp=_count(config, "tp_degree"),
         flash_decoding=bool(config.value("flash_decoding_enabled")),
+        cp_degree=_count(config, "cp_degree"),
+        mlp_cp_degree=_count(config, "mlp_cp_degree"),
+        attention_dp_degree=_count(config, "attention_dp_degree"),
         rules=_rules(config),
         **_experts(config),
         batch=(tokens,),
@@ -125,9 +128,19 @@ def _experts(config: NeuronConfig) -> _ExpertSettings:
 
 def _rules(config: NeuronConfig) -> tuple[str, ...]:
     """Layouts beside the usual ones."""
-    rules = ("prefill:sequence:tp",) if config.value("sequence_parallel_enabled") else ()
+    rules = (_tokens(config),) if config.value("sequence_parallel_enabled") else ()
     whole = isinstance(config, MoENeuronConfig) and config.whole_shared_experts
     return (*rules, "*.shared_expert*.weight:{-,-}") if whole else rules
+
+
+def _tokens(config: NeuronConfig) -> str:
+    """Tokens of the residual stream over all ranks, those that share a prompt first."""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.sharding.spec.rank_axes import RankAxes
+
+    degrees = ("tp_degree", "cp_degree", "attention_dp_degree")
+    ranks = RankAxes(*[_count(config, name) for name in degrees])
+    return f"prefill:sequence:{ranks.every_token}"
 
 
 def _verify_batch(config: NeuronConfig, tokens: int) -> tuple[int, ...]:

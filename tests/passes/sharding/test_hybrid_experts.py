@@ -109,7 +109,7 @@ def test_a_plan_reports_the_second_copies():
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
-        ("prefill:kv_heads:tp", "axes of weights alone: state"),
+        ("prefill:slots:tp", "axes of weights alone: state"),
         ("verify:experts:tp", "no program is of phase verify"),
         ("prefill:experts:dp", "mesh axis dp"),
     ],

@@ -135,6 +135,7 @@ DIVIDED = [
     ("s32[2,3]", "key_distance(%x) attended=6", "{tp,-}", "{tp,-,-}"),
     ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,tp,-} {-,-,-} {-,-,-}", "{-,-,tp,-}"),
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{-,-,tp,-} {-}", "{-,-,tp,-}"),
+    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{tp,-,-,-} {-}", "{-,-,-,-+tp}"),
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3 rows=in_place", "{tp,-,-,-} {tp}", "{tp,-,-,-}"),
     # Slots, where a rank has all or its part of those that are read.
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=6", "{-,tp,-,-} {-}", "{-,tp,-,-}"),
@@ -188,7 +189,6 @@ REFUSED = [
     ("f32[3,4]", "reshape(%x) shape=[12]", "{-,tp}"),
     ("f32[B,4]", "exponential(%x)", "{tp,-}"),
     ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,-,tp} {-,-,-} {-,-,-}"),
-    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{tp,-,-,-} {-}"),
     # The first slots of a row are those of one rank.
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=2", "{-,tp,-,-} {-}"),
     (HEADS, "attention_part(%x, %w, %v, %u) scale=0.5", "{-,-,-,-} {-,tp,-,-} {-,tp,-,-} {-,-,tp}"),

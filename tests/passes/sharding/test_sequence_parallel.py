@@ -83,7 +83,7 @@ def test_ranks_compute_what_one_does(family: str, tp: int):
 @pytest.mark.parametrize(
     ("rule", "text", "help_text"),
     [
-        ("prefill:heads:tp", "a rule of one phase splits sequence alone", "write heads:tp"),
+        ("prefill:rows:tp", "a rule of one phase splits sequence and axes", "write rows:tp"),
         ("verify:sequence:tp", "no program is of phase verify", "phases: prefill, decode"),
         ("prefill:sequence:dp", "{dp} speaks of mesh axis dp, and the mesh has tp", "mesh=[dp:2]"),
         ("sequence:tp", "@decode.b2.c8 has one token a row", "prefill:sequence:tp splits"),

@@ -138,6 +138,24 @@ def test_parameters_of_rows_that_give_none():
     assert sampling_defaults(config) == (50, 0.5, 0.7)
 
 
+def test_ranks_share_prompts_and_rows():
+    config = NeuronConfig(
+        tp_degree=8,
+        cp_degree=4,
+        attention_dp_degree=2,
+        mlp_cp_degree=4,
+        batch_size=4,
+        ctx_batch_size=1,
+        is_continuous_batching=True,
+        sequence_parallel_enabled=True,
+        max_context_length=8,
+    )
+    made = compile_settings(config)
+    assert (made.tp, made.cp_degree, made.mlp_cp_degree, made.attention_dp_degree) == (8, 4, 4, 2)
+    # A rank has tokens of its own between attention and MLP, of those that it shares.
+    assert made.rules == ("prefill:sequence:cp*dp*tp",)
+
+
 def test_sequence_parallelism_splits_context_programs_along_tokens():
     config = NeuronConfig(sequence_parallel_enabled=True, tp_degree=2, max_context_length=8)
     for target in ("cpu", "trn2"):

@@ -1,0 +1,41 @@
+"""One option of a compilation: a field with its default, its help and its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def knob(
+    default: T,
+    help: str,
+    *,
+    choices: Sequence[str] | Callable[[], Sequence[str]] = (),
+    flag: str | None = "",
+    minimum: int | None = None,
+    option: str = "",
+    pipeline: bool = True,
+) -> T:
+    """Declare a field of :class:`~graphgen.compile_config.CompileConfig`.
+
+    Args:
+        default: its value where it is not given.
+        help: one sentence for the pages of pipelines.
+        choices: the words it may be, or a function that returns them; empty for any value.
+        flag: help of the command-line flag; empty for ``help``, ``None`` for no flag.
+        minimum: the least number that the flag accepts.
+        option: the flag's name, if it is not the field's. Such a flag requests nothing by default.
+        pipeline: whether ``default{...}`` has the option.
+    """
+    metadata = {
+        "help": help,
+        "among": choices,
+        "flag": help if flag == "" else flag,
+        "minimum": minimum,
+        "option": option,
+        "pipeline": pipeline,
+    }
+    return field(default=default, metadata=metadata)

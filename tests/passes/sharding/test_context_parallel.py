@@ -1,0 +1,174 @@
+"""Context parallelism of prompts, and attention for rows of a group's own in token programs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module, dtype
+from graphgen.models import build, known_shape
+from graphgen.models.family_registry import family_of
+from graphgen.models.first_layers import first_layers
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.pipelines import default
+from graphgen.passes.sharding.explain_sharding import ExplainSharding
+from graphgen.passes.verify.validate import validate
+from graphgen.passes.verify.workload.make_workload import workload_for
+
+SIZES = CompileConfig(batch=(2,), context=(8,), tokens=(8,), tp=4)
+COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute")
+
+
+def model(name: str = "llama-3.1-8b", layers: int = 1) -> Module:
+    """The mini twin, with its first layer or as many as its kinds of layers."""
+    settings = known_shape(name)
+    family = family_of(settings)
+    twin = family.read(settings).mini().to_hf()
+    return build(first_layers(family, twin, layers), dtype("f32"))
+
+
+def program(config: CompileConfig, phase: str, name: str = "llama-3.1-8b") -> Function:
+    module = model(name)
+    run_pipeline(module, default(config))
+    return next(function for function in module.programs() if function.phase == phase)
+
+
+def attention_moves(function: Function) -> Counter[str]:
+    """Collectives of values with heads, or of keys and values that are gathered as one."""
+    return Counter(
+        op.name
+        for op in function.ops
+        if op.name in COLLECTIVES
+        and op.loc.scope.endswith("self_attn")
+        and (op.name != "all_reduce" or op.operands[0].type.rank == 4)
+    )
+
+
+def test_a_prompt_is_gathered_or_exchanged_as_asked():
+    gather = program(replace(SIZES, cp_degree=2, cp_form="gather"), "prefill")
+    # New keys and values go where they are cached, and all of them come back as one.
+    assert attention_moves(gather) == {"all_to_all": 2, "all_gather": 1}
+    exchange = program(replace(SIZES, cp_degree=2, cp_form="all-to-all"), "prefill")
+    assert attention_moves(exchange) == {"all_to_all": 3}
+    assert attention_moves(program(replace(SIZES, cp_degree=2), "decode")) == {}
+
+
+def test_a_rank_has_queries_of_its_tokens_and_weights_of_its_heads():
+    module = model()
+    sizes = "specialize{batch=[2],context=[8],tokens=[8],in_place=true},heads{tp=4}"
+    shard = "shard{tp=4,cp=2,cp_form=gather}"
+    run_pipeline(module, parse_pipeline(f"canonicalize,unfuse-projections,{sizes},{shard}"))
+    prefill, decode = module.programs()
+    name = "model.layers.0.self_attn.q_proj.weight"
+    layouts = [function.arg(name) for function in (prefill, decode)]
+    assert [value and value.sharding and value.sharding.text for value in layouts] == [
+        "{tp,-}",
+        None,
+    ]
+    row = module.interface[name]
+    assert row.sharding is not None
+    assert row.sharding.text == "{tp*cp,-}"
+    run_pipeline(module, parse_pipeline("pad-to-mesh,partition"))
+    attention = next(op for op in module.programs()[0].block if op.name == "attention")
+    # 4 of 8 tokens, 4 of 8 query heads, 2 of 4 copies of key heads and all 8 slots.
+    assert [value.shape for value in attention.operands[:2]] == [(2, 4, 4, 8), (2, 8, 2, 8)]
+
+
+def test_explain_names_the_forms_and_their_bytes():
+    module = model()
+    explain = ExplainSharding()
+    run_pipeline(module, default(replace(SIZES, cp_degree=2)), instruments=(explain,))
+    (why,) = {reason.why for reason in explain.reasons if "collectives)" in reason.why}
+    # Keys and values: 2 * 2 rows * 8 slots * 1 head * 8 numbers * 4 bytes, from one neighbor.
+    # Queries and results: half of 2 * 2 * 4 tokens * 4 heads * 8 * 4 bytes, to one neighbor.
+    assert why == (
+        "cp: gather (1,024 bytes a rank in 2 collectives), not all-to-all (1,024 bytes a rank in "
+        "2 collectives)"
+    )
+
+
+def test_rows_of_a_group_are_attended_by_its_ranks():
+    config = replace(SIZES, batch=(4,), attention_dp_degree=2)
+    module = model()
+    run_pipeline(module, default(config))
+    cache = module.interface["model.layers.0.self_attn.k_cache"]
+    # Two of four rows, and one of two heads, which nothing copies.
+    assert (cache.logical.shape, cache.physical.shape) == ((4, 8, 2, 8), (2, 8, 1, 8))
+
+
+# Window, sinks, linear biases and one head of keys; every form; one row a prompt; longer prompts.
+CASES = {
+    "several prompts at once, in chunks": (
+        "llama-3.1-8b",
+        {"cp_degree": 2, "mlp_cp_degree": 2, "chunk": (4,)},
+    ),
+    "one prompt at a time, then rows of groups": (
+        "llama-3.1-8b",
+        {"cp_degree": 2, "attention_dp_degree": 2, "prefill_batch": (1,), "batch": (4,)},
+    ),
+    "a window, all ranks": ("gemma-3-1b", {"cp_degree": 4, "chunk": (4,)}),
+    "sinks": ("gpt-oss-20b", {"cp_degree": 2, "cp_form": "gather"}),
+    "sinks, exchanged": ("gpt-oss-20b", {"cp_degree": 2, "cp_form": "all-to-all"}),
+    "linear biases": ("bloom-560m", {"cp_degree": 2, "cp_form": "gather", "chunk": (4,)}),
+    "rolled": ("mistral-7b", {"cp_degree": 2, "roll_window_cache": True}),
+    "groups with prompts of their own": ("gpt2", {"attention_dp_degree": 2}),
+    "sinks, rows of groups": ("gpt-oss-20b", {"attention_dp_degree": 2}),
+    "narrow caches": ("qwen2-7b", {"cp_degree": 2, "kv_cache_quant": True}),
+    "norms of fewer tokens": (
+        "llama-3.1-8b",
+        {"cp_degree": 2, "rules": ("prefill:sequence:cp*tp",)},
+    ),
+    "latent vectors": ("deepseek-v3", {"cp_degree": 2}),
+}
+QUICK = ("one prompt at a time, then rows of groups",)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES],
+)
+def test_ranks_compute_what_one_does(case: str):
+    name, options = CASES[case]
+    config = replace(SIZES, **{"tokens": (8, 16), **options})  # pyright: ignore[reportArgumentType]
+    # Of two layers of gemma-3 one has a window.
+    module, passes = model(name, 2 if name == "gemma-3-1b" else 1), default(config)
+    verdicts = validate(module, passes, workload_for(module, passes, seed=2))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"cp_degree": 3}, "tp=4 ranks are not cp_degree=3 groups of as many"),
+        ({"cp_degree": 4, "mlp_cp_degree": 2}, "mlp_cp=2 is neither 1 nor cp=4"),
+        ({"cp_degree": 2, "attention_dp_degree": 4, "batch": (4,)}, "cp=2 ranks with the tokens"),
+        ({"attention_dp_degree": 2, "batch": (3,)}, "a multiple of 2, not 3"),
+        ({"attention_dp_degree": 2, "batch": (2,), "rows": 4}, "a multiple of 2, not 2, 4"),
+        ({"cp_degree": 2, "heads": "SHARD_OVER_BATCH"}, "cp_degree=2 and heads=SHARD_OVER_BATCH"),
+        ({"cp_degree": 2, "moe_ep_degree": 2}, "experts of their own, beside"),
+    ],
+)
+def test_numbers_of_ranks_that_cannot_be_are_refused(options: dict[str, object], text: str):
+    config = replace(SIZES, **options)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(GraphgenError, match=re.escape(text)) as caught:
+        run_pipeline(model("mixtral-8x7b"), default(config))
+    assert caught.value.code == "GG0302"
+
+
+def test_an_input_may_have_the_name_of_an_axis():
+    module = model()
+    sizes = "specialize{batch=[2],context=[8],tokens=[8]}"
+    rules = "shard{mesh=[dp:2],rules=[positions:{dp,-}]}"
+    run_pipeline(module, parse_pipeline(f"{sizes},{rules}"))
+    row = module.interface["positions"]
+    assert row.sharding is not None
+    assert row.sharding.text == "{dp,-}"
+    with pytest.raises(GraphgenError, match="no input, weight, state or output is called 'slots'"):
+        run_pipeline(
+            model(), parse_pipeline(f"{sizes},shard{{mesh=[dp:2],rules=[slots:{{dp,-}}]}}")
+        )

@@ -1,0 +1,63 @@
+"""Ranks that share prompts, or rows, on virtual devices compute what one computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.runtime.session import Logits, Session
+from tests.oracles.sessions import open_session
+from tests.runtime.test_tp_families import write_mini
+
+CASES: Mapping[str, tuple[str, Mapping[str, int | str | tuple[int, ...]]]] = {
+    "prompts are shared, then rows divided": (
+        "llama-3.1-8b",
+        {"tp": 4, "cp_degree": 2, "attention_dp_degree": 2},
+    ),
+    "keys are gathered": ("qwen2-7b", {"tp": 4, "cp_degree": 2, "cp_form": "gather"}),
+    "tokens are exchanged for heads": (
+        "gemma-3-1b",
+        {"tp": 4, "cp_degree": 2, "cp_form": "all-to-all"},
+    ),
+    "sinks, one prompt at a time": (
+        "gpt-oss-20b",
+        {"tp": 4, "cp_degree": 4, "attention_dp_degree": 2, "prefill_batch": (1,)},
+    ),
+}
+
+
+def script(session: Session) -> list[Logits]:
+    """Ragged prompts, then steps of which one has an idle row."""
+    rng = np.random.default_rng(9)
+    made = [session.prefill([rng.integers(0, 257, size).tolist() for size in (20, 1)])]
+    made.append(session.decode([5, 256], [True, True]))
+    made.append(session.decode([7, 7], [True, False])[:1])
+    return made
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if number == 0 else pytest.mark.slow)
+        for number, case in enumerate(CASES)
+    ],
+)
+def test_virtual_devices_compute_what_one_does(case: str, tmp_path: Path):
+    name, options = CASES[case]
+    write_mini(tmp_path, name)
+    one, four = (
+        script(
+            open_session(
+                tmp_path,
+                CompileConfig(dtype="f32").updated(given).serving(batch=2, max_len=32),
+            )
+        )
+        for given in ({}, options)
+    )
+    for ours, wanted in zip(four, one, strict=True):
+        assert np.abs(wanted).max() > 0.1
+        np.testing.assert_allclose(ours, wanted, atol=1e-5 * np.abs(wanted).max(), rtol=0)
