@@ -23,7 +23,8 @@ _ELEMENTWISE = frozenset(
     )
 )
 _LINEAR = frozenset(("add", "slice", "pad", "concatenate"))
-_MOST = 1 << 22
+# Elements of what is tried: 256 experts for 32,768 rows.
+_MOST = 1 << 23
 
 
 def leaf_of(value: Value, known: Collection[Value] = ()) -> Value | None:

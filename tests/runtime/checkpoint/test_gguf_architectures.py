@@ -269,6 +269,26 @@ def test_settings_that_are_refused(family: str, add: dict[str, Any], what: str, 
     assert caught.value.code == "GG0502"
 
 
+@pytest.mark.parametrize(
+    ("add", "what"),
+    [
+        (
+            {"phi3.feed_forward_length": 40},
+            "tensor 'blk.0.ffn_up.weight' has 96 rows; mlp.gate_proj, mlp.up_proj have 80",
+        ),
+        (
+            {"phi3.rope.scaling.type": "longrope"},
+            "tensor 'rope_factors_short.weight' is missing, which scales rotary embeddings",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_the_settings(add: dict[str, Any], what: str, tmp_path: Path):
+    (path,) = write_model(made("phi3", "plain", {}), tmp_path / "model.gguf")
+    with pytest.raises(GraphgenError) as caught:
+        rewritten(path, add)
+    assert (caught.value.code, caught.value.what) == ("GG0601", what)
+
+
 @pytest.fixture
 def split(tmp_path: Path) -> list[Path]:
     return write_model(made("qwen2", "plain", {}), tmp_path / "model.gguf", parts=3)
