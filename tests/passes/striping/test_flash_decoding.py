@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,7 @@ from graphgen.ir import RANK, Function, Module, Op, Role
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dims import Shape
 from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import Trait, has_trait
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.heads.slot_groups import grouped_map, slot_ranks
@@ -84,12 +86,23 @@ def test_ranks_give_the_numbers_of_one(row: Row):
     assert compare(wanted, Runner(module, script, arithmetic=MEANING).outcomes()).relative <= 1e-9
 
 
+def crossing(module: Module, function: Function) -> tuple[str, ...]:
+    """The collectives of the StableHLO of a program, without names: their kinds and types."""
+    lines = emit_stablehlo(module, function, locs=False).splitlines()
+    found = [line.split(" = ")[1] for line in lines if "replica_groups" in line]
+    assert found
+    return tuple([re.sub(r"%\w+", "%", line) for line in found])
+
+
 @pytest.mark.parametrize(
-    "row", [pytest.param(r, marks=() if r[0] == 6 else pytest.mark.slow) for r in ROWS], ids=str
+    "row",
+    [(6, 6, 3, 0), *[pytest.param(r, marks=pytest.mark.slow) for r in DEVICES]],
+    ids=str,
 )
 def test_devices_give_the_numbers_of_one(row: Row):
     module, (_, script, _, wanted) = divided(row), outcomes(row)
     run_pipeline(module, parse_pipeline("cse,fuse-projections,lift-weights,legalize,cse,dce"))
+    assert len({crossing(module, f) for f in module.programs() if f.phase == "decode"}) == 1
     programs = {f.name: compile_program(module, f) for f in module.programs()}
     runner = Runner(
         module,
