@@ -10,7 +10,7 @@ from graphgen.ir import Op, Value, dtype
 from graphgen.models import build
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import phases
-from graphgen.passes.quantize.quantizable_products import QuantizableProducts
+from graphgen.passes.quantize.quantizable_products import QuantizableProducts, mixture_weights
 from graphgen.passes.weights.derived import PreparedValues
 
 
@@ -21,7 +21,8 @@ class QuantizableWeight:
     Attributes:
         name: in the checkpoint.
         shape: in the checkpoint.
-        contracted: the dimension of the inputs: 1 for [out,in], 0 for [in,out].
+        contracted: the dimension of the inputs: 1 for [out,in], 0 for [in,out]; one more of a stack
+            of experts.
     """
 
     name: str
@@ -57,9 +58,7 @@ def quantizable_weights(
         config: a ``config.json``.
         skip: names or parts of names to leave out.
     """
-    module = build(config, dtype("f32"), phases=("prefill",))
-    run_pipeline(module, list(phases(CompileConfig())[0].passes))
-    products = QuantizableProducts(module, skip)
+    products = _products(config, skip)
     found: dict[str, QuantizableWeight] = {}
     for prepared in products.programs:
         for op in prepared.function.block:
@@ -68,6 +67,46 @@ def quantizable_weights(
                 if made is not None:
                     found[made.name] = made
     return found
+
+
+def quantizable_stacks(
+    config: Mapping[str, object], skip: Sequence[str]
+) -> dict[str, QuantizableWeight]:
+    """The stacks of experts' matrices that ``quantize-weights`` would quantize, by name.
+
+    Args:
+        config: a ``config.json``.
+        skip: names or parts of names to leave out.
+    """
+    products = _products(config, skip)
+    found: dict[str, QuantizableWeight] = {}
+    for prepared in products.programs:
+        for op in prepared.function.block:
+            for weight in mixture_weights(op) if op.name == "experts" else ():
+                if products.why_not_of_mixture(weight, prepared) is None:
+                    made = _of_stack(weight)
+                    if made is not None:
+                        found[made.name] = made
+    return found
+
+
+def _products(config: Mapping[str, object], skip: Sequence[str]) -> QuantizableProducts:
+    module = build(config, dtype("f32"), phases=("prefill",))
+    run_pipeline(module, list(phases(CompileConfig())[0].passes))
+    return QuantizableProducts(module, skip)
+
+
+def _of_stack(weight: Value) -> QuantizableWeight | None:
+    """The checkpoint's stack that a weight [experts,out,in] is; ``None`` if it is computed."""
+    value, contracted = weight, 2
+    while value.op is not None:
+        if value.op.name == "transpose":
+            contracted = value.op.attrs.integers("permutation")[contracted]
+        elif value.op.name not in ("slice", "convert"):
+            return None
+        value = value.op.operands[0]
+    dims = value.type.dims
+    return QuantizableWeight(value.name or "", dims, contracted) if len(dims) == 3 else None
 
 
 def _of_product(op: Op, prepared: PreparedValues) -> QuantizableWeight | None:

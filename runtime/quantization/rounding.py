@@ -140,12 +140,14 @@ def encode(multiples: Floats, scheme: WeightScheme) -> npt.NDArray[np.generic]:
 
 
 def round_trip(array: npt.NDArray[np.generic], contracted: int, scheme: WeightScheme) -> Floats:
-    """A matrix as it is after quantization and back, f32 in its own shape.
+    """A matrix, or each of a stack, as it is after quantization and back, f32 in its own shape.
 
     Args:
         array: a weight in any float type.
         contracted: the dimension of the inputs.
         scheme: element type and blocks.
     """
+    if array.ndim == 3:
+        return np.stack([round_trip(matrix, contracted - 1, scheme) for matrix in array])
     made = quantize_to_nearest(array if contracted == 1 else array.T, scheme).dequantized()
     return made if contracted == 1 else made.T

@@ -1,7 +1,8 @@
 """Sensitivity: what it costs to quantize one layer, or one module, and nothing else.
 
 The weights of one part are rounded in place of the others', in the programs of f32: nothing is
-compiled again, and what differs is the rounding alone.
+compiled again, and what differs is the rounding alone. Where the inputs of its products are rounded
+too, each part has programs of its own.
 """
 
 from __future__ import annotations
@@ -9,20 +10,28 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from graphgen.compile_config import CompileConfig
+from graphgen.compile_config import ACTIVATIONS_WIDE, CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.json_value import Json
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import WeightScheme
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.perplexity import every_token_session, window_logits
 from graphgen.runtime.progress_callback import Progress, Silent
 from graphgen.runtime.quantization.comparison import ReferenceLogits
-from graphgen.runtime.quantization.quantizable import QuantizableWeight, quantizable_weights
+from graphgen.runtime.quantization.quantizable import (
+    QuantizableWeight,
+    quantizable_stacks,
+    quantizable_weights,
+)
 from graphgen.runtime.quantization.rounding import round_trip
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights
 
+# The default of quantize-weights.
+_SKIPPED = ("lm_head",)
 PARTS = ("layer", "module")
 
 
@@ -58,6 +67,7 @@ def sensitivity(
     scheme: WeightScheme,
     each: str,
     progress: Progress,
+    activations: str = ACTIVATIONS_WIDE,
 ) -> list[PartCost]:
     """Quantize each part alone; the costs, largest first.
 
@@ -67,13 +77,20 @@ def sensitivity(
         scheme: how the part is rounded, to nearest.
         each: ``layer`` or ``module``.
         progress: notified of long tasks.
+        activations: ``dynamic`` if what a part's weights are multiplied by is rounded to 8 bits
+            too.
     """
     parts: dict[str, list[QuantizableWeight]] = {}
-    for weight in quantizable_weights(checkpoint.config, ("lm_head",)).values():
+    found = quantizable_weights(checkpoint.config, _SKIPPED)
+    found |= quantizable_stacks(checkpoint.config, _SKIPPED)
+    for weight in found.values():
         parts.setdefault(weight.layer if each == "layer" else weight.module, []).append(weight)
     with tempfile.TemporaryFile() as file:
         reference = ReferenceLogits(file.fileno(), checkpoint, windows, progress)
-        costs = list(_costs(checkpoint, reference, parts, scheme, progress))
+        if activations == ACTIVATIONS_WIDE:
+            costs = list(_costs(checkpoint, reference, parts, scheme, progress))
+        else:
+            costs = list(_costs_of_rows(checkpoint, reference, parts, scheme, activations))
     return sorted(costs, key=lambda cost: -cost.divergence)
 
 
@@ -101,6 +118,33 @@ def _costs(
             session.load_weights({**exact, **placed})
             found = window_logits(session, reference.windows, Silent())
             score = reference.score(name, found, 0)
-            size = sum(weight.shape[0] * weight.shape[1] for weight in weights)
-            yield PartCost(name, score.perplexity, score.divergence, size)
+            yield PartCost(name, score.perplexity, score.divergence, _size(weights))
             report((done + 1) / len(parts))
+
+
+def _size(weights: Sequence[QuantizableWeight]) -> int:
+    """Elements of weights."""
+    return sum(prod(weight.shape) for weight in weights)
+
+
+def _costs_of_rows(
+    checkpoint: Checkpoint,
+    reference: ReferenceLogits,
+    parts: Mapping[str, Sequence[QuantizableWeight]],
+    scheme: WeightScheme,
+    activations: str,
+) -> Iterator[PartCost]:
+    """The costs where the inputs of a part's products are rounded as well, as the passes do it."""
+    for name, weights in parts.items():
+        skip = (
+            *_SKIPPED,
+            *(weight.module for own in parts for weight in parts[own] if own != name),
+        )
+        pass_ = QuantizeWeights(scheme.dtype, scheme.scheme, skip, scheme.group_size)
+        settings = CompileConfig(
+            dtype="f32", quantization=str(pass_), activation_quantization_type=activations
+        )
+        session = every_token_session(checkpoint, len(reference.windows[0]), settings, Silent())
+        found = window_logits(session, reference.windows, Silent())
+        score = reference.score(name, found, 0)
+        yield PartCost(name, score.perplexity, score.divergence, _size(weights))

@@ -17,7 +17,7 @@ from graphgen.cli.compile_options import (
 from graphgen.cli.console import emit
 from graphgen.cli.files import read_text
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
-from graphgen.compile_config import CompileConfig
+from graphgen.compile_config import ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE, CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.report.table import Table
@@ -52,7 +52,8 @@ def perplexity(
         typer.Option(
             "--sensitivity",
             metavar="SCHEME",
-            help="Quantize each part alone, as int8, int4:group:64 or mxfp4; rank what it costs.",
+            help="Quantize each part alone, as int8, int4:group:64 or mxfp4; rank what it costs. "
+            "+dynamic: its activations too, in 8 bits.",
         ),
     ] = None,
     each: Annotated[
@@ -203,26 +204,34 @@ def _rank(
     *,
     as_json: bool,
 ) -> None:
-    from graphgen.passes.quantize.schemes import scheme_of_text
+    from graphgen.passes.quantize.schemes import DTYPES, scheme_of_text
     from graphgen.runtime.perplexity import predicted, read_windows
     from graphgen.runtime.quantization.quantization_pictures import sensitivity_picture
     from graphgen.runtime.quantization.sensitivity import sensitivity
     from graphgen.runtime.terminal_progress import TerminalProgress
     from graphgen.whole_file import write_whole
 
-    scheme = scheme_of_text(name)
+    stem, plus, activations = name.partition("+")
+    scheme = scheme_of_text(stem)
+    if plus and (activations != ACTIVATIONS_DYNAMIC or scheme.dtype not in DTYPES):
+        raise _no_effect(
+            f"--sensitivity {name}: what an 8-bit weight is multiplied by can be dynamic alone",
+            "such as int8+dynamic",
+        )
     windows = read_windows(checkpoint, *text)
-    costs = sensitivity(checkpoint, windows, scheme, each, TerminalProgress())
+    rows_of = activations or ACTIVATIONS_WIDE
+    costs = sensitivity(checkpoint, windows, scheme, each, TerminalProgress(), rows_of)
+    label = scheme.text + plus + activations
     if plot is not None:
-        title = f"{checkpoint.path.name} in {scheme.text}"
+        title = f"{checkpoint.path.name} in {label}"
         write_whole(Path(plot), sensitivity_picture(plot, title, costs))
     rows = [
         (cost.name, f"{cost.perplexity:.4f}", f"{cost.divergence:.6f}", f"{cost.weights:,}")
         for cost in costs
     ]
-    heads = (f"quantized alone, {scheme.text}", "perplexity", "KL to f32", "weights")
+    heads = (f"quantized alone, {label}", "perplexity", "KL to f32", "weights")
     facts: dict[str, Json] = {
-        "scheme": scheme.text,
+        "scheme": label,
         "each": each,
         "tokens": predicted(windows),
         "parts": [cost.to_json() for cost in costs],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 import torch
 
 from graphgen.compile_config import CompileConfig
+from graphgen.eval import Array
+from graphgen.ir import Role, dtype
+from graphgen.models import build
 from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.runtime.checkpoint.interfaces import TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.perplexity import perplexity, read_windows
 from graphgen.runtime.progress_callback import Silent
@@ -19,10 +24,12 @@ from graphgen.runtime.quantization.comparison import (
     compared_models,
     kl_divergence,
 )
-from graphgen.runtime.quantization.quantizable import quantizable_weights
+from graphgen.runtime.quantization.quantizable import quantizable_stacks, quantizable_weights
+from graphgen.runtime.quantization.rounding import round_trip
 from graphgen.runtime.quantization.sensitivity import sensitivity
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import CORPUS, write_small_model
+from tests.runtime.checkpoint.test_quantized_checkpoints import CONFIG
 
 TEXT = " ".join(CORPUS)[:120]
 
@@ -77,6 +84,63 @@ def test_one_part_at_a_time(small: Path):
     assert fine[0].divergence < layers[1].divergence
 
 
+def test_rounded_rows_cost_more_than_rounded_weights(small: Path):
+    checkpoint = open_checkpoint(small)
+    windows = read_windows(checkpoint, TEXT, 16)
+    scheme = scheme_of_text("int8")
+    alone = sensitivity(checkpoint, windows, scheme, "layer", Silent())
+    both = sensitivity(checkpoint, windows, scheme, "layer", Silent(), "dynamic")
+    assert {cost.name: cost.weights for cost in both} == {c.name: c.weights for c in alone}
+    weights = {cost.name: cost.divergence for cost in alone}
+    assert all(cost.divergence > weights[cost.name] > 0 for cost in both)
+
+
+class HeldCheckpoint:
+    """Tensors in memory."""
+
+    path = Path("held")
+
+    def __init__(self, config: Mapping[str, object], held: Mapping[str, Array]) -> None:
+        self.config, self._held = config, held
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        return {name: TensorInfo(name, array.shape, "f32") for name, array in self._held.items()}
+
+    def read(self, name: str) -> Array:
+        return self._held[name]
+
+    def fingerprint(self) -> str:
+        return "held"
+
+
+def test_experts_are_parts_too():
+    mixture = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    config: dict[str, object] = {**CONFIG, **mixture}
+    stacks = quantizable_stacks(config, ())
+    assert len(stacks) == 2 * 3
+    shapes = sorted((stack.shape, stack.contracted) for stack in stacks.values())
+    assert shapes == 2 * [((4, 32, 48), 2)] + 4 * [((4, 48, 32), 2)]
+    rng = np.random.default_rng(2)
+    rows = build(config, dtype("f32")).entries(Role.WEIGHT)
+    held = {row.name: rng.standard_normal(row.logical.dims, np.float32) for row in rows}
+    windows, int4 = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3]], scheme_of_text("int4:group:16")
+    costs = sensitivity(HeldCheckpoint(config, held), windows, int4, "module", Silent())
+    found = {cost.name: cost for cost in costs}
+    for name, stack in stacks.items():
+        assert found[stack.module].weights == held[name].size
+        assert found[stack.module].divergence > 0
+    both = sensitivity(
+        HeldCheckpoint(config, held), windows, scheme_of_text("int8"), "layer", Silent(), "dynamic"
+    )
+    assert sum(c.weights for c in both) == sum(c.weights for c in costs)
+    scheme = scheme_of_text("int8")
+    stack = np.random.default_rng(1).standard_normal((4, 32, 48), np.float32)
+    rounded = round_trip(stack, 2, scheme)
+    for made, matrix in zip(rounded, stack, strict=True):
+        np.testing.assert_array_equal(made, round_trip(matrix, 1, scheme))
+    assert 0 < np.abs(rounded - stack).max() < np.abs(stack).max() / 127
+
+
 def test_grams_are_those_of_the_embedding(small: Path):
     # Of the first layer the inputs are known: the normed embeddings of the tokens.
     checkpoint = open_checkpoint(small)
@@ -105,6 +169,8 @@ def test_the_commands(small: Path, tmp_path: Path):
     assert names == ["f32", "int8", str(small)]
     assert found["schemes"][2] == {**found["schemes"][0], "name": str(small)}
     assert "int8" in picture.read_text()
+    rows = facts(*given, "--sensitivity", "int8+dynamic")
+    assert (rows["scheme"], len(rows["parts"])) == ("int8:per_channel_symmetric+dynamic", 2)
     ranked = facts(*given, "--sensitivity", "int8", "--each", "module")
     costs = [row["kl_to_f32"] for row in ranked["parts"]]
     assert costs == sorted(costs, reverse=True)
@@ -121,6 +187,8 @@ def test_the_commands(small: Path, tmp_path: Path):
         (["--compare", "f32", "--quantized"], "--quantized has no effect"),
         (["--sensitivity", "int8", "--tp", "2"], "--tp has no effect"),
         (["--sensitivity", "int7"], "int7 is unknown"),
+        (["--sensitivity", "int8+static"], "can be dynamic alone"),
+        (["--sensitivity", "int4+dynamic"], "can be dynamic alone"),
         (["--each", "module"], "--each has no effect"),
         (["--plot", "x.svg"], "--plot needs several numbers"),
     ],
