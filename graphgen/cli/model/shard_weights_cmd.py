@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @takes_compile_options(
-    *("tp", "moe_ep_degree", "moe_prefill_ep_degree", "heads"),
+    *("tp", "moe_ep_degree", "moe_prefill_ep_degree", "heads", "flash_decoding"),
     *("dtype", "quantization", "keep_quantized"),
 )
 def shard_weights(
