@@ -24,7 +24,7 @@ MOST_SCORES = 1 << 30
 # Tiles of an attention that are written out, at most.
 MOST_TILES = 256
 # Blocks of tokens and of slots that are tried on the CPU.
-BLOCKS = (128, 256, 512)
+BLOCKS = (128, 256)
 # There attention of fewer tokens is whole: its products take as long as reading the keys.
 LEAST_TOKENS = 32
 
@@ -39,6 +39,7 @@ class AttentionShape:
         reach: slots that a token reads at most; 0 for all up to its own.
         causal: token s reads no slot after slot s.
         ordered: slots follow each other as positions do.
+        bits: of an element of queries, keys and values.
     """
 
     rows: int
@@ -49,6 +50,7 @@ class AttentionShape:
     reach: int
     causal: bool
     ordered: bool = True
+    bits: int = 32
 
     @staticmethod
     def of(op: Op, *, prompt: bool) -> AttentionShape:
@@ -69,7 +71,8 @@ class AttentionShape:
         causal = prompt and plain and tokens == slots
         widths = width + op.operands[2].type.dims[3]
         ordered = producer is not None and _ordered(producer) and slots >= tokens
-        return AttentionShape(rows, tokens, slots, heads, widths, reach, causal, ordered)
+        bits = op.operands[0].dtype.bits
+        return AttentionShape(rows, tokens, slots, heads, widths, reach, causal, ordered, bits)
 
     def tiles(self, tokens: int, slots: int) -> TileSizes:
         """Tiles of these sizes, or of all tokens or slots where there are fewer."""
@@ -129,7 +132,8 @@ class ScoreRates:
     Attributes:
         flops: operations a second of the products.
         score_s: seconds of a score beside its products, in a tile.
-        whole_s: of a score that is written to memory, several times.
+        once_s: of a score of attention as a whole.
+        whole_s: of one that is written to memory, several times.
         cached: bytes of scores that are not written to memory.
         tile_s: seconds of a tile beside its scores.
         skip_s: of a tile that is left out.
@@ -137,13 +141,24 @@ class ScoreRates:
 
     flops: float
     score_s: float
+    once_s: float
     whole_s: float
     cached: int
     tile_s: float
     skip_s: float
 
 
-CPU_RATES = ScoreRates(80e9, 2.0e-9, 6.5e-9, 4 << 20, 60e-6, 10e-6)
+# The best of 8 runs by ``benchmarks/attention_tiles.py`` on two AVX2 cores, which others shared:
+# 9 heads of 64 features, 256 to 2048 tokens and as many slots, tiles of 128, 256 and 512.
+_CPU_WIDE = ScoreRates(80e9, 1.4e-9, 2.6e-9, 8.3e-9, 16 << 20, 300e-6, 10e-6)
+_CPU_NARROW = ScoreRates(80e9, 3.4e-9, 4.4e-9, 9e-9, 16 << 20, 600e-6, 10e-6)
+
+
+def rates_of(target: Target, bits: int) -> ScoreRates | None:
+    """The rates of a target for elements of ``bits`` bits; ``None`` for an accelerator."""
+    if target.is_accelerator:
+        return None
+    return _CPU_NARROW if bits <= 16 else _CPU_WIDE
 
 
 def scores_of(shape: AttentionShape, sizes: TileSizes) -> tuple[int, int]:
@@ -166,17 +181,15 @@ def scores_of(shape: AttentionShape, sizes: TileSizes) -> tuple[int, int]:
     return shape.rows * shape.heads * scores, tiles
 
 
-def tile_cost(
-    shape: AttentionShape, sizes: TileSizes, rates: ScoreRates | None = CPU_RATES
-) -> TileCost:
+def tile_cost(shape: AttentionShape, sizes: TileSizes, rates: ScoreRates | None) -> TileCost:
     """The cost of tiles of these sizes; without rates that in bytes alone."""
     scores, tiles = scores_of(shape, sizes)
     bytes = 4 * shape.rows * shape.heads * sizes.token_block * sizes.slot_block
     if rates is None:
         return TileCost(sizes, scores, bytes, 0.0)
-    in_memory = bytes > rates.cached
-    each = 2 * shape.widths / rates.flops + (rates.whole_s if in_memory else rates.score_s)
-    seconds = scores * each
+    own = rates.once_s if sizes.whole else rates.score_s
+    own = rates.whole_s if bytes > rates.cached else own
+    seconds = scores * (2 * shape.widths / rates.flops + own)
     if not sizes.whole:
         skipped = sizes.rows * sizes.columns - tiles
         seconds += tiles * rates.tile_s + skipped * rates.skip_s
@@ -185,12 +198,13 @@ def tile_cost(
 
 def tile_costs(shape: AttentionShape, target: Target) -> list[TileCost]:
     """The costs of the whole and of the best tiles, the one that is chosen first."""
-    if target.is_accelerator:
+    rates = rates_of(target, shape.bits)
+    if rates is None:
         return _by_bytes(shape)
-    whole = tile_cost(shape, shape.whole)
+    whole = tile_cost(shape, shape.whole, rates)
     forms = [shape.tiles(tokens, slots) for tokens in BLOCKS for slots in BLOCKS]
     enough = shape.tokens >= LEAST_TOKENS
-    found = [tile_cost(shape, sizes) for sizes in forms if enough and not sizes.whole]
+    found = [tile_cost(shape, sizes, rates) for sizes in forms if enough and not sizes.whole]
     best = min(found, key=lambda cost: cost.seconds, default=whole)
     pair = [whole] if best is whole else [whole, best]
     return sorted(pair, key=lambda cost: cost.seconds)
@@ -214,6 +228,4 @@ def _by_bytes(shape: AttentionShape) -> list[TileCost]:
 
 def asked_cost(shape: AttentionShape, target: Target, tokens: int, slots: int) -> TileCost:
     """The cost of tiles of this size."""
-    return tile_cost(
-        shape, shape.tiles(tokens, slots), None if target.is_accelerator else CPU_RATES
-    )
+    return tile_cost(shape, shape.tiles(tokens, slots), rates_of(target, shape.bits))
