@@ -16,7 +16,8 @@ def add_gram_outputs(module: Module, skip: Sequence[str], only: Collection[str])
     """Return the Gram matrix of the left operand of products, too.
 
     The output ``gram.W`` is f32 [1,K,K], the sum over all tokens of a call, padding included, of
-    ``x xᵀ`` where ``x`` of size K is multiplied by the weight W. Products of one operand share one.
+    ``x xᵀ`` where ``x`` of size K is multiplied by the weight W; f32 [1,E,K,K] for the matrices of
+    experts, whose tokens are in buffers. Products of one operand share one.
 
     Args:
         module: canonical, with one program.
@@ -40,7 +41,8 @@ def add_gram_outputs(module: Module, skip: Sequence[str], only: Collection[str])
             continue
         if x not in found:
             found[x] = f"{PREFIX}{names[0]}"
-            _return_gram(module, prepared.function, x, found[x])
+            several = bool(op.attrs.integers("lhs_batch_dims"))
+            _return_gram(module, prepared.function, x, found[x], several=several)
         outputs |= dict.fromkeys(names, found[x])
     return outputs
 
@@ -49,9 +51,13 @@ def _is_per_token(op: Op) -> bool:
     return op.operands[0].type.rank == 3 and op.attrs.integers("lhs_contracting_dims") == (2,)
 
 
-def _return_gram(module: Module, function: Function, x: Value, name: str) -> None:
+def _return_gram(module: Module, function: Function, x: Value, name: str, *, several: bool) -> None:
     with Builder(function, module) as b:
-        size = x.shape[2]
+        count, _, size = x.shape
+        if several:
+            gram = b.dot_general(x, x, ([1], [1]), ([0], [0]), f32)
+            b.output(name, b.reshape(gram, [1, count, size, size]))
+            return
         flat = b.reshape(x, [x.shape[0] * x.shape[1], size])
         # Not a product with batch dimensions, which XLA computes in plain loops on a CPU.
         gram = b.dot_general(flat, flat, ([0], [0]), dtype=f32)

@@ -18,12 +18,13 @@ from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import build
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import phases
 from graphgen.passes.quantize.product_grams import add_gram_outputs
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.perplexity import read_windows
 from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.quantization.plain_products import around_products
+from graphgen.runtime.quantization.quantizable import QuantizableWeight
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
@@ -35,7 +36,7 @@ _BUDGET = 1 << 31
 def gram_matrices(
     checkpoint: Checkpoint,
     windows: Sequence[Sequence[int]],
-    weights: Mapping[str, int],
+    weights: Mapping[str, QuantizableWeight],
     progress: Progress,
 ) -> Iterator[tuple[Sequence[str], Mapping[str, Gram]]]:
     """The Gram matrices of the inputs of weights, those of some weights at a time.
@@ -43,12 +44,13 @@ def gram_matrices(
     Args:
         checkpoint: the model.
         windows: token ids, all windows of one length.
-        weights: size K of the inputs of each weight that will be quantized, by name.
+        weights: those that will be quantized, by name.
         progress: notified of long tasks.
 
     Yields:
         Weights in order, and f32 [K,K], the sum of ``x xᵀ`` over all tokens, by name; weights of
-        one input share an array, those that are multiplied by other than [B,S,K] have none.
+        one input share an array, those that are multiplied by other than [B,S,K] have none. Those
+        of experts are [E,K,K], of the tokens that chose each.
     """
     for part in _parts(weights):
         module, outputs = _module(checkpoint, len(windows[0]), part)
@@ -74,13 +76,13 @@ def calibration_windows(checkpoint: Checkpoint, text: str, window: int) -> list[
     return windows
 
 
-def _parts(weights: Mapping[str, int]) -> Iterator[list[str]]:
+def _parts(weights: Mapping[str, QuantizableWeight]) -> Iterator[list[str]]:
     """The weights in order, as many at a time as the budget allows."""
     part: list[str] = []
     size = 0
-    for name, inputs in weights.items():
+    for name, weight in weights.items():
         # Counted as if no two weights shared an input: an upper bound.
-        cost = 8 * inputs * inputs
+        cost = 8 * weight.inputs * weight.inputs * weight.matrices
         if part and size + cost > _BUDGET:
             yield part
             part, size = [], 0
@@ -97,10 +99,10 @@ def _module(
     configure(1)
     config = replace(CompileConfig().serving(batch=1, max_len=window), context=(window,))
     module = build(checkpoint.config, dtype("f32"), phases=("prefill",), every_token=True)
-    first, *rest = phases(config)
-    run_pipeline(module, list(first.passes))
+    before, after = around_products(config)
+    run_pipeline(module, before)
     outputs = add_gram_outputs(module, (), names)
-    run_pipeline(module, [item for phase in rest for item in phase.passes])
+    run_pipeline(module, after)
     return module, outputs
 
 

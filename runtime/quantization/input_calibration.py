@@ -11,14 +11,13 @@ from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import build
-from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.experts.dispatch_experts import DispatchExperts
-from graphgen.passes.pipelines import phases
+from graphgen.passes.core import run_pipeline
 from graphgen.passes.quantize.cache_ranges import InputRanges
 from graphgen.passes.quantize.product_ranges import add_range_outputs
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.quantization.plain_products import around_products
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
@@ -42,7 +41,7 @@ def calibrate_inputs(
     configure(1)
     config = replace(CompileConfig().serving(batch=1, max_len=window), context=(window,))
     module = build(checkpoint.config, dtype("f32"), phases=("prefill",), every_token=True)
-    before, after = _around_products(config)
+    before, after = around_products(config)
     run_pipeline(module, before)
     outputs = add_range_outputs(module)
     run_pipeline(module, after)
@@ -60,15 +59,3 @@ def calibrate_inputs(
                 largest[name] = max(known, float(result.outputs[name].max()))
             report((done + 1) / len(whole))
     return {weight: largest[output] for weight, output in outputs.items()}
-
-
-def _around_products(config: CompileConfig) -> tuple[list[Pass], list[Pass]]:
-    """The passes of a compilation up to plain products of experts, and those that follow."""
-    every = phases(config)
-    names = [phase.name for phase in every]
-    last = names.index("specialize") + 1
-    before, after = (
-        [item for phase in part for item in phase.passes] for part in (every[:last], every[last:])
-    )
-    # A buffer for each expert, with room for all tokens, and no loop over them as on the CPU.
-    return [*before, DispatchExperts("capacity", target="trn2")], after

@@ -35,6 +35,11 @@ class QuantizableWeight:
         return self.shape[self.contracted]
 
     @property
+    def matrices(self) -> int:
+        """Number of its matrices: one, or one an expert."""
+        return self.shape[0] if len(self.shape) > 2 else 1
+
+    @property
     def layer(self) -> str:
         """The name up to the number of its layer, such as ``model.layers.3``; else the module's."""
         parts = self.name.split(".")

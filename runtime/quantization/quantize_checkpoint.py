@@ -17,6 +17,7 @@ from graphgen.json_value import Json
 from graphgen.passes.quantize.quantizable_products import names
 from graphgen.passes.quantize.schemes import WeightScheme
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
+from graphgen.runtime.checkpoint.experts.stacked_experts import numbered_experts
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint
 from graphgen.runtime.folders.whole_folder import new_folder, write_json
 from graphgen.runtime.progress_callback import Progress, Report
@@ -28,10 +29,15 @@ from graphgen.runtime.quantization.checkpoint_format import (
     check_shape,
     contents,
     quantization_config,
+    stored_form,
     stored_tensors,
 )
 from graphgen.runtime.quantization.gptq import quantize_by_gptq
-from graphgen.runtime.quantization.quantizable import QuantizableWeight, quantizable_weights
+from graphgen.runtime.quantization.quantizable import (
+    QuantizableWeight,
+    quantizable_stacks,
+    quantizable_weights,
+)
 from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
 from graphgen.runtime.tokenizer import load_tokenizer
 from graphgen.runtime.weights.aligned_safetensors import DTYPE_NAMES
@@ -95,10 +101,12 @@ def quantize_checkpoint(
     """
     check_format(request.form, request.scheme)
     weights = _chosen(checkpoint, request)
+    experts = numbered_experts(checkpoint)
     kept = tuple(
-        weight.module
-        for weight in quantizable_weights(checkpoint.config, ()).values()
+        name.removesuffix(".weight")
+        for weight in _quantizable(checkpoint, ()).values()
         if weight.name not in weights
+        for name in experts.get(weight.name, (weight.name,))
     )
     occupied = f"{output} is there already"
     with new_folder(output, "the quantized checkpoint", occupied) as folder:
@@ -145,18 +153,41 @@ def _chosen(checkpoint: Checkpoint, request: QuantizationRequest) -> dict[str, Q
     for pattern in request.skip:
         if pattern != "lm_head" and not any(names(pattern, name) for name in everything):
             raise GraphgenError("GG0705", f"--modules-to-not-convert {pattern} names no weight")
-    found = quantizable_weights(checkpoint.config, request.skip)
+    experts = numbered_experts(checkpoint)
+    found = {
+        name: weight
+        for name, weight in _quantizable(checkpoint, request.skip).items()
+        if weight.matrices == 1
+        or (name in experts and weight.contracted == 2 and _reads_experts(request))
+    }
     if not found:
         raise GraphgenError("GG0705", "no weight is left to quantize", help="name fewer exceptions")
     for weight in found.values():
-        if weight.contracted != 1:
+        if weight.contracted == 0:
             raise GraphgenError(
                 "GG0705",
                 f"'{weight.name}' is stored as [in,out]; the formats have weights [out,in] only",
                 help="--quantized of the other commands quantizes it while it is loaded",
             )
-        check_shape(weight.name, (weight.shape[0], weight.shape[1]), request.scheme)
+        check_shape(weight.name, _matrix(weight), request.scheme)
     return found
+
+
+def _quantizable(checkpoint: Checkpoint, skip: Sequence[str]) -> dict[str, QuantizableWeight]:
+    """Matrices and stacks of experts' matrices, by name."""
+    config = checkpoint.config
+    return {**quantizable_weights(config, skip), **quantizable_stacks(config, skip)}
+
+
+def _reads_experts(request: QuantizationRequest) -> bool:
+    """True if the format is read for the matrices of experts too."""
+    return 3 in stored_form(request.form, request.scheme).scheme.ranks
+
+
+def _matrix(weight: QuantizableWeight) -> tuple[int, int]:
+    """Sizes of the matrix, or of each."""
+    rows, columns = weight.shape[-2:]
+    return rows, columns
 
 
 def _write_others(checkpoint: Checkpoint, folder: Path) -> None:
@@ -193,28 +224,32 @@ def _write_tensors(
     """The header, then unquantized tensors, then the others in the order of calibration."""
     others = [name for name in checkpoint.tensors() if name not in weights]
     rows = [row for name in others for row in _kept_rows(checkpoint, name)]
+    experts = numbered_experts(checkpoint)
     for weight in weights.values():
-        shape = (weight.shape[0], weight.shape[1])
-        rows += [
-            (f"{weight.module}.{stored.suffix}", stored)
-            for stored in stored_tensors(request.form, request.scheme, shape)
-        ]
+        stored = stored_tensors(request.form, request.scheme, _matrix(weight))
+        for name in experts.get(weight.name, (weight.name,)):
+            rows += [(f"{name.removesuffix('.weight')}.{each.suffix}", each) for each in stored]
     file.write(_header(rows))
     done, total = 0, len(others) + len(weights)
     for name in others:
         _append(file, checkpoint.read(name))
         done += 1
         report(done / total)
-    for made in _quantized(checkpoint, weights, request, progress):
-        for array in contents(request.form, made):
-            _append(file, array)
+    for matrices in _quantized(checkpoint, weights, request, progress):
+        for made in matrices:
+            for array in contents(request.form, made):
+                _append(file, array)
         done += 1
         report(done / total)
 
 
 def _kept_rows(checkpoint: Checkpoint, name: str) -> list[tuple[str, TensorOfWeight]]:
-    info = checkpoint.tensors()[name]
-    return [(name, TensorOfWeight("", NUMPY_DTYPES[info.dtype], info.shape))]
+    """The tensors of one that keeps its type: those of experts one by one, as they were stored."""
+    info, kind = checkpoint.tensors()[name], NUMPY_DTYPES[checkpoint.tensors()[name].dtype]
+    stored = numbered_experts(checkpoint).get(name)
+    if stored is None:
+        return [(name, TensorOfWeight("", kind, info.shape))]
+    return [(each, TensorOfWeight("", kind, info.shape[1:])) for each in stored]
 
 
 def _header(rows: Sequence[tuple[str, TensorOfWeight]]) -> bytes:
@@ -243,16 +278,26 @@ def _quantized(
     weights: Mapping[str, QuantizableWeight],
     request: QuantizationRequest,
     progress: Progress,
-) -> Iterator[QuantizedWeight]:
-    """Each weight, in order."""
+) -> Iterator[Iterator[QuantizedWeight]]:
+    """The matrices of each weight, in order: one, or one an expert."""
     if not request.windows:
-        for name in weights:
-            yield quantize_to_nearest(checkpoint.read(name), request.scheme)
+        for name, weight in weights.items():
+            array = checkpoint.read(name)
+            yield (
+                quantize_to_nearest(each, request.scheme)
+                for each in array.reshape(weight.matrices, *array.shape[-2:])
+            )
         return
-    sizes = {name: weight.inputs for name, weight in weights.items()}
-    for part, grams in gram_matrices(checkpoint, request.windows, sizes, progress):
+    for part, grams in gram_matrices(checkpoint, request.windows, weights, progress):
         for name in part:
-            yield _calibrated(checkpoint.read(name), grams.get(name), request.scheme)
+            array, gram = checkpoint.read(name), grams.get(name)
+            stack = array.reshape(weights[name].matrices, *array.shape[-2:])
+            size = array.shape[-1]
+            each = None if gram is None else gram.reshape(len(stack), size, size)
+            yield (
+                _calibrated(matrix, None if each is None else each[number], request.scheme)
+                for number, matrix in enumerate(stack)
+            )
 
 
 def _calibrated(array: Array, gram: Gram | None, scheme: WeightScheme) -> QuantizedWeight:

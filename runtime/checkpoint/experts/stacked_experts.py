@@ -44,6 +44,20 @@ def with_stacked_experts(checkpoint: Checkpoint) -> Checkpoint:
     )
 
 
+def numbered_experts(checkpoint: Checkpoint) -> Mapping[str, tuple[str, ...]]:
+    """The names of the tensors of experts 0 to E - 1, by the name of their stack.
+
+    Empty for a checkpoint that does not hold a tensor for each expert. Stacked norms of heads are
+    among them.
+    """
+    view: object = checkpoint
+    while view is not None:
+        if isinstance(view, StackedExperts):
+            return {name: tuple(info.name for info in held) for name, held in view.stacks.items()}
+        view = getattr(view, "base", None)
+    return {}
+
+
 def _in_order(
     checkpoint: Checkpoint, name: str, held: Mapping[int, TensorInfo]
 ) -> tuple[TensorInfo, ...]:
@@ -69,11 +83,14 @@ class StackedExperts(CheckpointView):
     Args:
         base: the checkpoint with a tensor for each expert.
         stacks: those of each tensor of the view, in order of the experts.
+
+    Attributes:
+        stacks: the same.
     """
 
     def __init__(self, base: Checkpoint, stacks: Mapping[str, tuple[TensorInfo, ...]]) -> None:
         super().__init__(base)
-        self._stacks: Final = stacks
+        self.stacks: Final = stacks
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its name in the view; reads no tensor data."""
@@ -82,13 +99,13 @@ class StackedExperts(CheckpointView):
         }
         stacked = {
             name: TensorInfo(name, (len(held), *held[0].shape), held[0].dtype)
-            for name, held in self._stacks.items()
+            for name, held in self.stacks.items()
         }
         return {**single, **stacked}
 
     def read(self, name: str) -> Array:
         """The tensor ``name``; a stack is a copy of its experts. See :class:`Checkpoint`."""
-        held = self._stacks.get(name)
+        held = self.stacks.get(name)
         if held is None:
             return self.base.read(name)
         made = np.empty((len(held), *held[0].shape), self.base.read(held[0].name).dtype)

@@ -147,10 +147,9 @@ def test_grams_are_those_of_the_embedding(small: Path):
     windows = [window for window in read_windows(checkpoint, TEXT, 16) if len(window) == 16]
     weights = quantizable_weights(checkpoint.config, ())
     assert len(weights) == 14
-    sizes = {weight.name: weight.inputs for weight in weights.values()}
-    ((part, grams),) = gram_matrices(checkpoint, windows, sizes, Silent())
-    assert part == list(sizes)
-    assert grams.keys() == sizes.keys()
+    ((part, grams),) = gram_matrices(checkpoint, windows, weights, Silent())
+    assert part == list(weights)
+    assert grams.keys() == weights.keys()
     table = checkpoint.read("model.embed_tokens.weight").astype(np.float64)
     x = table[np.concatenate([np.asarray(window) for window in windows])]
     x /= np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
