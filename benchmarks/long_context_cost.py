@@ -40,6 +40,7 @@ SWITCHES: Mapping[str, Mapping[str, object]] = {
     "attention in tiles": {"attention_block": "auto"},
     "flash decoding": {"flash_decoding": True},
     "sequence parallel": {"rules": ("prefill:sequence:tp",)},
+    "context parallel over 2": {"cp_degree": 2},
     "8-bit caches": {"kv_cache_quant": True},
     "flash decoding, 8-bit caches": {"flash_decoding": True, "kv_cache_quant": True},
     "16-bit sums over ranks": {"rpl_reduce_dtype": "bf16"},
