@@ -110,6 +110,13 @@ class CompileConfig:
         flag=None,
         minimum=1,
     )
+    weight_gather_length: int = knob(
+        0,
+        "least tokens a row of prefill and chunk programs that may gather weights where they use "
+        "them, if that sends less than tokens do; 0 for none.",
+        flag=None,
+        minimum=0,
+    )
     attention_dp_degree: int = knob(
         1,
         "groups of the ranks with attention and caches for rows of their own.",

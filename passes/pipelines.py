@@ -229,7 +229,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
             rules=config.rules,
         ),
         PadToMesh(),
-        Partition(),
+        Partition(gather_weights=config.weight_gather_length),
         *([GatherHeads()] if config.heads == GATHERED else []),
         MergeCollectives(),
         *([ReduceDtype(config.rpl_reduce_dtype)] if config.rpl_reduce_dtype != _PLAIN else []),

@@ -105,7 +105,7 @@ def explain(
     """
     search = partition.search(module)
     out: list[ShardingReason] = []
-    for function, plan in make_plans(module, search).items():
+    for function, plan in make_plans(module, search, partition.gather_weights).items():
         made = Function(function.name, phase=function.phase, dims=function.dims)
         tracer = _Tracer(
             module, function, made, Rewriter("partition"), plan, search.planner, rules=rules

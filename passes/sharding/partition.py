@@ -48,6 +48,8 @@ class Partition(Pass):
         latency: bytes that a collective counts as, beside those it moves.
         memory: bytes of its own memory that count as one that a rank sends; 0 compares what is
             sent first, and work only where that is the same.
+        gather_weights: least tokens a row of the programs of prompts in which ranks may gather
+            weights where they use them, if that sends less than gathering tokens; 0 for none.
         beam: most ways to go on that are remembered between two ops; more find a cheaper program
             where many values are alive at once.
 
@@ -111,6 +113,7 @@ f32[1,4]
     rounding: ClassVar[float] = 2e-2
     latency: int = 1 << 23
     memory: int = 4
+    gather_weights: int = 0
     beam: int = 192
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -120,7 +123,7 @@ f32[1,4]
         rules = (divided_norms(module),)
         for function in module.programs():
             rewriter.apply_rules(function, rules)
-        for function, plan in make_plans(module, search).items():
+        for function, plan in make_plans(module, search, self.gather_weights).items():
             made = Function(function.name, phase=function.phase, dims=function.dims)
             Partitioner(module, function, made, rewriter, plan, search.planner).run()
             module.functions[function.name] = made

@@ -108,6 +108,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "moe_prefill_ep_degree",
         *("latent_attention", "attention_block"),
         *("cp_degree", "cp_form", "mlp_cp_degree", "attention_dp_degree"),
+        "weight_gather_length",
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),

@@ -124,6 +124,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "
     "varies it",
     "latent_attention": "it is of latent attention alone; tests/passes/latent varies it",
+    "weight_gather_length": "no cell is so long that weights are smaller than tokens; "
+    "tests/passes/sharding/test_sequence_parallel.py is",
     "mlp_cp_degree": "it moves sums alone; tests/passes/sharding varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }

@@ -28,6 +28,7 @@ from graphgen.passes.sharding.solver.slot_axes import (
     slot_axes,
 )
 from graphgen.passes.sharding.solver.strategies import whole_strategy
+from graphgen.passes.sharding.spec.expert_axes import PROMPT_PHASES
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.op_factors import factors_of
 from graphgen.passes.sharding.spec.requested import requested_sharding, row_sharding
@@ -45,6 +46,7 @@ class ShardingPlan:
         delivered: per argument of the search, the layouts it is resharded to.
         prepared: ops on weights alone: they run on whole tensors, before the program.
         weights: weights, and values that derive from weights alone.
+        gathers: whether ranks may gather a weight where they use it.
         rigid: weights that stay replicated, as a rule for their name demands, or because their
             users need several layouts.
         bound: ops that the search decided, in order.
@@ -56,11 +58,14 @@ class ShardingPlan:
     delivered: dict[Value, Targets] = field(default_factory=dict[Value, Targets])
     prepared: set[Op] = field(default_factory=set[Op])
     weights: set[Value] = field(default_factory=set[Value])
+    gathers: bool = False
     rigid: set[Value] = field(default_factory=set[Value])
     bound: list[Op] = field(default_factory=list[Op])
 
 
-def make_plans(module: Module, search: ShardingSearch) -> dict[Function, ShardingPlan]:
+def make_plans(
+    module: Module, search: ShardingSearch, gather_weights: int = 0
+) -> dict[Function, ShardingPlan]:
     """Plan the sharding of every program.
 
     A weight without annotation is sharded as is cheapest, but stored once: if its users need
@@ -70,6 +75,8 @@ def make_plans(module: Module, search: ShardingSearch) -> dict[Function, Shardin
     Args:
         module: its interface has the layouts of weights, inputs, states and outputs.
         search: over the module's mesh; shared by the programs, as they repeat each other.
+        gather_weights: least tokens a row of the programs of prompts that may gather weights where
+            they use them; 0 for none.
 
     Raises:
         GraphgenError: GG0304 for a layout that does not divide.
@@ -86,9 +93,21 @@ def make_plans(module: Module, search: ShardingSearch) -> dict[Function, Shardin
     while len(plans) < len(prepared):
         for function, made in prepared.items():
             if function not in plans:
-                plans[function] = _make_plan(module, function, search, made, decided)
+                gathers = _gathers(function, gather_weights)
+                plans[function] = _make_plan(module, function, search, made, decided, gathers)
         _resolve_conflicts(plans, prepared, decided)
     return {function: plans[function] for function in prepared}
+
+
+def _gathers(function: Function, least: int) -> bool:
+    """True if a program may gather weights: it reads prompts of at least ``least`` tokens."""
+    tokens = function.dims.get("S")
+    return (
+        least > 0
+        and function.phase in PROMPT_PHASES
+        and isinstance(tokens, int)
+        and (tokens >= least)
+    )
 
 
 def _resolve_conflicts(
@@ -118,8 +137,9 @@ def _make_plan(
     search: ShardingSearch,
     prepared: PreparedValues,
     decided: Mapping[int, Sharding],
+    gathers: bool,
 ) -> ShardingPlan:
-    plan = ShardingPlan()
+    plan = ShardingPlan(gathers=gathers)
     plan.prepared = {op for op in function.block if prepared.of_weights(op.results[0])}
     _pin_arguments(module, function, plan)
     _propagate_through_prepared(function, plan, search.mesh)
@@ -321,7 +341,8 @@ class _ProgramSearch:
         places = tuple([at.get(v, RIGID if v in rigid else FREE) for v in op.operands])
         pins = tuple([self.plan.pins.get(value) for value in op.results])
         outputs = tuple([tuple(self.outputs.get(value, ())) for value in op.results])
-        weights = tuple([value in self.plan.weights for value in op.operands])
+        kept = self.plan.weights if not self.plan.gathers else ()
+        weights = tuple([value in kept for value in op.operands])
         last = tuple([v not in read_later and op.operands.count(v) == 1 for v in op.operands])
         node = self.search.node(op, places, pins, outputs, weights, last)
         return node, [*self.live, *op.results]

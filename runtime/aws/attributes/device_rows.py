@@ -140,8 +140,7 @@ PARALLELISM = owned_by(
         32768,
         "source",
         "prompt length from which sequence parallelism gathers weights",
-        _NO_COLLECTIVES,
-        _unbuilt("sequence parallelism"),
+        CompileSetting("weight_gather_length"),
     ),
     Attribute(
         "vocab_parallel",

@@ -177,7 +177,7 @@ TNX_CONFIG = owned_by(
         False,
         _SOURCE,
         "norms split along the sequence",
-        *_layout("sequence-parallel norms"),
+        CompileSetting("rules"),
     ),
     Attribute(
         "sequence_parallel_norm_threshold",

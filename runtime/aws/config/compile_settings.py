@@ -67,6 +67,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         cp_degree=_count(config, "cp_degree"),
         mlp_cp_degree=_count(config, "mlp_cp_degree"),
         attention_dp_degree=_count(config, "attention_dp_degree"),
+        weight_gather_length=_gathered(config),
         rules=_rules(config),
         **_experts(config),
         batch=(tokens,),
@@ -131,6 +132,12 @@ def _rules(config: NeuronConfig) -> tuple[str, ...]:
     rules = (_tokens(config),) if config.value("sequence_parallel_enabled") else ()
     whole = isinstance(config, MoENeuronConfig) and config.whole_shared_experts
     return (*rules, "*.shared_expert*.weight:{-,-}") if whole else rules
+
+
+def _gathered(config: NeuronConfig) -> int:
+    """The length from which weights may be gathered; 0 where tokens lie as they are."""
+    tokens = config.value("sequence_parallel_enabled")
+    return _count(config, "weight_gather_seq_len_threshold") if tokens else 0
 
 
 def _tokens(config: NeuronConfig) -> str:

@@ -49,6 +49,7 @@ def compile_config(
         slots=tokens[-1],
         dtype=str(options.value("amp")),
         tp=cast(int, options.value("tp_degree")),
+        rules=_rules(options, neuron_config) if context else (),
         rpl_reduce_dtype=_reduce_dtype(options, neuron_config),
         cast_logits_dtype=ELEMENTS[str(neuron_config.value("cast_logits_dtype"))],
         flash_decoding=bool(neuron_config.value("shard_over_sequence")),
@@ -58,6 +59,14 @@ def compile_config(
         kv_cache_dtype=_cache_dtype(neuron_config),
         sampling=sampling_pass(neuron_config),
     )
+
+
+def _rules(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> tuple[str, ...]:
+    """Norms of prompts that are longer than a threshold, split along their tokens."""
+    if options.value("tp_degree") == 1 or not neuron_config.value("sequence_parallel_norm"):
+        return ()
+    longest = cast(int, neuron_config.value("sequence_parallel_norm_threshold"))
+    return (f"prefill>={longest + 1}:sequence:tp",)
 
 
 def _cache_dtype(neuron_config: TnxNeuronConfig) -> str:

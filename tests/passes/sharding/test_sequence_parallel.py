@@ -96,3 +96,38 @@ def test_rules_that_cannot_be_are_refused(rule: str, text: str, help_text: str):
         run_pipeline(module, parse_pipeline(f"{sizes},shard{{tp=2,rules=[{rule}]}}"))
     assert caught.value.code == "GG0304"
     assert help_text in caught.value.help
+
+
+def of_prompts(least: int) -> dict[str, Counter[str]]:
+    """Collectives of prefill programs whose tokens are more numbers than a layer's weights."""
+    module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
+    sizes = "specialize{batch=[8],context=[256,512],tokens=[512],in_place=true},heads{tp=2}"
+    shard = "shard{tp=2,rules=[prefill>=512:sequence:tp]},pad-to-mesh"
+    partition = f"partition{{latency=0,gather_weights={least}}}"
+    start = "canonicalize,unfuse-projections"
+    run_pipeline(module, parse_pipeline(f"{start},{sizes},{shard},{partition},merge-collectives"))
+    return {f.name: collectives(f) for f in module.programs() if f.phase == "prefill"}
+
+
+def test_long_prompts_gather_weights_where_these_are_smaller():
+    tokens, weights = of_prompts(0), of_prompts(512)
+    assert tokens["prefill.b8.s256"] == weights["prefill.b8.s256"]
+    assert tokens["prefill.b8.s512"]["reduce_scatter 3"] == 5
+    found = weights["prefill.b8.s512"]
+    assert (found["reduce_scatter 3"], found["all_reduce 3"]) == (0, 0)
+    # Of each layer the seven weights, and the embedding; of the head logits are sent.
+    assert found["all_gather 2"] >= 14
+
+
+@pytest.mark.slow
+def test_ranks_that_gather_weights_compute_what_one_does():
+    module = build(known_shape("qwen2-7b"), dtype("f32"), mini=True)
+    text = (
+        "canonicalize,unfuse-projections,"
+        "specialize{batch=[2],context=[64],tokens=[64],in_place=true},heads{tp=2},"
+        "shard{tp=2,rules=[prefill>=64:sequence:tp]},pad-to-mesh,"
+        "partition{latency=0,gather_weights=64,memory=0}"
+    )
+    passes = parse_pipeline(text)
+    verdicts = validate(module, passes, workload_for(module, passes, seed=4))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []

@@ -154,6 +154,8 @@ def test_ranks_share_prompts_and_rows():
     assert (made.tp, made.cp_degree, made.mlp_cp_degree, made.attention_dp_degree) == (8, 4, 4, 2)
     # A rank has tokens of its own between attention and MLP, of those that it shares.
     assert made.rules == ("prefill:sequence:cp*dp*tp",)
+    assert made.weight_gather_length == 32768
+    assert compile_settings(NeuronConfig(tp_degree=2)).weight_gather_length == 0
 
 
 def test_sequence_parallelism_splits_context_programs_along_tokens():

@@ -289,3 +289,15 @@ def test_quantized_caches(quant_dtype: str, made: tuple[str, str]):
     assert (config.kv_cache_dtype, config.cache_scale) == made
     message = refusal("GG0903", lambda: compile_config(config_of(), TnxModelOptions(), neuron))
     assert "KVCacheQuantizationConfig.dequant_dtype" in message
+
+
+def test_norms_of_long_prompts_are_split_along_their_tokens():
+    def rules(tp: int, **values: object) -> tuple[str, ...]:
+        options = TnxModelOptions(tp_degree=tp)
+        return compile_config(config_of(), options, TnxNeuronConfig(**values)).rules
+
+    # transformers-neuronx splits those of prompts above the threshold.
+    assert rules(2, sequence_parallel_norm=True) == ("prefill>=2049:sequence:tp",)
+    short = {"sequence_parallel_norm": True, "sequence_parallel_norm_threshold": 7}
+    assert rules(2, **short) == ("prefill>=8:sequence:tp",)
+    assert rules(1, **short) == rules(2) == ()
