@@ -257,8 +257,8 @@ class WrongMap(AssignHeads):
 
     wrong: ClassVar[Callable[[HeadMap], HeadMap]]
 
-    def _map(self, op: Op) -> HeadMap:
-        found = super()._map(op)
+    def _map(self, op: Op, slots: int) -> HeadMap:
+        found = super()._map(op, slots)
         return type(self).wrong(found) if "layers.1" in op.loc.scope else found
 
 

@@ -167,6 +167,7 @@ def test_a_weight_program_is_read_as_copies(rank: int, output: str):
     oracle = evaluate_output(function, output, {**given_, "rank": rank_index(rank)})
     np.testing.assert_array_equal(made.array(), oracle)
     if output == "turned":
+        assert isinstance(made, CopyPlan)
         # Two boxes, both still in the tensors they come from: no other rank's bytes are touched.
         assert [part.source.shape for part in made.boxes] == [(6, 2), (6, 1)]
         assert np.shares_memory(made.boxes[0].source, given_["w"][2 * rank : 2 * rank + 2])
