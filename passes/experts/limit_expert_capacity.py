@@ -55,6 +55,7 @@ class LimitExpertCapacity(Pass):
 
     Result (``limit-expert-capacity{factor=1.25}``):
         module @m level=canonical {
+          meta expert_capacities = "{\\"f\\": 3}"
           input %x : f32[4,2]
           input %i : s32[4,1]
           input %w : f32[4,1]

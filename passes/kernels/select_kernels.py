@@ -46,6 +46,13 @@ class SelectKernels(Pass):
     kernels in NKI among ``native`` calls of the artifacts that the file ``artifacts`` lists; see
     :mod:`graphgen.passes.kernels.neuron`.
 
+    Options:
+        target: ``cpu`` or an accelerator, which has kernels of its own.
+        documented: on an accelerator, select the custom calls that its compiler documents.
+        native: names of kernels in NKI to select there.
+        artifacts: a file that lists the artifacts of these.
+        lnc: cores to a logical core; 0 for the target's default.
+
     Given:
         module @m level=canonical {
           input %x : f32[2,4]
