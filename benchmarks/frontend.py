@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Tokens of a prefill call, and slots either phase attends to.
 BUCKET = 2048
 # An op with a result, on whatever line; the `stablehlo.return` of a region has none.
-SHRINKING = ("cse", "fuse-projections")
+SHRINKING = ("cse", "fuse-projections", "tile-attention")
 FUNCTION = re.compile(r"func\.func \w+ @(\w+)(.*?)(?=func\.func |\Z)", re.DOTALL)
 CALL = re.compile(r"= call @(\w+)\(")
 OP = re.compile(r'^\s*%\S+ = "?stablehlo\.', re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import overload
 
 from graphgen.errors import GraphgenError
@@ -235,6 +236,10 @@ class Module:
         for size in self.mesh.values():
             total *= size
         return total
+
+    def parts(self, row: Entry, dim: int) -> int:
+        """Number of ranks that divide dimension ``dim`` of a row of the interface."""
+        return prod(self.mesh[axis] for axis in row.sharding.dims[dim]) if row.sharding else 1
 
     def add(self, function: Function) -> Function:
         """Put a function into the module (GG0107 if its name is taken)."""

@@ -13,7 +13,6 @@ from graphgen.ir import Entry, Function, Module, Role, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.paging.page_programs import PagedState, Pager, find_state
 from graphgen.passes.paging.paged_rows import BLOCK_TABLE, PagedRows
-from graphgen.passes.sharding.spec.mesh import slot_parts
 from graphgen.passes.weights.layout_change import repack
 
 _RULE = "page-state"
@@ -195,7 +194,7 @@ start_index_map=[0,1] index_vector_dim=2 slice_sizes=[1,1] : s32[2,1]
     def _layout(self, module: Module, row: Entry) -> PagedRows:
         """The layout of all states, and its table in the interface (GG0304)."""
         rows, slots, *_ = row.physical.dims
-        ranks = slot_parts(module, row)
+        ranks = module.parts(row, 1)
         block, rest = divmod(self.block, ranks)
         if rest:
             raise GraphgenError(

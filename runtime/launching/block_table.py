@@ -9,7 +9,6 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
-from graphgen.passes.sharding.spec.mesh import slot_parts
 from graphgen.runtime.step_call import Ints, StepCall
 
 
@@ -113,7 +112,7 @@ def block_table_of(module: Module) -> BlockTable | None:
     (layout,) = layouts
     packs = [module.function(row.pack) for row in states if row.pack]
     # A block of tokens is divided over the ranks that divide a row.
-    sizes = [(row.physical.dims, slot_parts(module, row)) for row in states]
+    sizes = [(row.physical.dims, module.parts(row, 1)) for row in states]
     shapes = {(dims[0], dims[1] * parts) for dims, parts in sizes}
     if (
         len(packs) < len(states)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, Entry, Literal, Module, Sharding, TensorType, Value
+from graphgen.ir import Dim, Literal, Sharding, TensorType, Value
 from graphgen.ir.dtype import s32
 from graphgen.ir.sharding import Axes
 
@@ -85,11 +85,6 @@ def mesh_of(axes: Mapping[str, int]) -> Mesh:
         if size < 1:
             raise GraphgenError("GG0302", f"mesh axis {axis}={size} must be at least 1")
     return Mesh(axes)
-
-
-def slot_parts(module: Module, row: Entry) -> int:
-    """The number of ranks that divide the slots of a cache [R,M,...]."""
-    return mesh_of(module.mesh).size(row.sharding.dims[1]) if row.sharding is not None else 1
 
 
 def divides(size: Dim, parts: int) -> bool:
