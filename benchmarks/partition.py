@@ -281,7 +281,7 @@ def _sum(found: Iterable[tuple[Collective, str]]) -> Traffic:
     for (kind, whole, ranks), name in found:
         count += 1
         by_op[name] += whole if kind == "collective_permute" else _ring(kind, whole, ranks)
-    return Traffic(count, by_op.total(), by_op)
+    return Traffic(count, by_op.total(), dict(by_op))
 
 
 def measured(family: str, phase: str, mesh: str) -> Case:
