@@ -36,7 +36,12 @@ def test_each_pair_pass_by_pass(cell: Cell):
     run = cell_run(cell)
     verdicts = validate(run.module, run.passes, run.workload)
     assert [verdict.pass_text for verdict in verdicts if not verdict.means_the_same] == []
-    assert [verdict.pass_text for verdict in verdicts if not verdict.within_budget] == []
+    beyond = [verdict for verdict in verdicts if not verdict.within_budget]
+    if cell["ranks of a prompt"] != PLAIN["ranks of a prompt"]:
+        # Tokens of a divided prompt choose experts on ranks of their own: such a choice has no
+        # counterpart that could be replayed, and rounding may send a token to another expert.
+        beyond = [verdict for verdict in beyond if not verdict.choices.alone]
+    assert [verdict.pass_text for verdict in beyond] == []
 
 
 PLAIN = {axis: values[0] for axis, values in AXES.items()}
