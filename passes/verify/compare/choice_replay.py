@@ -153,6 +153,9 @@ class ReplayObserver:
         if op in self._largest:
             scores = self._scores[self._largest[op]]
             places = tuple(x.astype(np.int64)[..., None] for x in results[0])
+            if any(((x < 0) | (x >= scores[0].shape[-1])).any() for x in places):
+                # Not of this line's elements: its indices are others.
+                return results
             taken = self._taken(op, Choice(tuple(scores), None, places))
             return [[at[..., 0].astype(results[0][0].dtype) for at in taken.followed]]
         how = chooses(op)

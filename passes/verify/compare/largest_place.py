@@ -13,6 +13,8 @@ from graphgen.ir import Function, Op, Value
 
 # Ops between the comparison with the maximum and the places: at most these lie on one path.
 _DEEP = 8
+# The indices; folded, they are a constant.
+_INDICES = ("iota", "constant")
 
 
 def largest_places(function: Function) -> Mapping[Op, Op]:
@@ -32,8 +34,8 @@ def _maximum_of(place: Op) -> Op | None:
     last = place.operands[0].type.rank - 1
     if chosen is None or place.attrs.integers("dimensions") != (last,):
         return None
-    indices = chosen.operands[1].producer("iota")
-    if indices is None or indices.attrs.integer("dimension") != last:
+    indices = chosen.operands[1].op
+    if indices is None or indices.name not in _INDICES:
         return None
     shape = place.operands[0].type.dims
     maxima = [
