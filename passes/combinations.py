@@ -122,9 +122,9 @@ def _check_own_rows(config: CompileConfig) -> None:
 
 
 def _check_kernels(config: CompileConfig) -> None:
-    """Refuse kernels in NKI for the CPU, and those without an artifact (GG0302)."""
+    """Refuse kernels in NKI for the CPU (GG0302)."""
     native = config.native_kernels or config.kernel_artifacts
-    if native and config.target in target_names() and config.target == "cpu":
+    if native and config.target == "cpu":
         raise GraphgenError(
             "GG0302",
             "default: native_kernels and kernel_artifacts are Neuron's, and the target is cpu",

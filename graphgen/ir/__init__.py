@@ -24,6 +24,7 @@ from graphgen.ir.interface import Entry, Role, entry
 from graphgen.ir.loc import Loc, loc
 from graphgen.ir.module import (
     MAIN,
+    PROMPT_PHASES,
     RANK,
     VERIFY,
     VERIFY_TREE,
@@ -39,6 +40,7 @@ from graphgen.ir.types import TensorType, tensor
 
 __all__ = [
     "MAIN",
+    "PROMPT_PHASES",
     "RANK",
     "VERIFY",
     "VERIFYING",

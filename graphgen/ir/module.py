@@ -24,6 +24,8 @@ VERIFY = "verify"
 # The same for tokens that form a tree, one a row, with the ancestors of each as an input.
 VERIFY_TREE = "verify_tree"
 VERIFYING = (VERIFY, VERIFY_TREE)
+# The phases that read prompts, whole or in parts; all others read tokens that follow.
+PROMPT_PHASES = ("prefill", "chunk")
 # Key of a module's ``meta``: programs of prompts take them from the first token on, padded on the
 # right, and no others.
 WHOLE_PROMPTS = "whole_prompts"

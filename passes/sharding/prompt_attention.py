@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 from graphgen.compile_config import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Op, Sharding, Value, sharding
+from graphgen.ir import PROMPT_PHASES, Function, Module, Op, Sharding, Value, sharding
 from graphgen.ir.sharding import Axes
 from graphgen.passes.sharding.layout_rules import Annotation, resharded
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
-from graphgen.passes.sharding.spec.expert_axes import PROMPT_PHASES
 from graphgen.passes.sharding.spec.logical_axes import HEADS, KV_HEADS, SEQUENCE, ModelAxes
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.rank_axes import CP, DP, TP, RankAxes

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from graphgen.compile_config import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.ir import PROMPT_PHASES, Module
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.heads.slot_groups import slot_ranks
@@ -23,7 +23,6 @@ from graphgen.passes.sharding.layout_rules import (
 )
 from graphgen.passes.sharding.prompt_attention import PromptAttention
 from graphgen.passes.sharding.spec.expert_axes import (
-    PROMPT_PHASES,
     ExpertAxes,
     expert_axes,
 )

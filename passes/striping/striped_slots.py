@@ -48,30 +48,18 @@ class StripedSlots:
 
         Slots that are added hold false, -1 or 0: masks exclude them.
         """
-        shape = list(value.shape)
-        slots = shape[dim]
+        slots = value.shape[dim]
         assert isinstance(slots, int)
-        shape[dim] = size = self.padded(slots)
+        size = self.padded(slots)
         if size != slots:
             value = self._filled(b, value, dim, size - slots)
-        apart = b.reshape(
-            value, (*shape[:dim], size // self.stripes, self.stripes, *shape[dim + 1 :])
-        )
-        order = list(range(len(shape) + 1))
-        order[dim], order[dim + 1] = dim + 1, dim
-        return b.reshape(b.transpose(apart, order), shape)
+        return _turned(b, value, dim, size // self.stripes)
 
     def plain(self, b: Builder, value: Value, dim: int, slots: int) -> Value:
         """The first ``slots`` plain slots of a dimension of stripes."""
-        shape = list(value.shape)
-        size = shape[dim]
+        size = value.shape[dim]
         assert isinstance(size, int)
-        apart = b.reshape(
-            value, (*shape[:dim], self.stripes, size // self.stripes, *shape[dim + 1 :])
-        )
-        order = list(range(len(shape) + 1))
-        order[dim], order[dim + 1] = dim + 1, dim
-        whole = b.reshape(b.transpose(apart, order), shape)
+        whole = _turned(b, value, dim, self.stripes)
         return whole if size == slots else b.slice_dim(whole, dim, 0, slots)
 
     def joined(self, b: Builder, values: Sequence[Value], dim: int) -> Value:
@@ -94,3 +82,13 @@ class StripedSlots:
         zero = 0.0 if kind.is_float else False if kind is pred else -1
         high = [more if at == dim else 0 for at in range(value.type.rank)]
         return b.pad(value, b.literal(zero, kind), none, high)
+
+
+def _turned(b: Builder, value: Value, dim: int, rows: int) -> Value:
+    """A dimension as a matrix of ``rows`` rows, read column by column."""
+    *outer, size = value.shape[: dim + 1]
+    assert isinstance(size, int)
+    apart = b.reshape(value, (*outer, rows, size // rows, *value.shape[dim + 1 :]))
+    order = list(range(apart.type.rank))
+    order[dim], order[dim + 1] = dim + 1, dim
+    return b.reshape(b.transpose(apart, order), value.shape)

@@ -18,7 +18,7 @@ from graphgen.passes.quantize.quantizable_products import names
 from graphgen.passes.quantize.schemes import WeightScheme
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.experts.stacked_experts import numbered_experts
-from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint
+from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
 from graphgen.runtime.folders.whole_folder import new_folder, write_json
 from graphgen.runtime.progress_callback import Progress, Report
 from graphgen.runtime.quantization.calibration import Gram, gram_matrices
@@ -222,9 +222,9 @@ def _write_tensors(
     report: Report,
 ) -> None:
     """The header, then unquantized tensors, then the others in the order of calibration."""
-    others = [name for name in checkpoint.tensors() if name not in weights]
-    rows = [row for name in others for row in _kept_rows(checkpoint, name)]
-    experts = numbered_experts(checkpoint)
+    tensors, experts = checkpoint.tensors(), numbered_experts(checkpoint)
+    others = [name for name in tensors if name not in weights]
+    rows = [row for name in others for row in _kept_rows(tensors[name], experts.get(name))]
     for weight in weights.values():
         stored = stored_tensors(request.form, request.scheme, _matrix(weight))
         for name in experts.get(weight.name, (weight.name,)):
@@ -243,12 +243,13 @@ def _write_tensors(
         report(done / total)
 
 
-def _kept_rows(checkpoint: Checkpoint, name: str) -> list[tuple[str, TensorOfWeight]]:
+def _kept_rows(
+    info: TensorInfo, stored: tuple[str, ...] | None
+) -> list[tuple[str, TensorOfWeight]]:
     """The tensors of one that keeps its type: those of experts one by one, as they were stored."""
-    info, kind = checkpoint.tensors()[name], NUMPY_DTYPES[checkpoint.tensors()[name].dtype]
-    stored = numbered_experts(checkpoint).get(name)
+    kind = NUMPY_DTYPES[info.dtype]
     if stored is None:
-        return [(name, TensorOfWeight("", kind, info.shape))]
+        return [(info.name, TensorOfWeight("", kind, info.shape))]
     return [(each, TensorOfWeight("", kind, info.shape[1:])) for each in stored]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.neuron.compile.failures.log_tail import log_tail
 
 PROGRAM = "neuronx-cc"
 _VERSION = re.compile(r"\b(\d+\.\d+\.\d+(?:\.\d+)?(?:\+\w+)?)")
@@ -63,7 +64,7 @@ def find_compiler(name: str = "", environment: Mapping[str, str] | None = None) 
         raise GraphgenError(
             "GG1001",
             f"{found} --version says no version",
-            note=_tail(text),
+            note=log_tail(text, 5),
             help=_INSTALL,
         )
     return NeuronCompiler(path, version[1], _stamp(path))
@@ -91,7 +92,7 @@ def _ask(path: Path, environment: Mapping[str, str] | None) -> str:
         raise GraphgenError(
             "GG1001",
             f"{path} --version ends with status {ran.returncode}",
-            note=_tail(text),
+            note=log_tail(text, 5),
             help=_INSTALL,
         )
     return text
@@ -100,7 +101,3 @@ def _ask(path: Path, environment: Mapping[str, str] | None) -> str:
 def _stamp(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_size, found.st_mtime_ns
-
-
-def _tail(text: str, lines: int = 5) -> str:
-    return "\n".join(text.strip().splitlines()[-lines:])

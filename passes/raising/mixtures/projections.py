@@ -17,6 +17,7 @@ from graphgen.passes.raising.mixtures.followed_axes import (
     product_of,
 )
 from graphgen.passes.raising.mixtures.grouped_products import grouped_rows
+from graphgen.passes.raising.mixtures.row_order import takes_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +233,7 @@ def looked_up(found: Followed) -> ExpertTable | None:
         inner: tuple[int, ...] = (found.value.type.rank - 1,)
         outer = list(found.dims[:-1])
     else:
-        if attrs.dims("slice_sizes") != (1, *table.shape[1:]):
-            return None
-        if attrs.integers("collapsed_slice_dims") != (0,):
-            return None
-        if attrs.integers("start_index_map") != (0,):
+        if not takes_entries(op):
             return None
         inner = attrs.integers("offset_dims")
         outer = [dim for index, dim in enumerate(found.dims) if index not in inner]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphgen.analysis.pattern.see_through import literal
 from graphgen.ir import Op, Value
 from graphgen.passes.raising.mixtures.axes import Axis, Followed, SortedAxis
 from graphgen.passes.raising.mixtures.index_functions import places_of
@@ -49,8 +50,6 @@ def added_rows(op: Op, root: Followed) -> tuple[Followed, Axis] | None:
     Returns:
         The rows, and the axis of a token's choices; ``None`` for another op.
     """
-    from graphgen.analysis.pattern.see_through import literal
-
     if op.name != "scatter" or op.attrs.text("kind") != "add" or literal(op.operands[0]) != 0:
         return None
     into, indices, updates = op.operands
@@ -82,13 +81,20 @@ def looked_rows(value: Value) -> tuple[Value, Value] | None:
     table, indices = op.operands
     if op.name == "embedding":
         return (table, indices) if indices.type.rank == 1 else None
-    attrs, rank = op.attrs, table.type.rank
-    whole = attrs.dims("slice_sizes") == (1, *table.shape[1:])
-    whole = whole and attrs.integers("collapsed_slice_dims") == (0,)
-    whole = whole and attrs.integers("start_index_map") == (0,)
-    whole = whole and attrs.integers("offset_dims") == tuple(range(1, rank))
+    rank = table.type.rank
+    whole = takes_entries(op) and op.attrs.integers("offset_dims") == tuple(range(1, rank))
     one = indices.type.rank == 1 or indices.shape[1:] == (1,)
     return (table, indices) if whole and one and value.type.rank == rank else None
+
+
+def takes_entries(gather: Op) -> bool:
+    """True for a ``gather`` of whole entries of a stack, by their numbers."""
+    attrs, table = gather.attrs, gather.operands[0]
+    return (
+        attrs.dims("slice_sizes") == (1, *table.shape[1:])
+        and attrs.integers("collapsed_slice_dims") == (0,)
+        and attrs.integers("start_index_map") == (0,)
+    )
 
 
 def _sorted_by(found: Followed, sort: Op) -> SortedAxis | None:

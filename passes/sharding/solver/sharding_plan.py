@@ -11,7 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Op, Role, Sharding, Value, replicated, sharding
+from graphgen.ir import (
+    PROMPT_PHASES,
+    Function,
+    Module,
+    Op,
+    Role,
+    Sharding,
+    Value,
+    replicated,
+    sharding,
+)
 from graphgen.passes.sharding.solver.beam_search import (
     FREE,
     RIGID,
@@ -28,7 +38,6 @@ from graphgen.passes.sharding.solver.slot_axes import (
     slot_axes,
 )
 from graphgen.passes.sharding.solver.strategies import whole_strategy
-from graphgen.passes.sharding.spec.expert_axes import PROMPT_PHASES
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.op_factors import factors_of
 from graphgen.passes.sharding.spec.requested import requested_sharding, row_sharding
@@ -106,7 +115,7 @@ def _gathers(function: Function, least: int) -> bool:
         least > 0
         and function.phase in PROMPT_PHASES
         and isinstance(tokens, int)
-        and (tokens >= least)
+        and tokens >= least
     )
 
 

@@ -8,9 +8,6 @@ from math import gcd, lcm
 
 from graphgen.errors import GraphgenError
 
-# The phases that read prompts; all others read tokens that follow.
-PROMPT_PHASES = ("prefill", "chunk")
-
 
 @dataclass(frozen=True, slots=True)
 class ExpertAxes:

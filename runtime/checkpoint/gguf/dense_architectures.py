@@ -20,6 +20,7 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     GgufArchitecture,
     biases,
     decoder_config,
+    every_fourth_plain,
     has_bias,
     kv_heads,
     read_settings,
@@ -100,11 +101,10 @@ def _granite_config(header: GgufHeader) -> Config:
 
 def _smollm3_config(header: GgufHeader) -> Config:
     """llama.cpp leaves every fourth layer without rotary positions."""
-    layers = size_of(header, "block_count")
     return {
         **decoder_config(header),
         **biases(header),
-        "no_rope_layers": [int((layer + 1) % 4 != 0) for layer in range(layers)],
+        "no_rope_layers": every_fourth_plain(header),
         "use_sliding_window": False,
     }
 

@@ -19,6 +19,7 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     decoder_config,
     has_bias,
     kv_heads,
+    qkv_parts,
     read_settings,
     rope_base,
     size_of,
@@ -28,19 +29,15 @@ from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
 from graphgen.runtime.checkpoint.gguf.gguf_rope import LONGROPE_TENSORS, read_longrope
 
 
-def _qkv(module: str, heads: int, kv: int, size: int) -> FusedParts:
-    """All of q, then of k, then of v."""
-    counts = ("q", heads), ("k", kv), ("v", kv)
-    return tuple([(f"{module}.{name}_proj", count * size) for name, count in counts])
-
-
 def _decoder_fused(config: Config) -> Mapping[str, FusedParts]:
     """q, k and v; gate and up, which the file calls up."""
     sizes = cast("Mapping[str, int]", config)
-    heads = sizes["num_attention_heads"], sizes["num_key_value_heads"], sizes["head_dim"]
+    heads, kv_heads, size = (
+        sizes[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim")
+    )
     inner = sizes["intermediate_size"]
     return {
-        "attn_qkv": _qkv("self_attn", *heads),
+        "attn_qkv": qkv_parts("self_attn", heads * size, kv_heads * size),
         "ffn_up": (("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
     }
 
@@ -96,7 +93,7 @@ def _falcon_fused(config: Config) -> Mapping[str, FusedParts]:
     sizes = cast("Mapping[str, int]", config)
     heads = sizes["num_attention_heads"]
     size = sizes["hidden_size"] // heads
-    return {"attn_qkv": _qkv("self_attention", heads, sizes["num_kv_heads"], size)}
+    return {"attn_qkv": qkv_parts("self_attention", heads * size, sizes["num_kv_heads"] * size)}
 
 
 _PHI3: Final = GgufArchitecture(

@@ -284,6 +284,17 @@ def rotated_size(header: GgufHeader, head_dim: int) -> int:
     return header.positive_int(key) if key in header.metadata else head_dim
 
 
+def every_fourth_plain(header: GgufHeader) -> list[int]:
+    """``no_rope_layers`` as llama.cpp has it: 0 for every fourth layer, which rotates no heads."""
+    return [int((layer + 1) % 4 != 0) for layer in range(size_of(header, "block_count"))]
+
+
+def qkv_parts(module: str, rows: int, kv_rows: int) -> FusedParts:
+    """All rows of q, then of k, then of v."""
+    counts = ("q", rows), ("k", kv_rows), ("v", kv_rows)
+    return tuple([(f"{module}.{name}_proj", count) for name, count in counts])
+
+
 def require_all_heads(header: GgufHeader) -> None:
     """Refuse a number of key-value heads other than that of heads (GG0502)."""
     heads = size_of(header, "attention.head_count")

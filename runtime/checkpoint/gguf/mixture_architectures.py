@@ -23,8 +23,10 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     FusedParts,
     GgufArchitecture,
     decoder_config,
+    every_fourth_plain,
     has_bias,
     kv_heads,
+    qkv_parts,
     rope_base,
     size_of,
     vocab_size,
@@ -168,9 +170,8 @@ def _dbrx_config(header: GgufHeader) -> Config:
 def _dbrx_fused(config: Config) -> Mapping[str, FusedParts]:
     attention = cast("Mapping[str, int]", config["attn_config"])
     width, heads = cast("int", config["d_model"]), cast("int", config["n_heads"])
-    rows, module = width // heads * attention["kv_n_heads"], "norm_attn_norm.attn"
-    sizes = ("q", width), ("k", rows), ("v", rows)
-    return {"attn_qkv": tuple([(f"{module}.{name}_proj", size) for name, size in sizes])}
+    rows = width // heads * attention["kv_n_heads"]
+    return {"attn_qkv": qkv_parts("norm_attn_norm.attn", width, rows)}
 
 
 def _llama4_config(header: GgufHeader) -> Config:
@@ -178,7 +179,7 @@ def _llama4_config(header: GgufHeader) -> Config:
 
     Models of 128 experts do not normalize queries and keys.
     """
-    config, layers = decoder_config(header), size_of(header, "block_count")
+    config = decoder_config(header)
     if header.own(WINDOW) in header.metadata:
         raise header.unsupported(header.own(WINDOW), "layers have chunks of 8192 tokens")
     experts = size_of(header, _COUNT)
@@ -189,7 +190,7 @@ def _llama4_config(header: GgufHeader) -> Config:
         "interleave_moe_layer_step": size_of(header, _STEP),
         "num_local_experts": experts,
         "num_experts_per_tok": size_of(header, _USED),
-        "no_rope_layers": [int((layer + 1) % 4 != 0) for layer in range(layers)],
+        "no_rope_layers": every_fourth_plain(header),
         "attention_chunk_size": 8192,
         "use_qk_norm": experts != 128,
         "attn_temperature_tuning": True,

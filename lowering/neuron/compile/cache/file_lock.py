@@ -30,10 +30,7 @@ def file_lock(path: Path, waiting: Callable[[], object]) -> Generator[None]:
     try:
         yield
     finally:
-        # Removed while it is held: who waits for this file finds that it is gone, and starts over.
-        with suppress(OSError):
-            path.unlink()
-        os.close(held)
+        _release(path, held)
 
 
 @contextmanager
@@ -44,9 +41,7 @@ def lock_if_free(path: Path) -> Generator[bool]:
         yield held is not None
     finally:
         if held is not None:
-            with suppress(OSError):
-                path.unlink()
-            os.close(held)
+            _release(path, held)
 
 
 def is_locked(path: Path) -> bool:
@@ -86,6 +81,16 @@ def _acquired(path: Path) -> int | None:
         if _is(found, path):
             return found
         os.close(found)
+
+
+def _release(path: Path, held: int) -> None:
+    """Remove the file and give up its lock.
+
+    It is removed while it is held: who waits for this file finds that it is gone, and starts over.
+    """
+    with suppress(OSError):
+        path.unlink()
+    os.close(held)
 
 
 def _is(descriptor: int, path: Path) -> bool:

@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron.compile.cache.cache_entry import (
+    DAY,
     DONE,
     FLAGS,
     LOCK,
@@ -228,7 +229,7 @@ class NeuronCache:
         """Days since a compilation was last used, or written."""
         file = entry.folder / (DONE if entry.state == "done" else LOG)
         stamp = (file if file.exists() else entry.folder).stat().st_mtime
-        return (time.time() - stamp) / 86400
+        return (time.time() - stamp) / DAY
 
 
 @contextmanager

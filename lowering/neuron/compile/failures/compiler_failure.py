@@ -13,14 +13,17 @@ from graphgen.lowering.check.check import Finding
 from graphgen.lowering.check.compiler_rules import CompilerRule, module_rules, rules_by_op
 from graphgen.lowering.neuron.compile.failures.blamed_op import BlamedOp, blamed_op
 from graphgen.lowering.neuron.compile.failures.error_codes import CodeHelp, help_of
+from graphgen.lowering.neuron.compile.failures.log_tail import log_tail
 from graphgen.lowering.neuron.compile.options.command_line import CommandLine
 from graphgen.lowering.neuron.compile.worker import RunResult
 
 CODE = re.compile(r"\bNCC_[A-Z]+\d+\b")
+_LESS_MEMORY = (
+    "run fewer at a time: --jobs 1, or a smaller --memory; or compile on a larger machine"
+)
 _ARGUMENT = re.compile(
     r"(?:unrecognized arguments?: (?P<unknown>\S+)|argument (?P<bad>\S+?)(?:/\S+)?: .*)"
 )
-_LINES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +93,24 @@ class FailedRun:
     log: str = ""
     limit: float = 0.0
 
+    def failure(self, kind: str, what: str, remedy: str) -> CompilerFailure:
+        """A failure of this program."""
+        return CompilerFailure(self.program, kind, what, remedy)
+
 
 def explain(run: FailedRun) -> CompilerFailure:
     """Explain a failure by the first of the explanations that fits."""
     for explanation in _EXPLANATIONS:
         made = explanation(run)
         if made is not None:
-            tail = "\n".join(run.text.strip().splitlines()[-_LINES:])
-            return replace(made, tail=tail, log=run.log)
+            return replace(made, tail=log_tail(run.text), log=run.log)
     raise AssertionError("the last explanation fits every failure")
 
 
 def _time_out(run: FailedRun) -> CompilerFailure | None:
     if not run.result.timed_out:
         return None
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "time-out",
         f"the compiler was ended after {run.limit:.0f} s without a result",
         "allow more with --timeout SECONDS, or compile a smaller bucket or with -O1",
@@ -115,8 +120,7 @@ def _time_out(run: FailedRun) -> CompilerFailure | None:
 def _full_disk(run: FailedRun) -> CompilerFailure | None:
     if "No space left on device" not in run.text:
         return None
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "disk full",
         "the compiler found no space left on the device",
         "free some space, or choose another folder with -o and TMPDIR; what is done is kept",
@@ -131,15 +135,13 @@ def _killed(run: FailedRun) -> CompilerFailure | None:
         return None
     if number == signal.SIGKILL:
         peak = run.result.peak_bytes / 1e9
-        return CompilerFailure(
-            run.program,
+        return run.failure(
             "killed",
             f"the compiler was killed, most likely for its memory ({peak:.1f} GB at its worst)",
-            "run fewer at a time: --jobs 1, or a smaller --memory; or compile on a larger machine",
+            _LESS_MEMORY,
         )
     name = signal.Signals(number).name if number in [*map(int, signal.Signals)] else str(number)
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "crash",
         f"the compiler crashed with {name}",
         "try -O1, another bucket or another version of the compiler; report it with the HLO file",
@@ -154,8 +156,7 @@ def _arguments(run: FailedRun) -> CompilerFailure | None:
     origin = next(
         (item.origin for item in run.command.options if item.option.name == name), "the driver"
     )
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "arguments",
         found[0].strip(),
         f"{name} comes from {origin}: take it out there, or use a compiler that knows it",
@@ -237,19 +238,17 @@ def _no_memory(run: FailedRun) -> CompilerFailure | None:
     if run.result.status == 0 or not _OUT_OF_MEMORY.search(run.text):
         return None
     peak = run.result.peak_bytes / 1e9
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "no memory",
         f"the compiler found no memory ({peak:.1f} GB at its worst)",
-        "run fewer at a time: --jobs 1, or a smaller --memory; or compile on a larger machine",
+        _LESS_MEMORY,
     )
 
 
 def _bad_output(run: FailedRun) -> CompilerFailure | None:
     if run.result.status != 0:
         return None
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "damaged output",
         f"the compiler ended without an error, but its output is damaged: {run.damage}",
         "compile again; if it stays, look for a full disk, and report it with the HLO file",
@@ -259,8 +258,7 @@ def _bad_output(run: FailedRun) -> CompilerFailure | None:
 def _crashed(run: FailedRun) -> CompilerFailure | None:
     if "Traceback (most recent call last)" not in run.text:
         return None
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "crash",
         f"the compiler crashed: {run.text.strip().splitlines()[-1]}",
         "try -O1 or another version of the compiler; report it with the HLO file",
@@ -268,8 +266,7 @@ def _crashed(run: FailedRun) -> CompilerFailure | None:
 
 
 def _failed(run: FailedRun) -> CompilerFailure:
-    return CompilerFailure(
-        run.program,
+    return run.failure(
         "failed",
         f"the compiler ended with status {run.result.status}",
         "read the log; no code in it is known here",

@@ -12,6 +12,7 @@ from graphgen.lowering.neuron.compile.failures.compiler_failure import (
     CompilerFailure,
     failure_of_json,
 )
+from graphgen.lowering.neuron.compile.failures.log_tail import log_tail
 from graphgen.lowering.neuron.compile.program_plan import PlannedProgram
 
 
@@ -62,7 +63,7 @@ def failed_before(program: str, entry: CacheEntry) -> CompilerFailure:
         known = failure_of_json(record.failure)
         remedy = f"{known.remedy} ({remark})"
         return replace(known, program=program, remedy=remedy, log=str(log))
-    tail = "\n".join(log.read_text("utf-8", "replace").strip().splitlines()[-12:])
+    tail = log_tail(log.read_text("utf-8", "replace"))
     what = "the cache has a failure that another tool wrote"
     return CompilerFailure(program, "failed", what, remark, tail=tail, log=str(log))
 
