@@ -72,7 +72,9 @@ class Annotation:
 Rules = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
-def annotations_of(module: Module, rules: Rules) -> list[Annotation]:
+def annotations_of(
+    module: Module, rules: Rules, model: ModelAxes | None = None
+) -> list[Annotation]:
     """The layouts that rules assign; of several rules for one dimension the last wins.
 
     Args:
@@ -87,6 +89,7 @@ def annotations_of(module: Module, rules: Rules) -> list[Annotation]:
             weights alone, such as ``prefill:experts``: what other rules say of these weights is
             changed for the phase's programs, whichever rule stands first. ``prefill>=2048`` are the
             programs of the phase with at least 2048 tokens a row.
+        model: the axes of the module, where they are known.
 
     Raises:
         GraphgenError: GG0304 for a rule that matches nothing, a layout of another rank, or a phase
@@ -99,7 +102,7 @@ def annotations_of(module: Module, rules: Rules) -> list[Annotation]:
     for name, text in sorted(pairs, key=lambda rule: bool(_phase_of(*rule))):
         axis = name.rpartition(":")[2] if not is_layout(text) else ""
         if phase := _phase_of(name, text):
-            axes = axes or _Axes(module)
+            axes = axes or _Axes(module, model)
             cut = _mesh_axes(name, text)
             programs = _programs(module, name, phase, sharding([cut]))
             if axis == SEQUENCE:
@@ -110,7 +113,7 @@ def annotations_of(module: Module, rules: Rules) -> list[Annotation]:
             queries = queries or _Axes(module, query_axes(module))
             found = queries.split(name, _mesh_axes(name, text), made)
         elif axis in LOGICAL:
-            axes = axes or _Axes(module)
+            axes = axes or _Axes(module, model)
             if name == SEQUENCE and text != "-":
                 _check_tokens(module, axes.axes)
             found = axes.split(name, _mesh_axes(name, text), made)

@@ -17,6 +17,7 @@ from graphgen.passes.sharding.layout_rules import (
     DECODER_RULES,
     KV_AXIS,
     Annotation,
+    Rules,
     annotations_of,
     is_layout,
     set_layouts,
@@ -153,10 +154,10 @@ f32[2,4]
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""
         axes = self.axes_for(module)
-        self.all_rules(module)
+        rules = self.all_rules(module, axes)
         module.mesh.clear()
         module.mesh.update(axes)
-        set_layouts(module, self.annotations(module), rewriter)
+        set_layouts(module, self._annotations(module, rules), rewriter)
         if not rewriter.exhausted and math.prod(axes.values()) > 1:
             left = whole_weights_remark(
                 whole_weights(module), weight_bytes(module), next(iter(axes))
@@ -206,16 +207,19 @@ f32[2,4]
 
     def annotations(self, module: Module) -> list[Annotation]:
         """The layouts that the rules assign, and those of attention of prompts."""
-        made = annotations_of(module, self.all_rules(module))
+        return self._annotations(module, self.all_rules(module, self.axes_for(module)))
+
+    def _annotations(self, module: Module, rules: Rules) -> list[Annotation]:
         if self.mesh or self.cp == 1:
-            return made
+            return annotations_of(module, rules)
+        axes = model_axes(module)
+        made = annotations_of(module, rules, axes)
         named = {item.place for item in made}
-        prompts = PromptAttention(module, model_axes(module), self.ranks, self.cp_form)
+        prompts = PromptAttention(module, axes, self.ranks, self.cp_form)
         return [*made, *[item for item in prompts.annotations() if item.place not in named]]
 
-    def all_rules(self, module: Module) -> list[tuple[str, str]]:
-        """The usual rules and those given, in order (GG0302 for what is none)."""
-        axes = self.axes_for(module)
+    def all_rules(self, module: Module, axes: Mapping[str, int]) -> list[tuple[str, str]]:
+        """The usual rules over a mesh and those given, in order (GG0302 for what is none)."""
         every = "*".join(axes) if not self.mesh else "tp"
         rules = dict.fromkeys(DECODER_RULES, every) if "tp" in axes else {}
         if self.flash and SLOTS in axes:
