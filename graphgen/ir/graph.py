@@ -304,10 +304,24 @@ class Block:
         anchor.prev = op
         self.size += 1
 
+    def move_after(self, op: Op, anchor: Op) -> None:
+        """Put ``op``, which is in the block, just after ``anchor``."""
+        if anchor.next is op:
+            return
+        self._take_out(op)
+        if anchor.next is None:
+            op.next = None
+            self.append(op)
+        else:
+            self.insert_before(op, anchor.next)
+
     def erase(self, op: Op) -> None:
         """Remove ``op``; its results must have no uses."""
         assert not any(result.users for result in op.results), f"{op!r} still has users"
         op.set_operands(())
+        self._take_out(op)
+
+    def _take_out(self, op: Op) -> None:
         if op.prev is None:
             self.first = op.next
         else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from graphgen.ops import Trait, has_trait
 from graphgen.passes.core import Rewriter
 from graphgen.passes.sharding.collectives.collective_cost import groups_of
 from graphgen.passes.sharding.collectives.merge_rules import MergeContext
@@ -15,8 +17,52 @@ from graphgen.passes.sharding.spec.nominal_sizes import nominal_bytes
 _Key = tuple[object, ...]
 
 
+@dataclass(slots=True)
+class _Group:
+    """Equal collectives of which none needs the result of another.
+
+    Attributes:
+        ops: the collectives, in order.
+        later: between the first and the last, ops that need the result of one, in order: they are
+            put after the last.
+        waiting: the same from the first on, with those after the last too.
+        read: what these read.
+    """
+
+    ops: list[Op]
+    later: list[Op] = field(default_factory=list[Op])
+    waiting: dict[Op, None] = field(default_factory=dict[Op, None])
+    read: set[Value] = field(default_factory=set[Value])
+
+    @property
+    def bytes(self) -> int:
+        """Of all results."""
+        return sum([nominal_bytes(op.result.type) for op in self.ops])
+
+    def needed_by(self, op: Op) -> bool:
+        """True if ``op`` needs a result, or may write into the memory of what such an op reads."""
+        made = [value.op for value in op.operands]
+        if any(maker in self.waiting or maker in self.ops for maker in made if maker is not None):
+            return True
+        first = op.operands[0] if op.operands else None
+        return first in self.read and any(value.type is first.type for value in op.results)
+
+    def wait(self, op: Op) -> None:
+        """Add an op that is needed later."""
+        self.waiting[op] = None
+        self.read.update(op.operands)
+
+    def add(self, op: Op) -> None:
+        """Add a collective after the others."""
+        self.ops.append(op)
+        self.later = list(self.waiting)
+
+
 def join_collectives(program: MergeContext, rewriter: Rewriter, small: int) -> None:
-    """Join sums for all ranks, and what is gathered, where they are ready before one is read.
+    """Join sums for all ranks, and what is gathered, where none needs the result of another.
+
+    Ops between two that need the first one's result move after the second, unless another
+    collective, or an op with effects, follows them first.
 
     Args:
         program: changed in place.
@@ -27,28 +73,37 @@ def join_collectives(program: MergeContext, rewriter: Rewriter, small: int) -> N
     for group in list(_groups(program, small)):
         if rewriter.exhausted:
             return
-        if len(group) > 1:
-            _join(program, rewriter, group)
+        if len(group.ops) > 1:
+            block, last = program.function.block, group.ops[-1]
+            for op in reversed(group.later):
+                block.move_after(op, last)
+            _join(program, rewriter, group.ops)
 
 
-def _groups(program: MergeContext, small: int) -> Iterator[list[Op]]:
-    """Groups of equal collectives without a use of one before the last."""
-    growing: dict[_Key, list[Op]] = {}
+def _groups(program: MergeContext, small: int) -> Iterator[_Group]:
+    growing: dict[_Key, _Group] = {}
     live = _live(program)
     for op in program.function.block:
-        if op not in live:
+        key = _key(op) if op in live else None
+        size = nominal_bytes(op.result.type) if key is not None else 0
+        key = key if size <= small else None
+        for other, group in [*growing.items()]:
+            needs = group.needed_by(op)
+            # What waits passes pure ops and this group's own collectives.
+            passes = has_trait(op, Trait.PURE) or (other == key and not needs)
+            if not passes and (needs or group.waiting):
+                yield growing.pop(other)
+            elif needs:
+                group.wait(op)
+        if key is None:
             continue
-        read = {value.op for value in op.operands}
-        for key in [key for key, group in growing.items() if not read.isdisjoint(group)]:
-            yield growing.pop(key)
-        key = _key(op)
-        if key is None or (size := nominal_bytes(op.result.type)) > small:
-            continue
-        group = growing.setdefault(key, [])
-        if sum([nominal_bytes(each.result.type) for each in group]) + size > small:
+        group = growing.get(key)
+        if group is not None and group.bytes + size > small:
             yield group
-            group = growing[key] = []
-        group.append(op)
+            group = None
+        if group is None:
+            group = growing[key] = _Group([])
+        group.add(op)
     yield from growing.values()
 
 

@@ -11,7 +11,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from graphgen.build import Builder
-from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate_ranks
 from graphgen.ir import RANK, Function, Module, Value, dtype, tensor
 from graphgen.ir.clone import clone_module
@@ -313,45 +312,6 @@ def test_each_rule_says_why_not(name: str):
     miss = journal.nearest(name)
     assert miss is not None
     assert miss.why.reason == reason
-
-
-SMALL = f"""
-    arg %x : f32[4]
-    arg %z : f32[2,3]
-    %a = all_reduce(%x) kind=add {ALL} : f32[4]
-    %b = all_gather(%z) dimension=1 {ALL} : f32[2,12]
-    %c = negate(%x) : f32[4]
-    %d = all_reduce(%c) kind=add {ALL} : f32[4]
-    %e = all_gather(%c) dimension=0 {ALL} : f32[16]
-    %g = exponential(%a) : f32[4]
-    %h = all_reduce(%g) kind=add {ALL} : f32[4]
-    return a = %a
-    return b = %b
-    return d = %d
-    return e = %e
-    return h = %h
-"""
-
-
-def test_small_ones_are_one_where_none_waits_for_another():
-    made, journal = merged(SMALL, MergeCollectives())
-    # What the third sum adds up comes from the first.
-    assert names(made).count("all_reduce") == 2
-    assert names(made).count("all_gather") == 1
-    assert [item.gain for item in journal.of_pass("merge-collectives")] == [
-        "0 bytes less a rank, 1 collective less"
-    ] * 2
-    equal_on_all_ranks(parse(body(SMALL)), parse(HEAD + "  " + made + "\n}\n"), 1)
-    # Each of the sums is 16 bytes, the gathered 96 and 64.
-    for small, gathers, sums in ((31, 2, 3), (32, 2, 2), (160, 1, 2)):
-        made, _ = merged(SMALL, MergeCollectives(small=small))
-        assert names(made).count("all_gather") == gathers
-        assert names(made).count("all_reduce") == sums
-
-
-def test_a_negative_size_is_refused():
-    with pytest.raises(GraphgenError, match="small=-1 is below 0"):
-        merged(SMALL, MergeCollectives(small=-1))
 
 
 GROUPS = (
