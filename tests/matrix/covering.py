@@ -7,7 +7,7 @@ from functools import cache
 from itertools import combinations, product
 
 from tests.matrix.axes import AXES, Cell
-from tests.matrix.holes import HOLES, hole_of
+from tests.matrix.holes import HOLES, Hole, hole_of, is_in
 
 Choice = frozenset[tuple[str, str]]
 
@@ -63,19 +63,37 @@ def _groups() -> tuple[tuple[str, ...], ...]:
         joined = [group for group in groups if not group.isdisjoint(hole.axes)]
         groups = [group for group in groups if group not in joined]
         groups.append(set(hole.axes).union(*joined))
-    return tuple(tuple(axis for axis in AXES if axis in group) for group in groups)
+    return tuple(
+        tuple(sorted(group, key=lambda axis: (-len(_holes_of(axis)), axis))) for group in groups
+    )
 
 
 @cache
 def _has_cell(axes: tuple[str, ...], choice: Choice) -> bool:
     """Whether the axes have values that are in no hole and hold those given."""
     part = dict(choice)
-    if hole_of(part) is not None:
-        return False
+    plain = {axis: AXES[axis][0] for axis in axes} | part
+    return hole_of(plain) is None or (hole_of(part) is None and _goes_on(axes, choice))
+
+
+@cache
+def _goes_on(axes: tuple[str, ...], choice: Choice) -> bool:
+    """Whether values that are in no hole can be continued to values of all the axes."""
+    part = dict(choice)
     axis = next((axis for axis in axes if axis not in part), None)
     if axis is None:
         return True
-    return any(_has_cell(axes, choice | {(axis, value)}) for value in AXES[axis])
+    options = [{**part, axis: value} for value in AXES[axis]]
+    return any(
+        _goes_on(axes, frozenset(option.items()))
+        for option in options
+        if not any(is_in(hole, option) for hole in _holes_of(axis))
+    )
+
+
+@cache
+def _holes_of(axis: str) -> tuple[Hole, ...]:
+    return tuple(hole for hole in HOLES if axis in hole.axes)
 
 
 def _greedy(part: Mapping[str, str], waiting: Mapping[Choice, None], strength: int) -> Cell:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 
 from tests.matrix.axes import Cell, counts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Hole:
     """Combinations that no cell has.
 
@@ -324,7 +325,16 @@ HOLES: tuple[Hole, ...] = (
 
 def hole_of(part: Cell) -> Hole | None:
     """The hole that a cell is in, or a part of one whatever its other values are."""
-    for hole in HOLES:
-        if all(axis in part for axis in hole.axes) and hole.holds(part):
-            return hole
-    return None
+    return next((hole for hole in HOLES if is_in(hole, part)), None)
+
+
+def is_in(hole: Hole, part: Cell) -> bool:
+    """Whether values of a part, which may have more, are in the hole."""
+    values = tuple([part[axis] for axis in hole.axes if axis in part])
+    return len(values) == len(hole.axes) and _holds(hole, values)
+
+
+@cache
+def _holds(hole: Hole, values: tuple[str, ...]) -> bool:
+    """Its predicate; the search for cells asks many times about the same few values."""
+    return hole.holds(dict(zip(hole.axes, values, strict=True)))

@@ -36,9 +36,19 @@ def decided(
     return decisions(journal)
 
 
+def shortened(name: str) -> dict[str, object]:
+    """The model with one layer, or with one of each kind where layers differ."""
+    config = dict(known_shape(name))
+    read = read_model_config(config).wide().to_hf()
+    layers = next(key for key in ("num_hidden_layers", "n_layer", "n_layers") if key in read)
+    counts = ("layer_types", "no_rope_layers", "first_k_dense_replace")
+    kinds = {key: read[key] for key in counts if key in read}
+    return {**config, layers: read[layers], **kinds}
+
+
 def kv_heads(name: str, *, mini: bool) -> int:
     """Of a model, as its keys [B,C,heads,D] tell."""
-    module = build(known_shape(name), dtype("bf16"), phases=("decode",), mini=mini)
+    module = build(shortened(name), dtype("bf16"), phases=("decode",), mini=mini)
     keys = [op.operands[1] for op in module.function("decode").ops if op.name == "attention"]
     heads = keys[0].shape[2]
     assert isinstance(heads, int)
@@ -92,16 +102,6 @@ def test_a_twin_decides_as_its_model(name: str, tp: int, target: str):
     assert {"fuse-siblings", "inline attention"} <= rules
     assert twin.near
     assert len(twin.made) > 20
-
-
-def shortened(name: str) -> dict[str, object]:
-    """The model with one layer, or with one of each kind where layers differ."""
-    config = dict(known_shape(name))
-    read = read_model_config(config).wide().to_hf()
-    layers = next(key for key in ("num_hidden_layers", "n_layer", "n_layers") if key in read)
-    counts = ("layer_types", "no_rope_layers", "first_k_dense_replace")
-    kinds = {key: read[key] for key in counts if key in read}
-    return {**config, layers: read[layers], **kinds}
 
 
 @pytest.mark.parametrize("target", ["cpu", "trn2"])
