@@ -72,6 +72,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "build": CommandEntry("model", "Write a model's graph as IR text."),
     "import": CommandEntry("model", "Take a graph that was made elsewhere.", "import_"),
     "shard-weights": CommandEntry("model", "Prepare a checkpoint's weights a rank."),
+    "merge-lora": CommandEntry("model", "Write a checkpoint with an adapter in its weights."),
     "opt": CommandEntry("passes", "Run passes over a module."),
     "passes": CommandEntry("passes", "List the passes, or explain one."),
     "pipeline": CommandEntry("passes", "List the pipelines, or show what one is made of."),

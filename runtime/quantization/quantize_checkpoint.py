@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +11,11 @@ from typing import BinaryIO
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
 from graphgen.passes.quantize.quantizable_products import names
 from graphgen.passes.quantize.schemes import WeightScheme
-from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.experts.stacked_experts import numbered_experts
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
+from graphgen.runtime.folders.other_files import copy_other_files
 from graphgen.runtime.folders.whole_folder import new_folder, write_json
 from graphgen.runtime.progress_callback import Progress, Report
 from graphgen.runtime.quantization.calibration import Gram, gram_matrices
@@ -39,13 +36,9 @@ from graphgen.runtime.quantization.quantizable import (
     quantizable_weights,
 )
 from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
-from graphgen.runtime.tokenizer import load_tokenizer
-from graphgen.runtime.weights.aligned_safetensors import DTYPE_NAMES
+from graphgen.runtime.weights.safetensors_stream import append_tensor, stream_header
 
 WEIGHTS = "model.safetensors"
-# Of a source folder: weights in any format, and what this writes itself.
-_NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
-_OWN = ("config.json",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +103,7 @@ def quantize_checkpoint(
     )
     occupied = f"{output} is there already"
     with new_folder(output, "the quantized checkpoint", occupied) as folder:
-        _write_others(checkpoint, folder)
+        copy_other_files(checkpoint, folder)
         _write_config(checkpoint, folder, request, kept)
         with progress.task("quantizing") as report, (folder / WEIGHTS).open("wb") as file:
             _write_tensors(file, checkpoint, weights, request, progress, report)
@@ -133,16 +126,16 @@ def write_state(checkpoint: Checkpoint, output: Path, state: Mapping[str, Array]
     """
     occupied = f"{output} is there already"
     with new_folder(output, "the quantized checkpoint", occupied) as folder:
-        _write_others(checkpoint, folder)
+        copy_other_files(checkpoint, folder)
         write_json(folder / "config.json", dict(checkpoint.config))
         with (folder / WEIGHTS).open("wb") as file:
             rows = [
                 (name, TensorOfWeight("", array.dtype, array.shape))
                 for name, array in state.items()
             ]
-            file.write(_header(rows))
+            file.write(stream_header((name, row.dtype, row.shape) for name, row in rows))
             for array in state.values():
-                _append(file, array)
+                append_tensor(file, array)
             file.flush()
             os.fsync(file.fileno())
 
@@ -190,20 +183,6 @@ def _matrix(weight: QuantizableWeight) -> tuple[int, int]:
     return rows, columns
 
 
-def _write_others(checkpoint: Checkpoint, folder: Path) -> None:
-    """The tokenizer and what else is beside the weights."""
-    if not checkpoint.path.is_dir():
-        made = folder / "tokenizer"
-        save_tokenizer(load_tokenizer(checkpoint.path), made)
-        for path in made.iterdir():
-            path.replace(folder / path.name)
-        made.rmdir()
-        return
-    for path in sorted(checkpoint.path.iterdir()):
-        if path.is_file() and path.name not in _OWN and not path.name.endswith(_NOT_COPIED):
-            shutil.copyfile(path, folder / path.name)
-
-
 def _write_config(
     checkpoint: Checkpoint, folder: Path, request: QuantizationRequest, kept: Sequence[str]
 ) -> None:
@@ -229,16 +208,16 @@ def _write_tensors(
         stored = stored_tensors(request.form, request.scheme, _matrix(weight))
         for name in experts.get(weight.name, (weight.name,)):
             rows += [(f"{name.removesuffix('.weight')}.{each.suffix}", each) for each in stored]
-    file.write(_header(rows))
+    file.write(stream_header((name, row.dtype, row.shape) for name, row in rows))
     done, total = 0, len(others) + len(weights)
     for name in others:
-        _append(file, checkpoint.read(name))
+        append_tensor(file, checkpoint.read(name))
         done += 1
         report(done / total)
     for matrices in _quantized(checkpoint, weights, request, progress):
         for made in matrices:
             for array in contents(request.form, made):
-                _append(file, array)
+                append_tensor(file, array)
         done += 1
         report(done / total)
 
@@ -251,27 +230,6 @@ def _kept_rows(
     if stored is None:
         return [(info.name, TensorOfWeight("", kind, info.shape))]
     return [(each, TensorOfWeight("", kind, info.shape[1:])) for each in stored]
-
-
-def _header(rows: Sequence[tuple[str, TensorOfWeight]]) -> bytes:
-    """Length and JSON of a safetensors file, filled up to a multiple of 8 bytes."""
-    fields: dict[str, Json] = {"__metadata__": {"format": "pt"}}
-    offset = 0
-    for name, stored in rows:
-        end = offset + int(np.prod(stored.shape, dtype=np.int64)) * stored.dtype.itemsize
-        fields[name] = {
-            "dtype": DTYPE_NAMES[str(stored.dtype)],
-            "shape": list(stored.shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(fields).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _append(file: BinaryIO, array: Array) -> None:
-    file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _quantized(

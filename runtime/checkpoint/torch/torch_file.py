@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from pathlib import Path
 from typing import Final, cast
@@ -40,13 +40,17 @@ class TorchFile:
 
     Args:
         path: the file, such as ``pytorch_model.bin``.
+        also: keys of other values that may be among the tensors.
+
+    Attributes:
+        beside: the values of ``also`` that are there, by key.
 
     Raises:
         GraphgenError: GG0601 for a damaged file or one of another kind, naming the tensor at fault;
             GG0604 for a pickle that wants to run something.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, also: Collection[str] = ()) -> None:
         self.path: Final = path
         self._file: Final = MappedFile(path, "PyTorch")
         if self._file.take(0, min(self._file.size, len(LEGACY)), "the first bytes") == LEGACY:
@@ -58,7 +62,9 @@ class TorchFile:
             value = read_pickle(self._file.take(*pickled, "data.pkl"), path, pickled[0])
         self._data: Final = "" if root is None else f"{root}data/"
         self._pickle: Final = self._file.take(*pickled, "the pickle")
-        self.stored: Final = _tensors(self._file, value)
+        held = _by_name(self._file, value)
+        self.beside: Final = {key: held.pop(key) for key in also if key in held}
+        self.stored: Final = _tensors(self._file, held)
         for name, tensor in self.stored.items():
             self._check(name, tensor)
 
@@ -182,12 +188,17 @@ def _root(file: MappedFile, spans: Mapping[str, object]) -> str:
     return found[0]
 
 
-def _tensors(file: MappedFile, value: object) -> dict[str, StoredTensor]:
-    """The tensors by name (GG0601 for anything else)."""
+def _by_name(file: MappedFile, value: object) -> dict[object, object]:
+    """The dictionary in a file (GG0601 for anything else)."""
     if not isinstance(value, dict):
         raise file.error(f"the file holds no tensors by name but is of type {_kind(value)}")
+    return cast("dict[object, object]", value)
+
+
+def _tensors(file: MappedFile, held: Mapping[object, object]) -> dict[str, StoredTensor]:
+    """The tensors by name (GG0601 for anything else)."""
     found: dict[str, StoredTensor] = {}
-    for name, item in cast("dict[object, object]", value).items():
+    for name, item in held.items():
         if not isinstance(name, str) or not isinstance(item, StoredTensor):
             raise file.error(
                 f"'{name}' is no tensor but of type {_kind(item)}",

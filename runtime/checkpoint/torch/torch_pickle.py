@@ -47,6 +47,8 @@ TORCH_DTYPES: Final[Mapping[str, str]] = {
 """Our name of each of PyTorch's element types that is read."""
 
 _ORDERED_DICT: Final = "collections.OrderedDict"
+# Sets of strings, as in the configurations that NxD keeps beside an adapter's tensors.
+_SETS: Final = ("__builtin__.set", "builtins.set")
 # Versions that spell the module torch.tensor or torch wrote older formats, which are not read.
 _REBUILD_V2: Final = "torch._utils._rebuild_tensor_v2"
 _REBUILD_V3: Final = "torch._utils._rebuild_tensor_v3"
@@ -232,6 +234,14 @@ def _ordered_dict(arguments: tuple[object, ...]) -> object:
     return made
 
 
+def _set(arguments: tuple[object, ...]) -> list[object]:
+    """The members of a set, which are kept as a list."""
+    (members,) = arguments or ([],)
+    if not isinstance(members, list):
+        raise TypeError(members)
+    return cast("list[object]", members)
+
+
 def _tensor_v2(arguments: tuple[object, ...]) -> StoredTensor:
     storage, offset, shape, stride, _, _, *metadata = arguments
     if not isinstance(storage, Storage) or any(metadata):
@@ -282,6 +292,7 @@ def _size(value: object) -> int:
 
 _CALLS: Final[Mapping[str, Callable[[tuple[object, ...]], object]]] = {
     _ORDERED_DICT: _ordered_dict,
+    **dict.fromkeys(_SETS, _set),
     _REBUILD_V2: _tensor_v2,
     _REBUILD_V3: _tensor_v3,
     _REBUILD_PARAMETER: _parameter,
