@@ -69,6 +69,7 @@ CODES: dict[str, str] = {
     "GG1001": "neuronx-cc cannot be run",
     "GG1002": "programs did not compile",
     "GG1003": "neuronx-cc will refuse programs",
+    "GG1004": "results of a device cannot be used",
 }
 
 

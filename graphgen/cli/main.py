@@ -96,6 +96,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "lower": CommandEntry("neuron", "Turn a module's programs into StableHLO or HLO."),
     "compile": CommandEntry("neuron", "Compile a model with neuronx-cc.", "compile_"),
     "cache": CommandEntry("neuron", "Look after the cache of compilations.", "app"),
+    "device-kit": CommandEntry("neuron", "Test the rules on a device that others have.", "app"),
     "check": CommandEntry("neuron", "Predict what neuronx-cc will refuse."),
     "cost": CommandEntry("neuron", "Say what a module takes on an accelerator."),
     "plan": CommandEntry("neuron", "Say what a model needs and where it fits."),

@@ -10,7 +10,7 @@ compilation) and ``failures``, a list of ``{"program": part of the entry's name,
 "times": n}``. Kinds: ``NCC_...`` (a code of the verifier and status 70, with ``opcode`` the one at
 fault), ``hang``, ``signal`` (with ``number``), ``disk`` (no space is left), ``half`` (half a NEFF
 and status 0), ``nothing`` (no NEFF and status 0), ``crash`` (a traceback), ``internal``
-(NCC_I...).
+(NCC_I...). ``refused`` has a code and an opcode by the SHA-256 of a module.
 """
 
 from __future__ import annotations
@@ -207,6 +207,10 @@ class Compiler:
         held = bytearray(int(self.orders.get("megabytes", 0)) << 20)
         time.sleep(float(self.orders.get("seconds", 0)))
         del held
+        if refused := self.refused(data):
+            return self.refuse(
+                refused[0], f"Operation is not supported: {module.place(refused[1])}"
+            )
         order = self.order(module.entry)
         if order is not None and order["how"] not in ("half", "nothing"):
             return self.fail(order, module)
@@ -217,6 +221,10 @@ class Compiler:
             Path(self.arguments.output).write_bytes(neff)
         self.say("INFO", "Compiler status PASS")
         return 0
+
+    def refused(self, data: bytes) -> list[str]:
+        """The code and the opcode with which a module of these bytes is refused; none if not."""
+        return self.orders.get("refused", {}).get(hashlib.sha256(data).hexdigest(), [])
 
     def order(self, entry: str) -> dict[str, Any] | None:
         """The failure that is asked for, counted in a file beside the orders."""
@@ -263,6 +271,7 @@ class Compiler:
             for name, content in (
                 ("info.json", json.dumps(info).encode()),
                 ("sg00/def.json", noise(data)),
+                ("sg00/hlo.pb", data),
             ):
                 item = tarfile.TarInfo(name)
                 item.size = len(content)

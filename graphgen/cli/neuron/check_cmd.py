@@ -29,28 +29,44 @@ def check(
     sdk_next: Annotated[
         bool, typer.Option("--sdk-next", help="As announced for the SDK after 2.32.")
     ] = False,
+    evidence: Annotated[
+        str | None,
+        typer.Option(
+            "--evidence",
+            metavar="FILE",
+            envvar="GRAPHGEN_EVIDENCE",
+            help="What devices said: from 'device-kit read -o'.",
+        ),
+    ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show remarks (info) as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict what the compiler will refuse, warn of, or do slowly. Exit status 1 for errors.
 
     No compiler runs: rules come from AWS's documentation, its open sources and reports, and every
-    finding says from which. A module that is not lowered yet is lowered first.
+    finding says from which. A module that is not lowered yet is lowered first. With --evidence, the
+    results of device kits raise and lower the trust of rules.
 
     \b
     Examples:
       graphgen check decode.pb --target trn2
       graphgen check mini.gg --target trn1 --flags='--implicit-integer-downcast=none' --json
+      graphgen check decode.pb --target trn2 --evidence evidence.json
     """
     from graphgen.lowering.check.check import check as find
+    from graphgen.lowering.check.evidence import read_evidence, with_evidence
     from graphgen.lowering.check.predicates import Request
     from graphgen.targets import accelerator
 
+    said = read_evidence(evidence) if evidence else None
     device = accelerator(target, lnc)
     module = read_lowered(file, device.name, dims)
     note_global_sizes(module)
     request = Request(device.name, device.lnc, flags, sdk_next)
-    found = [item for item in find(module, request) if show_all or item.severity != "info"]
+    findings = find(module, request)
+    if said is not None:
+        findings = with_evidence(module, findings, request, said)
+    found = [item for item in findings if show_all or item.severity != "info"]
     facts: dict[str, Json] = {"target": device.name, "lnc": device.lnc}
     emit(as_json, lambda: {**facts, "findings": [_json(f) for f in found]}, lambda: _text(found))
     if any(item.severity == "error" for item in found):

@@ -1,0 +1,51 @@
+"""Makes the cases of a kit: ops, rewrites, models, options of the compiler."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator, Sequence
+
+from graphgen.runtime.device_kit.hlo_text_cases import hlo_text_programs
+from graphgen.runtime.device_kit.kit_builder import KitBuilder
+from graphgen.runtime.device_kit.kit_program import KitProgram
+from graphgen.runtime.device_kit.op_cases import op_program, op_programs
+from graphgen.targets import Accelerator
+
+# Whether a case of a name is wanted.
+Wanted = Callable[[str], bool]
+
+
+def wanted_by(patterns: Sequence[str]) -> Wanted:
+    """Choose by patterns as the runner does: ``op/add``, ``*/f8*``; without any, everything."""
+
+    def wanted(name: str) -> bool:
+        return not patterns or any(
+            fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern.rstrip("/") + "/")
+            for pattern in patterns
+        )
+
+    return wanted
+
+
+def build_kit(devices: Sequence[Accelerator], wanted: Wanted) -> KitBuilder:
+    """Make the cases of some targets.
+
+    Args:
+        devices: the targets.
+        wanted: chooses cases by name.
+    """
+    builder = KitBuilder(devices)
+    for program in _everywhere(wanted):
+        for device in devices:
+            builder.add(program, device)
+    return builder
+
+
+def _everywhere(wanted: Wanted) -> Iterator[KitProgram]:
+    """Programs that are the same for every target."""
+    for name, use in op_programs():
+        if wanted(name) and (program := op_program(name, use)) is not None:
+            yield program
+    for program in hlo_text_programs():
+        if wanted(program.name):
+            yield program
