@@ -46,7 +46,9 @@ KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
 # Values of ``cp_form``: how attention gets at the keys of ranks that share a prompt.
 CP_AUTO = "auto"
-CP_FORMS = (CP_AUTO, "gather", "all-to-all")
+CP_FORMS = (CP_AUTO, "gather", "all-to-all", "ring")
+# Values of ``cp_balance``: whether the tokens of a ring are dealt out so that ranks work as much.
+BALANCE_AUTO, BALANCE_ON, BALANCE_OFF = "auto", "on", "off"
 # Values of ``expert_dispatch``: the forms of a mixture of experts.
 DISPATCH_AUTO = "auto"
 EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective", "capacity", "blockwise")
@@ -99,9 +101,16 @@ class CompileConfig:
     )
     cp_form: str = knob(
         CP_AUTO,
-        "how attention gets at the keys of ranks that share a prompt: it gathers them, or "
-        "exchanges tokens for heads.",
+        "how attention gets at the keys of ranks that share a prompt: it gathers them, exchanges "
+        "tokens for heads, or passes blocks of keys on in a ring.",
         choices=CP_FORMS,
+        flag=None,
+    )
+    cp_balance: str = knob(
+        BALANCE_AUTO,
+        "whether rank i of a ring of n has blocks i and 2n - 1 - i of the tokens, so that causal "
+        "masks leave all ranks as much to do.",
+        choices=(BALANCE_AUTO, BALANCE_ON, BALANCE_OFF),
         flag=None,
     )
     mlp_cp_degree: int = knob(

@@ -52,6 +52,7 @@ from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.sharding.prompts.balance_tokens import BalanceTokens
 from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.striping.stripe_cache import StripeCache
@@ -215,6 +216,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
             slot_ranks=slot_ranks,
         ),
         *([StripeCache(slot_ranks, config.tp)] if flash else []),
+        *_balance(config),
         Shard(
             tp=config.tp,
             ep=config.moe_ep_degree,
@@ -234,6 +236,13 @@ def _shard(config: CompileConfig) -> list[Pass]:
         MergeCollectives(),
         *([ReduceDtype(config.rpl_reduce_dtype)] if config.rpl_reduce_dtype != _PLAIN else []),
     ]
+
+
+def _balance(config: CompileConfig) -> list[Pass]:
+    """The order of tokens that a ring of ranks shares."""
+    form, balance = config.cp_form, config.cp_balance
+    ranks = config.tp, config.cp_degree, config.attention_dp_degree
+    return [BalanceTokens(*ranks, form, balance, config.target)] if config.cp_degree > 1 else []
 
 
 def _pages(config: CompileConfig) -> list[Pass]:

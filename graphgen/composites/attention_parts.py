@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.attention import join_heads
-from graphgen.composites.partial_attention import PartialAttention, partial_attention
+from graphgen.composites.partial_attention import (
+    PartialAttention,
+    partial_attention,
+    quotient,
+)
 from graphgen.ir import Attrs, DType, Value
 from graphgen.ir.dtype import f32
 
@@ -28,6 +32,22 @@ def part_results(b: Builder, part: PartialAttention) -> Sequence[Value]:
     out = join_heads(b, part.out)
     rows = [b.transpose(row, [0, 2, 1, 3]) for row in (part.maximum, part.total)]
     return [*[b.reshape(row, out.shape[:3]) for row in rows], out]
+
+
+def attention_of_part(
+    b: Builder, part: PartialAttention, dtype: DType, sinks: Value | None
+) -> Value:
+    """The attention ``dtype`` [B,S,H,W] of a part that has all slots.
+
+    Args:
+        b: where ops are appended.
+        part: as ``attention_part`` gives it.
+        dtype: of the result.
+        sinks: f32 [H], scores of a slot more of each head; ``None`` for none.
+    """
+    rows = part.total.shape
+    sink = None if sinks is None else b.broadcast_in_dim(b.convert(sinks, f32), rows, [2])
+    return b.convert(quotient(b, part, sink), dtype)
 
 
 def share_of_part(

@@ -28,6 +28,8 @@ from graphgen.ops.attention import attention_terms
 class PartialAttention(NamedTuple):
     """Attention over some of the slots, not yet divided by the sum of its powers.
 
+    The three may also be as ``attention_part`` gives them: [B,S,H], [B,S,H] and [B,S,H,W].
+
     Attributes:
         maximum: f32 [B,K,S,G], the largest score of a token and a head ``k * G + g``.
         total: f32 [B,K,S,G], the sum of the powers ``exp(score - maximum)``.
@@ -83,10 +85,15 @@ def combined(b: Builder, one: PartialAttention, other: PartialAttention) -> Part
 
 
 def rescaled(b: Builder, part: PartialAttention, maximum: Value) -> PartialAttention:
-    """The same with another maximum f32 [B,K,S,G], which is not below its own."""
+    """The same with another maximum, f32 as its own, which is not below its own."""
     factor = b.exponential(b.subtract(part.maximum, maximum))
-    spread = b.broadcast_in_dim(factor, part.out.shape, [0, 1, 2, 3])
+    spread = _over_out(b, factor, part.out)
     return PartialAttention(maximum, part.total * factor, part.out * spread)
+
+
+def _over_out(b: Builder, rows: Value, out: Value) -> Value:
+    """A number per token and head for each of the features of ``out``."""
+    return b.broadcast_in_dim(rows, out.shape, list(range(rows.type.rank)))
 
 
 def filled(
@@ -125,14 +132,26 @@ def finished(b: Builder, part: PartialAttention, dtype: DType, sinks: Value | No
         dtype: of the result.
         sinks: f32 [H], a score per head of a slot without a value; ``None`` for none.
     """
-    total, out = part.total, part.out
+    sink = None
     if sinks is not None:
-        sink = by_head(b, b.convert(sinks, f32), total.shape)
+        sink = by_head(b, b.convert(sinks, f32), part.total.shape)
+    return join_heads(b, b.convert(quotient(b, part, sink), dtype))
+
+
+def quotient(b: Builder, part: PartialAttention, sink: Value | None) -> Value:
+    """The output of a part over all slots, divided by the sum of its powers.
+
+    Args:
+        b: where ops are appended.
+        part: over all slots.
+        sink: like the maximum, scores of a slot without a value; ``None`` for none.
+    """
+    total, out = part.total, part.out
+    if sink is not None:
         top = b.maximum(part.maximum, sink)
         _, total, out = rescaled(b, part, top)
         total = total + b.exponential(b.subtract(sink, top))
-    quotient = b.divide(out, b.broadcast_in_dim(total, out.shape, [0, 1, 2, 3]))
-    return join_heads(b, b.convert(quotient, dtype))
+    return b.divide(out, _over_out(b, total, out))
 
 
 def without_sinks(operands: Sequence[Value]) -> Sequence[Value]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphgen.compile_config import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import PROMPT_PHASES, Function, Module, Op, Sharding, Value, sharding
 from graphgen.ir.sharding import Axes
 from graphgen.passes.sharding.layout_rules import Annotation, resharded
-from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent
+from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent, local_bytes
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
+from graphgen.passes.sharding.solver.strategies import op_work
 from graphgen.passes.sharding.spec.logical_axes import HEADS, KV_HEADS, SEQUENCE, ModelAxes
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.rank_axes import CP, DP, TP, RankAxes
+from graphgen.passes.sharding.spec.ring_layout import is_balanced
+from graphgen.passes.tiles.tile_costs import AttentionShape
 from graphgen.passes.weights.derived import PreparedValues
 
-_, GATHER, ALL_TO_ALL = CP_FORMS
+_, GATHER, ALL_TO_ALL, RING = CP_FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +32,27 @@ class PromptForm:
         pins: the layouts of operands and results of attention.
         sent: bytes that each rank sends.
         collectives: how many send them.
+        cost: what a rank waits for and computes, in bytes that it could send meanwhile.
+        exchange: of this, what a ring costs before it begins.
+        block: bytes that each rank of a ring sends at once.
+        balanced: whether the tokens are in the balanced order.
     """
 
     name: str
     pins: tuple[tuple[Value, Sharding], ...]
     sent: int
     collectives: int
+    cost: int = 0
+    exchange: int = 0
+    block: int = 0
+    balanced: bool = False
 
     @property
     def text(self) -> str:
         """The form and its cost."""
-        return f"{self.name} ({self.sent:,} bytes a rank in {self.collectives} collectives)"
+        many = "collective" if self.collectives == 1 else "collectives"
+        order = ", tokens balanced" if self.balanced else ""
+        return f"{self.name} ({self.sent:,} bytes a rank in {self.collectives} {many}{order})"
 
 
 @dataclass(slots=True)
@@ -49,8 +62,11 @@ class PromptAttention:
     ``gather``: each rank has queries of its tokens, and gathers keys and values of all (NxD
     Inference). ``all-to-all``: queries of all tokens, for the heads or the rows whose keys a rank
     caches: tokens are exchanged for heads before attention and back after it (Ulysses, arXiv
-    2309.14509). ``auto`` takes the one that sends less, where a collective counts as ``latency``
-    bytes.
+    2309.14509). ``ring``: queries, keys and values of a rank's tokens, and blocks of keys and
+    values that go from rank to rank during the products (arXiv 2310.01889). ``auto`` takes the one
+    that costs less. A collective counts as ``latency`` bytes beside those it sends, ``memory``
+    bytes of a rank's own work as one; what a ring sends during products costs only what exceeds
+    them.
 
     Attributes:
         module: not changed.
@@ -58,6 +74,7 @@ class PromptAttention:
         ranks: the factors of its ranks.
         form: of :data:`~graphgen.compile_config.CP_FORMS`.
         latency: bytes that a collective counts as.
+        memory: bytes of its own memory that count as one that a rank sends.
     """
 
     module: Module
@@ -65,6 +82,7 @@ class PromptAttention:
     ranks: RankAxes
     form: str = CP_AUTO
     latency: int = 1 << 23
+    memory: int = 4
     planner: ReshardPlanner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,27 +121,36 @@ class PromptAttention:
                 rule = f"cp: a rank has the heads of its tokens, {layout.text}"
                 yield Annotation(op.result, function, layout, (rule,))
 
+    @property
+    def ring_ranks(self) -> int:
+        """The ranks of a ring."""
+        return self.planner.mesh.size(self.tokens)
+
     def _attention(self, function: Function, op: Op) -> Iterator[Annotation]:
         found = self.forms(op)
         if not found:
             return
-        chosen = min(found, key=lambda way: way.sent + way.collectives * self.latency)
-        if self.form != CP_AUTO:
-            named = [way for way in found if way.name == self.form]
-            if not named:
-                has = ", ".join(way.name for way in found)
-                raise GraphgenError(
-                    "GG0304",
-                    f"shard: cp_form={self.form} cannot serve attention {op.operands[0].type.text}"
-                    f" over {op.operands[1].type.text}: {self._why_not(op)}",
-                    where=repr(op.loc),
-                    help=f"these can: {has}",
-                )
-            chosen = named[0]
+        chosen = self.chosen(op, found)
         others = "; ".join([way.text for way in found if way is not chosen])
         rule = f"cp: {chosen.text}" + (f", not {others}" if others else "")
         for value, layout in chosen.pins:
             yield Annotation(value, function, layout, (rule,))
+
+    def chosen(self, op: Op, found: Sequence[PromptForm]) -> PromptForm:
+        """The form that an option names, else the cheapest (GG0304 for one that cannot serve)."""
+        if self.form == CP_AUTO:
+            return min(found, key=lambda way: (not way.balanced, way.cost))
+        named = [way for way in found if way.name == self.form]
+        if not named:
+            has = ", ".join(way.name for way in found)
+            raise GraphgenError(
+                "GG0304",
+                f"shard: cp_form={self.form} cannot serve attention {op.operands[0].type.text}"
+                f" over {op.operands[1].type.text}: {self._why_not(op)}",
+                where=repr(op.loc),
+                help=f"these can: {has}",
+            )
+        return named[0]
 
     def forms(self, op: Op) -> Sequence[PromptForm]:
         """The forms that one attention can take; none if its tokens do not divide."""
@@ -136,13 +163,46 @@ class PromptAttention:
         if not (self._fits(query, own) and self._fits(key, whole)):
             return ()
         source = self._source(key, held)
+        work = self._work(op)
         moves = [(key, source, whole), (value, source, whole)]
         pins = [(query, own), (key, whole), (value, whole), (made, own)]
-        found = [self._form(GATHER, pins, moves)]
+        found = [self._form(GATHER, pins, moves, work)]
         if self._fits(query, held) and self._fits(key, held) and source is held:
             pins = [(query, held), (made, held)]
-            found.append(self._form(ALL_TO_ALL, pins, [(query, own, held), (made, held, own)]))
-        return found
+            moves = [(query, own, held), (made, held, own)]
+            # Tiles leave out what the masks of a rank with all tokens forbid.
+            half = AttentionShape.of(op, prompt=True).causal
+            found.append(self._form(ALL_TO_ALL, pins, moves, work // 2 if half else work))
+        ring = self._ring(op, own, source)
+        return [*found, ring] if ring is not None else found
+
+    def _ring(self, op: Op, own: Sharding, source: Sharding) -> PromptForm | None:
+        """Keys of some slots on each rank, passed on; ``None`` if slots do not divide."""
+        key, value = op.operands[1:3]
+        if not (self._fits(key, own) and self._fits(value, own)):
+            return None
+        pins = [(x, own) for x in (*op.operands[:3], op.result)]
+        first = self._form(RING, pins, [(x, source, own) for x in (key, value)], 0)
+        block = sum([local_bytes(self.planner.mesh, x.type, own) for x in (key, value)])
+        hops = self.ring_ranks - 1
+        sent, count = first.sent + hops * block, first.collectives + hops
+        ring = replace(first, sent=sent, collectives=count, exchange=first.cost, block=block)
+        return self.with_order(op, ring, balanced=is_balanced(op, self.ring_ranks))
+
+    def with_order(self, op: Op, ring: PromptForm, *, balanced: bool) -> PromptForm:
+        """A ring with its cost, with tokens in the balanced order or in their own.
+
+        Masks allow half of the products then, and keys and values are copied into that order.
+        """
+        each, hops = self._work(op) // self.ring_ranks, self.ring_ranks - 1
+        copied = 2 * ring.block // self.memory if balanced else 0
+        each = each // 2 if balanced else each
+        cost = ring.exchange + copied + each + hops * max(each, ring.block + self.latency)
+        return replace(ring, cost=cost, balanced=balanced)
+
+    def _work(self, op: Op) -> int:
+        """The work of a rank in bytes that it could send, of what masks forbid too."""
+        return op_work(op) // self.planner.mesh.ranks // self.memory
 
     def _source(self, key: Value, held: Sharding) -> Sharding:
         """The layout of keys read of a cache: rows of other ranks are a sum that has one addend."""
@@ -157,6 +217,7 @@ class PromptAttention:
         name: str,
         pins: Sequence[tuple[Value, Sharding]],
         moves: Sequence[tuple[Value, Sharding, Sharding]],
+        work: int,
     ) -> PromptForm:
         sent = count = 0
         for value, source, target in moves:
@@ -165,12 +226,15 @@ class PromptAttention:
             steps = [step for step in route.steps if step.kind not in LOCAL]
             sent += sum([bytes_sent(self.planner.mesh, value.type, step) for step in steps])
             count += len(steps)
-        return PromptForm(name, tuple(pins), sent // self.planner.mesh.ranks, count)
+        each = sent // self.planner.mesh.ranks
+        return PromptForm(name, tuple(pins), each, count, each + count * self.latency + work)
 
     def _fits(self, value: Value, layout: Sharding) -> bool:
         return fits(self.planner.mesh, value.type, layout)
 
     def _why_not(self, op: Op) -> str:
+        if self.form == RING:
+            return f"its slots do not divide over {self.ring_ranks} ranks"
         rows = op.operands[0].shape[0]
         return (
             f"{rows} rows do not divide over {self.ranks.rows} groups"

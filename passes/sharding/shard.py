@@ -76,7 +76,8 @@ class Shard(Pass):
             each with the heads of all of them: context parallelism. The other programs divide heads
             over all ranks. The mesh is ``[tp,cp]``, with ``tp`` ranks in all.
         cp_form: how attention gets at the keys of other ranks: ``gather`` (keys and values),
-            ``all-to-all`` (tokens for heads, and back), or ``auto``, which takes what costs least.
+            ``all-to-all`` (tokens for heads, and back), ``ring`` (blocks of keys and values go from
+            rank to rank), or ``auto``, which takes what costs least.
         mlp_cp: ranks that share the tokens of a prompt between attentions too, with a larger part
             of the MLP; 1, or ``cp``.
         dp: groups of ranks with attention, and caches, for rows of their own. Where ``cp`` is given

@@ -107,7 +107,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("expert_dispatch", "expert_block_size", "moe_ep_degree", "capacity_factor"),
         "moe_prefill_ep_degree",
         *("latent_attention", "attention_block"),
-        *("cp_degree", "cp_form", "mlp_cp_degree", "attention_dp_degree"),
+        *("cp_degree", "cp_form", "cp_balance", "mlp_cp_degree", "attention_dp_degree"),
         "weight_gather_length",
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),

@@ -47,7 +47,10 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "experts": ("least cost", "all", "selective", "capacity", "blocks of 2"),
     "groups of experts": ("1", "2", "3", "4"),
     "slots of caches": ("on each rank", "divided"),
-    "ranks of a prompt": ("1", "2", "2, gathering", "4, exchanging"),
+    "ranks of a prompt": (
+        *("1", "2", "2, gathering", "4, exchanging"),
+        *("2, in a ring", "2, in a balanced ring"),
+    ),
     "groups of rows": ("1", "2"),
     "layers": ("in line", "outlined"),
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
@@ -97,6 +100,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "moe_ep_degree": "groups of experts",
     "cp_degree": "ranks of a prompt",
     "cp_form": "ranks of a prompt",
+    "cp_balance": "ranks of a prompt",
     "attention_dp_degree": "groups of rows",
 }
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {

@@ -62,7 +62,13 @@ CACHED: Mapping[str, tuple[str, str]] = {
     "f8e4m3fn cast": ("f8e4m3fn", "none"),
 }
 ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic", "static": "static"}
-FORMS = {"": "auto", ", gathering": "gather", ", exchanging": "all-to-all"}
+FORMS = {
+    "": ("auto", "auto"),
+    ", gathering": ("gather", "auto"),
+    ", exchanging": ("all-to-all", "auto"),
+    ", in a ring": ("ring", "off"),
+    ", in a balanced ring": ("ring", "on"),
+}
 DISPATCH = {
     "least cost": "auto",
     "all": "all",
@@ -123,6 +129,7 @@ def cell_run(cell: Cell, seed: int = SEED, *, one_layer: bool = False) -> CellRu
 def config_for(cell: Cell) -> CompileConfig:
     """The options of the default pipeline."""
     short, long = _buckets(cell)
+    form, balance = FORMS[cell["ranks of a prompt"][1:]]
     plain = CompileConfig()
     element, scale = CACHED.get(
         cell["numbers of caches"], (plain.kv_cache_dtype, plain.kv_cache_scale)
@@ -132,7 +139,8 @@ def config_for(cell: Cell) -> CompileConfig:
         tp=int(cell["ranks"]),
         moe_ep_degree=int(cell["groups of experts"]),
         cp_degree=int(cell["ranks of a prompt"][0]),
-        cp_form=FORMS[cell["ranks of a prompt"][1:]],
+        cp_form=form,
+        cp_balance=balance,
         attention_dp_degree=int(cell["groups of rows"]),
         expert_dispatch=DISPATCH[cell["experts"]],
         expert_block_size=2 if cell["experts"] == "blocks of 2" else 0,

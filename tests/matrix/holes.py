@@ -50,6 +50,12 @@ def _blocks_do_not_divide(cell: Cell) -> bool:
     return cell["caches"] == "paged" and BLOCK % (ranks // gcd(ranks, kv_heads)) != 0
 
 
+def _balanced_and_rolled(cell: Cell) -> bool:
+    """A balanced ring, and a layer with a rolled cache."""
+    balanced = cell["ranks of a prompt"] == "2, in a balanced ring"
+    return balanced and cell["caches"] == "rolled" and counts(cell["family"]).windowed
+
+
 def _no_copies(cell: Cell) -> bool:
     ranks, kv_heads = _ranks_over_heads(cell)
     return ranks % kv_heads != 0
@@ -128,6 +134,13 @@ HOLES: tuple[Hole, ...] = (
         "A prompt is shared by groups of as many ranks.",
         "GG0302",
         "groups of",
+    ),
+    Hole(
+        ("family", "ranks", "caches", "ranks of a prompt"),
+        _balanced_and_rolled,
+        "Slots of a rolled cache are in no order that balances causal masks.",
+        "GG0304",
+        "slots of a rolled cache",
     ),
     Hole(
         ("ranks", "groups of rows"),

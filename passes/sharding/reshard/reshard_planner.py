@@ -97,9 +97,20 @@ class ReshardPlanner:
         return UNREACHABLE if route is None else route.cost
 
     def is_local(self, type_: TensorType, source: Sharding, target: Sharding) -> bool:
-        """True if ``target`` is computed from ``source`` without communication."""
-        route = self.find(type_, source, target)
-        return route is not None and all(step.kind in LOCAL for step in route.steps)
+        """True if ``target`` is computed from ``source`` without communication.
+
+        Each dimension is cut further, over axes that divide nothing yet, and no sum is taken.
+        """
+        taken = {*source.axes, *source.partial}
+        owed = set(target.partial).difference(source.partial)
+        if not owed.isdisjoint(source.axes) or set(source.partial).difference(target.partial):
+            return False
+        if target.partial and target.kind != (source.kind if source.partial else "add"):
+            return False
+        for old, new in zip(source.dims, target.dims, strict=True):
+            if new[: len(old)] != old or not taken.isdisjoint(new[len(old) :]):
+                return False
+        return fits(self.mesh, type_, target)
 
     def price(self, type_: TensorType, step: ReshardStep) -> int:
         """The cost of one step."""

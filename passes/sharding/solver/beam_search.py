@@ -21,8 +21,9 @@ from graphgen.ir.sharding import Axes
 from graphgen.passes.sharding.reshard.reshard_planner import UNREACHABLE, ReshardPlanner, pack
 from graphgen.passes.sharding.solver.dominance import Dominance, Live, Present, State
 from graphgen.passes.sharding.solver.joined_axes import splits_apart, uses_together
-from graphgen.passes.sharding.solver.strategies import Strategy, strategies
+from graphgen.passes.sharding.solver.strategies import Strategy, ring_strategy, strategies
 from graphgen.passes.sharding.spec.mesh import Mesh
+from graphgen.passes.sharding.spec.ring_layout import ring_axes
 
 # The place of a replicated value: it is available in any layout at no cost.
 FREE = -1
@@ -126,7 +127,7 @@ class Transition:
     back: tuple[tuple[int, OpSharding], ...]
 
 
-_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...], tuple[bool, bool]]
+_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...], tuple[object, ...]]
 
 
 @dataclass(slots=True)
@@ -187,8 +188,9 @@ class ShardingSearch:
         key = (op.name, op.attrs, tuple([value.type for value in op.operands]), self._limits(op))
         found = self._strategies.get(key)
         if found is None:
-            found = strategies(op, self.mesh, self.slots)
-            apart, divided = self._limits(op)
+            ring = ring_strategy(op, self.mesh)
+            found = (ring,) if ring is not None else strategies(op, self.mesh, self.slots)
+            apart, divided, _ = self._limits(op)
             if not apart:
                 found = tuple([way for way in found if uses_together(way, self.joined)])
             if divided:
@@ -196,9 +198,10 @@ class ShardingSearch:
             self._strategies[key] = found
         return found
 
-    def _limits(self, op: Op) -> tuple[bool, bool]:
-        """Two facts of an op: it may use one joined axis alone, it must use those of slots."""
-        return not self.joined or op in self.around or splits_apart(op), op in self.divided
+    def _limits(self, op: Op) -> tuple[bool, bool, tuple[object, ...]]:
+        """Limits of an op: it may use a joined axis alone, must divide slots, or is a ring."""
+        ring = (op.operands[0].sharding,) if ring_axes(op) else ()
+        return not self.joined or op in self.around or splits_apart(op), op in self.divided, ring
 
     def node(
         self,

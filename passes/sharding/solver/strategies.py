@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphgen.analysis.work import work_of
 from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
 from graphgen.ops.factors import Factors, ValueFactors
+from graphgen.passes.sharding.reshard.reshard_ops import local_bytes
 from graphgen.passes.sharding.spec.mesh import Mesh, divides, local_shape
 from graphgen.passes.sharding.spec.nominal_sizes import nominal
 from graphgen.passes.sharding.spec.op_factors import factors_of
+from graphgen.passes.sharding.spec.ring_layout import ring_axes
 
 # Operations in the time of a byte from memory: 16-bit products on trn1 (190 T/s, 820 GB/s).
 BALANCE = 232
@@ -55,7 +57,7 @@ def whole_strategy(op: Op) -> Strategy:
     return Strategy(
         tuple(replicated(value.type.rank) for value in op.operands),
         tuple(replicated(value.type.rank) for value in op.results),
-        work=_work(op),
+        work=op_work(op),
     )
 
 
@@ -87,6 +89,34 @@ def strategies(op: Op, mesh: Mesh, slots: Axes = ()) -> tuple[Strategy, ...]:
             if strategy is not None and (cuts or carried):
                 found.append(strategy)
     return tuple(found)
+
+
+def ring_strategy(op: Op, mesh: Mesh) -> Strategy | None:
+    """The strategy of an attention whose annotations make it a ring; ``None`` for any other op."""
+    axes, query = ring_axes(op), op.operands[0].sharding if op.operands else None
+    factors = factors_of(op)
+    if not axes or query is None or factors is None:
+        return None
+    cuts = {
+        parts[0]: cut for parts, cut in zip(factors.operands[0], query.dims, strict=True) if cut
+    }
+    found = _strategy(op, mesh, factors, cuts, {}, whole_strategy(op).work)
+    if found is None:
+        return None
+    layouts = list(found.in_shardings)
+    for at in (1, 2):
+        rows, _, heads, _ = layouts[at].dims
+        layouts[at] = sharding([rows, axes, heads, ()])
+    hops = mesh.size(axes) - 1
+    blocks = zip(op.operands[1:3], layouts[1:3], strict=True)
+    sent = sum([local_bytes(mesh, value.type, layout) for value, layout in blocks])
+    return replace(
+        found,
+        in_shardings=tuple(layouts),
+        special=axes,
+        sent=hops * sent * mesh.ranks,
+        collectives=hops,
+    )
 
 
 def _cuts(
@@ -182,7 +212,8 @@ def _layout(
     return sharding(out, partial, kind)
 
 
-def _work(op: Op) -> int:
+def op_work(op: Op) -> int:
+    """Bytes that an op reads and writes, plus one per :data:`BALANCE` operations."""
     work = work_of(op)
     operations = nominal(work.flops) + nominal(work.transcendentals)
     return nominal(work.bytes) + operations // BALANCE

@@ -15,6 +15,7 @@ from graphgen.ops.attention import attention_terms
 from graphgen.ops.windows.convolution import dims_of
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.mesh import Mesh
+from graphgen.passes.sharding.spmd.ring_attention import Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +183,13 @@ def _attention(
 ) -> Sequence[Value]:
     """Attention of the slots of this part, scaled to its share of that of all slots.
 
-    The shares are a sum that is still to be taken over the ranks.
+    The shares are a sum that is still to be taken over the ranks. Where tokens are divided over the
+    same ranks, blocks of slots come by in a ring instead.
     """
     b, mesh, axes = context.b, context.mesh, strategy.special
+    if strategy.in_shardings[0].dims[1] == axes:
+        with b:
+            return Ring(b, mesh, axes, context.place(axes), op, operands).attention()
     at = attention_terms(operands).sinks
     given = [value for index, value in enumerate(operands) if index != at]
     part = b.emit("attention_part", given, dict(op.attrs)).results

@@ -85,10 +85,12 @@ def test_explain_names_the_forms_and_their_bytes():
     run_pipeline(module, default(replace(SIZES, cp_degree=2)), instruments=(explain,))
     (why,) = {reason.why for reason in explain.reasons if "collectives)" in reason.why}
     # Keys and values: 2 * 2 rows * 8 slots * 1 head * 8 numbers * 4 bytes, from one neighbor.
-    # Queries and results: half of 2 * 2 * 4 tokens * 4 heads * 8 * 4 bytes, to one neighbor.
+    # Queries and results: half of 2 * 2 * 4 tokens * 4 heads * 8 * 4 bytes, to one neighbor, for
+    # tokens whose masks leave half of the tiles. A ring sends half of its keys and values, so that
+    # each rank has those of some slots, and passes them on.
     assert why == (
-        "cp: gather (1,024 bytes a rank in 2 collectives), not all-to-all (1,024 bytes a rank in "
-        "2 collectives)"
+        "cp: all-to-all (1,024 bytes a rank in 2 collectives), not gather (1,024 bytes a rank in 2 "
+        "collectives); ring (1,536 bytes a rank in 3 collectives)"
     )
 
 

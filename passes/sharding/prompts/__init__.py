@@ -1,0 +1,1 @@
+"""Changes of programs that read prompts, for rings of ranks; read balance_tokens.py first."""
