@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,7 @@ CacheDir = Annotated[
     str,
     typer.Argument(
         metavar="[DIR]",
-        help="By default NEURON_COMPILE_CACHE_URL, then /var/tmp/neuron-compile-cache.",
+        help="Or a URL; by default NEURON_COMPILE_CACHE_URL, then /var/tmp/neuron-compile-cache.",
     ),
 ]
 
@@ -122,7 +121,7 @@ def prune(
 @app.command("export", cls=GuardedCommand)
 def export(
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="A cache, new or not.")
+        str, typer.Option("-o", "--output", metavar="DIR", help="A cache, new or not, or a URL.")
     ],
     folder: CacheDir = "",
     version: Annotated[
@@ -137,11 +136,10 @@ def export(
     \b
     Examples:
       graphgen cache export -o /mnt/usb/neuron-cache
+      graphgen cache export -o s3://bucket/neuron-cache
       graphgen cache export /shared/neuron-cache -o mine --compiler-version 2.27.5334.0 --json
     """
-    from graphgen.lowering.neuron.compile.cache.neuron_cache import NeuronCache
-
-    cache, target = _cache(folder), NeuronCache(output)
+    cache, target = _cache(folder), _cache(output)
     chosen = [
         entry
         for entry in cache.entries()
@@ -156,13 +154,9 @@ def export(
 
 
 def _cache(folder: str) -> NeuronCache:
-    from graphgen.lowering.neuron.compile.cache.neuron_cache import (
-        VARIABLE,
-        NeuronCache,
-        cache_root,
-    )
+    from graphgen.lowering.neuron.compile.cache.open_cache import VARIABLE, open_cache
 
-    return NeuronCache(cache_root(folder, os.environ.get(VARIABLE)))
+    return open_cache(folder, os.environ.get(VARIABLE))
 
 
 def _reason(
@@ -193,7 +187,7 @@ def _size(nbytes: int) -> str:
 
 def _listed(cache: NeuronCache, entries: list[CacheEntry]) -> Json:
     return {
-        "cache": str(cache.root),
+        "cache": cache.name,
         "entries": [
             {
                 "name": _name(entry),
@@ -223,4 +217,4 @@ def _table(cache: NeuronCache, entries: list[CacheEntry]) -> list[str | Table]:
     ]
     counts = Counter(entry.state for entry in entries)
     summary = ", ".join(f"{count} {state}" for state, count in counts.items()) or "empty"
-    return [Table(["compilation", "state", "size", "program"], rows), f"{cache.root}: {summary}\n"]
+    return [Table(["compilation", "state", "size", "program"], rows), f"{cache.name}: {summary}\n"]

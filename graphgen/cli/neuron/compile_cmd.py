@@ -100,10 +100,12 @@ def compile_(
     _check_usage(model, output, weights=weights, dry_run=dry_run)
     layers = _layers(flags)
     if Path(model).name == CONFIG_FILE:
-        _refuse_options(model, sizes, compile_options)
+        own = {"outline": driver_options.outline_layers}
+        _refuse_options(model, sizes, {**compile_options, **own})
         programs = _configured(Path(model), target, lnc, layers)
     else:
         options = {**compile_options, **_sampling(on_device_sampling, do_sample)}
+        options["outline"] = driver_options.outline_layers
         demand = _demand(batch, dtype, sizes, options)
         programs = _built(model, demand, target, lnc, layers)
     device = programs.options.device

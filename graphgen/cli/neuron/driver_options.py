@@ -26,7 +26,8 @@ CacheDir = Annotated[
     typer.Option(
         "--cache-dir",
         metavar="DIR",
-        help="The cache; by default NEURON_COMPILE_CACHE_URL, then /var/tmp/neuron-compile-cache.",
+        help="A folder or URL; by default NEURON_COMPILE_CACHE_URL, then "
+        "/var/tmp/neuron-compile-cache.",
     ),
 ]
 Compiler = Annotated[
@@ -40,6 +41,14 @@ NoCheck = Annotated[
 ]
 NoMetadata = Annotated[
     bool, typer.Option("--no-metadata", help="HLO without op names and source lines.")
+]
+OutlineLayers = Annotated[
+    bool,
+    typer.Option(
+        "--outline-layers",
+        help="Equal layers are one function of the HLO, which the compiler is asked to compile "
+        "once (-O1, modular flow).",
+    ),
 ]
 
 
@@ -55,6 +64,7 @@ class DriverOptions:
     retry_failed: bool = False
     no_check: bool = False
     no_metadata: bool = False
+    outline_layers: bool = False
 
 
 NO_LIMITS = DriverOptions()
@@ -71,6 +81,7 @@ def takes_driver_options() -> Callable[[Command], Command]:
         "retry_failed": (RetryFailed, False),
         "no_check": (NoCheck, False),
         "no_metadata": (NoMetadata, False),
+        "outline_layers": (OutlineLayers, False),
     }
     flags = {name: flag(name, *kind) for name, kind in kinds.items()}
     return takes_flags("driver_options", flags, _collected)

@@ -11,7 +11,8 @@ from graphgen.cli.neuron.compile_progress import CompileProgress
 from graphgen.cli.neuron.driver_options import DriverOptions
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.lowering.neuron.compile.cache.neuron_cache import VARIABLE, NeuronCache, cache_root
+from graphgen.lowering.neuron.compile.cache.neuron_cache import NeuronCache
+from graphgen.lowering.neuron.compile.cache.open_cache import VARIABLE, open_cache
 from graphgen.lowering.neuron.compile.driver import (
     CompiledProgram,
     CompileDriver,
@@ -24,6 +25,7 @@ from graphgen.lowering.neuron.compile.program_plan import (
     PlannedProgram,
     PlanOptions,
     plan_programs,
+    program_folder,
     write_program,
 )
 from graphgen.runtime.neuron.device_folder import begin_device_folder
@@ -66,7 +68,7 @@ def make_plan(
         GraphgenError: GG1001 without a compiler, GG1003 for programs that it will refuse; both not
             for a dry run. GG0704, GG0705.
     """
-    cache = NeuronCache(cache_root(given.cache_dir, os.environ.get(VARIABLE)))
+    cache = open_cache(given.cache_dir, os.environ.get(VARIABLE))
     compiler = _compiler(given, dry_run=dry_run)
     progress = TerminalProgress()
     with progress.task("checking the programs"):
@@ -77,7 +79,10 @@ def make_plan(
         begin_device_folder(output)
         with progress.task("writing HLO"):
             metadata = not given.no_metadata
-            programs = [write_program(module, item, output, metadata=metadata) for item in programs]
+            programs = [
+                write_program(module, item, program_folder(item, output), metadata=metadata)
+                for item in programs
+            ]
     return CompilePlan(programs, compiler, cache)
 
 

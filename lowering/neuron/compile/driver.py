@@ -151,12 +151,18 @@ class CompileDriver:
     def _found(self, program: PlannedProgram) -> CompiledProgram | CompilerFailure | None:
         """The outcome that the cache has."""
         key = key_of(program, self.compiler.version)
-        entry = self.cache.find(key)
+        try:
+            entry = self.cache.find(key)
+            others = [] if entry else self.cache.of_other_tools(key.version, key.flags)
+        except GraphgenError as error:
+            # Of a store that does not answer.
+            self.notify(program.name, "note", f"the cache is not used: {error.what}")
+            return None
         if entry is not None and entry.state == "failed":
             return None if self.settings.retry_failed else failed_before(program.name, entry)
         if entry is not None:
             return self._from_cache(program, entry, "cache")
-        for other in self.cache.of_other_tools(key.version, key.flags):
+        for other in others:
             if same_program(program.folder / HLO, other.folder):
                 return self._from_cache(program, other, "cache of another tool")
         return None

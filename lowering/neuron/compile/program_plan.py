@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from graphgen.lowering.neuron.compile.options.default_options import (
     differences,
 )
 from graphgen.lowering.neuron.compile.options.option_text import text_of
+from graphgen.ops.control import callees, kernel_of
 from graphgen.targets import Accelerator
 from graphgen.whole_file import write_whole
 
@@ -82,14 +84,15 @@ class PlanOptions:
     Attributes:
         device: the target.
         sub_models: names of the programs of a phase.
-        layers: the options that are given for a phase, the defaults among them.
-        situation: the facts that the defaults of a phase depend on.
+        layers: the options of a program, the defaults among them: of its phase, and of the number
+            of its layers that call one function.
+        situation: the facts that the defaults depend on, of the same.
     """
 
     device: Accelerator
     sub_models: Mapping[str, str]
-    layers: Callable[[str], Sequence[OptionLayer]]
-    situation: Callable[[str], Situation]
+    layers: Callable[[str, int], Sequence[OptionLayer]]
+    situation: Callable[[str, int], Situation]
 
 
 def options_by_default(
@@ -104,11 +107,11 @@ def options_by_default(
         more: the user's layers.
     """
 
-    def situation(phase: str) -> Situation:
-        return replace(base, phase=phase)
+    def situation(phase: str, shared: int) -> Situation:
+        return replace(base, phase=phase, shared_layers=shared)
 
-    def layers(phase: str) -> Sequence[OptionLayer]:
-        return [*default_layers(situation(phase)), *more]
+    def layers(phase: str, shared: int) -> Sequence[OptionLayer]:
+        return [*default_layers(situation(phase, shared)), *more]
 
     return PlanOptions(device, sub_models, layers, situation)
 
@@ -133,7 +136,8 @@ def _planned(
     module: Module, function: Function, options: PlanOptions, *, checked: bool
 ) -> PlannedProgram:
     device, phase = options.device, function.phase or ""
-    command = merge(options.layers(phase))
+    shared = shared_layers(function)
+    command = merge(options.layers(phase, shared))
     _agree(command, "--target", device.name)
     _agree(command, "--lnc", str(device.lnc))
     how = Compilation(device.name, device.lnc)
@@ -143,10 +147,16 @@ def _planned(
         function.name,
         options.sub_models.get(phase, phase or "program"),
         command,
-        tuple(differences(options.situation(phase), command)),
+        tuple(differences(options.situation(phase, shared), command)),
         canonical_hash(module, function, how),
         tuple(item for item in found if item.severity != "info"),
     )
+
+
+def shared_layers(function: Function) -> int:
+    """The calls of the function that a program calls most: its layers, if it is outlined."""
+    calls = [op for op in function.block if op.name == "call" and not kernel_of(op)]
+    return max(Counter(name for op in calls for name in callees(op)).values(), default=0)
 
 
 def _agree(command: CommandLine, name: str, wanted: str) -> None:
@@ -160,20 +170,24 @@ def _agree(command: CommandLine, name: str, wanted: str) -> None:
             )
 
 
+def program_folder(program: PlannedProgram, root: Path) -> Path:
+    """The folder of a program below the output folder."""
+    return root / "programs" / program.sub_model / program.name
+
+
 def write_program(
-    module: Module, program: PlannedProgram, root: Path, *, metadata: bool
+    module: Module, program: PlannedProgram, folder: Path, *, metadata: bool
 ) -> PlannedProgram:
-    """Write the HLO and the command line of a program below ``root`` (GG0704, GG0401).
+    """Write the HLO and the command line of a program into ``folder`` (GG0704, GG0401).
 
     A NEFF of another HLO or another command line that is there is removed.
 
     Args:
         module: of the program.
         program: the program.
-        root: the output folder.
+        folder: of its files, such as :func:`program_folder`.
         metadata: write op names and source lines into the HLO.
     """
-    folder = root / "programs" / program.sub_model / program.name
     chunks = hlo_chunks(module, module.function(program.name), metadata=metadata)
     size = sum(map(len, chunks))
     placed = replace(program, folder=folder, hlo_bytes=size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -23,6 +23,7 @@ from graphgen.runtime.aws.application.base_model import (
 )
 from graphgen.runtime.aws.application.compiled_folder import (
     CompiledParts,
+    WriteFiles,
     open_compiled,
     open_folder,
     write_compiled,
@@ -30,8 +31,9 @@ from graphgen.runtime.aws.application.compiled_folder import (
 from graphgen.runtime.aws.application.compiler_args import (
     default_compiler_args,
     merge_compiler_args,
+    plan_options,
 )
-from graphgen.runtime.aws.application.neuron_hlo import neuron_files
+from graphgen.runtime.aws.application.neuron_hlo import NeuronPrograms, compile_if_possible
 from graphgen.runtime.aws.application.program_forms import ProgramForms
 from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
 from graphgen.runtime.aws.attributes.environment import environment_notes
@@ -247,6 +249,9 @@ class NeuronApplicationBase:
     def compile(self, compiled_model_path: str | Path, debug: bool = False) -> None:
         """Compile every program and write the folder that :meth:`load` reads.
 
+        With a Neuron ``target``, its programs are compiled with ``neuronx-cc`` too, where it is
+        installed; without it their HLO is written.
+
         The folder appears complete, or stays as it was. Files of an earlier compilation in it are
         replaced, and other files stay.
 
@@ -256,35 +261,30 @@ class NeuronApplicationBase:
 
         Raises:
             GraphgenError: GG05xx for the model, GG06xx for its weights, GG0704 if the folder
-                cannot be written.
+                cannot be written, GG10xx for programs that ``neuronx-cc`` does not compile.
         """
-        settings = self.neuron_config
-        hlo = self._neuron_files(debug=debug)
+        folder, settings = Path(compiled_model_path), self.neuron_config
+        device = self._device(folder, debug)
         built = self.build()
         checkpoint = self.checkpoint(built.module)
         keep = bool(settings.value("skip_sharding"))
         writes = bool(settings.value("save_sharded_checkpoint")) and not keep
-        parts = CompiledParts(
-            built,
-            self.config,
-            checkpoint if writes else None,
-            checkpoint.path,
-            hlo,
-            keep_weights=keep,
-        )
-        write_compiled(Path(compiled_model_path), parts, self.progress)
+        kept = checkpoint if writes else None
+        parts = CompiledParts(built, self.config, kept, checkpoint.path, device, keep_weights=keep)
+        write_compiled(folder, parts, self.progress)
         self.is_compiled = True
 
-    def _neuron_files(self, *, debug: bool) -> Mapping[str, Sequence[bytes | memoryview]]:
-        """The HLO files of the Neuron target, if the configuration names one."""
-        target = self.target()
-        if target is None:
-            return {}
+    def _device(self, folder: Path, debug: bool) -> WriteFiles | None:
+        """A writer of the programs for the Neuron target, if one is configured."""
+        if (target := self.target()) is None:
+            return None
         self._print_notes(target)
         with self.progress.task(f"lowering for {target}"):
             settings = self.compile_config(target)
             built = build_programs(self._built_config(), self.config, settings)
-            return neuron_files(built, self.models, debug=debug)
+        options = plan_options(self.neuron_config, target, self.get_compiler_args() or "")
+        programs = NeuronPrograms(built, self.models, options, debug)
+        return compile_if_possible(programs, folder, self.progress)
 
     def load(
         self,

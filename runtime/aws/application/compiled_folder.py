@@ -7,15 +7,16 @@
     tokenizer.json ...                           tokenizer files of the checkpoint
     manifest.json module.gg compiled/ tokenizer/ the artifact: programs, as graphgen reads them
     hlo/TAG/_tp0_bkN/model/graph.hlo             programs for a Neuron target, if one is configured
+    hlo/TAG/_tp0_bkN/graph.neff ...              and compiled, where neuronx-cc is installed
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphgen.compile_config import CompileConfig
@@ -39,6 +40,8 @@ from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
 # Folders that only a compilation writes.
 _FOLDERS = ("weights", "compiled", "tokenizer", "hlo")
+# Writes files into a folder.
+WriteFiles = Callable[[Path], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class CompiledParts:
         config: the configuration.
         checkpoint: the weights; ``None`` to write none.
         tokenizer_folder: the checkpoint that tokenizer files are copied from.
-        hlo: content of further files by path, such as the HLO of a Neuron target.
+        device: writes the programs for a Neuron target into a folder, where one is configured.
         keep_weights: take the weights that the folder has.
         compile: compile the programs, too.
     """
@@ -59,9 +62,7 @@ class CompiledParts:
     config: InferenceConfig
     checkpoint: Checkpoint | None
     tokenizer_folder: Path
-    hlo: Mapping[str, Sequence[bytes | memoryview]] = field(
-        default_factory=dict[str, Sequence[bytes | memoryview]]
-    )
+    device: WriteFiles | None = None
     keep_weights: bool = False
     compile: bool = True
 
@@ -107,10 +108,8 @@ def _write_new(new: Path, folder: Path, parts: CompiledParts, progress: Progress
         _compile_all(artifact, folder / "compiled", progress)
     parts.config.save(new)
     _copy_tokenizer(source, new)
-    for name, chunks in parts.hlo.items():
-        (new / name).parent.mkdir(parents=True, exist_ok=True)
-        with (new / name).open("wb") as file:
-            file.writelines(chunks)
+    if parts.device is not None:
+        parts.device(new / "hlo")
 
 
 def tokenizer_of(path: Path) -> Tokenizer | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import cast
 
 from graphgen.lowering.neuron.compile.options.command_line import OptionLayer, merge
 from graphgen.lowering.neuron.compile.options.default_options import Situation, default_layers
+from graphgen.lowering.neuron.compile.program_plan import PlanOptions
 from graphgen.runtime.aws.application.base_model import FUSED_SPECULATION, PHASES, TOKEN_GENERATION
 from graphgen.runtime.aws.attributes.attribute import CompilerArgument
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.targets import accelerator
 
 
 def default_compiler_args(config: NeuronConfig, tag: str, target: str) -> str:
@@ -27,7 +30,7 @@ def default_compiler_args(config: NeuronConfig, tag: str, target: str) -> str:
 
 
 def attribute_layers(
-    config: NeuronConfig, tag: str, target: str, family: str = ""
+    config: NeuronConfig, tag: str, target: str, family: str = "", shared_layers: int = 0
 ) -> list[OptionLayer]:
     """The layers of :func:`default_compiler_args`: the defaults, then a layer an attribute.
 
@@ -36,8 +39,9 @@ def attribute_layers(
         tag: of the sub-model.
         target: such as ``trn2``.
         family: the model type, for the options of its family.
+        shared_layers: layers of the program that call one function.
     """
-    layers = default_layers(situation(config, tag, target, family))
+    layers = default_layers(situation(config, tag, target, family, shared_layers))
     layers += _attributes(config, target)
     if tag in (TOKEN_GENERATION, FUSED_SPECULATION):
         # These programs have too little work between collectives to tile it.
@@ -46,7 +50,31 @@ def attribute_layers(
     return layers
 
 
-def situation(config: NeuronConfig, tag: str, target: str, family: str = "") -> Situation:
+def plan_options(config: NeuronConfig, target: str, more: str = "") -> PlanOptions:
+    """The options of all programs of a configuration, with those of ``NEURON_CC_FLAGS``.
+
+    Args:
+        config: the attributes.
+        target: such as ``trn2``.
+        more: an application's own arguments.
+    """
+    flags = os.environ.get("NEURON_CC_FLAGS", "")
+    own = [OptionLayer("get_compiler_args", more), OptionLayer("NEURON_CC_FLAGS", flags)]
+    tags = {phase: tag for tag, phase in PHASES.items()}
+    return PlanOptions(
+        accelerator(target, config.logical_cores(target)),
+        tags,
+        lambda phase, shared: [
+            *attribute_layers(config, tags[phase], target, "", shared),
+            *[layer for layer in own if layer.text.strip()],
+        ],
+        lambda phase, shared: situation(config, tags[phase], target, "", shared),
+    )
+
+
+def situation(
+    config: NeuronConfig, tag: str, target: str, family: str = "", shared_layers: int = 0
+) -> Situation:
     """The facts that defaults depend on; arguments as of :func:`attribute_layers`."""
     return Situation(
         phase=PHASES[tag],
@@ -56,6 +84,7 @@ def situation(config: NeuronConfig, tag: str, target: str, family: str = "") -> 
         long_context=bool(config.value("enable_long_context_mode")),
         eight_bit_floats=_has_fp8(config),
         family=family,
+        shared_layers=shared_layers,
     )
 
 

@@ -1,41 +1,142 @@
-"""HLO files of an application's programs for a Neuron target, as AWS's tools lay them out."""
+"""An application's programs for a Neuron target, laid out and compiled as AWS's tools do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
 
+from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo import hlo_chunks
+from graphgen.lowering.neuron.compile.cache.open_cache import VARIABLE, open_cache
+from graphgen.lowering.neuron.compile.driver import CompileDriver, DriverSettings
+from graphgen.lowering.neuron.compile.failures.failure_report import predicted
+from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler, find_compiler
+from graphgen.lowering.neuron.compile.program_plan import (
+    COMMAND,
+    LOG,
+    NEFF,
+    PlanOptions,
+    plan_programs,
+    write_program,
+)
 from graphgen.runtime.aws.application.base_model import PHASES, ModelWrapper
 from graphgen.runtime.buckets import ProgramTable
 from graphgen.runtime.model import BuiltModel
+from graphgen.runtime.progress_callback import Progress
+from graphgen.whole_file import write_whole
+
+# Where AWS's tools compile, among temporary files, and the variable that names another place.
+_WORK, _WORK_VARIABLE = "nxd_model", "BASE_COMPILE_WORK_DIR"
 
 
-def neuron_files(
-    built: BuiltModel, models: Sequence[ModelWrapper], *, debug: bool
-) -> Mapping[str, Sequence[bytes | memoryview]]:
-    """Content by path: ``hlo/TAG/_tp0_bkN/model/graph.hlo``, and the compiler's arguments.
+@dataclass(frozen=True, slots=True)
+class NeuronPrograms:
+    """The programs of an application for a Neuron target.
 
-    N counts the programs of a tag by batch and bucket.
-
-    Args:
+    Attributes:
         built: the module for the target.
         models: the sub-models.
+        options: of the compiler.
         debug: write op types, op names and source lines into the HLO.
+    """
+
+    built: BuiltModel
+    models: Sequence[ModelWrapper]
+    options: PlanOptions
+    debug: bool
+
+    def homes(self) -> Mapping[str, tuple[str, ModelWrapper]]:
+        """The folder ``TAG/_tp0_bkN`` and the sub-model of each program.
+
+        N counts the programs of a tag by batch and bucket.
+        """
+        found: dict[str, tuple[str, ModelWrapper]] = {}
+        table = ProgramTable(self.built.module)
+        for model in self.models:
+            sizes = sorted(
+                (size for size in table.sizes if size.phase == PHASES[model.tag]),
+                key=lambda size: (size.batch, size.bucket),
+            )
+            for number, size in enumerate(sizes):
+                found[size.name] = (f"{model.tag}/_tp0_bk{number}", model)
+        return found
+
+    def write(self, folder: Path, compiled: Mapping[str, Path]) -> None:
+        """Write ``TAG/_tp0_bkN/model/graph.hlo`` and the compiler's arguments of every program.
+
+        Args:
+            folder: of all of them.
+            compiled: of each compiled program, the folder that it was compiled in.
+
+        Raises:
+            GraphgenError: GG0401 for a program that HLO cannot express, GG0704.
+        """
+        for name, (home, model) in self.homes().items():
+            function = self.built.module.function(name)
+            chunks = hlo_chunks(self.built.module, function, metadata=self.debug)
+            file = folder / home / "model" / "graph.hlo"
+            write_whole(file, lambda file, chunks=chunks: file.writelines(chunks), parents=True)
+            arguments = f"{model.compiler_args}\n".encode()
+            write_whole(folder / home / "compiler_args.txt", arguments)
+            if name in compiled:
+                for item in (COMMAND, LOG, NEFF):
+                    if (compiled[name] / item).is_file():
+                        shutil.copyfile(compiled[name] / item, folder / home / item)
+
+
+def compile_if_possible(
+    programs: NeuronPrograms, output: Path, progress: Progress
+) -> Callable[[Path], None]:
+    """Compile the programs where ``neuronx-cc`` is installed; without it a note says so.
+
+    They are compiled in ``BASE_COMPILE_WORK_DIR`` (by default AWS's ``nxd_model`` among temporary
+    files), where the logs of failures stay, with the cache of ``NEURON_COMPILE_CACHE_URL``.
+
+    Args:
+        programs: to compile.
+        output: the folder that they are for; it names that of the work.
+        progress: notified of it.
+
+    Returns:
+        What writes the programs into a folder, with their NEFFs where there is a compiler.
 
     Raises:
-        GraphgenError: GG0401 for a program that HLO cannot express.
+        GraphgenError: GG1001 for a compiler that does not run, GG1002 with all failures, GG1003
+            for programs that the rules of ``graphgen check`` refuse, GG0704.
     """
-    found: dict[str, Sequence[bytes | memoryview]] = {}
-    table = ProgramTable(built.module)
-    for model in models:
-        phase = PHASES[model.tag]
-        sizes = sorted(
-            (size for size in table.sizes if size.phase == phase),
-            key=lambda size: (size.batch, size.bucket),
-        )
-        for number, size in enumerate(sizes):
-            home = f"hlo/{model.tag}/_tp0_bk{number}"
-            function = built.module.function(size.name)
-            found[f"{home}/model/graph.hlo"] = hlo_chunks(built.module, function, metadata=debug)
-            found[f"{home}/compiler_args.txt"] = [f"{model.compiler_args}\n".encode()]
-    return found
+    compiler = _compiler()
+    if compiler is None:
+        return lambda folder: programs.write(folder, {})
+    mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
+    root = os.environ.get(_WORK_VARIABLE) or Path(gettempdir()) / _WORK
+    work = Path(root) / f"{output.name}-{mark}"
+    module, homes = programs.built.module, programs.homes()
+    planned = plan_programs(module, programs.options)
+    if any(item.errors for item in planned):
+        raise predicted(planned)
+    written = [
+        write_program(module, item, work / homes[item.name][0], metadata=programs.debug)
+        for item in planned
+    ]
+    cache = open_cache("", os.environ.get(VARIABLE))
+    with progress.task(f"compiling {len(written)} programs with neuronx-cc"):
+        made = CompileDriver(compiler, cache, DriverSettings()).run(written)
+    compiled = {item.program.name: item.program.folder for item in made}
+    return lambda folder: programs.write(folder, compiled)
+
+
+def _compiler() -> NeuronCompiler | None:
+    """The compiler on ``PATH``, if there is one (GG1001 if it does not run)."""
+    if shutil.which("neuronx-cc") is None:
+        try:
+            find_compiler()
+        except GraphgenError as error:
+            print(f"note: {error.what}: HLO is written, and not compiled", file=sys.stderr)
+        return None
+    return find_compiler()

@@ -50,9 +50,8 @@ def _world(values: Values) -> object:
 
 
 def _logical_cores(values: Values) -> object:
-    """The LNC of the target that AWS's variable names; 1 where it names none."""
-    del values
-    platform = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
+    """The LNC of the target, or of the one that AWS's variable names; 1 where neither does."""
+    platform = str(values["target"] or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", ""))
     return 2 if platform.startswith(("trn2", "trn3")) else 1
 
 
@@ -174,7 +173,10 @@ COMPILER = owned_by(
     Attribute(
         "logical_nc_config",
         _LNC,
-        Derived("2 if NEURON_PLATFORM_TARGET_OVERRIDE is trn2 or trn3, else 1", _logical_cores),
+        Derived(
+            "2 if target or NEURON_PLATFORM_TARGET_OVERRIDE is trn2 or trn3, else 1",
+            _logical_cores,
+        ),
         "C14",
         "physical cores of a logical one (LNC); a Neuron target's own where it is not given",
         NoEffect("the CPU has no logical cores"),

@@ -37,7 +37,7 @@ _F8 = NoEffect("the pass f8-formats writes 8-bit floats in the device's format")
 _VLLM = NoEffect("vLLM is not used")
 _CAPTURE = RunTimeSetting("files of program inputs, which graphgen run replays")
 _RANKS = NoEffect("one process holds all ranks")
-_NEURONX_CC = NoEffect("graphgen compile alone runs neuronx-cc, with it")
+_NEURONX_CC = NoEffect("it is left to neuronx-cc, which inherits it")
 
 
 def _row(source: str, doc: str, effect: Effect, *names: str) -> tuple[EnvironmentVariable, ...]:
@@ -90,7 +90,7 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
     *_row(
         "E13",
         "folder of temporary files",
-        NoEffect("compile writes the compiled folder alone"),
+        RunTimeSetting("where compile() runs neuronx-cc, and leaves the logs of failures"),
         "BASE_COMPILE_WORK_DIR",
     ),
     *_row("E14", "execution on the CPU", NoEffect("it always is on the CPU"), "NXD_CPU_MODE"),
@@ -125,7 +125,12 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
         "NEURON_EXPERIMENTAL_COMPRESS_RG",
         "NEURON_FLOAT4X4_IS_FLOAT16",
     ),
-    *_row("E20", "arguments of neuronx-cc", _NEURONX_CC, "NEURON_CC_FLAGS"),
+    *_row(
+        "E20",
+        "arguments of neuronx-cc",
+        RunTimeSetting("merged over those of the configuration"),
+        "NEURON_CC_FLAGS",
+    ),
     *_row(
         "E20",
         "form of checkpoints",

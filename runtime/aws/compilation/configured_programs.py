@@ -38,16 +38,15 @@ def configured_programs(
     application = CAUSAL_LM[family](file.parent)
     config = application.neuron_config
     device = accelerator(target, lnc or config.logical_cores(target))
-    # A file cannot say whether its logical cores were given or are a default: --lnc decides.
     given = [OptionLayer("--lnc", f"--lnc={lnc}")] if lnc else []
     tags = {phase: tag for tag, phase in PHASES.items()}
 
-    def of_phase(phase: str) -> Sequence[OptionLayer]:
-        own = attribute_layers(config, tags[phase], target, family)
+    def of_phase(phase: str, shared: int) -> Sequence[OptionLayer]:
+        own = attribute_layers(config, tags[phase], target, family, shared)
         return [*own, *given, *layers]
 
-    def at(phase: str) -> Situation:
-        return situation(config, tags[phase], target, family)
+    def at(phase: str, shared: int) -> Situation:
+        return situation(config, tags[phase], target, family, shared)
 
     model = config_with_heads(config, application.model_config(), application.model_path)
     built = build_programs(model, application.config, application.compile_config(target))

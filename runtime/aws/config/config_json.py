@@ -144,9 +144,13 @@ def _class_of(value: Mapping[str, object]) -> object:
 
 
 def _leave_derived(config: StrictConfig) -> None:
-    """Forget given values that equal the ones that follow from other attributes."""
+    """Forget given values that equal the ones that follow from other attributes.
+
+    A value that the environment replaces, such as logical_nc_config, follows from the machine that
+    wrote the file, and counts: another machine may have another default.
+    """
     for row in attributes_of(config.owner).values():
-        if isinstance(row.default, Derived) and not row.replaces:
+        if isinstance(row.default, Derived) and not row.replaces and not row.environment:
             config.leave_derived(row.name)
     for nested in config.given.values():
         if isinstance(nested, StrictConfig):

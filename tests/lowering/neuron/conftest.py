@@ -18,6 +18,7 @@ from graphgen.lowering.neuron.compile.program_plan import (
     PlannedProgram,
     options_by_default,
     plan_programs,
+    program_folder,
     write_program,
 )
 from graphgen.models import build, known_shape
@@ -52,7 +53,10 @@ def planned(lowered: Module) -> Callable[..., list[PlannedProgram]]:
         options = options_by_default(base, device, {"prefill": "context"}, layers)
         programs = plan_programs(lowered, options)
         chosen = [item for item in programs if only in item.name]
-        return [write_program(lowered, item, root, metadata=True) for item in chosen]
+        return [
+            write_program(lowered, item, program_folder(item, root), metadata=True)
+            for item in chosen
+        ]
 
     return plan
 

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron import describe
 from graphgen.lowering.neuron.compile.cache.cache_entry import CacheRecord, read_entry
 from graphgen.lowering.neuron.compile.cache.file_lock import file_lock, is_locked, lock_if_free
 from graphgen.lowering.neuron.compile.cache.neuron_cache import (
     CacheKey,
     NeuronCache,
-    cache_root,
 )
+from graphgen.lowering.neuron.compile.cache.open_cache import open_cache
 from tests.lowering.neuron.small_neff import small_neff
 
 ROOT = Path(__file__).parents[3]
@@ -205,9 +204,6 @@ def test_a_lock_ends_with_its_holder(tmp_path: Path):
 
 
 def test_the_place_of_the_cache():
-    assert cache_root("/a", "/b") == Path("/a")
-    assert cache_root("", "/b") == Path("/b")
-    assert cache_root("", None) == Path("/var/tmp/neuron-compile-cache")
-    with pytest.raises(GraphgenError) as caught:
-        cache_root("", "s3://bucket/cache")
-    assert caught.value.code == "GG0705"
+    assert open_cache("/a", "/b").root == Path("/a")
+    assert open_cache("", "/b").root == Path("/b")
+    assert open_cache("").root == Path("/var/tmp/neuron-compile-cache")

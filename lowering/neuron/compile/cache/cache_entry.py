@@ -62,8 +62,16 @@ class CacheRecord:
 def read_record(folder: Path) -> CacheRecord | None:
     """The record of an entry; ``None`` for an entry of another tool, or a damaged record."""
     try:
-        found: object = json.loads((folder / RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
+        return record_of_text((folder / RECORD).read_bytes())
+    except OSError:
+        return None
+
+
+def record_of_text(text: bytes) -> CacheRecord | None:
+    """The record of a text; ``None`` for a damaged one."""
+    try:
+        found: object = json.loads(text)
+    except ValueError:
         return None
     if not isinstance(found, dict):
         return None
@@ -77,8 +85,16 @@ def read_record(folder: Path) -> CacheRecord | None:
 def read_flags(folder: Path) -> tuple[str, ...] | None:
     """The options of an entry; ``None`` where they are not written or damaged."""
     try:
-        found: object = json.loads((folder / FLAGS).read_text("utf-8"))
-    except (OSError, ValueError):
+        return flags_of_text((folder / FLAGS).read_bytes())
+    except OSError:
+        return None
+
+
+def flags_of_text(text: bytes) -> tuple[str, ...] | None:
+    """The options of a text; ``None`` for a damaged one."""
+    try:
+        found: object = json.loads(text)
+    except ValueError:
         return None
     if not isinstance(found, list):
         return None

@@ -19,7 +19,6 @@ from os import utime
 from pathlib import Path
 from typing import BinaryIO
 
-from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron.compile.cache.cache_entry import (
     DAY,
     DONE,
@@ -39,8 +38,6 @@ from graphgen.lowering.neuron.compile.cache.file_lock import file_lock, lock_if_
 from graphgen.lowering.neuron.folders import NO_FLAGS
 from graphgen.whole_file import unwritable, write_whole
 
-# Where AWS's tools keep compilations, and the variable that names another place.
-DEFAULT_ROOT, VARIABLE = "/var/tmp/neuron-compile-cache", "NEURON_COMPILE_CACHE_URL"
 # Digits of the hash of options: as AWS's tools write them, and of options whose first ones agree.
 _DIGITS = (8, 32)
 
@@ -65,25 +62,9 @@ class CacheKey:
         assert flags[:8] == NO_FLAGS or self.flags
         return f"neuronxcc-{self.version}/MODULE_{self.module[:32]}+{flags[:digits]}"
 
-
-def cache_root(given: str, environment: str | None) -> Path:
-    """The folder of the cache: the one given, that of the variable, or AWS's default.
-
-    Args:
-        given: by an option; empty for none.
-        environment: the value of :data:`VARIABLE`.
-
-    Raises:
-        GraphgenError: GG0705 for a URL.
-    """
-    name = given or environment or DEFAULT_ROOT
-    if "://" in name:
-        raise GraphgenError(
-            "GG0705",
-            f"the cache {name} is a URL, and only folders are read here",
-            help="mount it as a folder, or use graphgen cache export and copy the folder",
-        )
-    return Path(name).expanduser()
+    def names(self) -> list[str]:
+        """The two paths that an entry can have: the second where another one has the first."""
+        return [self.name(digits) for digits in _DIGITS]
 
 
 class NeuronCache:
@@ -96,9 +77,14 @@ class NeuronCache:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    @property
+    def name(self) -> str:
+        """The place as it is shown."""
+        return str(self.root)
+
     def folder(self, key: CacheKey) -> Path:
         """The folder of a key: a second one for other options with the same first digits."""
-        first, second = (self.root / key.name(digits) for digits in _DIGITS)
+        first, second = (self.root / name for name in key.names())
         flags = read_flags(first)
         return first if flags is None or flags == key.flags else second
 
@@ -212,7 +198,7 @@ class NeuronCache:
 
     def take(self, entry: CacheEntry) -> bool:
         """Copy a finished compilation of another cache; False if it is there already (GG0704)."""
-        folder = self.root / entry.folder.parent.name / entry.folder.name
+        folder = self.local_entry(entry).folder
         with _held(folder, lambda: None):
             if folder.is_dir():
                 own = read_entry(folder)
@@ -224,6 +210,11 @@ class NeuronCache:
                     copy_whole(item, folder / item.name)
             write_whole(folder / DONE, b"")
         return True
+
+    def local_entry(self, entry: CacheEntry) -> CacheEntry:
+        """The entry here that has the name of one of another cache."""
+        folder = self.root / entry.folder.parent.name / entry.folder.name
+        return read_entry(folder) if folder.is_dir() else CacheEntry(folder, "empty", None)
 
     def unused_days(self, entry: CacheEntry) -> float:
         """Days since a compilation was last used, or written."""

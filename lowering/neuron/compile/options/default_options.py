@@ -33,6 +33,7 @@ class Situation:
         long_context: the options of long contexts are wanted.
         eight_bit_floats: weights or caches hold 8-bit floats.
         family: the model type of the configuration, such as ``mixtral``.
+        shared_layers: layers of the program that call one function.
     """
 
     phase: str
@@ -42,6 +43,7 @@ class Situation:
     long_context: bool = False
     eight_bit_floats: bool = False
     family: str = ""
+    shared_layers: int = 0
 
 
 def default_layers(at: Situation) -> list[OptionLayer]:
@@ -70,6 +72,8 @@ def _verified(inner: str = "") -> str:
     return f"--internal-hlo2tensorizer-options='{inner}'"
 
 
+# Modular flow: repeated parts with at least that number of multiplications are compiled once.
+_MODULES = "--modular-flow-mac-threshold=10"
 _RULES: tuple[tuple[str, Callable[[Situation], str]], ...] = (
     ("every program", lambda at: "--auto-cast=none --model-type=transformer"),
     (
@@ -83,10 +87,16 @@ _RULES: tuple[tuple[str, Callable[[Situation], str]], ...] = (
     ("collectives by phase", _tensorizer),
     ("logical cores", lambda at: f"--lnc={at.lnc}"),
     ("level by phase", lambda at: "-O1" if at.phase == "prefill" else "-O2"),
+    # What asks for layers to be compiled once: the level and the threshold of prefill programs.
+    ("shared layers", lambda at: "-O1" if at.shared_layers > 1 else ""),
     ("target", lambda at: f"--target={at.target}"),
     (
         "prefill programs",
-        lambda at: _verified("--modular-flow-mac-threshold=10") if at.phase == "prefill" else "",
+        lambda at: _verified(_MODULES) if at.phase == "prefill" else "",
+    ),
+    (
+        "shared layers",
+        lambda at: _verified(_MODULES) if at.shared_layers > 1 else "",
     ),
     (
         "8-bit floats",

@@ -95,6 +95,26 @@ def test_a_dry_run_shows_each_flag_with_its_origin(
     assert "there is no neuronx-cc here" in error("compile", model, *SIZES, "-o", tmp_path / "x")
 
 
+def test_outlined_layers_are_compiled_once(tmp_path: Path, fake: FakeNeuron):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**known_shape("llama-3.1-8b"), **SMALL, "num_hidden_layers": 3}))
+    command = ("compile", file, "--seq-len", 128, "--target", "trn2", "-o", tmp_path / "out")
+    facts(*command, "--outline-layers")
+    for phase, name in (("context_encoding", "prefill.b1.s128"), ("token_generation", "decode")):
+        (home,) = (tmp_path / "out" / "programs" / f"{phase}_model").glob(f"{name}*")
+        words = (home / "command.txt").read_text()
+        assert " -O1 " in words
+        assert "--modular-flow-mac-threshold=10" in words
+        module = open_module(home / "graph.hlo")
+        (program,) = module.programs()
+        calls = [op.attrs.text("to_apply") for op in program.block if op.name == "call"]
+        assert len(calls) == 3
+        assert len({*calls}) == 1
+        assert any(op.name == "dot_general" for op in module.function(calls[0]).block)
+    plain = facts(*command, "--dry-run")
+    assert "-O2" in flags_of(plain["programs"][1])
+
+
 def test_a_model_is_compiled_and_its_cache_looked_after(
     model: Path, tmp_path: Path, fake: FakeNeuron
 ):
@@ -188,7 +208,7 @@ def test_failures_are_one_error(model: Path, tmp_path: Path, fake: FakeNeuron):
         (("--flags", "--lnc=1"), "--flags has --lnc=1, and the programs are for --lnc=2"),
         (("--flags", "--target trn1"), "--flags has --target=trn1, and the programs are for"),
         (("--flags", "oops"), "'oops' follows no option"),
-        (("--cache-dir", "s3://bucket"), "only folders are read here"),
+        (("--cache-dir", "nonsense://bucket"), "cannot be opened: Protocol not known"),
     ],
 )
 def test_options_that_contradict_the_target_are_refused(

@@ -12,13 +12,16 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.neuron import read_neff
 from graphgen.runtime import executable_cache
+from graphgen.runtime.artifact import is_artifact
 from graphgen.runtime.aws.application.families.llama_like import (
     NeuronLlamaForCausalLM,
     NeuronMistralForCausalLM,
 )
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.buckets import ProgramTable
+from tests.fake_compiler.fake_neuron import FakeNeuron
 from tests.oracles.families import ORACLES, save
 from tests.runtime.aws.application.conftest import Checkpoint
 
@@ -263,3 +266,36 @@ def test_notes_are_printed_once(llama: Checkpoint, capsys: pytest.CaptureFixture
     application.build()
     err = capsys.readouterr().err
     assert err.count("note: NeuronConfig.mlp_kernel_enabled = True has no effect") == 1
+
+
+def test_a_neuron_target_is_compiled_where_its_compiler_is(
+    llama: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "device"
+    fake = FakeNeuron(tmp_path / "fake")
+    for name, value in fake.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
+    monkeypatch.setenv("BASE_COMPILE_WORK_DIR", str(tmp_path / "work"))
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--enable-saturate-infinity")
+    config = llama.config(target="trn2", logical_nc_config=1)
+    fake.order({"program": "decode", "how": "NCC_EBVF030"})
+    with pytest.raises(GraphgenError, match="1 of 2 programs did not compile") as error:
+        NeuronLlamaForCausalLM(llama.path, config).compile(folder)
+    assert error.value.code == "GG1002"
+    assert not is_artifact(folder)
+    assert [*(tmp_path / "work").rglob("log-neuron-cc.txt")], "the logs of failures stay"
+    fake.order()
+    shutil.rmtree(tmp_path / "cache")
+    application = NeuronLlamaForCausalLM(llama.path, config)
+    application.compile(folder)
+    homes = [*(folder / "hlo").glob("*/_tp0_bk*")]
+    assert len(homes) == len(fake.calls) - 2 == 2
+    for home in homes:
+        assert read_neff(home / "graph.neff").members
+        command = (home / "command.txt").read_text()
+        assert "--lnc=1" in command
+        assert "--enable-saturate-infinity" in command
+    # What is saved is read back as it is, whatever the target has by default.
+    assert NeuronLlamaForCausalLM(folder).neuron_config.logical_cores("trn2") == 1
+    close(application.load(folder), llama)

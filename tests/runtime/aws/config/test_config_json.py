@@ -101,6 +101,12 @@ def test_a_file_of_aws_is_read_and_every_value_is_kept():
     )
 
 
+def test_saved_logical_cores_count_whatever_the_target_has_by_default():
+    assert read_config(NeuronConfig, OLDER).logical_cores("trn2") == 1
+    two = config_json(NeuronConfig(target="trn2"))
+    assert read_config(NeuronConfig, two).logical_cores("trn2") == two["logical_nc_config"] == 2
+
+
 def test_a_change_of_a_length_reaches_the_lengths_that_followed_from_it():
     config = read_config(NeuronConfig, {**OLDER, "batch_size": 4})
     assert config.origin("max_length") == "derived: seq_len"

@@ -169,10 +169,9 @@ def test_a_bad_value_of_the_variable_is_named(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_variables_without_effect_are_named():
-    notes = environment_notes({"NEURON_CC_FLAGS": "-O2", "RANK": "0", "HOME": "x"})
-    assert notes == (
-        "the variable NEURON_CC_FLAGS has no effect: graphgen compile alone runs neuronx-cc, "
-        "with it",
+    given = {"NXD_CPU_MODE": "1", "NEURON_CC_FLAGS": "-O2", "RANK": "0", "HOME": "x"}
+    assert environment_notes(given) == (
+        "the variable NXD_CPU_MODE has no effect: it always is on the CPU",
     )
 
 
