@@ -9,6 +9,7 @@ The kernel reads keys and values where they lie in the cache, by row and slot, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphgen.build import Builder
@@ -61,7 +62,7 @@ class AttentionMatch:
         """Slots that the attention reads of each row."""
         return self.attention.operands[1].type.dims[1]
 
-    def call(self, b: Builder, calls: KernelCalls) -> Op:
+    def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
         """Insert the call; ``b`` has nothing to add."""
         query, key, value, mask = self.attention.operands[:4]
         keys, values = self.keys, self.values

@@ -58,8 +58,8 @@ class KernelCalls:
         cloner: Cloner,
         operands: Mapping[str, Value],
         ops: Sequence[Op],
-    ) -> Op:
-        """Insert a call before the last of ``ops``, whose results it has.
+    ) -> Sequence[Value]:
+        """Insert a call before the last of ``ops``, and return its results, which are the same.
 
         Args:
             kernel: the name, such as ``linear``.
@@ -72,12 +72,7 @@ class KernelCalls:
         for op in ops:
             cloner.op(op, body.block)
         end = ops[-1]
-        names = (
-            ["result"] if len(end.results) == 1 else [f"result{i}" for i in range(len(end.results))]
-        )
-        body.outputs = [
-            (name, cloner.mapping[value]) for name, value in zip(names, end.results, strict=True)
-        ]
+        body.outputs = result_names([cloner.mapping[value] for value in end.results])
         types = tuple([result.type for result in end.results])
         attrs = {
             "to_apply": self._named(kernel, body).name,
@@ -98,7 +93,7 @@ class KernelCalls:
         block = end.block
         assert block is not None
         block.insert_before(made, end)
-        return made
+        return made.results
 
     def insert(
         self,
@@ -144,6 +139,13 @@ class KernelCalls:
         self.module.functions = {**made, **self.module.functions}
 
 
+def result_names(values: Sequence[Value]) -> list[tuple[str, Value]]:
+    """The outputs of a meaning: ``result``, or ``result0``, ``result1`` and so on."""
+    if len(values) == 1:
+        return [("result", values[0])]
+    return [(f"result{i}", value) for i, value in enumerate(values)]
+
+
 def appending(function: Function) -> Builder:
     """A builder at the end of a body."""
     return Builder(function, loc=UNKNOWN)
@@ -162,11 +164,11 @@ class KernelMatch(Protocol):
         """All ops, in an order in which they can run; the last has the results."""
         ...
 
-    def call(self, b: Builder, calls: KernelCalls) -> Op:
-        """Insert the call before the last of the ops.
+    def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
+        """Insert the call before the last of the ops; return a value for each of its results.
 
         Args:
-            b: appends ops before the last of the ops, for the operands.
+            b: appends ops before the last of the ops: for the operands, and of what the call gives.
             calls: makes the call and the function that is its meaning.
         """
         ...

@@ -10,7 +10,7 @@ A norm is ``rms_norm`` or ``layer_norm``; a product is a ``dot_general``, or wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -88,7 +88,7 @@ class LinearMatch:
         """The left operand, before the norm."""
         return self.norm.operands[0] if self.norm else self.dot.operands[0]
 
-    def call(self, b: Builder, calls: KernelCalls) -> Op:
+    def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
         """Insert the call; the packed weight is made before it, unpacked in its meaning."""
         norm = self.norm
         weight, scale, zero = self.grouped.packed(b) if self.grouped else self._packed(b)

@@ -14,6 +14,7 @@ second writes rotated keys, or values, into the cache in place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphgen.build import Builder
@@ -54,7 +55,7 @@ class RotationMatch:
         beside = self.narrowing.beside if self.narrowing else ()
         return [*beside, *self.before, self.end]
 
-    def call(self, b: Builder, calls: KernelCalls) -> Op:
+    def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
         """Insert the call; ``b`` has nothing to add."""
         writes = self.end.name == "kv_update"
         cos, sin = self.rope.operands[1:] if self.rope else (None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
@@ -34,7 +35,7 @@ class RowMatch:
         """The op alone."""
         return [self.op]
 
-    def call(self, b: Builder, calls: KernelCalls) -> Op:
+    def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
         """Insert the call; ``b`` has nothing to add."""
         operands: dict[str, Value] = dict(zip(_OPERANDS, self.op.operands, strict=False))
         body, cloner = calls.body(operands)

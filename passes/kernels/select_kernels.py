@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from graphgen.ir import WHOLE_PROMPTS, Function, Module, Op
+from graphgen.ir import WHOLE_PROMPTS, Function, Module, Op, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
 from graphgen.passes.kernels.attention_match import match_attention
 from graphgen.passes.kernels.kernel_call import KernelCalls, KernelRule
@@ -145,14 +146,17 @@ def _select(
         elif rewriter.exhausted:
             return
         elif not rewriter.leaves_out(function, found.ops[-1], rule.kernel):
-            call = found.call(rewriter.before(function, found.ops[-1]), calls)
+            values = found.call(rewriter.before(function, found.ops[-1]), calls)
             if rule.whole_prompts:
                 calls.module.meta[WHOLE_PROMPTS] = rule.kernel
-            _replace(rule.kernel, found.ops, call, function, rewriter)
+            _replace(rule.kernel, found.ops, values, function, rewriter)
 
 
-def _replace(kernel: str, ops: list[Op], call: Op, function: Function, rewriter: Rewriter) -> None:
-    rewriter.replace(function, ops[-1], call.results, kernel, created=(call,))
+def _replace(
+    kernel: str, ops: list[Op], values: Sequence[Value], function: Function, rewriter: Rewriter
+) -> None:
+    makers = dict.fromkeys([value.op for value in values if value.op is not None])
+    rewriter.replace(function, ops[-1], values, kernel, created=tuple(makers))
     for op in reversed(ops[:-1]):
         unread = not any(value.users or function.returns(value) for value in op.results)
         if unread and op.block is not None:

@@ -46,7 +46,7 @@ def match_attention(
         return no_match(what, op.operands[0], depth=8)
     turned = tensor(bf16, (batch * heads, depth, length))
     types = [turned, turned, tensor(bf16, (batch * heads, length, depth))]
-    found = NativeMatch("attention", [op], _operands(op), _meaning, _finish(op), turned)
+    found = NativeMatch("attention", [op], _operands(op), _meaning, _finish(op), (turned,))
     arguments = {"kernel_name": _FORM, "scale": 1.0}
     return with_artifact(found, settings, ATTENTION_KERNEL, types, arguments)
 
@@ -116,7 +116,7 @@ def _repeated(b: Builder, x: Value, heads: int) -> Value:
     return b.reshape(wide, (batch, length, heads, depth))
 
 
-def _meaning(b: Builder, x: Sequence[Value]) -> Value:
+def _meaning(b: Builder, x: Sequence[Value]) -> Sequence[Value]:
     """Softmax of the scores of keys up to each query, times the values: [B*H,d,S]."""
     query, key, value = x
     scores = b.dot_general(query, key, ([1], [1]), ([0], [0]), f32)
@@ -125,14 +125,14 @@ def _meaning(b: Builder, x: Sequence[Value]) -> Value:
     kept = b.select(b.compare(columns, rows, "LE"), scores, low)
     weights = b.convert(b.softmax(kept, 2), value.dtype)
     mixed = b.dot_general(weights, value, ([2], [1]), ([0], [0]), f32)
-    return b.transpose(b.convert(mixed, query.dtype), (0, 2, 1))
+    return [b.transpose(b.convert(mixed, query.dtype), (0, 2, 1))]
 
 
-def _finish(op: Op) -> Callable[[Builder, Value], Value]:
+def _finish(op: Op) -> Callable[[Builder, Sequence[Value]], Sequence[Value]]:
     batch, length, heads, depth = op.operands[0].type.dims
 
-    def finish(b: Builder, value: Value) -> Value:
-        whole = b.reshape(value, (batch, heads, depth, length))
-        return b.transpose(whole, (0, 3, 1, 2))
+    def finish(b: Builder, values: Sequence[Value]) -> Sequence[Value]:
+        whole = b.reshape(values[0], (batch, heads, depth, length))
+        return [b.transpose(whole, (0, 3, 1, 2))]
 
     return finish

@@ -6,12 +6,12 @@ those that transformers-neuronx and NxD Inference write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from graphgen.build import Builder
-from graphgen.ir import Literal, Op
+from graphgen.ir import Literal, Op, Value
 from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.kernel_call import KernelCalls, KernelRule
@@ -41,16 +41,14 @@ class DocumentedMatch:
         """The op alone."""
         return [self.op]
 
-    def call(self, b: Builder, calls: KernelCalls) -> Op:
+    def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
         """Insert the call; a norm has an f32 operand and its epsilon as a constant."""
         given = list(self.op.operands)
         if self.op.name == "rms_norm":
             epsilon = Literal.of(f32, self.op.attrs.number("epsilon"))
             constant = b.emit("constant", (), {"value": epsilon}).result
             given = [b.convert(given[0], f32), given[1], constant]
-        (made,) = b.custom_call(self.target, given, [self.op.result.type], self.config)
-        assert made.op is not None
-        return made.op
+        return b.custom_call(self.target, given, [self.op.result.type], self.config)
 
 
 def _rms_norm(op: Op, prepared: PreparedValues) -> DocumentedMatch | NoMatch:

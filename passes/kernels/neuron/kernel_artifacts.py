@@ -57,14 +57,16 @@ class WantedKernel:
 
     kernel: str
     operands: tuple[TensorType, ...]
-    result: TensorType
+    results: tuple[TensorType, ...]
     arguments: _Json
 
     @property
     def text(self) -> str:
         """The call on one line."""
-        types = ", ".join(item.text for item in self.operands)
-        return f"{self.kernel}({types}) -> {self.result.text}"
+        operands, results = (
+            ", ".join(item.text for item in types) for types in (self.operands, self.results)
+        )
+        return f"{self.kernel}({operands}) -> {results}"
 
 
 def find_artifact(
@@ -74,8 +76,10 @@ def find_artifact(
     named = [item for item in artifacts if item.kernel == wanted.kernel]
     if not named:
         return no_match(f"no artifact of {wanted.text} is given", at, depth=20)
-    operands = tuple(item.text for item in wanted.operands)
-    typed = [i for i in named if i.operands == operands and i.results == (wanted.result.text,)]
+    operands, results = (
+        tuple([item.text for item in types]) for types in (wanted.operands, wanted.results)
+    )
+    typed = [item for item in named if (item.operands, item.results) == (operands, results)]
     if not typed:
         return no_match(f"no artifact is of the types {wanted.text}", at, depth=21)
     reasons = [_lacks(item, wanted) for item in typed]

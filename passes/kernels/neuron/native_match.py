@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from graphgen.analysis.custom_calls import NKI
 from graphgen.build import Builder
-from graphgen.ir import Op, TensorType, Value, tensor
+from graphgen.ir import DType, Op, TensorType, Value, tensor
 from graphgen.passes.core import NoMatch
-from graphgen.passes.kernels.kernel_call import KernelCalls, appending
+from graphgen.passes.kernels.kernel_call import KernelCalls, appending, result_names
 from graphgen.passes.kernels.neuron.kernel_artifacts import (
     KernelArtifact,
     WantedKernel,
     find_artifact,
 )
 
-# (builder, arguments of the kernel) -> its result, in ops: what the kernel computes.
-Meaning = Callable[[Builder, Sequence[Value]], Value]
+# (builder, arguments of the kernel) -> its results, in ops: what the kernel computes.
+Meaning = Callable[[Builder, Sequence[Value]], Sequence[Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class NativeMatch:
 
     Attributes:
         kernel: a word for it, in names of functions.
-        ops: in an order in which they can run; the last has the result.
+        ops: in an order in which they can run; the last has the results.
         operands: makes the operands, in the kernel's own layouts, by name.
         meaning: what the kernel computes of them.
-        finish: makes the result of the ops of the kernel's result.
-        result: type of the kernel's result.
+        finish: makes the results of the ops of those of the kernel.
+        results: types of the kernel's results.
         config: of the custom call.
     """
 
@@ -53,19 +53,17 @@ class NativeMatch:
     ops: list[Op]
     operands: Callable[[Builder], Mapping[str, Value]]
     meaning: Meaning
-    finish: Callable[[Builder, Value], Value]
-    result: TensorType
+    finish: Callable[[Builder, Sequence[Value]], Sequence[Value]]
+    results: tuple[TensorType, ...]
     config: str = ""
 
-    def call(self, b: Builder, calls: KernelCalls) -> Op:
+    def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
         """Insert the call, with what changes layouts and element types around it."""
         given = self.operands(b)
         body, _ = calls.body(given)
-        body.outputs = [("result", self.meaning(appending(body), list(body.args)))]
+        body.outputs = result_names(self.meaning(appending(body), list(body.args)))
         made = calls.insert(b, self.kernel, NKI, self.config, body, list(given.values()))
-        finished = self.finish(b, made.result)
-        assert finished.op is not None
-        return finished.op
+        return self.finish(b, made.results)
 
 
 def with_artifact(
@@ -84,12 +82,17 @@ def with_artifact(
         operands: types of the operands that the match will make.
         arguments: what the kernel must have been traced with.
     """
-    wanted = WantedKernel(kernel, tuple(operands), match.result, arguments)
+    wanted = WantedKernel(kernel, tuple(operands), match.results, arguments)
     found = find_artifact(settings.artifacts, wanted, match.ops[-1].results[0])
     if isinstance(found, NoMatch):
         return found
     match.config = found.config
     return match
+
+
+def converted(wide: DType) -> Callable[[Builder, Sequence[Value]], Sequence[Value]]:
+    """Finish results that the ops have in another element type."""
+    return lambda b, values: [b.convert(value, wide) for value in values]
 
 
 def row(b: Builder, vector: Value) -> Value:

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
-from graphgen.ir import Op, TensorType, Value, tensor
+from graphgen.ir import DType, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import bf16, f32
 from graphgen.passes.canonical.slice_algebra import bounds
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.neuron.native_match import (
     NativeMatch,
     NativeSettings,
+    converted,
     row,
     row_type,
     with_artifact,
@@ -30,7 +31,7 @@ QKV_KERNEL, MLP_KERNEL = "rmsnorm_qkv_isa_kernel", "mlp_isa_kernel"
 # Tokens of all rows from which the kernel's form for prompts wants an even number a row.
 _PROMPT = 64
 # Rows of the engine's array, into which the contracted dimension of an MLP is cut.
-_PARTITIONS = 128
+PARTITIONS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ def normalized(dot: Op, prepared: PreparedValues) -> Normalized:
     return Normalized(None, dot.operands[0], 0.0)
 
 
-def why_no_product(dot: Op, prepared: PreparedValues) -> NoMatch | None:
-    """The condition that a product fails: tokens [B,S,K] by a weight [N,K], in bf16."""
+def why_no_product(dot: Op, prepared: PreparedValues, element: DType = bf16) -> NoMatch | None:
+    """The condition that a product fails: tokens [B,S,K] by a weight [N,K], of one type."""
     lhs, rhs = dot.operands
     if lhs.type.rank != 3 or dot.attrs.integers("lhs_batch_dims"):
         return no_match(f"the kernel takes tokens [B,S,H], not {lhs.type.text}", lhs, depth=2)
@@ -93,8 +94,8 @@ def why_no_product(dot: Op, prepared: PreparedValues) -> NoMatch | None:
         return no_match("the product does not contract the last dimension", lhs, depth=3)
     if dot.attrs.integers("rhs_contracting_dims") != (1,) or not prepared.of_weights(rhs):
         return no_match("its right operand is no weight [N,K]", rhs, depth=4)
-    if (lhs.dtype, rhs.dtype) != (bf16, bf16):
-        what = f"the kernel multiplies bf16, not {lhs.dtype} and {rhs.dtype}"
+    if (lhs.dtype, rhs.dtype) != (element, element):
+        what = f"the kernel multiplies {element}, not {lhs.dtype} and {rhs.dtype}"
         return no_match(what, rhs, depth=5)
     return None
 
@@ -136,9 +137,9 @@ def match_qkv(dot: Op, prepared: PreparedValues, settings: NativeSettings) -> Na
         turned = b.transpose(weight, (1, 0))
         return {"hidden": b.convert(given.x, bf16), "weight": turned, "norm": given.vector(b)}
 
-    def meaning(b: Builder, x: Sequence[Value]) -> Value:
+    def meaning(b: Builder, x: Sequence[Value]) -> Sequence[Value]:
         left = given.meaning(b, x[0], x[2])
-        return b.convert(b.dot_general(left, x[1], ([2], [0]), dtype=f32), bf16)
+        return [b.convert(b.dot_general(left, x[1], ([2], [0]), dtype=f32), bf16)]
 
     types = [given.x.type, tensor(bf16, (depth, columns)), given.vector_type]
     types[0] = tensor(bf16, types[0].dims)
@@ -149,8 +150,8 @@ def match_qkv(dot: Op, prepared: PreparedValues, settings: NativeSettings) -> Na
         [*given.ops, dot],
         operands,
         meaning,
-        lambda b, value: b.convert(value, wide),
-        result,
+        converted(wide),
+        (result,),
     )
     return with_artifact(
         found, settings, QKV_KERNEL, types, {"kernel_name": "QKV", **given.arguments}
@@ -212,8 +213,8 @@ def match_mlp(
     if why is not None:
         return why
     given, width = normalized(dot, prepared), down.operands[1].type.dims[1]
-    if width % _PARTITIONS:
-        what = f"a rank has {width} columns of the MLP, no multiple of {_PARTITIONS}"
+    if width % PARTITIONS:
+        what = f"a rank has {width} columns of the MLP, no multiple of {PARTITIONS}"
         return no_match(what, down.operands[1], depth=9)
     return _mlp(down, dot, gate, given, settings)
 
@@ -230,12 +231,12 @@ def _mlp(
         names = dict(zip(("gate", "up", "down"), turned, strict=True))
         return {"hidden": b.convert(given.x, bf16), "norm": given.vector(b), **names}
 
-    def meaning(b: Builder, x: Sequence[Value]) -> Value:
+    def meaning(b: Builder, x: Sequence[Value]) -> Sequence[Value]:
         hidden, vector, gate_w, up_w, down_w = x
         left = given.meaning(b, hidden, vector)
         gated, up = (b.dot_general(left, w, ([2], [0]), dtype=f32) for w in (gate_w, up_w))
         inner = b.convert(b.multiply(b.silu(gated), up), bf16)
-        return b.convert(b.dot_general(inner, down_w, ([2], [0]), dtype=f32), bf16)
+        return [b.convert(b.dot_general(inner, down_w, ([2], [0]), dtype=f32), bf16)]
 
     hidden, result = (tensor(bf16, v.type.dims) for v in (given.x, down.result))
     inner = tensor(bf16, (depth, width))
@@ -246,8 +247,8 @@ def _mlp(
         [*given.ops, dot, *gate.ops, down],
         operands,
         meaning,
-        lambda b, value: b.convert(value, wide),
-        result,
+        converted(wide),
+        (result,),
     )
     arguments = {"kernel_name": "MLP", **given.arguments}
     return with_artifact(found, settings, MLP_KERNEL, types, arguments)
