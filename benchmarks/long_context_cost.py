@@ -16,12 +16,9 @@ from pathlib import Path
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, dtype
-from graphgen.lowering.cost.roofline import roofline
+from graphgen.lowering.plan.ladders.bucket_seconds import program_bounds
 from graphgen.lowering.plan.measure import estimate
-from graphgen.models import build, known_shape
-from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import default
+from graphgen.models import known_shape
 from graphgen.targets import accelerator
 from graphgen.whole_file import write_whole
 
@@ -29,8 +26,7 @@ TOKENS = 128 << 10
 TARGET = "trn2"
 # Ranks of a model: of 16 chips of trn2, a logical core each of two.
 MODELS: Mapping[str, int] = {"llama-3.1-8b": 16, "llama-3.1-405b": 64}
-# Layers of the two short models that the others are counted from.
-FEW, MORE = 2, 3
+PHASES = ("prefill", "decode")
 # Attention is whole except where tiles are the switch.
 PLAIN = CompileConfig(
     target=TARGET, dtype="bf16", context=(TOKENS,), tokens=(TOKENS,), attention_block="off"
@@ -40,6 +36,7 @@ SWITCHES: Mapping[str, Mapping[str, object]] = {
     "attention in tiles": {"attention_block": "auto"},
     "flash decoding": {"flash_decoding": True},
     "sequence parallel": {"rules": ("prefill:sequence:tp",)},
+    "no weights gathered": {"weight_gather_length": 0},
     "context parallel over 2": {"cp_degree": 2},
     "8-bit caches": {"kv_cache_quant": True},
     "flash decoding, 8-bit caches": {"flash_decoding": True, "kv_cache_quant": True},
@@ -70,45 +67,27 @@ class Gain:
     refused: str = ""
 
 
-def compiled(model: str, config: CompileConfig, layers: int) -> Module:
-    """The programs of a rank of a model of so many layers."""
-    shape = {**known_shape(model), "num_hidden_layers": layers}
-    module = build(shape, dtype(config.dtype))
-    run_pipeline(module, default(config))
-    return module
-
-
-def times(model: str, config: CompileConfig) -> dict[str, tuple[float, int]]:
-    """Seconds and bytes over links of each phase, of all layers."""
-    layers = int(str(known_shape(model)["num_hidden_layers"]))
-    device = accelerator(TARGET)
-    found: list[dict[str, tuple[float, int]]] = []
-    for count in (FEW, MORE):
-        module = compiled(model, config, count)
-        lines = {f.phase: roofline(module, f, device) for f in module.programs()}
-        found.append({p: (line.seconds, line.total.link_bytes) for p, line in lines.items()})
-    few, more = found
-    rest = layers - MORE
-    return {
-        phase: (
-            more[phase][0] + rest * (more[phase][0] - few[phase][0]),
-            more[phase][1] + rest * (more[phase][1] - few[phase][1]),
-        )
-        for phase in more
-    }
-
-
 def gain(model: str, switch: str) -> Gain:
     """The figures of one switch."""
     changes = SWITCHES[switch]
     config = replace(PLAIN, tp=MODELS[model], **changes)  # pyright: ignore[reportArgumentType]
+    shape, device = known_shape(model), accelerator(TARGET)
     try:
-        found = times(model, config)
+        found = program_bounds(shape, device, config, PHASES, 1)
     except GraphgenError as error:
         return Gain(model, switch, refused=f"{error.code}: {error.what}")
-    use = estimate(known_shape(model), config, MODELS[model])
-    (prefill, sent), (decode, sent_in_step) = found["prefill"], found["decode"]
-    return Gain(model, switch, prefill, decode, sent, sent_in_step, use.kv, use.activations)
+    use = estimate(shape, config, MODELS[model], 1)
+    prefill, decode = (found[phase, TOKENS] for phase in PHASES)
+    return Gain(
+        model,
+        switch,
+        prefill.seconds,
+        decode.seconds,
+        prefill.link_bytes,
+        decode.link_bytes,
+        use.kv,
+        use.activations,
+    )
 
 
 def table(rows: Sequence[Gain]) -> str:

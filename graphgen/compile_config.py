@@ -49,6 +49,8 @@ CP_AUTO = "auto"
 CP_FORMS = (CP_AUTO, "gather", "all-to-all", "ring")
 # Values of ``cp_balance``: whether the tokens of a ring are dealt out so that ranks work as much.
 BALANCE_AUTO, BALANCE_ON, BALANCE_OFF = "auto", "on", "off"
+# Shorter prompts have fewer numbers than the weights of a layer in every known model.
+WEIGHT_GATHER_LENGTH = 1024
 # Values of ``expert_dispatch``: the forms of a mixture of experts.
 DISPATCH_AUTO = "auto"
 EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective", "capacity", "blockwise")
@@ -120,7 +122,7 @@ class CompileConfig:
         minimum=1,
     )
     weight_gather_length: int = knob(
-        0,
+        WEIGHT_GATHER_LENGTH,
         "least tokens a row of prefill and chunk programs that may gather weights where they use "
         "them, if that sends less than tokens do; 0 for none.",
         flag=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
@@ -18,22 +18,39 @@ from graphgen.targets import Accelerator
 Seconds = Mapping[int, float]
 
 
-def bucket_seconds(
+@dataclass(frozen=True, slots=True)
+class ProgramBound:
+    """Bounds from below of a call of a program.
+
+    Attributes:
+        seconds: of the call.
+        link_bytes: that a chip sends.
+    """
+
+    seconds: float
+    link_bytes: int
+
+
+# Bounds by phase and bucket.
+ProgramBounds = Mapping[tuple[str, int], ProgramBound]
+
+
+def program_bounds(
     config: Mapping[str, object],
     device: Accelerator,
     demand: CompileConfig,
-    phase: str,
+    phases: tuple[str, ...],
     period: int,
-) -> Seconds:
-    """Seconds of a call of each program of a phase: bounds from below.
+) -> ProgramBounds:
+    """Bounds of a call of each program, which are compiled together: their weights lie alike.
 
     Args:
         config: a ``config.json``; Hugging Face's names.
         device: the accelerator.
-        demand: the buckets and the batch size of the phase, and the ranks.
-        phase: ``prefill``, ``decode`` or ``verify``.
+        demand: the buckets and batch sizes, and the ranks.
+        phases: of ``prefill``, ``decode`` and ``verify``.
         period: what :func:`graphgen.lowering.plan.measure.layer_period` says of ``config``. Two
-            short models then stand for it, with the time of a period for each further one.
+            short models then stand for it, with the cost of a period for each further one.
 
     Raises:
         GraphgenError: GG0304 where the model cannot be split over the ranks.
@@ -41,20 +58,46 @@ def bucket_seconds(
     demand = replace(demand, target=device.name)
     short = few_layers(config, period)
     if short is None:
-        return _seconds(config, device, demand, phase)
-    few = _seconds(short.few, device, demand, phase)
-    most = _seconds(short.most, device, demand, phase)
-    return {size: most[size] + short.more * (most[size] - few[size]) for size in most}
+        return _bounds(config, device, demand, phases)
+    few = _bounds(short.few, device, demand, phases)
+    most = _bounds(short.most, device, demand, phases)
+    return {
+        key: ProgramBound(
+            last.seconds + short.more * (last.seconds - few[key].seconds),
+            last.link_bytes + short.more * (last.link_bytes - few[key].link_bytes),
+        )
+        for key, last in most.items()
+    }
 
 
-def _seconds(
-    config: Mapping[str, object], device: Accelerator, demand: CompileConfig, phase: str
+def bucket_seconds(
+    config: Mapping[str, object],
+    device: Accelerator,
+    demand: CompileConfig,
+    phase: str,
+    period: int,
 ) -> Seconds:
-    module = build(config, dtype(demand.dtype), phases=(phase,))
+    """Seconds of a call of each program of one phase, compiled alone: see :func:`program_bounds`.
+
+    Raises:
+        GraphgenError: GG0304 where the model cannot be split over the ranks.
+    """
+    found = program_bounds(config, device, demand, (phase,), period)
+    return {bucket: bound.seconds for (_, bucket), bound in found.items()}
+
+
+def _bounds(
+    config: Mapping[str, object],
+    device: Accelerator,
+    demand: CompileConfig,
+    phases: tuple[str, ...],
+) -> ProgramBounds:
+    module = build(config, dtype(demand.dtype), phases=phases)
     run_pipeline(module, default(demand))
-    found: dict[int, float] = {}
+    found: dict[tuple[str, int], ProgramBound] = {}
     for function in module.programs():
         bucket = function.dims["C"]
         assert isinstance(bucket, int), bucket
-        found[bucket] = roofline(module, function, device).seconds
+        line = roofline(module, function, device)
+        found[function.phase, bucket] = ProgramBound(line.seconds, line.total.link_bytes)
     return found

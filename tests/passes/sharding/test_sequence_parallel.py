@@ -105,7 +105,9 @@ def of_prompts(least: int) -> dict[str, Counter[str]]:
     shard = "shard{tp=2,rules=[prefill>=512:sequence:tp]},pad-to-mesh"
     partition = f"partition{{latency=0,gather_weights={least}}}"
     start = "canonicalize,unfuse-projections"
-    run_pipeline(module, parse_pipeline(f"{start},{sizes},{shard},{partition},merge-collectives"))
+    # Apart, so that each weight is counted.
+    merge = "merge-collectives{small=0}"
+    run_pipeline(module, parse_pipeline(f"{start},{sizes},{shard},{partition},{merge}"))
     return {f.name: collectives(f) for f in module.programs() if f.phase == "prefill"}
 
 
