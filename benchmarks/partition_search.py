@@ -1,4 +1,4 @@
-"""Is partitioning without a switch as cheap as the best of all switches: every setting of 20 shapes.
+"""Is partitioning without a switch as cheap as the best of all: every setting of 20 shapes.
 
 A case is a model at full width with two layers, a number of ranks, rows, tokens of a prompt and
 slots of a cache. Every setting that the switches of partitioning allow is compiled: sequence

@@ -13,6 +13,12 @@ from graphgen.passes.kernels.kernel_call import KernelRule
 from graphgen.passes.kernels.neuron.attention_kernel import ATTENTION_KERNEL, match_attention
 from graphgen.passes.kernels.neuron.documented_calls import DOCUMENTED
 from graphgen.passes.kernels.neuron.kernel_artifacts import read_artifacts
+from graphgen.passes.kernels.neuron.narrow_kernels import (
+    NARROW_MLP_KERNEL,
+    ROWS_KERNEL,
+    match_narrow_mlp,
+    match_rows,
+)
 from graphgen.passes.kernels.neuron.native_match import NativeMatch, NativeSettings
 from graphgen.passes.kernels.neuron.projection_kernels import (
     MLP_KERNEL,
@@ -48,6 +54,9 @@ class NativeKernelRow:
 # In the order in which they are looked for: a kernel takes in no op that an earlier one has taken.
 NATIVE: Final = (
     NativeKernelRow("mlp", MLP_KERNEL, "dot_general", match_mlp),
+    NativeKernelRow("quantized_mlp", NARROW_MLP_KERNEL, "dot_general", match_narrow_mlp),
+    NativeKernelRow("rmsnorm_quantize", ROWS_KERNEL, "rms_norm_quantize", match_rows),
+    NativeKernelRow("rmsnorm_quantize", ROWS_KERNEL, "quantize", match_rows),
     NativeKernelRow("qkv", QKV_KERNEL, "dot_general", match_qkv),
     NativeKernelRow("attention", ATTENTION_KERNEL, "attention", match_attention, True),
 )
@@ -69,7 +78,7 @@ def neuron_rules(
         GraphgenError: GG0302 for a kernel without artifacts, an unknown one, and a manifest that
             cannot be read.
     """
-    words = [row.option for row in NATIVE]
+    words = dict.fromkeys([row.option for row in NATIVE])
     for name in native:
         if name not in words:
             what = f"select-kernels: there is no kernel '{name}'"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 QKV, MLP, ATTENTION = "rmsnorm_qkv_isa_kernel", "mlp_isa_kernel", "attention_isa_kernel"
+ROWS, NARROW_MLP = "rmsnorm_quant_kernel", "quant_mlp_isa_kernel"
 FUSED: Mapping[str, object] = {"fused_rmsnorm": True, "eps": 1e-05}
 NO_SWAP: Mapping[str, object] = {
     "kernel_name": "CausalAttentionMMSoftmaxMMWithoutSwap",
@@ -64,6 +65,21 @@ def of_attention(folder: Path, batch: int, length: int) -> dict[str, object]:
     turned = f"bf16[{batch * 8},8,{length}]"
     value = f"bf16[{batch * 8},{length},8]"
     return entry(folder, ATTENTION, [turned, turned, value], turned, NO_SWAP)
+
+
+def of_narrow_mlp(folder: Path, batch: int, length: int, bound: float = 0.0) -> dict[str, object]:
+    """The MLP of one rank of Llama's mini in 8 bits."""
+    x, inner, scale = f"bf16[{batch},{length},64]", "f8e4m3[64,128]", "f32[128,128]"
+    operands = [x, "bf16[1,64]", inner, scale, inner, scale, "f8e4m3[128,64]", "f32[128,64]"]
+    arguments = {"kernel_name": "MLP", "clamp_bound": bound, **FUSED}
+    return entry(folder, NARROW_MLP, operands, x, arguments)
+
+
+def of_rows(folder: Path, batch: int, length: int, bound: float = 0.0) -> dict[str, object]:
+    """Rows of 8-bit numbers and their scale, of a norm of Llama's mini."""
+    stated = {"norm_type": "RMS_NORM", "quantization_type": "ROW", "lower_bound": bound}
+    operands, result = [f"bf16[{batch},{length},64]", "bf16[1,64]"], f"f8e4m3[{batch},{length},68]"
+    return entry(folder, ROWS, operands, result, {**stated, "eps": 1e-05})
 
 
 def manifest(folder: Path, entries: Sequence[Mapping[str, object]]) -> str:
