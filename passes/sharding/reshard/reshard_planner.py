@@ -6,6 +6,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from graphgen.ir import Sharding, TensorType, sharding
 from graphgen.ir.sharding import Axes
@@ -49,6 +50,15 @@ class ReshardRoute:
     cost: int
 
 
+_Routes = dict[tuple[TensorType, Sharding, Sharding], ReshardRoute | None]
+
+
+@lru_cache(maxsize=16)
+def _routes(mesh: tuple[tuple[str, int], ...], latency: int, memory: int) -> _Routes:
+    """The routes found on a mesh at these costs, which models of a process share."""
+    return {}
+
+
 @dataclass(slots=True)
 class ReshardPlanner:
     """Plans reshardings, memoized by type and layouts.
@@ -62,9 +72,10 @@ class ReshardPlanner:
     mesh: Mesh
     latency: int = 0
     memory: int = 0
-    _known: dict[tuple[TensorType, Sharding, Sharding], ReshardRoute | None] = field(
-        default_factory=dict[tuple[TensorType, Sharding, Sharding], ReshardRoute | None]
-    )
+    _known: _Routes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = _routes(self.mesh.key, self.latency, self.memory)
 
     def find(self, type_: TensorType, source: Sharding, target: Sharding) -> ReshardRoute | None:
         """The cheapest route; ``None`` if there is none."""
