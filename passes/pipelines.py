@@ -16,6 +16,7 @@ from graphgen.compile_config import (
 )
 from graphgen.errors import GraphgenError
 from graphgen.knob import knob
+from graphgen.passes.adapters.multi_lora import MultiLora
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
 from graphgen.passes.canonical.dce import DeadCodeElimination
@@ -152,7 +153,14 @@ def _canonicalize(config: CompileConfig) -> list[Pass]:
         *parse_pipeline(config.sampling),
         *(Canonicalize(), UnfuseProjections()),
         *([AttentionDtype(attention)] if attention != ATTENTION_OF_MODEL else []),
+        *_adapters(config),
     ]
+
+
+def _adapters(config: CompileConfig) -> list[Pass]:
+    """Adapters before all that lays out, quantizes, splits or fuses projections."""
+    slots, rank, targets = config.max_loras, config.max_lora_rank, config.lora_target_modules
+    return [MultiLora(slots, rank, targets)] if slots else []
 
 
 def _narrow_caches(config: CompileConfig) -> list[Pass]:

@@ -17,6 +17,7 @@ from graphgen.exec.weights import default_layouts
 from graphgen.ir import VERIFY, Module, Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
+from graphgen.runtime.adapters.adapter_slots import adapter_slots
 from graphgen.runtime.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import block_table_of
@@ -71,12 +72,11 @@ class Session:
         chooses: programs return tokens, beside or instead of logits.
         draws: those tokens are sampled, with settings given at each step.
         deterministic: sampling uses a constant instead of random numbers.
-        vocabulary: V of the programs' logits; 0 for programs without them.
-        token_ids: number of token ids that the programs take; 0 where it is unknown.
+        vocabulary, token_ids: numbers of logits and of ids that the programs take; 0 for none.
         candidates: number of best tokens that sampling considers; 0 for all.
         outputs: reads what launches return, and counts the tokens that experts dropped.
-        observers: notified of each launch, for measurements and captured inputs.
-        feature_log: keeps the features of each launch where it is set.
+        adapters: slots for those of the rows; ``None`` for programs without.
+        observers, feature_log: notified of each launch; the log keeps its features, if it is set.
         keeps: sampling takes the least number of tokens that top_p keeps.
         changes: number of launches and resets so far: rows are as they were while it is the same.
         steps: decode steps that :meth:`decode_steps` makes at most; 1 without programs for it.
@@ -111,7 +111,8 @@ class Session:
         self.lengths: Ints = np.zeros(self.rows, np.int32)
         self.changes = 0
         self._values: dict[str, DeviceValue] = {}
-        self._inputs: Final = launch_inputs(self.module, self.input_name, self.rows)
+        self.adapters: Final = adapter_slots(programs, self.rows)
+        self._inputs: Final = launch_inputs(self.module, self.input_name, self.rows, self.adapters)
         self._feed: Final = TokenFeed(programs)
         self._slot_moves: Final = SlotMoves(programs, self.rows, self.table.tree_nodes)
         self._row_copy: Final = RowCopy(programs, self.rows, self.blocks)
@@ -487,10 +488,10 @@ class Session:
             inputs: by name.
             placed: inputs that are on the devices, instead of those in ``inputs``.
         """
-        given = placed or {}
-        ranks = self.module.ranks
+        given, ranks = placed or {}, self.module.ranks
+        held = {**self._values, **(self.adapters.values if self.adapters else {})}
         values = {key: put([array] * ranks) for key, array in inputs.items() if key not in given}
-        results = self.programs.get(name).launch({**self._values, **values, **given})
+        results = self.programs.get(name).launch({**held, **values, **given})
         self._keep_states(results)
         return results
 

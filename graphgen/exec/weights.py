@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphgen.eval import NATIVE, Arithmetic, Array, evaluate, rank_index
-from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
+from graphgen.exec.adapters import prepare_slots
+from graphgen.ir import ADAPTER_RANK, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
 
 
 def weight_programs(module: Module) -> list[Function]:
-    """``@weights.global`` and ``@weights.rank``, as far as the module has them."""
-    names = (WEIGHTS_GLOBAL, WEIGHTS_RANK)
+    """``@weights.global``, ``@weights.rank`` and ``@adapter.rank``, as far as they are there."""
+    names = (WEIGHTS_GLOBAL, WEIGHTS_RANK, ADAPTER_RANK)
     return [module.functions[name] for name in names if name in module.functions]
 
 
@@ -24,17 +25,27 @@ def prepared_names(module: Module) -> set[str]:
 def prepare_weights(
     module: Module, given: Mapping[str, Array], ranks: int, arithmetic: Arithmetic = NATIVE
 ) -> list[dict[str, Array]]:
-    """Run the weight programs.
+    """Run the weight programs, and that of adapters for each slot.
 
     Args:
         module: has them, or has none.
-        given: checkpoint tensors by name, in logical types.
+        given: checkpoint tensors, and those of adapters, by name, in logical types.
         ranks: how many there are.
         arithmetic: element types of floats.
 
     Returns:
         Per rank, the prepared params by name.
     """
+    made = _of_checkpoint(module, given, ranks, arithmetic)
+    if ADAPTER_RANK not in module.functions:
+        return made
+    slots = prepare_slots(module, given, ranks, arithmetic)
+    return [one | own for one, own in zip(made, slots, strict=True)]
+
+
+def _of_checkpoint(
+    module: Module, given: Mapping[str, Array], ranks: int, arithmetic: Arithmetic
+) -> list[dict[str, Array]]:
     whole: dict[str, Array] = {}
     if WEIGHTS_GLOBAL in module.functions:
         whole = evaluate(module.functions[WEIGHTS_GLOBAL], given, arithmetic)

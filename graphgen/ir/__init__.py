@@ -20,9 +20,11 @@ from graphgen.ir.attrs import Attrs, AttrValue, Literal, attrs_of
 from graphgen.ir.dims import Dim, Poly, bind, parse_dim, symbol
 from graphgen.ir.dtype import DType, dtype
 from graphgen.ir.graph import Block, Op, Value
-from graphgen.ir.interface import Entry, Role, entry
+from graphgen.ir.interface import HELD_ROLES, Entry, Role, entry
 from graphgen.ir.loc import Loc, loc
 from graphgen.ir.module import (
+    ADAPTER_IDS,
+    ADAPTER_RANK,
     MAIN,
     PROMPT_PHASES,
     RANK,
@@ -39,6 +41,9 @@ from graphgen.ir.sharding import Sharding, replicated, sharding
 from graphgen.ir.types import TensorType, tensor
 
 __all__ = [
+    "ADAPTER_IDS",
+    "ADAPTER_RANK",
+    "HELD_ROLES",
     "MAIN",
     "PROMPT_PHASES",
     "RANK",

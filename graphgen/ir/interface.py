@@ -24,6 +24,11 @@ class Role(Enum):
     STATE = "state"  # kept between calls: read, and replaced by the output of the same name
     OUTPUT = "output"  # handed back at every call
     LAYOUT = "layout"  # where states keep what they hold; read by pack and unpack too
+    SLOTTED = "slotted"  # tensors of adapters, one to a slot of dimension 0; written at run time
+
+
+# Roles of tensors that stay the same from call to call, and that are prepared before.
+HELD_ROLES = (Role.WEIGHT, Role.SLOTTED)
 
 
 @dataclass(frozen=True, slots=True)

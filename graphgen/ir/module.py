@@ -17,6 +17,10 @@ from graphgen.ir.interface import Entry, Role
 WEIGHTS_GLOBAL = "weights.global"
 WEIGHTS_RANK = "weights.rank"
 RANK = "rank"
+# Prepares the tensors of one adapter for a rank, as @weights.rank does those of a checkpoint.
+ADAPTER_RANK = "adapter.rank"
+# The input of programs with adapters: the slot of each row, s32 [B]; -1 for none.
+ADAPTER_IDS = "adapter_ids"
 # The phase of a program that was read from elsewhere, of which nobody says what it is for.
 MAIN = "main"
 # The phase of a program that takes several tokens of rows that go on, and gives logits of each.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Op, Role
+from graphgen.ir import HELD_ROLES, Function, Module, Op, Role
 from graphgen.ops.attention import head_dimensions
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
 from graphgen.passes.core.options import choice
@@ -228,7 +228,7 @@ class _Assignment:
         prepared = {
             value
             for value in function.args
-            if self.module.interface[value.name or ""].role is Role.WEIGHT
+            if self.module.interface[value.name or ""].role in HELD_ROLES
         }
         for op in function.block:
             if all(value in prepared for value in op.operands):

@@ -9,7 +9,14 @@ from graphgen.ir import RANK, Function, Module, Role, Value
 from graphgen.passes.core import Pass, Rewriter, register
 
 # Where an argument of each role stands; the rank is an input without a row.
-_PLACES = {Role.INPUT: 0, Role.LAYOUT: 0, Role.STATE: 2, Role.WEIGHT: 3, Role.PARAM: 3}
+_PLACES = {
+    Role.INPUT: 0,
+    Role.LAYOUT: 0,
+    Role.STATE: 2,
+    Role.WEIGHT: 3,
+    Role.PARAM: 3,
+    Role.SLOTTED: 3,
+}
 _RANK_PLACE = 1
 
 

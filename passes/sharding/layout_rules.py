@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, Entry, Function, Module, Role, Sharding, Value, replicated, sharding
+from graphgen.ir import (
+    HELD_ROLES,
+    Dim,
+    Entry,
+    Function,
+    Module,
+    Role,
+    Sharding,
+    Value,
+    replicated,
+    sharding,
+)
 from graphgen.ir.sharding import Axes, parse_sharding
 from graphgen.passes.core import Rewriter
 from graphgen.passes.sharding.spec.logical_axes import (
@@ -248,7 +259,7 @@ class _Axes:
                     if rule.rpartition(":")[2] not in self.axes.of(value, dim):
                         continue
                     row = self.module.interface.get(value.name or "") if not value.op else None
-                    if row is not None and row.role is not Role.WEIGHT:
+                    if row is not None and row.role not in HELD_ROLES:
                         shared = row
                         continue
                     known = found.get(value) or earlier.get(value)
@@ -264,7 +275,7 @@ class _Axes:
 
 def _split_values(module: Module, function: Function) -> Iterator[Value]:
     """Inputs, states, and the weights or derived values that the program reads."""
-    prepared = PreparedValues(module, function, {})
+    prepared = PreparedValues(module, function, {}, HELD_ROLES)
     made = [value for op in function.block for value in op.results if prepared.of_weights(value)]
     for value in (*function.args, *made):
         if prepared.of_weights(value):

@@ -8,7 +8,7 @@ from math import gcd, inf
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.ir import Function, Module, Op, Sharding, Value
+from graphgen.ir import HELD_ROLES, Function, Module, Op, Sharding, Value
 from graphgen.ir.dtype import lowest, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.relation import EQUAL
@@ -124,11 +124,11 @@ class _Padding:
     def run(self) -> None:
         """Pad, move, and say it in simpler ops."""
         known = {op for op in self.function.block if op.name == "take"}
-        prepared = PreparedValues(self.module, self.function, {})
+        prepared = PreparedValues(self.module, self.function, {}, HELD_ROLES)
         layouts = self._layouts(prepared)
         sizes = PartSizes.of(self.function, layouts, self.mesh)
         if align_blocks(self.module, self.function, layouts, self.mesh, self.rewriter, sizes):
-            prepared = PreparedValues(self.module, self.function, {})
+            prepared = PreparedValues(self.module, self.function, {}, HELD_ROLES)
         for value, layout, dims in list(self._short(prepared)):
             if self.rewriter.exhausted:
                 return

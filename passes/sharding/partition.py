@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
+    HELD_ROLES,
     Entry,
     Function,
     Module,
@@ -154,7 +155,7 @@ def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
         return
     if row.role is Role.OUTPUT:
         _check_output(row, row_sharding(row))
-    if row.role is not Role.WEIGHT:
+    if row.role not in HELD_ROLES:
         check_divides(mesh, row.name, row.physical, row_sharding(row))
         return
     for value, layout in layouts.items():
@@ -189,5 +190,5 @@ def _check_output(row: Entry, layout: Sharding) -> None:
 
 def _only_prepared(module: Module, function: Function, weight: Value) -> bool:
     """True if a program uses only values derived from a weight, which have to divide."""
-    prepared = PreparedValues(module, function, {})
+    prepared = PreparedValues(module, function, {}, HELD_ROLES)
     return all(prepared.of_weights(op.results[0]) for op in weight.users)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from graphgen.compile_config import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
-from graphgen.ir import PROMPT_PHASES, Function, Module, Op, Sharding, Value, sharding
+from graphgen.ir import HELD_ROLES, PROMPT_PHASES, Function, Module, Op, Sharding, Value, sharding
 from graphgen.ir.sharding import Axes
 from graphgen.passes.sharding.layout_rules import Annotation, resharded
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent, local_bytes
@@ -104,7 +104,7 @@ class PromptAttention:
 
     def _projections(self, function: Function) -> Iterator[Annotation]:
         """Products with weights of heads: each rank has those of its tokens."""
-        prepared = PreparedValues(self.module, function, {})
+        prepared = PreparedValues(self.module, function, {}, HELD_ROLES)
         for op in function.block:
             if op.name != "dot_general" or prepared.of_weights(op.result):
                 continue

@@ -29,6 +29,11 @@ from graphgen.passes.verify.checked_run import (
     run_checked,
 )
 from graphgen.passes.verify.compare.deviation import Deviation, compare, first_beyond
+from graphgen.passes.verify.compare.merged_adapters import (
+    adds_adapters,
+    merged_run,
+    without_adapters,
+)
 from graphgen.passes.verify.compare.recorded_run import (
     RecordedRun,
     check_outputs,
@@ -136,7 +141,7 @@ class _Validation:
         reference = self.meaning, self.native
         if ran.changed:
             # The same program gives the same numbers.
-            made = attempt(lambda: self._next_runs(item), RUN_AFTER)
+            made = attempt(lambda: self._next_runs(item, ran.before), RUN_AFTER)
             if isinstance(made, RaisedError):
                 return Verdict(str(item), raised=made, varies=ran.varies)
             reference = made
@@ -194,7 +199,10 @@ class _Validation:
         """The results of checking each rewrite alone, if that is wanted."""
         if not self.checks.each_rewrite:
             return None
-        return check_rewrites(before, item, self.workload)
+        # Each rewrite is compared with what was there, which has no adapters.
+        none = adds_adapters(before, self.module)
+        workload = without_adapters(self.workload) if none else self.workload
+        return check_rewrites(before, item, workload)
 
     def _first_runs(self) -> tuple[RecordedRun, RecordedRun]:
         recorder = CoverageRecorder()
@@ -202,10 +210,14 @@ class _Validation:
         self.coverage = collect(self.module, self.workload, recorder, self.inputs)
         return meant, record(self.module, self.workload, NATIVE, self.run)
 
-    def _next_runs(self, item: Pass) -> tuple[RecordedRun, RecordedRun]:
+    def _next_runs(self, item: Pass, before: Module) -> tuple[RecordedRun, RecordedRun]:
         """Run the module that ``item`` left; return the runs that it is compared with."""
-        meaning = with_derived(self.meaning, item, self.workload)
-        native = with_derived(self.native, item, self.workload)
+        meaning, native = self.meaning, self.native
+        if adds_adapters(before, self.module):
+            meaning = merged_run(before, self.module, self.workload, MEANING)
+            native = merged_run(before, self.module, self.workload, NATIVE, self.run)
+        meaning = with_derived(meaning, item, self.workload)
+        native = with_derived(native, item, self.workload)
         self.noise = max(self.noise, self.run.noise(self.module))
         budget = self.budget + self.noise
         recorder = CoverageRecorder()

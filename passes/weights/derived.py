@@ -20,19 +20,26 @@ class PreparedValues:
         module: gives the roles of the arguments.
         function: one of its programs.
         numbers: shared by all programs, so that equal computations have equal numbers.
+        roles: of the arguments that count as weights: checkpoint tensors, or those of adapters too.
 
     Attributes:
         read: uses by the rest of the program, per value number of a derived weight.
     """
 
-    def __init__(self, module: Module, function: Function, numbers: WeightNumbers) -> None:
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        numbers: WeightNumbers,
+        roles: Sequence[Role] = (Role.WEIGHT,),
+    ) -> None:
         self.function = function
         self._numbers: dict[Value, int] = {}
         self._heavy: set[Value] = set()
         self._positions: dict[Op, float] = {}
         for value in function.args:
             row = module.interface.get(value.name or "")
-            weight = row is not None and row.role is Role.WEIGHT
+            weight = row is not None and row.role in roles
             if weight or value.name == RANK:
                 self._numbers[value] = numbers.setdefault((value.name,), len(numbers))
             if weight:

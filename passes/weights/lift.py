@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
+from graphgen.build import Builder
 from graphgen.ir import (
+    ADAPTER_RANK,
     RANK,
     WEIGHTS_GLOBAL,
     WEIGHTS_RANK,
@@ -25,10 +27,12 @@ from graphgen.ops.control import CONTROL
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import EQUAL
 from graphgen.passes.weights.materialization import only_enlarges
+from graphgen.passes.weights.slot_preparation import keeps_slots, of_one_slot
 from graphgen.passes.weights.weight_copies import copies_remark, weight_copies
 
-# What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
-_CONSTANT, _GLOBAL, _RANK = 0, 1, 2
+# What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank, or
+# tensors of adapters (and the rank).
+_CONSTANT, _GLOBAL, _RANK, _ADAPTER = 0, 1, 2, 3
 # A value by what it is rather than where: the same preparation in two programs is one. A number, so
 # that a long preparation is not deeper than a short one.
 _Key = int
@@ -41,7 +45,8 @@ class LiftWeights(Pass):
 
     What depends on checkpoint tensors only runs once, in ``@weights.global``; what also depends on
     the rank runs in ``@weights.rank``. Programs read the results as params. The same preparation in
-    several programs is lifted once.
+    several programs is lifted once. What is made of the tensors of adapters, alike for each slot,
+    runs in ``@adapter.rank`` for one adapter at a time, whenever one is loaded.
 
     Given:
         module @m level=canonical {
@@ -91,7 +96,7 @@ dtype=f32 : f32[2]
         lift = _Lift(module, rewriter)
         for function in module.programs():
             lift.program(function)
-        made = {f.name: f for f in (lift.shared, lift.ranked) if f.outputs or f.block.size}
+        made = {f.name: f for f in lift.homes if f.outputs or f.block.size}
         rest = {k: f for k, f in module.functions.items() if k not in made}
         module.functions = {**made, **rest}
         if copies := weight_copies(module):
@@ -104,6 +109,7 @@ class _Lift:
     rewriter: Rewriter
     shared: Function = field(default_factory=lambda: Function(WEIGHTS_GLOBAL))
     ranked: Function = field(default_factory=lambda: Function(WEIGHTS_RANK))
+    adapter: Function = field(default_factory=lambda: Function(ADAPTER_RANK))
     # Copies already made, by (function, key), and the names of params, by key.
     copies: dict[tuple[str, _Key], Value] = field(default_factory=dict[tuple[str, _Key], Value])
     params: dict[_Key, str] = field(default_factory=dict[_Key, str])
@@ -112,6 +118,11 @@ class _Lift:
     parts: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     # Names of what @weights.global hands to @weights.rank.
     facts: set[str] = field(default_factory=set[str])
+
+    @property
+    def homes(self) -> tuple[Function, Function, Function]:
+        """The functions that preparation moves to."""
+        return self.shared, self.ranked, self.adapter
 
     def program(self, function: Function) -> None:
         """Lift what one program prepares, and make it read params instead."""
@@ -131,7 +142,7 @@ class _Lift:
                 )
                 if stays and not self.rewriter.exhausted:
                     self._to_param(function, result, classes, keys)
-        for home in (self.shared, self.ranked):
+        for home in self.homes:
             made = {v: self.copies.get((home.name, keys[v])) for v in classes}
             self.rewriter.copied({old: new for old, new in made.items() if new is not None})
         self._clean(function, classes, before)
@@ -151,7 +162,7 @@ class _Lift:
 
     def _prepared_away(self, value: Value) -> bool:
         row = self.module.interface.get(value.name or "")
-        return row is not None and row.role is Role.WEIGHT
+        return row is not None and row.role in (Role.WEIGHT, Role.SLOTTED)
 
     def _classify(self, function: Function) -> tuple[dict[Value, int], dict[Value, _Key]]:
         """Values computed from weights, rank and constants only, each with its key."""
@@ -163,6 +174,8 @@ class _Lift:
                 classes[value] = _RANK
             elif row is not None and row.role is Role.WEIGHT:
                 classes[value] = _GLOBAL
+            elif row is not None and row.role is Role.SLOTTED:
+                classes[value] = _ADAPTER
             keys[value] = self._number((value.name,))
         for op in function.block:
             # What runs functions of the module stays where those are; a collective needs all
@@ -170,6 +183,8 @@ class _Lift:
             stays = op.name in CONTROL or OPS[op.name].collective
             if not stays and all(v in classes for v in op.operands):
                 kind = max((classes[v] for v in op.operands), default=_CONSTANT)
+                if kind == _ADAPTER and not _prepares_slots(op, classes):
+                    continue
                 base = (op.name, op.attrs, *[keys[v] for v in op.operands])
                 for result in op.results:
                     # The rank alone is not a weight: a program may still compute with it.
@@ -191,8 +206,9 @@ class _Lift:
         if name is None:
             name = self._param_name(keys[value])
             self.params[keys[value]] = name
-            self.module.interface[name] = entry(Role.PARAM, name, value.type)
-            home = self.ranked if classes[value] == _RANK else self.shared
+            role = Role.SLOTTED if classes[value] == _ADAPTER else Role.PARAM
+            self.module.interface[name] = entry(role, name, value.type)
+            home = {_RANK: self.ranked, _ADAPTER: self.adapter}.get(classes[value], self.shared)
             home.outputs.append((name, self._copy(home, value, classes, keys)))
         param = function.arg(name) or function.block.add_arg(value.type, name)
         # What else is prepared from this value now reads the param.
@@ -226,13 +242,19 @@ class _Lift:
         """The value inside ``home``, where its operands are copied."""
         if value.op is None:
             type_ = tensor(s32, (1,)) if value.name == RANK else value.type
+            if classes.get(value) == _ADAPTER:
+                type_ = tensor(type_.dtype, (1, *type_.shape[1:]))
             return home.block.add_arg(type_, value.name or "")
         if home is self.ranked and _fact(value, classes):
             return self._through(value, classes, keys)
         operands = tuple([self.copies[home.name, keys[v]] for v in value.op.operands])
-        cloner = Cloner(via=self.rewriter.pass_name, shardings=False)
-        op = cloner.detached(value.op, operands)
-        home.block.append(op)
+        if classes.get(value) == _ADAPTER:
+            b = Builder(home, loc=value.op.loc.through(self.rewriter.pass_name))
+            op = of_one_slot(b, value.op, operands)
+        else:
+            cloner = Cloner(via=self.rewriter.pass_name, shardings=False)
+            op = cloner.detached(value.op, operands)
+            home.block.append(op)
         for old, new in zip(value.op.results, op.results, strict=True):
             self.copies[home.name, keys[old]] = new
         return op.results[value.index]
@@ -288,6 +310,17 @@ class _Lift:
 def _fact(value: Value, classes: dict[Value, int]) -> bool:
     """True for values computed once from whole tensors, padding excepted: a rank reads less."""
     return classes.get(value) == _GLOBAL and value.producer("pad") is None
+
+
+def _prepares_slots(op: Op, classes: dict[Value, int]) -> bool:
+    """True for a step of preparation that is the same for each slot of adapters."""
+    joined = op.operands if op.name == "concatenate" else op.operands[:1]
+    others = op.operands[len(joined) :]
+    return (
+        keeps_slots(op)
+        and all(classes[value] == _ADAPTER for value in joined)
+        and all(classes[value] in (_CONSTANT, _RANK) for value in others)
+    )
 
 
 def _dead(function: Function, op: Op) -> bool:

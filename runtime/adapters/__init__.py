@@ -1,1 +1,1 @@
-"""Low-rank adapters (LoRA): their files, and merging. Read adapter_file.py first."""
+"""Low-rank adapters (LoRA): their files, merging, slots. Read adapter_file.py first."""

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
-from graphgen.ir import VERIFY_TREE, VERIFYING, Module, Role
+from graphgen.ir import ADAPTER_IDS, VERIFY_TREE, VERIFYING, Module, Role
 from graphgen.ops.token_trees.tree_ops import ANCESTORS
+from graphgen.runtime.adapters.adapter_slots import AdapterSlots
 from graphgen.runtime.buckets import ProgramSize
 from graphgen.runtime.launching.row_results import Outputs, some_rows
 from graphgen.runtime.step_call import Ints, StepCall
@@ -41,6 +42,8 @@ class LaunchInputs:
         keeps: they take the least number of tokens that top_p keeps.
         features: of programs that take features beside tokens, the input's name and W.
         numbers: further sizes of the random numbers of each of several steps.
+        adapters: s32 [R], the slot of each row's adapter at the time of a launch, -1 for none;
+            ``None`` for programs without adapters.
     """
 
     tokens: str
@@ -51,6 +54,7 @@ class LaunchInputs:
     keeps: bool
     features: Mapping[str, tuple[str, int]]
     numbers: tuple[int, ...] = ()
+    adapters: Ints | None = None
 
     def home(self, size: ProgramSize, call: StepCall) -> Ints:
         """s32 [n]: the place of each row of a step in the batch of a program.
@@ -80,6 +84,8 @@ class LaunchInputs:
         inputs["positions"][home, :width] = call.positions
         inputs["lengths"][home] = call.lengths
         inputs["seq_ids"][home] = call.seq_ids
+        if self.adapters is not None:
+            inputs[ADAPTER_IDS][home] = self.adapters[call.seq_ids]
         if size.name in self.features:
             self._put_features(inputs[self.features[size.name][0]], home, call)
         if call.ancestors is not None:
@@ -127,6 +133,8 @@ class LaunchInputs:
             # Row R does not exist: what an idle row writes is dropped.
             "seq_ids": np.full(size.batch, self.rows, np.int32),
         }
+        if self.adapters is not None:
+            inputs[ADAPTER_IDS] = np.full(size.batch, -1, np.int32)
         if size.name in self.features:
             name, width = self.features[size.name]
             inputs[name] = np.zeros((*shape, width), np.float32)
@@ -146,13 +154,16 @@ class LaunchInputs:
         return inputs
 
 
-def launch_inputs(module: Module, tokens: str, rows: int) -> LaunchInputs:
+def launch_inputs(
+    module: Module, tokens: str, rows: int, adapters: AdapterSlots | None = None
+) -> LaunchInputs:
     """The inputs that the programs of a module have.
 
     Args:
         module: the programs.
         tokens: name of the input of tokens or embeddings.
         rows: R, rows of the cache.
+        adapters: of the session.
     """
     interface = module.interface
     draws = "sampling_params" in interface
@@ -166,6 +177,7 @@ def launch_inputs(module: Module, tokens: str, rows: int) -> LaunchInputs:
         "top_p_min_tokens" in interface,
         _features(module, tokens),
         step_numbers(module),
+        adapters.of_rows if adapters is not None else None,
     )
 
 

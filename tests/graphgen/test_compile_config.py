@@ -108,6 +108,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "moe_prefill_ep_degree",
         *("latent_attention", "attention_block"),
         *("cp_degree", "cp_form", "cp_balance", "mlp_cp_degree", "attention_dp_degree"),
+        *("max_loras", "max_lora_rank", "lora_target_modules"),
         "weight_gather_length",
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
@@ -127,7 +128,7 @@ def test_what_the_pipeline_and_the_commands_have():
     flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
     flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
     flags |= {"latent_attention", "flash_decoding", "attention_block"}
-    flags |= {"cp_degree", "attention_dp_degree"}
+    flags |= {"cp_degree", "attention_dp_degree", "max_loras", "max_lora_rank"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 

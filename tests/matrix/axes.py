@@ -56,6 +56,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
     "kernels": ("none", "selected"),
     "launches": ("one step", "several steps"),
+    "adapters": ("none", "two of rank 3"),
     # Last: they are in few holes, and what cannot be completed is found before them.
     "sums over ranks": DTYPES,
     "attention": ("model", *DTYPES),
@@ -102,6 +103,8 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "cp_form": "ranks of a prompt",
     "cp_balance": "ranks of a prompt",
     "attention_dp_degree": "groups of rows",
+    "max_loras": "adapters",
+    "max_lora_rank": "adapters",
 }
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "flash_decoding_ranks": "as flash_decoding; tests/passes/striping varies it",
@@ -131,6 +134,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "weight_gather_length": "no cell is so long that weights are smaller than tokens; "
     "tests/passes/sharding/test_sequence_parallel.py is",
     "mlp_cp_degree": "it moves sums alone; tests/passes/sharding varies it",
+    "lora_target_modules": "cells have all; tests/passes/adapters varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from graphgen.compile_config import ACTIVATIONS_STATIC, CompileConfig
 from graphgen.eval import MEANING, Array, numpy_dtype
+from graphgen.exec.adapters import adapter_rows
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
 from graphgen.exec.decode_steps import STEPS as STEPS_PHASE
 from graphgen.exec.session import ProgramCall, Runner, Workload
-from graphgen.ir import Module, Role, dtype
+from graphgen.ir import ADAPTER_IDS, Module, Role, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build
 from graphgen.models.family_registry import family_of
@@ -29,7 +30,9 @@ from graphgen.passes.quantize.product_ranges import add_range_outputs
 from graphgen.passes.quantize.read_quantized import ReadQuantized
 from graphgen.passes.verify import make_workload
 from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.verify.workload.draw_calls import slot_of_row
 from graphgen.passes.verify.workload.make_workload import WorkloadSizes
+from graphgen.passes.verify.workload.random_arrays import normal_numbers, own_generator
 from graphgen.targets import find_target
 from tests.matrix.axes import Cell, config_of
 from tests.matrix.holes import BLOCK
@@ -84,6 +87,9 @@ CHOOSE: Mapping[str, tuple[str, str]] = {
     "best": ("on-device-sampling", ""),
     "drawn": ("on-device-sampling{do_sample=true}", ""),
 }
+# Where the reference has adapters already: the pipeline finds them there.
+ADAPTED = "canonicalize,unfuse-projections,multi-lora{{max_loras={},rank={}}}"
+ADAPTERS = {"none": (0, CompileConfig().max_lora_rank), "two of rank 3": (2, 3)}
 SEED = 3
 # Decode steps of one launch, where it makes several.
 STEPS = 2
@@ -118,6 +124,8 @@ def cell_run(cell: Cell, seed: int = SEED, *, one_layer: bool = False) -> CellRu
     module = _model(cell, one_layer=one_layer)
     front, compared = CHOOSE[cell["sampling"]]
     run_pipeline(module, parse_pipeline(front))
+    if cell["adapters"] != "none":
+        run_pipeline(module, parse_pipeline(ADAPTED.format(*ADAPTERS[cell["adapters"]])))
     workload, config = _workload(cell, module, seed, one_layer), config_for(cell)
     if config.cache_scale in FIXED_SCALES:
         config = replace(config, kv_cache_ranges=str(_ranges(module, workload)))
@@ -128,7 +136,7 @@ def cell_run(cell: Cell, seed: int = SEED, *, one_layer: bool = False) -> CellRu
 
 def config_for(cell: Cell) -> CompileConfig:
     """The options of the default pipeline."""
-    short, long = _buckets(cell)
+    (short, long), (loras, rank) = _buckets(cell), ADAPTERS[cell["adapters"]]
     form, balance = FORMS[cell["ranks of a prompt"][1:]]
     plain = CompileConfig()
     element, scale = CACHED.get(
@@ -164,6 +172,8 @@ def config_for(cell: Cell) -> CompileConfig:
         steps_per_launch=STEPS if cell["launches"] == "several steps" else 1,
         kernels="on" if cell["kernels"] == "selected" else "off",
         quantization=QUANTIZATION.get(cell["weights"], ""),
+        max_loras=loras,
+        max_lora_rank=rank,
     )
 
 
@@ -286,6 +296,8 @@ def _workload(cell: Cell, module: Module, seed: int, one_layer: bool) -> Workloa
     calls = tuple(replace(call, inputs=_inputs(module, call, seed)) for call in planned)
     names = {row.name for row in module.entries(Role.WEIGHT)}
     weights = {name: array for name, array in plain.weights.items() if name in names}
+    for row in module.entries(Role.SLOTTED):
+        weights[row.name] = normal_numbers(own_generator(seed, row.name), row, row.logical)
     if cell["weights"] in STORED:
         weights = {name: _stored_numbers(name, array, seed) for name, array in weights.items()}
     return replace(plain, weights=weights, calls=calls)
@@ -330,6 +342,12 @@ def _inputs(module: Module, call: ProgramCall, seed: int) -> dict[str, Array]:
         type_ = row.logical.bind(call.dims)
         if row.name in call.inputs:
             found[row.name] = call.inputs[row.name]
+        elif row.name == ADAPTER_IDS:
+            slots = adapter_rows(module).values()
+            count = next(a.logical.dims[0] for a, _ in slots)
+            rows = call.dims["R"]
+            assert isinstance(rows, int)
+            found[row.name] = slot_of_row(call.inputs["seq_ids"], rows, count)
         elif row.name == "sampling_params":
             # Of each row top_k, top_p and temperature.
             choices = np.array([[5, 0.9, 1], [0, 1, 2], [1, 1, 1], [3, 0.5, 0.7]])

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
+    HELD_ROLES,
     PROMPT_PHASES,
     Function,
     Module,
     Op,
-    Role,
     Sharding,
     Value,
     replicated,
@@ -91,7 +91,7 @@ def make_plans(
         GraphgenError: GG0304 for a layout that does not divide.
     """
     numbers: WeightNumbers = {}
-    prepared = {f: PreparedValues(module, f, numbers) for f in module.programs()}
+    prepared = {f: PreparedValues(module, f, numbers, HELD_ROLES) for f in module.programs()}
     search.slots = slot_axes(module)
     if search.slots:
         search.around = ops_around_attention(prepared)
@@ -192,7 +192,7 @@ def _asked_whole(module: Module, function: Function, plan: ShardingPlan) -> set[
     found: set[Value] = set()
     for value in function.args:
         row = module.interface.get(value.name or "")
-        if row is not None and row.role is Role.WEIGHT:
+        if row is not None and row.role in HELD_ROLES:
             asked = value.sharding or row.sharding
             found.update([value] if asked is not None and asked.replicated else [])
     for op in function.block:

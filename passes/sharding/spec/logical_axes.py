@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ir import HELD_ROLES, Function, Module, Op, Role, Value
 from graphgen.ops.factors import Factors
 from graphgen.ops.windows.convolution import dims_of
 from graphgen.passes.sharding.spec.op_factors import factors_of
@@ -94,7 +94,9 @@ def model_axes(module: Module) -> ModelAxes:
     axes = ModelAxes()
     mixed: list[Place] = []
     weights = {f: _made_of_weights(module, f) for f in module.programs()}
-    for function, made in weights.items():
+    for function in weights:
+        # Adapters are no products that an axis of the model is between.
+        made = _made_of_weights(module, function, HELD_ROLES)
         for op in function.block:
             factors = factors_of(op)
             if factors is not None:
@@ -128,12 +130,14 @@ def _outside(module: Module) -> Iterator[Place]:
                 yield from (_place(value, dim) for dim in range(value.type.rank))
 
 
-def _made_of_weights(module: Module, function: Function) -> set[Value]:
-    """Weights and values that derive from weights alone."""
+def _made_of_weights(
+    module: Module, function: Function, roles: Sequence[Role] = (Role.WEIGHT,)
+) -> set[Value]:
+    """Weights, or arguments of other roles too, and values that derive from such alone."""
     found = {
         value
         for value in function.args
-        if (row := module.interface.get(value.name or "")) and row.role is Role.WEIGHT
+        if (row := module.interface.get(value.name or "")) and row.role in roles
     }
     fixed = set(found)
     for op in function.block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgen.ir import Entry, Module, Role, Sharding, Value, replicated
+from graphgen.ir import HELD_ROLES, Entry, Module, Sharding, Value, replicated
 
 
 def row_sharding(row: Entry) -> Sharding:
@@ -19,5 +19,5 @@ def requested_sharding(module: Module, value: Value) -> Sharding:
     row = module.interface.get(value.name or "") if value.op is None else None
     if row is None:
         return value.sharding or replicated(value.type.rank)
-    own = value.sharding if row.role is Role.WEIGHT else None
+    own = value.sharding if row.role in HELD_ROLES else None
     return own or row_sharding(row)

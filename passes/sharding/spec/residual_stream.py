@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from graphgen.ir import Function, Module, Value
+from graphgen.ir import HELD_ROLES, Function, Module, Value
 from graphgen.passes.sharding.spec.logical_axes import HIDDEN, SEQUENCE, ModelAxes
 from graphgen.passes.weights.derived import PreparedValues
 
@@ -22,7 +22,7 @@ def residual_stream(
     These are the values that several ops or a norm reads, and the results of norms. A value that
     one addition reads is left out: ranks may hold addends of it, which are summed once, later.
     """
-    prepared = PreparedValues(module, function, {})
+    prepared = PreparedValues(module, function, {}, HELD_ROLES)
     readers = Counter(value for op in function.block for value in op.operands)
     normalized = {value for op in function.block if op.name in _NORMS for value in op.operands}
     for op in function.block:

@@ -92,7 +92,9 @@ class LegalCalls:
             try:
                 for number, ran in enumerate(Runner(self._module, workload).calls()):
                     what = f"call {number} of {origin}"
-                    self._enter(ran.call.dims, ran.given, ran.function.name, what, found)
+                    added = _added(self._module, workload, ran.call)
+                    given = [{**added, **one} for one in ran.given]
+                    self._enter(ran.call.dims, given, ran.function.name, what, found)
             except (GraphgenError, ValueError, KeyError):
                 # What cannot be run has no legal arguments that are known.
                 continue
@@ -189,3 +191,9 @@ def _arguments_of_callees(
     for number, name in enumerate(names):
         start = 1 + sum(takes[:number])
         yield name, columns[start : start + takes[number]]
+
+
+def _added(module: Module, workload: Workload, call: ProgramCall) -> dict[str, Array]:
+    """Weights and inputs of a call that the module does not have: a pass may add them."""
+    given = {**workload.weights, **call.inputs}
+    return {name: array for name, array in given.items() if name not in module.interface}

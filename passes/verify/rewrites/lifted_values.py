@@ -46,7 +46,8 @@ def is_lifted(pair: Pair, module: Module) -> bool:
     """True if the value after is a parameter that is prepared from weights."""
     _, new, relation = pair
     row = module.interface.get(new.name or "")
-    return new.op is None and row is not None and row.role is Role.PARAM and relation == EQUAL
+    prepared = row is not None and row.role in (Role.PARAM, Role.SLOTTED)
+    return new.op is None and prepared and relation == EQUAL
 
 
 def cut_lifted(pair: Pair) -> LiftedValue:

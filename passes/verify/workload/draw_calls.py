@@ -12,7 +12,7 @@ from graphgen.eval import Array
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
 from graphgen.exec.session import ProgramCall
 from graphgen.exec.token_tree import ancestors, depths
-from graphgen.ir import VERIFY_TREE, Dim, Entry
+from graphgen.ir import ADAPTER_IDS, VERIFY_TREE, Dim, Entry
 from graphgen.ops.token_trees.tree_ops import ANCESTORS
 from graphgen.passes.verify.workload.call_plan import CallPlan
 from graphgen.passes.verify.workload.program_shapes import ServingSizes
@@ -32,12 +32,14 @@ class CallDrawer:
         inputs: rows of the interface, of all stages.
         vocabulary: number of token ids.
         source: draws inputs that are neither planned nor parameters of a sampler.
+        slots: of adapters.
     """
 
     sizes: ServingSizes
     inputs: Mapping[str, Entry]
     vocabulary: int
     source: ArraySource
+    slots: int = 0
 
     def draw(self, seed: int, plans: Sequence[CallPlan]) -> tuple[ProgramCall, ...]:
         """The calls of a script: s32 tokens, positions [B,S], lengths, seq_ids [B], and others."""
@@ -55,6 +57,8 @@ class CallDrawer:
             rng = own_generator(seed, number, name)
             if name in _OF_STEPS and shape.steps > 1:
                 inputs[name] = self._of_steps(rng, name, plan)
+            elif name == ADAPTER_IDS:
+                inputs[name] = slot_of_row(inputs["seq_ids"], self.sizes.rows, self.slots)
             elif name not in (*_PLANNED, *_OF_STEPS):
                 inputs[name] = self._other(rng, row, dims, shape.rows)
         known = {name: array for name, array in inputs.items() if name in self.inputs}
@@ -113,6 +117,14 @@ class CallDrawer:
         if row.name == "top_p_min_tokens":
             return rng.integers(1, 4, rows).astype(np.int32)
         return self.source(rng, row, row.logical.bind(dims))
+
+
+def slot_of_row(seq_ids: Array, rows: int, slots: int) -> Array:
+    """s32 [B]: the adapter of each row, -1 for none: those of rows 0 to R - 1 repeat -1, 0, 1 ...
+
+    A row of the cache has the same adapter in all calls; idle rows have none.
+    """
+    return np.where(seq_ids < rows, seq_ids % (slots + 1) - 1, -1).astype(np.int32)
 
 
 def _trees(positions: Array) -> dict[str, Array]:

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.exec.inputs import vocabulary
 from graphgen.exec.session import ProgramCall, Workload
-from graphgen.ir import MAIN, Dim, Function, Module, Role, TensorType
+from graphgen.ir import ADAPTER_IDS, MAIN, Dim, Function, Module, Role, TensorType
 from graphgen.ir.dims import symbols
 from graphgen.passes.core import Pass
 from graphgen.passes.verify.workload.adversarial_script import adversarial_script
 from graphgen.passes.verify.workload.call_plan import CallPlan, Span
-from graphgen.passes.verify.workload.draw_calls import CallDrawer
+from graphgen.passes.verify.workload.draw_calls import CallDrawer, slot_of_row
 from graphgen.passes.verify.workload.program_shapes import (
     ProgramShape,
     ServingSizes,
@@ -86,10 +88,12 @@ def make_workload(
     shapes = [replace(s, in_place=s.rows == chosen.rows and not shuffled) for s in chosen.shapes]
     chosen = replace(chosen, shapes=tuple(shapes))
     inputs = {row.name: row for row in module.entries(Role.INPUT)}
-    drawer = CallDrawer(chosen, inputs, vocabulary_of(module), source)
+    slots = _slots([stage_of(module)])
+    drawer = CallDrawer(chosen, inputs, vocabulary_of(module), source, slots)
     calls = drawer.draw(seed, short_script(chosen))
     dims: dict[str, Dim] = {"R": chosen.rows, "M": chosen.slots}
-    return Workload(_drawn(module, Role.WEIGHT, dims, seed, source), calls, dims)
+    weights = _drawn(module, Role.WEIGHT, dims, seed, source)
+    return Workload({**weights, **_adapters([stage_of(module)], seed, source)}, calls, dims)
 
 
 def workload_for(
@@ -162,13 +166,19 @@ def workload_of_stages(
             help="give all of them the same phases, batch sizes, buckets, rows and slots",
         )
     inputs = {name: row for stage in stages for name, row in stage.inputs.items()}
-    drawer = CallDrawer(sizes, inputs, vocabulary_of(module), source)
+    drawer = CallDrawer(sizes, inputs, vocabulary_of(module), source, _slots(stages))
     calls = drawer.draw(seed, plans)
     dims: dict[str, Dim] = {"R": sizes.rows, "M": sizes.slots}
     weights, states = (
         _drawn(module, role, dims, seed, source) for role in (Role.WEIGHT, Role.STATE)
     )
-    return Workload(weights, calls, dims, states)
+    return Workload({**weights, **_adapters(stages, seed, source)}, calls, dims, states)
+
+
+def _adapters(stages: Sequence[StagePrograms], seed: int, source: ArraySource) -> dict[str, Array]:
+    """Random tensors of adapters, which a stage has whose projections have such."""
+    rows = {name: row for stage in stages for name, row in stage.adapters.items()}
+    return {name: source(own_generator(seed, name), row, row.logical) for name, row in rows.items()}
 
 
 def random_workload(
@@ -188,11 +198,30 @@ def random_workload(
         for dims in random_sizes(function, _sizes(module), stages)
     ]
     calls = tuple(_random_call(module, f, dims, seed, source) for f, dims in called)
+    if ADAPTER_IDS not in module.interface:
+        calls = tuple([_with_adapters(call, stages) for call in calls])
     dims = common_sizes([dims for _, dims in called]) if called else _sizes(module)
     weights, states = (
         _drawn(module, role, dims, seed, source) for role in (Role.WEIGHT, Role.STATE)
     )
-    return Workload(weights, calls, dims, states)
+    return Workload({**weights, **_adapters(stages, seed, source)}, calls, dims, states)
+
+
+def _slots(stages: Sequence[StagePrograms]) -> int:
+    """Slots of adapters; 0 where no stage has such."""
+    rows = [row for stage in stages for row in stage.adapters.values()]
+    return rows[0].logical.dims[0] if rows else 0
+
+
+def _with_adapters(call: ProgramCall, stages: Sequence[StagePrograms]) -> ProgramCall:
+    """The call with the adapter of each row, where a stage takes one."""
+    ids = [row for stage in stages for name, row in stage.inputs.items() if name == ADAPTER_IDS]
+    if not ids:
+        return call
+    (rows,) = ids[0].logical.bind(call.dims).dims
+    places = np.arange(rows, dtype=np.int32)
+    chosen = slot_of_row(places, rows, _slots(stages))
+    return replace(call, inputs={**call.inputs, ADAPTER_IDS: chosen})
 
 
 def _drawn(
@@ -280,5 +309,7 @@ def _sensible(
     ]
     plan = CallPlan("", shape, tuple(enumerate(spans)))
     inputs = {row.name: row for row in module.entries(Role.INPUT) if row.name in _LANGUAGE_MODEL}
-    (call,) = CallDrawer(sizes, inputs, vocabulary_of(module), source).draw(seed, [plan])
+    (call,) = CallDrawer(
+        sizes, inputs, vocabulary_of(module), source, _slots([stage_of(module)])
+    ).draw(seed, [plan])
     return call.inputs

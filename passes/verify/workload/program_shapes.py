@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from graphgen.exec.adapters import adapter_rows
 from graphgen.exec.decode_steps import COUNT, STEPS
 from graphgen.exec.speculative_step import DRAFT_PHASE
 from graphgen.ir import WHOLE_PROMPTS, Dim, Entry, Function, Module, Role
@@ -62,6 +63,7 @@ class StagePrograms:
         rings: whether some cache keeps its newest positions only.
         chooses: whether the programs choose tokens.
         whole: whether programs of prompts take them from their first token on alone.
+        adapters: interface rows of the tensors of adapters by name.
     """
 
     programs: tuple[tuple[str, Mapping[str, Dim], bool], ...]
@@ -69,6 +71,7 @@ class StagePrograms:
     rings: bool
     chooses: bool = False
     whole: bool = False
+    adapters: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
 
     def has(self, phase: str, dims: Mapping[str, Dim]) -> bool:
         """True if a program can be called with these sizes, for several steps one by one."""
@@ -139,7 +142,9 @@ def stage_of(module: Module, *, given: bool = False) -> StagePrograms:
     inputs = {row.name: row for row in module.entries(Role.INPUT)}
     rings = any(row.last for row in module.entries(Role.STATE))
     whole = WHOLE_PROMPTS in module.meta
-    return StagePrograms(programs, inputs, rings, "next_tokens" in module.interface, whole)
+    adapters = {row.name: row for pair in adapter_rows(module).values() for row in pair}
+    chooses = "next_tokens" in module.interface
+    return StagePrograms(programs, inputs, rings, chooses, whole, adapters)
 
 
 def of_sizes(module: Module, dims: Mapping[str, int]) -> StagePrograms:

@@ -1,0 +1,129 @@
+"""The products and lookups of a program that may have an adapter beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from graphgen.ir import Function, Module, Op, Value
+from graphgen.passes.adapters.weight_chain import WeightChain, weight_chain
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.weights.derived import PreparedValues
+
+# What a head is called whose weight is that of the embedding.
+TIED_HEAD = "lm_head"
+# Ops behind which values are no longer the result of one product.
+_ENDS = ("dot_general", "attention", "kv_update", "experts")
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSite:
+    """A product with a weight, or an embedding.
+
+    Attributes:
+        op: the product or the embedding.
+        module: the checkpoint's name of the projection.
+        inputs, outputs: sizes of the projection; an embedding has the vocabulary as its inputs.
+        chain: of the weight of a product; ``None`` for an embedding.
+        own: whether only targets that name it include it: embeddings, heads and routers.
+    """
+
+    op: Op
+    module: str
+    inputs: int
+    outputs: int
+    chain: WeightChain | None
+    own: bool
+
+    def wanted(self, targets: Sequence[str]) -> bool:
+        """True if one of ``targets`` names it, or they are empty and it is an ordinary one."""
+        if not targets:
+            return not self.own
+        return any(self.module == name or self.module.endswith(f".{name}") for name in targets)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSites:
+    """The sites of one program, and why its other products are none."""
+
+    sites: Sequence[AdapterSite]
+    refused: Mapping[Op, NoMatch]
+
+
+def program_sites(module: Module, function: Function) -> ProgramSites:
+    """The sites of a program, in its order."""
+    prepared = PreparedValues(module, function, {})
+    tables = {op.operands[0] for op in function.block if op.name == "embedding"}
+    vocabulary = _vocabulary(module, tables)
+    sites: list[AdapterSite] = []
+    refused: dict[Op, NoMatch] = {}
+    for op in function.block:
+        if op.name == "embedding":
+            if site := _of_embedding(op):
+                sites.append(site)
+        elif op.name == "dot_general":
+            found = _of_product(op, prepared, tables, vocabulary)
+            if isinstance(found, NoMatch):
+                refused[op] = found
+            else:
+                sites.append(found)
+    return ProgramSites(sites, refused)
+
+
+def _of_embedding(op: Op) -> AdapterSite | None:
+    table = op.operands[0]
+    if table.op is not None or not table.type.static or op.operands[1].type.rank != 2:
+        return None
+    module = (table.name or "").rpartition(".")[0]
+    words, width = table.type.dims
+    return AdapterSite(op, module, words, width, None, own=True) if module else None
+
+
+def _of_product(
+    op: Op, prepared: PreparedValues, tables: set[Value], vocabulary: int
+) -> AdapterSite | NoMatch:
+    lhs, rhs = op.operands
+    depths = op.attrs.integers("rhs_contracting_dims")
+    if op.attrs.integers("lhs_batch_dims"):
+        return no_match("the product has batch dimensions", lhs)
+    if not prepared.of_weights(rhs) or lhs in prepared:
+        return no_match("it is no product of a value with a weight", rhs, depth=2)
+    if len(depths) != 1:
+        return no_match(f"it sums over {len(depths)} dimensions", rhs, depth=3)
+    chain = weight_chain(rhs, depths[0], prepared)
+    if chain is None:
+        return no_match("its weight is not one matrix of the checkpoint", rhs, depth=4)
+    tied = chain.matrix in tables
+    inputs, outputs = chain.sizes
+    own = tied or outputs == vocabulary or _chooses(op)
+    return AdapterSite(op, TIED_HEAD if tied else chain.module, inputs, outputs, chain, own)
+
+
+def _vocabulary(module: Module, tables: set[Value]) -> int:
+    """Number of words: what the configuration states, else the rows of the largest table."""
+    try:
+        config: object = json.loads(module.meta.get("config", "{}"))
+    except ValueError:
+        config = None
+    stated = (
+        cast("Mapping[str, object]", config).get("vocab_size") if isinstance(config, dict) else 0
+    )
+    if isinstance(stated, int) and stated > 0:
+        return stated
+    return max([table.type.dims[0] for table in tables if table.type.static], default=0)
+
+
+def _chooses(op: Op) -> bool:
+    """True if a choice is made of the product before anything is multiplied by it: a router."""
+    work, seen = [op.result], {op.result}
+    while work:
+        for reader in work.pop().users:
+            if reader.name == "top_k":
+                return True
+            if reader.name not in _ENDS:
+                fresh = [value for value in reader.results if value not in seen]
+                seen.update(fresh)
+                work += fresh
+    return False
