@@ -185,9 +185,7 @@ class CompileConfig:
         flag="Caches of layers with a sliding window hold no more than the window.",
     )
     kv_cache_quant: bool = knob(
-        False,
-        "whether caches hold 8-bit numbers.",
-        flag="Keep keys and values in 8 bits.",
+        False, "whether caches hold 8-bit numbers.", flag="Keep keys and values in 8 bits."
     )
     kv_cache_dtype: str = knob(
         CACHE_DTYPES[0],
@@ -255,9 +253,7 @@ class CompileConfig:
         option="--activation-ranges",
     )
     quantize_clamp_bound: float = knob(
-        0.0,
-        "largest absolute value of activations that are quantized; 0 for any.",
-        flag=None,
+        0.0, "largest absolute value of activations that are quantized; 0 for any.", flag=None
     )
     max_loras: int = knob(
         0,
@@ -338,9 +334,7 @@ class CompileConfig:
         option="--kernels",
     )
     native_kernels: tuple[str, ...] = knob(
-        (),
-        "kernels in NKI that programs for Neuron call; each needs an artifact.",
-        flag=None,
+        (), "kernels in NKI that programs for Neuron call; each needs an artifact.", flag=None
     )
     kernel_artifacts: str = knob("", "the manifest of kernels in NKI; docs/kernels.md.", flag=None)
     steps_per_launch: int = knob(
@@ -406,10 +400,7 @@ class CompileConfig:
         pipeline=False,
     )
     inputs_embeds: bool = knob(
-        False,
-        "whether programs take embeddings in the place of tokens.",
-        flag=None,
-        pipeline=False,
+        False, "whether programs take embeddings in the place of tokens.", flag=None, pipeline=False
     )
     feature_layers: tuple[int, ...] = knob(
         (),
