@@ -260,19 +260,13 @@ class CompileConfig:
         "slots for adapters (LoRA), which each row may have another one of; 0 for none.",
         flag="Adapters (LoRA) that programs hold at once, a different one for each sequence.",
         minimum=1,
-        option="--max-loras",
     )
     max_lora_rank: int = knob(
-        16,
-        "largest rank of an adapter.",
-        flag="Largest rank of an adapter; by default 16.",
-        minimum=1,
-        option="--max-lora-rank",
+        16, "largest rank of an adapter.", flag="Largest rank of an adapter.", minimum=1
     )
     lora_target_modules: tuple[str, ...] = knob(
         (),
-        "last parts of the names of the projections that have adapters, such as ``q_proj``; by "
-        "default all but embeddings, heads and routers.",
+        "projections with adapters, as ``q_proj``; all but embeddings, heads, routers.",
         flag=None,
     )
     expert_dispatch: str = knob(
