@@ -259,7 +259,7 @@ class CompileConfig:
         0,
         "slots for adapters (LoRA), which each row may have another one of; 0 for none.",
         flag="Adapters (LoRA) that programs hold at once, a different one for each sequence.",
-        minimum=1,
+        minimum=0,
     )
     max_lora_rank: int = knob(
         16, "largest rank of an adapter.", flag="Largest rank of an adapter.", minimum=1

@@ -1,1 +1,1 @@
-"""Low-rank adapters beside the projections of a model, a different one for each row."""
+"""Low-rank adapters beside projections, one for each row. Read multi_lora.py first."""

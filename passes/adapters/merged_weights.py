@@ -33,7 +33,7 @@ def merged_module(module: Module, adapted: Module) -> Module:
 
 
 def merged_weights(adapted: Module, tensors: Mapping[str, Array], slot: int) -> dict[str, Array]:
-    """What the merged module adds to each matrix for the adapter in ``slot``; zeros for -1.
+    """The addends of the matrices of the merged module for the adapter in ``slot``; 0 for -1.
 
     ``B A`` [out, in] in f64 (PEFT, whose B is not scaled yet: arXiv 2106.09685, equation 3).
     """

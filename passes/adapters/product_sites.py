@@ -14,7 +14,7 @@ from graphgen.passes.weights.derived import PreparedValues
 
 # What a head is called whose weight is that of the embedding.
 TIED_HEAD = "lm_head"
-# Ops behind which values are no longer the result of one product.
+# Ops that end what is computed of one product alone.
 _ENDS = ("dot_general", "attention", "kv_update", "experts")
 
 

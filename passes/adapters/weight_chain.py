@@ -38,7 +38,7 @@ class WeightChain:
         return (second, first) if self.depth else (first, second)
 
     def expand(self, b: Builder, lora_b: Value) -> tuple[Value, int]:
-        """What the ops make of the ``lora_B`` [slots, out, r] of the whole projection.
+        """Apply the ops to the ``lora_B`` [slots, out, r] of the whole projection.
 
         The low rank r is in the place of the inputs, a dimension further right for the slots.
 

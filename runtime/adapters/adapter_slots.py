@@ -89,7 +89,7 @@ class AdapterSlots:
         self.of_rows[row] = slot
 
     def prepare(self, parts: Mapping[str, Array]) -> PreparedAdapter:
-        """What each rank holds of one adapter.
+        """Prepare one adapter for each rank.
 
         Args:
             parts: ``P.lora_A`` [r', in] and ``P.lora_B`` [out, r'] by name, of projections P in

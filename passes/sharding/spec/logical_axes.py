@@ -95,7 +95,7 @@ def model_axes(module: Module) -> ModelAxes:
     mixed: list[Place] = []
     weights = {f: _made_of_weights(module, f) for f in module.programs()}
     for function in weights:
-        # Adapters are no products that an axis of the model is between.
+        # Of adapters too; but an axis between two of their products has no name.
         made = _made_of_weights(module, function, HELD_ROLES)
         for op in function.block:
             factors = factors_of(op)
