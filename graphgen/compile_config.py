@@ -10,7 +10,7 @@ field here and the phase of :func:`graphgen.passes.pipelines.phases` that reads 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from graphgen.bucket_ladder import bucket_ladder, chunk_sizes
@@ -259,10 +259,11 @@ class CompileConfig:
         0,
         "slots for adapters (LoRA), which each row may have another one of; 0 for none.",
         flag="Adapters (LoRA) that programs hold at once, a different one for each sequence.",
-        minimum=0,
+        minimum=1,
+        option="--max-loras",
     )
     max_lora_rank: int = knob(
-        16, "largest rank of an adapter.", flag="Largest rank of an adapter.", minimum=1
+        16, "largest rank of an adapter.", minimum=1, option="--max-lora-rank"
     )
     lora_target_modules: tuple[str, ...] = knob(
         (),
@@ -495,8 +496,3 @@ class CompileConfig:
         """
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(self, **given)  # pyright: ignore[reportArgumentType]
-
-
-def flag_fields(cls: type[CompileConfig]) -> Mapping[str, Field[object]]:
-    """The fields that commands have as flags, by name."""
-    return {item.name: item for item in fields(cls) if item.metadata.get("flag") is not None}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import field
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, field, fields
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -39,3 +42,8 @@ def knob(
         "pipeline": pipeline,
     }
     return field(default=default, metadata=metadata)
+
+
+def flag_fields(cls: type[DataclassInstance]) -> Mapping[str, Field[object]]:
+    """The fields of a class of options that commands have as flags, by name."""
+    return {item.name: item for item in fields(cls) if item.metadata.get("flag") is not None}

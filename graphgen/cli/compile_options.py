@@ -18,8 +18,9 @@ from graphgen.cli.model.quantization_options import (
     QuantizationType,
     Quantized,
 )
-from graphgen.compile_config import CompileConfig, flag_fields
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.knob import flag_fields
 
 # The values of the flags, by field name.
 CompileOptions = Mapping[str, object]

@@ -11,10 +11,10 @@ import typer
 from typer.testing import CliRunner
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig, flag_fields
+from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import f32
-from graphgen.knob import knob
+from graphgen.knob import flag_fields, knob
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.options import options_of, read_options
