@@ -5,10 +5,17 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 
+from graphgen.runtime.device_kit.flag_cases import flag_name, flag_programs, option_claims
 from graphgen.runtime.device_kit.hlo_text_cases import hlo_text_programs
 from graphgen.runtime.device_kit.kit_builder import KitBuilder
 from graphgen.runtime.device_kit.kit_program import KitProgram
+from graphgen.runtime.device_kit.model_cases import MODELS, model_names, model_programs
 from graphgen.runtime.device_kit.op_cases import op_program, op_programs
+from graphgen.runtime.device_kit.rewrite_cases import (
+    rewrite_names,
+    rewrite_programs,
+    rewrites_of,
+)
 from graphgen.targets import Accelerator
 
 # Whether a case of a name is wanted.
@@ -38,7 +45,23 @@ def build_kit(devices: Sequence[Accelerator], wanted: Wanted) -> KitBuilder:
     for program in _everywhere(wanted):
         for device in devices:
             builder.add(program, device)
+    for device in devices:
+        for program in _of_target(device, wanted):
+            builder.add(program, device)
     return builder
+
+
+def _of_target(device: Accelerator, wanted: Wanted) -> Iterator[KitProgram]:
+    """Programs that are lowered for a target."""
+    rewrites = [name for name in rewrites_of(device) if any(map(wanted, rewrite_names(name)))]
+    for name in rewrites:
+        yield from (item for item in rewrite_programs(name, device) if wanted(item.name))
+    for model in MODELS:
+        if any(wanted(name) for name in model_names(model)):
+            yield from (item for item in model_programs(model, device) if wanted(item.name))
+    claims = [claim for claim in option_claims(device) if wanted(flag_name(claim))]
+    if claims:
+        yield from flag_programs(claims, device)
 
 
 def _everywhere(wanted: Wanted) -> Iterator[KitProgram]:

@@ -55,6 +55,7 @@ _USES = (
     ("reduce", "init", "f32", "i = {t}[] parameter(1)\n  ROOT y = {t}[4] reduce(x, i), dimensions={1}, to_apply=plus"),
     ("reduce", "several", "f32", "z = {t}[] constant(0)\n  ROOT y = ({t}[4], {t}[4]) reduce(x, x, z, z), dimensions={1}, to_apply=both"),
     ("reduce", "body", "f32", "z = {t}[] constant(0)\n  ROOT y = {t}[4] reduce(x, z), dimensions={1}, to_apply=distance"),
+    ("reduce-window", "several", "f32", "z = {t}[] constant(0)\n  ROOT y = ({t}[4,4], {t}[4,4]) reduce-window(x, x, z, z), window={size=1x2 stride=1x2}, to_apply=both"),
     ("while", "", "f32", "i = s32[] constant(0)\n  t = (s32[], {t}[4,8]) tuple(i, x)\n  w = (s32[], {t}[4,8]) while(t), condition=below, body=twice\n  ROOT y = {t}[4,8] get-tuple-element(w), index=1"),
     ("conditional", "", "f32", "p = pred[] parameter(1)\n  ROOT y = {t}[4,8] conditional(p, x, x), true_computation=negated, false_computation=same"),
     ("dynamic-update-slice", "constant", "f32 bf16", "u = {t}[2,8] parameter(1)\n  i = s32[] constant(1)\n  z = s32[] constant(0)\n  ROOT y = {t}[4,8] dynamic-update-slice(x, u, i, z)"),
@@ -114,6 +115,11 @@ NOT_IN_THE_KIT = {
     ),
     **dict.fromkeys(("parameter", "get-tuple-element"), "every program has them"),
 }  # fmt: skip
+
+
+def opcodes() -> set[str]:
+    """The opcodes that the uses are about."""
+    return {opcode for opcode, *_ in _USES}
 
 
 def hlo_text_programs() -> Iterator[KitProgram]:

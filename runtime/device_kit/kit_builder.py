@@ -55,7 +55,7 @@ class KitBuilder:
         words, flags = _command(program, device)
         case: KitCase = {
             "name": program.name,
-            "subject": subject_of(program, device, flags),
+            "subject": program.claim or subject_of(program, device, flags),
             "hlo": self._file("hlo", "pb", program.hlo),
             "words": words,
             "inputs": [self._tensor(k, v, program, 0.0) for k, v in program.inputs.items()],

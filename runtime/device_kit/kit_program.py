@@ -13,6 +13,7 @@ from graphgen.eval import Array, evaluate, evaluate_ranks, numpy_dtype
 from graphgen.ir import Function, Module, TensorType
 from graphgen.lowering.abi import donated
 from graphgen.lowering.hlo import hlo_chunks
+from graphgen.runtime.device_kit.runner.kit_types import Subject
 from graphgen.runtime.device_kit.runner.numbers import element_bytes
 
 # A result is right within this share of an expected element, and of the largest one: a few units
@@ -28,8 +29,8 @@ TOLERANCE: Mapping[str, float] = {
     "f8e4m3fn": 0.13,
     "f8e5m2": 0.26,
 }
-# Of whole models, in units of the above: roundings of many ops add up.
-MODEL_TOLERANCE = 4.0
+# Of whole models, in units of the above, by their type: roundings of many ops add up.
+MODEL_TOLERANCE: Mapping[str, float] = {"f32": 4.0, "bf16": 8.0}
 _RANDOM_OPS = ("rng", "rng_bit_generator")
 
 
@@ -48,6 +49,8 @@ class KitProgram:
         why_not_run: the reason, where it is not executed.
         slack: the tolerance in units of :data:`TOLERANCE`.
         flags: options of the compiler beside the default ones.
+        aliases: the argument whose place a result takes.
+        claim: the claim that it tests; by default the verdict of the rules on its ops.
     """
 
     name: str
@@ -62,6 +65,7 @@ class KitProgram:
     slack: float = 1.0
     flags: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    claim: Subject | None = None
 
 
 def kit_program(

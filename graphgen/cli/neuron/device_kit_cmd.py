@@ -92,7 +92,7 @@ def write(
         raise GraphgenError(
             "GG0705",
             f"no case is called like {', '.join(only or [])}",
-            help="names are such as op/add/bf16, rewrite/trn2/integer-dot/before, flag/-O1",
+            help="names are such as op/add/bf16, rewrite/integer-dot/before, flag/-O1",
         )
     nbytes = write_kit(output, builder)
     facts: dict[str, Json] = {"kit": str(output), "bytes": nbytes, "cases": {**counts}}

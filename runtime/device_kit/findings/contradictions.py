@@ -66,7 +66,7 @@ def _title(item: CaseVerdict, results: Results) -> str:
 def _body(item: CaseVerdict, results: Results) -> str:
     case, facts = item.case, results["facts"]
     lines = [
-        f"KitCase `{case['name']}` of kit `{results['kit'][:12]}`: {item.what}.",
+        f"Case `{case['name']}` of kit `{results['kit'][:12]}`: {item.what}.",
         "",
         f"* target {results['target']}, LNC {results['lnc']}, {facts['instance'] or 'no instance'}",
         f"* neuronx-cc {facts['compiler']}, driver {facts['driver'] or 'unknown'}, "

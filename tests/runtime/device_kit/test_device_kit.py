@@ -58,6 +58,12 @@ def test_a_kit_runs_alone_and_changes_the_trust_of_rules(small_kit: UnpackedKit,
     assert found["op/sort/f32"]["compilation"]["codes"] == ["NCC_EVRF029"]
     assert found["op/all_reduce-add/f32"]["execution"]["end"] == "not run"
     assert found["op/add/s32"]["compilation"]["neff_bytes"] > 1024
+    assert found["flag/--graphgen-knows-of-none"]["compilation"]["end"] == "bad option"
+    model = found["model/gpt2/decode"]["execution"]
+    assert [item["name"].rpartition(".")[2] for item in model["outputs"]][:2] == [
+        *("logits", "k_cache"),
+    ]  # fmt: skip
+    assert all(item["right"] for item in model["outputs"])
     assert kit.device.runs["reference"] == 0
     text = json.dumps(results)
     assert str(kit.folder) not in text

@@ -1,0 +1,68 @@
+"""The cases of kits: which ops, rewrites and rules they reach, and which they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from graphgen.lowering.check.compiler_rules import legality, opcode_of, rules_by_op
+from graphgen.passes.legalize.legalization_rules import EVERYWHERE
+from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
+from graphgen.runtime.device_kit.hlo_text_cases import NOT_IN_THE_KIT, opcodes
+from graphgen.runtime.device_kit.model_cases import MODELS, PHASES
+from graphgen.runtime.device_kit.op_cases import op_program, op_programs
+from graphgen.runtime.device_kit.rewrite_cases import rewrite_programs, rewrites_of
+from graphgen.targets import accelerator, find_target
+
+TARGETS = ("trn1", "trn2", "inf2")
+# Rules that no small program can be about.
+UNTESTED = {
+    "big-const": "a constant of 16 MB makes a kit too large",
+    "dynamic-reshape": "its opcode has no case",
+    "topk-last-dim": "our topk is always of the last dimension",
+    "topk-mult-8": "refused as an opcode before",
+    "topk-wide": "refused as an opcode before",
+}
+
+
+def test_every_opcode_of_the_table_has_a_case_or_a_reason():
+    found = {opcode_of(use.op, {}) for _, use in op_programs()} | opcodes()
+    table = {*cast(Mapping[str, object], legality()["ops"])}
+    assert table - found == {*NOT_IN_THE_KIT}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_rewrite_of_a_target_changes_its_program(target: str):
+    device = accelerator(target)
+    names = rewrites_of(device)
+    assert {*names} == {rule.name for rule in EVERYWHERE} | {*find_target(target).rules}
+    for name in names if target == "trn2" else ("top-k-by-kernel",):
+        before, after = rewrite_programs(name, device)
+        assert before.hlo != after.hlo, name
+        assert [*before.outputs] == [*after.outputs]
+
+
+def test_there_are_thirty_model_programs():
+    assert len(MODELS) * len(PHASES) >= 30
+
+
+@pytest.mark.slow
+def test_rules_without_a_case_are_named_with_the_reason():
+    builder = build_kit([accelerator(name) for name in ("trn1", "trn2")], wanted_by(()))
+    cases = [case for rows in builder.targets.values() for case in rows["cases"]]
+    assert len({case["name"] for case in builder.targets["trn2"]["cases"]}) == len(
+        builder.targets["trn2"]["cases"]
+    )
+    met = {rule["rule"] for case in cases for rule in case["subject"]["rules"]}
+    every = {rule.id for rules in rules_by_op().values() for rule in rules}
+    assert every - met == {*UNTESTED}
+
+
+def test_an_op_is_only_asked_for_types_that_it_takes():
+    uses = {name: use for name, use in op_programs() if name.startswith("op/sqrt/")}
+    made = {name for name, use in uses.items() if op_program(name, use) is not None}
+    assert "op/sqrt/bf16" in made
+    assert "op/sqrt/s32" in uses
+    assert "op/sqrt/s32" not in made
