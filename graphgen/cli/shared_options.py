@@ -29,6 +29,15 @@ Lnc = Annotated[
 CompilerFlags = Annotated[
     str, typer.Option("--flags", metavar="TEXT", help="Flags given to the compiler.")
 ]
+EvidenceFile = Annotated[
+    str | None,
+    typer.Option(
+        "--evidence",
+        metavar="FILE",
+        envvar="GRAPHGEN_EVIDENCE",
+        help="From devices, as 'device-kit read -o' keeps it.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WrittenAsJson = Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")]
 OutputFile = Annotated[

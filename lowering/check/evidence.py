@@ -77,6 +77,7 @@ class Evidence:
     Attributes:
         rules: by target and rule.
         uses: by target, op and element type.
+        figures: measured rates of a core in words, by target and logical cores.
     """
 
     rules: Mapping[tuple[str, str], RuleEvidence] = field(
@@ -84,6 +85,9 @@ class Evidence:
     )
     uses: Mapping[tuple[str, str, str], UseEvidence] = field(
         default_factory=dict[tuple[str, str, str], UseEvidence]
+    )
+    figures: Mapping[tuple[str, int], Sequence[str]] = field(
+        default_factory=dict[tuple[str, int], Sequence[str]]
     )
 
 
@@ -134,7 +138,13 @@ def _parsed(content: _Json) -> Evidence:
             str(row["compiler"]),
             bool(row["alone"]),
         )
-    return Evidence(rules, uses)
+    figures: dict[tuple[str, int], list[str]] = {}
+    for row in cast(Sequence[_Json], content.get("figures", ())):
+        text = f"{row['figure']}: {float(str(row['measured'])):.1f}"
+        published = float(str(row["published"]))
+        text += f" ({published:.1f} published)" if published else ""
+        figures.setdefault((str(row["target"]), int(str(row["lnc"]))), []).append(text)
+    return Evidence(rules, uses, figures)
 
 
 def with_evidence(

@@ -11,6 +11,7 @@ from graphgen.runtime.device_kit.kit_builder import KitBuilder
 from graphgen.runtime.device_kit.kit_program import KitProgram
 from graphgen.runtime.device_kit.model_cases import MODELS, model_names, model_programs
 from graphgen.runtime.device_kit.op_cases import op_program, op_programs
+from graphgen.runtime.device_kit.rate_cases import rate_programs, rates
 from graphgen.runtime.device_kit.rewrite_cases import (
     rewrite_names,
     rewrite_programs,
@@ -72,3 +73,5 @@ def _everywhere(wanted: Wanted) -> Iterator[KitProgram]:
     for program in hlo_text_programs():
         if wanted(program.name):
             yield program
+    if any(wanted(rate.name) for rate in rates()):
+        yield from (program for program in rate_programs() if wanted(program.name))

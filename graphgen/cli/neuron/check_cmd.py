@@ -12,7 +12,14 @@ from graphgen.cli.console import emit
 from graphgen.cli.dims_option import Dims
 from graphgen.cli.inspect.partitioning_report import note_global_sizes
 from graphgen.cli.module_file import read_lowered
-from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc, ModuleFile
+from graphgen.cli.shared_options import (
+    AcceleratorName,
+    AsJson,
+    CompilerFlags,
+    EvidenceFile,
+    Lnc,
+    ModuleFile,
+)
 from graphgen.json_value import Json
 from graphgen.targets import DEFAULT_ACCELERATOR
 
@@ -29,15 +36,7 @@ def check(
     sdk_next: Annotated[
         bool, typer.Option("--sdk-next", help="As announced for the SDK after 2.32.")
     ] = False,
-    evidence: Annotated[
-        str | None,
-        typer.Option(
-            "--evidence",
-            metavar="FILE",
-            envvar="GRAPHGEN_EVIDENCE",
-            help="What devices said: from 'device-kit read -o'.",
-        ),
-    ] = None,
+    evidence: EvidenceFile = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show remarks (info) as well.")] = False,
     as_json: AsJson = False,
 ) -> None:

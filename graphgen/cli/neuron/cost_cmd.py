@@ -15,6 +15,7 @@ from graphgen.cli.module_file import programs_or_functions, read_lowered
 from graphgen.cli.shared_options import (
     AcceleratorName,
     AsJson,
+    EvidenceFile,
     Lnc,
     ModuleFile,
     OnlyProgram,
@@ -50,6 +51,7 @@ def cost(
             "--measured", metavar="PROGRAM=MS", help="What a program, or a phase, was seen to take."
         ),
     ] = None,
+    evidence: EvidenceFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what each layer takes at the device's peak rates: compute, memory and links.
@@ -74,6 +76,7 @@ def cost(
     note_global_sizes(module)
     functions = programs_or_functions(module, program)
     seen = _measured(measured or [], functions)
+    _note_rates(device, evidence)
     lines = [roofline(module, function, device) for function in functions]
     emit(
         as_json,
@@ -85,6 +88,16 @@ def cost(
 
         write_bytes(plot, [cost_picture(plot, module, lines, device)])
         note(f"wrote {plot}")
+
+
+def _note_rates(device: Accelerator, evidence: str | None) -> None:
+    """Note the rates that device kits measured (GG1004)."""
+    if not evidence:
+        return
+    from graphgen.lowering.check.evidence import read_evidence
+
+    for text in read_evidence(evidence).figures.get((device.name, device.lnc), ()):
+        note(f"measured by a device kit, {text}")
 
 
 def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:

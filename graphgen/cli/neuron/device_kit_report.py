@@ -32,6 +32,7 @@ def reading_json(reading: KitReading) -> Json:
             for item in reading.verdicts
             if item.kind == UNSURE
         ],
+        "figures": [{**row} for row in reading.evidence["figures"]],
         "times": [{**row} for row in reading.evidence["times"]],
         "contradictions": [item.to_json() for item in reading.contradictions],
     }
@@ -51,6 +52,8 @@ def reading_report(reading: KitReading) -> Report:
     parts: list[str | Table] = [head, f"verdicts: {counts}\n"]
     if rules := _rules(reading):
         parts.append(Table(["rule", "confirmed by", "contradicted by", "trust"], rules))
+    if figures := _figures(reading):
+        parts.append(Table(["rate of a core", "published", "measured", "share"], figures))
     if times := _times(reading):
         parts.append(Table(["program", "published ms", "measured ms", "times as long"], times))
     if reading.contradictions:
@@ -71,10 +74,19 @@ def _rules(reading: KitReading) -> list[list[str]]:
     return rows
 
 
+def _figures(reading: KitReading) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for item in reading.figures:
+        share = f"{100 * item.measured / item.published:.0f} %" if item.published else ""
+        published = f"{item.published:.1f}" if item.published else ""
+        rows.append([item.name, published, f"{item.measured:.1f}", share])
+    return rows
+
+
 def _times(reading: KitReading) -> list[list[str]]:
     rows: list[list[str]] = []
     for row in reading.evidence["times"]:
-        if str(row["case"]).startswith("op/"):
+        if str(row["case"]).startswith(("op/", "rate/", "rewrite/")):
             continue
         seconds, bound = float(str(row["seconds"])), float(str(row["bound_s"]))
         rows.append(

@@ -9,6 +9,7 @@ from typing import cast
 
 from graphgen.json_value import Json
 from graphgen.lowering.check.evidence import FORMAT, KIND, read_evidence
+from graphgen.runtime.device_kit.findings.figures import Figure
 from graphgen.runtime.device_kit.findings.verdicts import (
     CONFIRMS,
     CONTRADICTS,
@@ -23,8 +24,10 @@ from graphgen.whole_file import write_whole
 _Row = dict[str, Json]
 
 
-def evidence_of(found: Sequence[CaseVerdict], results: Results) -> dict[str, list[_Row]]:
-    """The rows of a run: rules that its cases are about, and uses that went wrong."""
+def evidence_of(
+    found: Sequence[CaseVerdict], results: Results, measured: Sequence[Figure]
+) -> dict[str, list[_Row]]:
+    """The rows of a run: rules that its cases are about, uses that went wrong, times and rates."""
     target, compiler = results["target"], results["facts"]["compiler"]
     confirmed: dict[str, set[str]] = {}
     contradicted: dict[str, set[str]] = {}
@@ -42,7 +45,19 @@ def evidence_of(found: Sequence[CaseVerdict], results: Results) -> dict[str, lis
         }
         for rule in sorted(confirmed.keys() | contradicted.keys())
     ]
-    return {"rules": rules, "uses": _uses(found, target, compiler), "times": _times(results)}
+    rates: list[_Row] = [
+        {
+            "target": target,
+            "lnc": results["lnc"],
+            "figure": item.name,
+            "published": item.published,
+            "measured": item.measured,
+            "compiler": compiler,
+        }
+        for item in measured
+    ]
+    uses = _uses(found, target, compiler)
+    return {"rules": rules, "uses": uses, "times": _times(results), "figures": rates}
 
 
 def _uses(found: Sequence[CaseVerdict], target: str, compiler: str) -> list[_Row]:
@@ -92,6 +107,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "rules": ("target", "rule"),
     "uses": ("target", "op", "dtype"),
     "times": ("target", "case"),
+    "figures": ("target", "lnc", "figure"),
 }
 
 

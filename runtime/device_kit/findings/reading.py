@@ -10,6 +10,7 @@ from pathlib import Path
 from graphgen.json_value import Json
 from graphgen.runtime.device_kit.findings.contradictions import Contradiction, contradictions
 from graphgen.runtime.device_kit.findings.evidence_file import add_evidence, evidence_of
+from graphgen.runtime.device_kit.findings.figures import Figure, figures
 from graphgen.runtime.device_kit.findings.kit_results import read_results
 from graphgen.runtime.device_kit.findings.verdicts import CaseVerdict, verdicts
 from graphgen.runtime.device_kit.runner.kit_types import Results
@@ -24,12 +25,14 @@ class KitReading:
         verdicts: of each case.
         contradictions: as issues.
         evidence: rows of rules, of uses and of times.
+        figures: measured rates.
     """
 
     results: Results
     verdicts: Sequence[CaseVerdict]
     contradictions: Sequence[Contradiction]
     evidence: Mapping[str, Sequence[Mapping[str, Json]]]
+    figures: Sequence[Figure]
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -46,4 +49,6 @@ def read_kit_results(path: Path) -> KitReading:
     """Read the results of a kit (GG1004)."""
     results = read_results(path)
     found = verdicts(results["cases"])
-    return KitReading(results, found, contradictions(found, results), evidence_of(found, results))
+    measured = figures(results)
+    evidence = evidence_of(found, results, measured)
+    return KitReading(results, found, contradictions(found, results), evidence, measured)

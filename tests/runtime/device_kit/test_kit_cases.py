@@ -7,12 +7,14 @@ from typing import cast
 
 import pytest
 
+from graphgen.eval import evaluate
 from graphgen.lowering.check.compiler_rules import legality, opcode_of, rules_by_op
 from graphgen.passes.legalize.legalization_rules import EVERYWHERE
 from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
 from graphgen.runtime.device_kit.hlo_text_cases import NOT_IN_THE_KIT, opcodes
 from graphgen.runtime.device_kit.model_cases import MODELS, PHASES
 from graphgen.runtime.device_kit.op_cases import op_program, op_programs
+from graphgen.runtime.device_kit.rate_cases import rate_programs, rates
 from graphgen.runtime.device_kit.rewrite_cases import rewrite_programs, rewrites_of
 from graphgen.targets import accelerator, find_target
 
@@ -58,6 +60,20 @@ def test_rules_without_a_case_are_named_with_the_reason():
     met = {rule["rule"] for case in cases for rule in case["subject"]["rules"]}
     every = {rule.id for rules in rules_by_op().values() for rule in rules}
     assert every - met == {*UNTESTED}
+
+
+def test_rates_are_of_programs_that_give_what_they_are_given():
+    programs = {program.name: program for program in rate_programs(size=16, read=8)}
+    assert {rate.name for rate in rates()} == {*programs}
+    for program in programs.values():
+        found = evaluate(program.function, program.inputs, module=program.module)
+        assert found["y"].tobytes() == program.outputs["y"].tobytes(), program.name
+    products, *_, memory = rates(16, 8)
+    assert (products.amount, memory.amount) == (2 * 8 * 16**3 / 1e12, 2 * 64 / 1e9)
+    assert (products.published(accelerator("trn2", 1)), memory.published(accelerator("trn1"))) == (
+        79.0,
+        410.0,
+    )
 
 
 def test_an_op_is_only_asked_for_types_that_it_takes():

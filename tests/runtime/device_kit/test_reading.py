@@ -127,6 +127,20 @@ def test_bad_results_are_one_clear_error(name: str, tmp_path: Path):
     assert said in str(caught.value)
 
 
+def test_rates_are_less_the_launch(tmp_path: Path):
+    file = tmp_path / "results.json"
+    launch = case("op/a/f32", "accepted", "compiled", right=True)
+    launch["execution"]["times_s"] = [0.0001]
+    memory = case("rate/memory", "accepted", "compiled", right=True)
+    memory["execution"]["times_s"] = [0.5, 0.0011]
+    wrong = case("rate/products/bf16", "accepted", "compiled", right=False)
+    file.write_text(json.dumps(results(launch, memory, wrong)))
+    first, second = read_kit_results(file).figures
+    assert (first.name, round(first.measured)) == ("launch, us", 100)
+    assert (second.name, second.published) == ("memory, GB/s", 410.0)
+    assert second.measured == pytest.approx(2 * 8192**2 / 1e9 / 0.001)
+
+
 def test_evidence_of_two_runs_is_joined(tmp_path: Path):
     file, evidence = tmp_path / "results.json", tmp_path / "evidence.json"
     good = case("op/a/f32", "refused", "refused", ("NCC_E1",))

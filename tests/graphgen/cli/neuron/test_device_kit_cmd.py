@@ -59,4 +59,9 @@ def test_check_weighs_findings_by_evidence(tmp_path: Path):
     }
     # Another target's rules are as they were.
     assert graphgen("check", module, "--target", "trn2", "--evidence", evidence).exit_code == 1
+    rate = case("rate/memory", "accepted", "compiled", right=True)
+    file.write_text(json.dumps(results(rate)))
+    done("device-kit", "read", file, "-o", evidence)
+    said = graphgen("cost", module, "--target", "trn1", "--evidence", evidence).stderr
+    assert "measured by a device kit, memory, GB/s: 67.1 (410.0 published)" in said
     assert error("check", module, "--evidence", file).startswith("error[GG1004]")
