@@ -24,7 +24,7 @@ DEV_STAMP := $(VENV)/.dev-stamp
 .DELETE_ON_ERROR:
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help demo test slow matrix mutants check format bench clean
+.PHONY: help demo test slow exhaustive matrix mutants check format bench clean
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -38,7 +38,10 @@ test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests, a file at a time on each cor
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 
 slow: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests that take long
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m slow
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not exhaustive"
+
+exhaustive: $(DEV_STAMP) $(MODEL_STAMP) ## run the cases that the tests above leave out, for hours
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m exhaustive
 
 matrix: $(DEV_STAMP) ## compile every combination of three features; goes on where it was stopped
 	$(BIN)/python -m tests.matrix

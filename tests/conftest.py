@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -48,9 +49,9 @@ def pytest_pycollect_makeitem() -> Generator[None, object, object]:
     """Mark most cases of a test as slow where one alone would not be.
 
     Slow are the cases of a family that is a variant of another, unless the test is marked
-    ``every_family``; of the others all but every n-th where the test is marked ``one_in(n)``. Cases
-    are counted as they are written, whatever is chosen and in whatever order it runs. A case that
-    is slow anyway is not counted.
+    ``every_family``; of the others all but every n-th where the test is marked ``one_in(n)``. Of
+    the slow cases of such a test all but every n/2-th are ``exhaustive`` besides. Cases are counted
+    as they are written, whatever is chosen and in whatever order it runs.
     """
     made = yield
     items = made if isinstance(made, list) else []
@@ -63,6 +64,11 @@ def pytest_pycollect_makeitem() -> Generator[None, object, object]:
         share = item.get_closest_marker("one_in")
         if share is not None and index % share.args[0]:
             item.add_marker(pytest.mark.slow)
+    rest = [item for item in cases if item.get_closest_marker("slow") is not None]
+    for index, item in enumerate(rest):
+        share = item.get_closest_marker("one_in")
+        if share is not None and index % max(1, share.args[0] // 2):
+            item.add_marker(pytest.mark.exhaustive)
     return made
 
 
@@ -98,6 +104,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the others stay in their order, which may be a random one."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection made out of later searches for garbage: it lives until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,35 @@ def test_cases_are_shared_out_whatever_is_chosen(pytester: pytest.Pytester, chos
     ]
 
 
+MANY_CASES = """
+import pytest
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("x", range(9))
+def test_many(x): pass
+
+@pytest.mark.slow
+@pytest.mark.one_in(6)
+@pytest.mark.parametrize("x", range(5))
+def test_slow(x): pass
+"""
+
+
+def test_every_case_is_in_one_run(pytester: pytest.Pytester):
+    pytester.makeconftest("from tests.conftest import pytest_pycollect_makeitem\n")
+    pytester.makepyfile(MANY_CASES)
+    items, _ = pytester.inline_genitems()
+    runs: dict[tuple[bool, bool], str] = {}
+    for item in items:
+        marks = [item.get_closest_marker(name) is not None for name in ("slow", "exhaustive")]
+        runs[marks[0], marks[1]] = runs.get((marks[0], marks[1]), "") + item.name[5:]
+    assert runs == {
+        (False, False): "many[0]many[4]many[8]",
+        (True, False): "many[1]many[3]many[6]slow[0]slow[3]",
+        (True, True): "many[2]many[5]many[7]slow[1]slow[2]slow[4]",
+    }
+
+
 FAMILY_CASES = """
 import pytest
 

@@ -13,6 +13,7 @@ from benchmarks.serving_soak import FILE_SLACK, MEMORY_SLACK, Soak, findings, ma
 METRICS = "graphgen_rows_taken 0.0\ngraphgen_blocks_taken 0.0\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_server_keeps_its_memory_over_three_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -62,7 +62,7 @@ def session(family: str, folder: Path) -> Session:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("family", ORACLES)
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(18)
 def test_logits_are_those_of_transformers(family: str, form: str, tmp_path: Path):
     model = oracle(family)
     save_as(model, tmp_path, form)

@@ -80,6 +80,7 @@ def test_f32_greedy_tokens_and_logits_are_those_of_transformers(name: str):
         np.testing.assert_allclose(session.decode([token])[0], wanted[step], atol=1e-3, rtol=0)
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_f32_greedy_tokens_are_those_of_transformers_own_gguf_loading(name: str):

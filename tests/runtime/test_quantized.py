@@ -73,6 +73,7 @@ def session(quantization: str, tp: int, rounded: Rounded | None = None) -> Sessi
 
 @pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("quantization", CASES)
+@pytest.mark.one_in(3)
 def test_logits_are_those_of_weights_rounded_beforehand(quantization: str, tp: int):
     wanted = script(session("", 1, CASES[quantization]))
     plain = script(session("", 1))

@@ -123,6 +123,7 @@ def test_a_row_goes_on_after_it_ended_in_a_launch(session: Session):
 
 
 @pytest.mark.parametrize("how", [GREEDY, DRAWN, replace(DRAWN, seed=1)], ids=["best", "7", "1"])
+@pytest.mark.one_in(3)
 def test_drawn_tokens_have_the_same_random_numbers(folder: Path, how: Sampling):
     compared(open_session(folder, DRAWING), 13, how=how)
 
@@ -132,6 +133,7 @@ def test_drawn_tokens_have_the_same_random_numbers(folder: Path, how: Sampling):
     [{"tp": 2}, {"page_cache": 4}, {"kernels": "on", "dtype": "bf16"}],
     ids=str,
 )
+@pytest.mark.one_in(3)
 def test_other_compilations(folder: Path, changes: dict[str, object]):
     compared(open_session(folder, BEST.updated(changes)), 13)
 

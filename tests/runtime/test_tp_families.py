@@ -43,6 +43,7 @@ def script(session: Session) -> list[Logits]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.one_in(2)
 def test_three_ranks_compute_what_one_does(name: str, tmp_path: Path):
     write_mini(tmp_path, name)
     one, three = (

@@ -18,6 +18,7 @@ SHAPES = ("", "4", "5,7,3", "2,3", "1,1")
 @pytest.mark.parametrize(
     ("algorithm", "words"), [("three_fry", 2), ("philox", 2), ("philox", 3), ("default", 2)]
 )
+@pytest.mark.one_in(2)
 def test_bits_are_those_of_xla(kind: str, algorithm: str, words: int):
     ops = [
         f"  r{i} = (u64[{words}], {kind}[{dims}]) rng-bit-generator(s), algorithm=rng_{algorithm}"

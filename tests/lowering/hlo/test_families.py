@@ -79,6 +79,7 @@ def keeps_the_contract(name: str, tp: int, target: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "tp", "target"), SOME)
+@pytest.mark.one_in(2)
 def test_some_of_each_family_keep_the_contract(name: str, tp: int, target: str):
     keeps_the_contract(name, tp, target)
 
@@ -92,7 +93,7 @@ def test_every_family_keeps_the_contract(name: str, tp: int, target: str):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["int8", "f8e4m3"])
 @pytest.mark.parametrize("name", MINIS[::3])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_quantized_weights_are_of_a_type_the_target_has(name: str, kind: str, target: str):
     module = build(known_shape(name), dtype("bf16"), mini=True)
     passes = default(
@@ -172,7 +173,7 @@ NUMBERS = [(name, tp, target) for name, tp, target in PAIRS if tp <= 8]
 
 
 @pytest.mark.parametrize(("name", "tp", "target"), NUMBERS[::7])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_some_give_the_numbers_of_numpy(name: str, tp: int, target: str):
     gives_the_numbers(name, tp, target)
 

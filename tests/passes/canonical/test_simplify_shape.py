@@ -304,6 +304,7 @@ REAL = [name for name in DTYPES if not DTYPES[name].is_complex]
 
 @pytest.mark.parametrize("narrow", REAL)
 @pytest.mark.parametrize("wide", REAL)
+@pytest.mark.one_in(5)
 def test_a_type_keeps_another_when_every_value_comes_back(narrow: str, wide: str):
     a, b = numpy_dtype(DTYPES[narrow]), numpy_dtype(DTYPES[wide])
     if narrow == "pred":

@@ -68,7 +68,7 @@ def before(name: str, element: str = "bf16", tp: int = 2, without: str = "") -> 
 
 
 @pytest.mark.parametrize("name", [name for name in our_passes() if name not in ELSEWHERE])
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(14)
 def test_a_pass_stops_where_its_fuel_ends(name: str):
     # The kernels take the products that integer-products is for, and attention.
     taken = name in ("integer-products", TileAttention.name)
@@ -98,7 +98,7 @@ def test_a_pass_stops_where_its_fuel_ends(name: str):
         assert compare(wanted, Runner(stopped, script).outcomes()).relative <= 1e-9
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("bug", INSIDE, ids=[bug.name for bug in INSIDE])
 def test_a_bug_inside_a_pass_is_blamed_on_the_first_wrong_rewrite(bug: Broken):
     # The ops that a kernel computes are in a function of their own; these bugs are in programs.
@@ -134,6 +134,7 @@ def test_every_pass_is_tried_somewhere():
 
 @pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.one_in(2)
 def test_every_pass_means_the_same_where_it_is_tried(tp: int, quantized: bool):
     module = build_module(LLAMA, CONFIG, dtype("bf16"))
     script = make_workload(module, seed=2)

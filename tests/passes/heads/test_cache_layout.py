@@ -72,6 +72,7 @@ def test_two_sums_a_layer_at_most_and_half_the_weights(name: str):
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bloom", "gpt_neox"])
+@pytest.mark.one_in(3)
 def test_heads_that_do_not_divide_are_padded_through_the_slices(family: str):
     """Six heads over four ranks: maps of heads reach the slices, their biases and the slopes."""
     width = "n_embd" if family == "gpt2" else "hidden_size"

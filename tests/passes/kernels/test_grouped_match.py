@@ -101,6 +101,7 @@ CONFIG = CompileConfig(kernels="on", batch=(3,), context=(8,), tokens=(8, 16))
 
 
 @pytest.mark.parametrize("size", [16, 32, 64])
+@pytest.mark.one_in(3)
 def test_weights_quantized_at_load_are_packed_and_mean_the_same(size: int):
     item = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
     passes = parse_pipeline(
@@ -124,7 +125,7 @@ def test_weights_quantized_at_load_are_packed_and_mean_the_same(size: int):
         ("awq", "u4", True),
     ],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 def test_all_products_of_a_quantized_model_are_calls_that_mean_the_same(
     scheme: str, element: str, zero_points: bool
 ):

@@ -98,6 +98,7 @@ def mini(kind: str = "f32") -> Module:
 @pytest.mark.parametrize(
     ("element", "target", "tp"), [("int8", "cpu", 2), ("f8e4m3", "trn2", 1), ("f8e5m2", "cpu", 1)]
 )
+@pytest.mark.one_in(3)
 def test_every_pass_keeps_the_meaning(element: str, target: str, tp: int):
     module = mini("bf16")
     quantization = f"quantize-weights{{dtype={element}}}"

@@ -153,6 +153,7 @@ def ranges_of(module: Module, workload: Workload, path: Path) -> dict[str, float
         pytest.param("f8e4m3", "cpu", 3, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.one_in(2)
 def test_every_pass_keeps_the_meaning(element: str, target: str, tp: int, tmp_path: Path):
     module = mini("bf16")
     workload = make_workload(module)

@@ -264,6 +264,7 @@ def program(style: str, phase: str) -> Module:
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("style", cached.STYLES)
+@pytest.mark.one_in(2)
 def test_every_idea_is_found_and_donated_caches_are_states(style: str, phase: str):
     module = clone_module(program(style, phase))
     script = make_workload(module, seed=2)
@@ -278,7 +279,7 @@ def test_every_idea_is_found_and_donated_caches_are_states(style: str, phase: st
 
 @pytest.mark.parametrize("tp", [2, 3, 4])
 @pytest.mark.parametrize("style", cached.STYLES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_caches_are_split_with_their_heads(style: str, tp: int):
     module = clone_module(program(style, "decode"))
     run_pipeline(module, pipeline("imported"))
@@ -296,6 +297,7 @@ def test_caches_are_split_with_their_heads(style: str, tp: int):
 
 @pytest.mark.parametrize("tp", [2, 3])
 @pytest.mark.parametrize("scanned", [True, False])
+@pytest.mark.one_in(2)
 def test_caches_of_all_layers_in_one_tensor_are_split(scanned: bool, tp: int):
     kept = zeros(cached.LAYERS, cached.ROWS, cached.SLOTS, cached.KV_HEADS, cached.SIZE)
     jitted = jax.jit(partial(cached.stacked_decode, scanned=scanned), donate_argnums=1)

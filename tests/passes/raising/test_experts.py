@@ -52,6 +52,7 @@ def ops(module: Module) -> list[str]:
 
 
 @pytest.mark.parametrize("style", theirs.STYLES)
+@pytest.mark.one_in(2)
 def test_experts_are_found_and_say_what_they_said(style: str):
     module = raised(style)
     assert ops(module).count("experts") == ops(module).count("top_k") == 1

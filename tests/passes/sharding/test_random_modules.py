@@ -120,6 +120,7 @@ def test_all_ranks_together_compute_what_one_does(seed: int, axes: dict[str, int
 
 
 @pytest.mark.parametrize("latency", [0, 64])
+@pytest.mark.one_in(2)
 def test_little_more_is_sent_than_in_the_best_of_all_programs(latency: int):
     found = [
         beside_the_best(random, {"tp": random.choice([2, 4])}, random.randint(1, 6), latency)

@@ -25,6 +25,7 @@ CASES = [
 ]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "text", "element"), CASES)
 def test_chunks_on_any_prefix(name: str, text: str, element: str):
     module = build(known_shape(name), dtype(element), mini=True)

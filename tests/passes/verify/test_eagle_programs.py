@@ -21,7 +21,7 @@ DRAFTS: tuple[dict[str, object], ...] = (
 
 @pytest.mark.parametrize("draft", DRAFTS, ids=["EAGLE", "EAGLE-3"])
 @pytest.mark.parametrize("changes", [{"tp": 2}, {"kv_cache_quant": True}], ids=str)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_every_pass_keeps_what_they_compute(draft: dict[str, object], changes: dict[str, object]):
     shape = {**known_shape("llama-3.1-8b"), "num_hidden_layers": 1, **draft}
     module = EAGLE.module(shape, dtype("f32"), (*PHASES, VERIFY, VERIFY_TREE), twin="mini")

@@ -16,7 +16,7 @@ def test_there_are_at_least_twelve():
 
 
 @pytest.mark.parametrize("bug", LONG_BUGS, ids=lambda bug: bug.name)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_bug_is_caught_and_the_rewrite_named(bug: Bug):
     module, item = long_model(bug), Planted(bug)
     apply_pass(clone_module(module), item)

@@ -157,7 +157,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("changes", FORMS, ids=str)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 def test_a_model_keeps_four_bits_and_has_the_logits_of_transformers(
     changes: dict[str, object], tmp_path: Path
 ):

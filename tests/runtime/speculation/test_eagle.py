@@ -73,6 +73,7 @@ def oracle_of(eagle: EagleCheckpoint, written: dict[str, np.ndarray]) -> EagleOr
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.one_in(2)
 def test_programs_give_the_logits_and_features_of_the_papers(
     kind: str, folder: Path, tmp_path: Path
 ):
@@ -99,7 +100,7 @@ def test_programs_give_the_logits_and_features_of_the_papers(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_proposals_are_those_of_the_papers(kind: str, folder: Path, tmp_path: Path):
     written = write_eagle(tmp_path / "draft", **KINDS[kind])
     session, draft, eagle = opened(folder, tmp_path / "draft")
@@ -158,7 +159,7 @@ def speculated(
     return done, speculator
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("kind", ["EAGLE", "EAGLE-3"])
 @pytest.mark.parametrize(
     "changes",

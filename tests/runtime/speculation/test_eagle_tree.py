@@ -60,6 +60,7 @@ def opened(
 
 @pytest.mark.parametrize("kind", ["EAGLE", pytest.param("EAGLE-3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.one_in(3)
 def test_any_draft_gives_the_targets_own_tokens(plan: str, kind: str, folder: Path, tmp_path: Path):
     write_eagle(tmp_path / "draft", **KINDS[kind])
     session, proposer, _ = opened(folder, tmp_path / "draft", PLANS[plan])

@@ -65,7 +65,7 @@ CASES = {
 
 @pytest.mark.parametrize("draft", ["same", "other"])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_fused_programs_give_the_targets_own_tokens(
     folders: dict[str, Path], case: str, draft: str
 ):
@@ -95,6 +95,7 @@ def test_a_draft_of_another_vocabulary_proposes_what_both_have(
     assert generate(session, PROMPTS, request)[0] == generate(plain, PROMPTS, request)[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_drawn_tokens_have_the_models_distribution(tmp_path: Path):
     """Tokens and pairs of tokens of many rows, against the exact probabilities (chi-square)."""

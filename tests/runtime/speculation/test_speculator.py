@@ -191,7 +191,7 @@ def test_the_fixed_number_draws_the_same_tokens(session: Session):
     assert speculator.counts.tokens_per_step > 3
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize(
     ("family", "variant", "changes"),
     [

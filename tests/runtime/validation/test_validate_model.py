@@ -31,6 +31,7 @@ def default(sizes: CompileConfig) -> Sequence[Pass]:
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-3-1b"])
+@pytest.mark.one_in(2)
 def test_the_default_pipeline_is_right_in_the_thorough_mode(name: str):
     (mini,) = validate_model(known_shape(name), default, MINI)
     assert (mini.twin, mini.passed, mini.not_run) == ("mini", True, [])

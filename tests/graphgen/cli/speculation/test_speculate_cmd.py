@@ -30,6 +30,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--draft-model-path", "MODEL", "--enable-fused-speculation"),
     ],
 )
+@pytest.mark.one_in(2)
 def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, ...]):
     given = [model if flag == "MODEL" else flag for flag in flags]
     plain = facts("generate", model, *ASK)

@@ -105,7 +105,7 @@ def script(element: str = "f32") -> Workload:
 
 @pytest.mark.parametrize("options", ["", "{do_sample=true}"])
 @pytest.mark.parametrize("tp", [1, 2, 3])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 def test_sampling_is_validated_through_the_default_pipeline(options: str, tp: int):
     passes = pipeline(f"canonicalize,on-device-sampling{options},default{{tp={tp}}}", CONFIG)
     verdicts = validate(mini(), passes, script())

@@ -112,6 +112,7 @@ def test_one_sequence_gives_the_tokens_of_transformers_own_assisted_loop(
 
 
 @pytest.mark.parametrize("name", PROPOSERS)
+@pytest.mark.one_in(3)
 def test_a_row_ends_inside_a_step(adapter: Any, reference: Any, drafts: dict[str, Any], name: str):
     free = reference.generate(**prompts(), **settings())
     for place in range(9, 15):

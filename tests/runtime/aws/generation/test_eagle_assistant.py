@@ -66,6 +66,7 @@ def application(folder: Path, draft: Path | None, **options: Any) -> Any:
     ],
     ids=["EAGLE", "input norm", "EAGLE-3"],
 )
+@pytest.mark.one_in(3)
 def test_generate_gives_the_targets_own_tokens(
     kind: dict[str, Any], options: dict[str, Any], folder: Path, tmp_path: Path
 ):
