@@ -7,7 +7,8 @@ from functools import cache
 
 from graphgen.build import Builder
 from graphgen.exec.session import Workload
-from graphgen.ir import Module, Op, Value, dtype
+from graphgen.ir import Literal, Module, Op, Value, dtype
+from graphgen.ir.dtype import s32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.verify import make_workload
@@ -34,6 +35,11 @@ TILES = f"{_SIZES},tile-attention{{block=4,target=trn2}}"
 FLASH = f"{_SIZES},shard{{tp=4,flash=true}},pad-to-mesh,partition"
 # Each of two ranks has half of the tokens between the products of a layer.
 SEQUENCE = f"{_SIZES},shard{{tp=2,rules=[prefill:sequence:tp]}},pad-to-mesh,partition"
+_SHARED = f"{_SIZES},heads{{tp=4}}"
+# Four ranks in a ring, each with two tokens and two slots.
+RING = f"{_SHARED},shard{{tp=4,cp=4,cp_form=ring}},pad-to-mesh,partition"
+# Tokens in the order of the blocks 0, 3, 1 and 2, before two pairs of ranks share them.
+BALANCED = f"{_SHARED},balance-tokens{{tp=4,cp=2,cp_form=ring,balance=on}}"
 PREFILL, DECODE = "prefill.b3.s8", "decode.b3.c16"
 # Bugs of attention with sinks are planted in a mini of this model.
 SINKS = "gpt-oss-20b"
@@ -133,6 +139,41 @@ def again(index: int) -> Rewrite:
     return wrong
 
 
+def hops(count: int) -> Callable[[Op], bool]:
+    """The permute that sends a block for the ``count``-th time."""
+
+    def sent(value: Value) -> int:
+        before = value.producer("collective_permute")
+        return 0 if before is None else 1 + sent(before.operands[0])
+
+    return lambda op: sent(op.result) == count
+
+
+def rescaled_first_block(op: Op) -> bool:
+    """The output of a rank's own block, by the powers of its maximum."""
+    given = op.operands[0].producer("attention_part")
+    spread = op.operands[1].producer("broadcast_in_dim")
+    own = given is not None and given.operands[1].producer("slice") is None
+    return own and spread is not None and op.result.type.rank == 4
+
+
+def of_keys(op: Op) -> bool:
+    """Slots that are taken in another order."""
+    read = op.operands[0].producer("cache_read")
+    update = read.operands[0].producer("kv_update") if read is not None else None
+    return update is not None and of_cache("k_cache")(update)
+
+
+def in_blocks(*order: int) -> Rewrite:
+    """Blocks in this order."""
+
+    def wrong(op: Op, b: Builder) -> Sequence[Value]:
+        numbers = b.op("constant", value=Literal.of(s32, order))
+        return b.emit(op.name, (op.operands[0], numbers), dict(op.attrs)).results
+
+    return wrong
+
+
 def of_rows(op: Op) -> bool:
     """A gather of tokens, not of words."""
     return op.result.type.rank == 3
@@ -226,6 +267,52 @@ LONG_BUGS = (
         FLASH,
     ),
     Bug("part-sees-ahead", "attention_mask", DECODE, "", changed(1, plus(-1)), after=FLASH),
+    # Rings.
+    Bug(
+        "to-the-rank-before",
+        "collective_permute",
+        PREFILL,
+        ATTENTION_1,
+        attribute(source_target_pairs=((0, 3), (1, 0), (2, 1), (3, 2))),
+        hops(1),
+        RING,
+    ),
+    Bug(
+        "last-hop-missing",
+        "collective_permute",
+        PREFILL,
+        ATTENTION_0,
+        only(0),
+        hops(3),
+        RING,
+    ),
+    Bug(
+        "block-without-rescale",
+        "multiply",
+        PREFILL,
+        ATTENTION_0,
+        changed(1, as_ones),
+        rescaled_first_block,
+        RING,
+    ),
+    Bug(
+        "blocks-of-keys-in-another-order",
+        "take",
+        PREFILL,
+        ATTENTION_1,
+        in_blocks(0, 1, 3, 2),
+        of_keys,
+        BALANCED,
+    ),
+    Bug(
+        "tokens-in-order-at-balanced-positions",
+        "take",
+        PREFILL,
+        ATTENTION_0,
+        in_blocks(0, 1, 2, 3),
+        lambda op: op.operands[0].name == "tokens",
+        BALANCED,
+    ),
     # Divided sequences.
     Bug(
         "tokens-in-another-order",
