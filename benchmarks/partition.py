@@ -3,7 +3,8 @@
 Each case is a mini model in f32, one program of a phase, on a mesh. Ours is the program of one rank
 after ``partition`` and ``merge-collectives``. The peers are XLA's partitioners, GSPMD and Shardy,
 which get the same program, whole, with the same layouts of inputs, weights, caches and outputs, and
-choose everything in between; their collectives are those of the HLO that XLA compiled for this CPU.
+of the values that rules name, such as the tokens of prompts that ranks share, and choose everything
+in between; their collectives are those of the HLO that XLA compiled for this CPU.
 Bytes are what one rank receives in a step, by ring algorithms: of n ranks, (n-1)/n of the whole in
 an all-gather, a reduce-scatter or an all-to-all, twice that in an all-reduce, and all of it in a
 permutation. Nothing is run.
@@ -41,16 +42,23 @@ from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.pipelines import parse
 from graphgen.passes.sharding.collectives.collective_cost import groups_of
+from graphgen.passes.sharding.spec.rank_axes import CP
 from graphgen.whole_file import write_whole
 
 MESHES: Mapping[str, str] = {
     "tp 4": "heads{tp=4},shard{tp=4},pad-to-mesh",
     "dp 2 x tp 4": "heads{tp=4},shard{mesh=[dp:2,tp:4],rules=[batch:dp,rows:dp]},pad-to-mesh",
+    "cp 2 x tp 2": "heads{tp=4},shard{tp=4,cp=2},pad-to-mesh",
+    "cp 2 x tp 2, gather": "heads{tp=4},shard{tp=4,cp=2,cp_form=gather},pad-to-mesh",
+    "cp 2 x tp 2, ring": "heads{tp=4},shard{tp=4,cp=2,cp_form=ring},pad-to-mesh",
 }
 FRONT = (
     "canonicalize,unfuse-projections,specialize{batch=[4],context=[16],tokens=[32],in_place=true}"
 )
 OURS = "partition,merge-collectives,cse,dce"
+# Minis are so small that fewer collectives are worth more bytes to ours: here bytes alone count, as
+# over several axes they are not the same.
+OURS_BY_BYTES = "partition{latency=0,memory=0},merge-collectives,cse,dce"
 PEERS = ("gspmd", "shardy")
 # Times of the operand, or the result, that a rank of a ring of n receives, over (n - 1) / n.
 _SHARE = {"all_gather": 1, "all_reduce": 2, "reduce_scatter": 1, "all_to_all": 1}
@@ -124,7 +132,7 @@ def annotated(family: str, phase: str, mesh: str) -> Module:
 def of_ours(module: Module) -> Traffic:
     """The collectives of our program of one rank."""
     made = clone_module(module)
-    run_pipeline(made, parse(OURS))
+    run_pipeline(made, parse(OURS_BY_BYTES if CP in module.mesh else OURS))
     (program,) = made.programs()
     every = [op for each in (program, *called(made, program)) for op in each.block]
     ops = [op for op in every if OPS[op.name].collective]
@@ -160,6 +168,7 @@ def whole_program(module: Module, peer: str) -> str:
     (program,) = module.programs()
     for each in (*called(module, program), program):
         alone.add(clone_function(each))
+    _constrain(module, alone.function(program.name), peer)
     Legalize(min_rows=1).run(alone, Rewriter("legalize"))
     function = alone.function(program.name)
     ranks = prod(module.mesh.values())
@@ -176,7 +185,7 @@ def _annotate(module: Module, function: Function, peer: str) -> None:
     """Write the layout of each argument and result as the partitioner reads it."""
     results: dict[str, str] = {}
     for value in function.args:
-        found = _layout(module, value.name or "", value.type.rank, peer)
+        found = _layout(module, value.name or "", value.type.rank, peer, value.sharding)
         value.annotations = attrs_of(found)
     for index, (name, value) in enumerate(function.outputs):
         for key, text in _layout(module, name, value.type.rank, peer).items():
@@ -184,14 +193,42 @@ def _annotate(module: Module, function: Function, peer: str) -> None:
     function.annotations = attrs_of(results)
 
 
-def _layout(module: Module, name: str, rank: int, peer: str) -> dict[str, str]:
+def _constrain(module: Module, function: Function, peer: str) -> None:
+    """State the layouts of values that rules give, as a call that partitioners keep."""
+    rewriter = Rewriter("constrain")
+    for op in list(function.block):
+        for value in op.results:
+            stated, after = value.sharding, op.next
+            if stated is None or stated.replicated or after is None:
+                continue
+            readers = list(value.users)
+            (kept,) = rewriter.before(function, after).custom_call(
+                "Sharding", [value], [value.type]
+            )
+            assert kept.op is not None
+            if peer == "gspmd":
+                kept.op.annotations = attrs_of({"hlo.sharding": tiles(stated.dims, module.mesh)})
+            else:
+                each = f"#sdy.sharding_per_value<[<@mesh, [{_axes(stated.dims)}]>]>"
+                kept.op.annotations = attrs_of({FRONTEND: frontend_text({shardy.SHARDING: each})})
+            for reader in readers:
+                reader.set_operands(tuple([kept if x is value else x for x in reader.operands]))
+
+
+def _layout(
+    module: Module, name: str, rank: int, peer: str, own: Sharding | None = None
+) -> dict[str, str]:
     row = module.interface.get(name)
-    stated = row.sharding if row is not None else None
+    stated = own or (row.sharding if row is not None else None)
     dims = stated.dims if isinstance(stated, Sharding) and stated.dims else ((),) * rank
     if peer == "gspmd":
         return {"hlo.sharding": tiles(dims, module.mesh)}
-    axes = ", ".join("{" + ", ".join(f'"{axis}"' for axis in split) + "}" for split in dims)
-    return {FRONTEND: frontend_text({shardy.SHARDING: f"#sdy.sharding<@mesh, [{axes}]>"})}
+    return {FRONTEND: frontend_text({shardy.SHARDING: f"#sdy.sharding<@mesh, [{_axes(dims)}]>"})}
+
+
+def _axes(dims: Sequence[Sequence[str]]) -> str:
+    """A layout as Shardy writes it: ``{"tp"}, {}``."""
+    return ", ".join("{" + ", ".join(f'"{axis}"' for axis in split) + "}" for split in dims)
 
 
 def tiles(dims: Sequence[Sequence[str]], mesh: Mapping[str, int]) -> str:

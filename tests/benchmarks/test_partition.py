@@ -46,12 +46,23 @@ def test_ours_are_the_sums_of_a_tensor_parallel_llama():
     assert found.received == 5 * (2 * 1024 * 3 // 4) + 4160 * 3 // 4
 
 
+def test_a_ring_sends_an_exchange_and_blocks():
+    """Of keys and values [4,16,4,8] each rank has a quarter, and half of that is elsewhere."""
+    found = of_ours(annotated("llama", "prefill", "cp 2 x tp 2, ring"))
+    cached = 4 * 16 * 4 * 8 * 4 // 4
+    # Two layers: tokens go where their heads are cached, slots come back, and a block is passed on.
+    assert found.by_op["self_attn"] == 2 * (2 * 2 * cached // 2 + 2 * cached)
+
+
 @pytest.mark.slow
-def test_ours_are_never_more(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("families", "mesh"), [("llama,gptj", "tp 4"), ("llama,bloom", "cp 2 x tp 2, ring")]
+)
+def test_ours_are_never_more(tmp_path: Path, families: str, mesh: str):
     path = tmp_path / "rows.json"
-    command = [sys.executable, "-m", "benchmarks.partition", "--only", "llama,gptj"]
+    command = [sys.executable, "-m", "benchmarks.partition", "--only", families]
     subprocess.run(
-        [*command, "--mesh", "tp 4", "--json", str(path)],
+        [*command, "--mesh", mesh, "--json", str(path)],
         check=True,
         env={**os.environ, "JAX_NUM_CPU_DEVICES": "8"},
         cwd=Path(__file__).parents[2],
