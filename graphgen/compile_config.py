@@ -43,7 +43,6 @@ ATTENTION_OF_MODEL = "model"
 ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC = "none", "dynamic", "static"
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
-
 # Values of ``cp_form``: how attention gets at the keys of ranks that share a prompt.
 CP_AUTO = "auto"
 CP_FORMS = (CP_AUTO, "gather", "all-to-all", "ring")
@@ -375,6 +374,9 @@ class CompileConfig:
         flag="Element type; as-declared is the checkpoint's own.",
         choices=(*DTYPES, "as-declared"),
         pipeline=False,
+    )
+    weight_dtypes: tuple[str, ...] = knob(
+        (), "weights of a type of their own, ``f32:*norm.weight``.", flag=None, pipeline=False
     )
     hidden_states: bool = knob(
         False,

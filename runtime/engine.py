@@ -15,7 +15,7 @@ from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
-from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
+from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_types
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
@@ -307,8 +307,8 @@ def _opened(path: Path, options: EngineOptions) -> tuple[Checkpoint, EngineOptio
     """The checkpoint as it is requested, and the options with its element type."""
     checkpoint = open_checkpoint(path)
     if options.dtype is not None:
-        element = chosen_dtype(options.dtype, checkpoint)
-        options = replace(options, requested={**options.requested, "dtype": element})
+        types = chosen_types(options.dtype, checkpoint)
+        options = replace(options, requested={**options.requested, **types})
     asked = options.config.updated(options.requested)
     checkpoint = as_stored(checkpoint, keep=asked.keep_quantized)
     if options.medusa_heads:

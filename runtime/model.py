@@ -169,8 +169,16 @@ def logical_module(
             counts=bool(config.capacity_factor) and config.steps_per_launch == 1,
         ),
     )
+    steps: list[PassStep] = []
+    if config.weight_dtypes:
+        # Only here: most models have one type.
+        from graphgen.passes.core import run_pipeline
+        from graphgen.passes.precision.declared_weights import DeclaredWeights
+
+        steps += steps_of(run_pipeline(module, [DeclaredWeights(config.weight_dtypes)]))
     remark = read_quantized(module, model, config.target, config.activation_quantization_type)
-    return module, [PassStep("read-quantized", 0, 0, 0, 0.0, (remark,))] if remark else []
+    steps += [PassStep("read-quantized", 0, 0, 0, 0.0, (remark,))] if remark else []
+    return module, steps
 
 
 def steps_of(reports: Sequence[PassReport]) -> list[PassStep]:

@@ -33,6 +33,7 @@ from graphgen.runtime.weights.rank_weights import RankWeights, put_weights
 # The default of quantize-weights.
 _SKIPPED = ("lm_head",)
 PARTS = ("layer", "module")
+_TASK = "quantizing one part after the other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,12 @@ def sensitivity(
         if activations == ACTIVATIONS_WIDE:
             costs = list(_costs(checkpoint, reference, parts, scheme, progress))
         else:
-            costs = list(_costs_of_rows(checkpoint, reference, parts, scheme, activations))
+            found = _costs_of_rows(checkpoint, reference, parts, scheme, activations)
+            with progress.task(_TASK) as report:
+                costs: list[PartCost] = []
+                for cost in found:
+                    costs.append(cost)
+                    report(len(costs) / len(parts))
     return sorted(costs, key=lambda cost: -cost.divergence)
 
 
@@ -104,7 +110,7 @@ def _costs(
     window = len(reference.windows[0])
     session = every_token_session(checkpoint, window, CompileConfig(dtype="f32"), progress)
     exact = dict(session.weights)
-    with progress.task("quantizing one part after the other") as report:
+    with progress.task(_TASK) as report:
         for done, (name, weights) in enumerate(parts.items()):
             changed = {weight.name: weight for weight in weights}
 

@@ -123,6 +123,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
     "native_kernels": "they need artifacts of the sizes of programs; tests/passes/kernels has some",
     "kernel_artifacts": "as native_kernels",
+    "weight_dtypes": "they are of a file; tests/runtime/checkpoint/test_declared_types.py has some",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "return_router_logits": "tests/runtime/test_router_outputs.py varies it",
     "return_expert_index": "tests/runtime/test_router_outputs.py varies it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -103,9 +104,9 @@ def build(
     check_heads(strategy := compile_options.get("heads"), tp)
     if mini and twin == "wide":
         raise typer.BadParameter("--mini is --twin mini: give one of them", param_hint="'--twin'")
-    small = "mini" if mini else twin
-    config = _config(model, small, compile_options)
-    module = _module(config, dtype, phase, small, layers, find_target(target))
+    config = _config(model, small := "mini" if mini else twin, compile_options)
+    types = () if small else _weight_types(model, dtype, config)
+    module = _module(config, dtype, phase, small, layers, find_target(target), types)
     _change(module, tp, str(strategy or "auto"), _narrow_caches(compile_options))
     write_module(module, output, as_json=as_json)
 
@@ -131,6 +132,7 @@ def _module(
     twin: TwinName | None,
     layers: int | None,
     target: Target,
+    types: tuple[str, ...],
 ) -> Module:
     from graphgen.ir import dtype as element
     from graphgen.models import PHASES
@@ -140,6 +142,11 @@ def _module(
     phases = (phase,) if phase else PHASES
     kind = element(_declared(config) if dtype == "as-declared" else dtype)
     module = build_model(config, kind, phases=phases, twin=twin, layers=layers)
+    if types:
+        from graphgen.passes.core import run_pipeline
+        from graphgen.passes.precision.declared_weights import DeclaredWeights
+
+        note_remarks(run_pipeline(module, [DeclaredWeights(types)]))
     if twin is None and (remark := read_quantized(module, config, target.name)):
         note(remark)
     return module
@@ -156,6 +163,15 @@ def _declared(config: Mapping[str, object]) -> str:
             help="choose one: --dtype f32, bf16 or f16",
         )
     return stated
+
+
+def _weight_types(model: str, dtype: str, config: Mapping[str, object]) -> tuple[str, ...]:
+    """The weights of a stored checkpoint that are in another type than it declares, if asked."""
+    if dtype != "as-declared":
+        return ()
+    from graphgen.runtime.checkpoint.dtype_policy import weight_dtypes_of_folder
+
+    return weight_dtypes_of_folder(Path(model), _declared(config))
 
 
 def _narrow_caches(options: CompileOptions) -> Sequence[Pass]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +79,7 @@ def shard_weights(
 
 def _of_model(model: str, compile_options: CompileOptions) -> tuple[Checkpoint, Module]:
     """A checkpoint, and its model as the options compile it."""
-    from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
+    from graphgen.runtime.checkpoint.dtype_policy import chosen_types
     from graphgen.runtime.checkpoint.open_checkpoint import as_stored
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
     from graphgen.runtime.engine import locate_checkpoint
@@ -88,7 +87,7 @@ def _of_model(model: str, compile_options: CompileOptions) -> tuple[Checkpoint, 
 
     checkpoint = locate_checkpoint(model)
     config = CompileConfig().updated(compile_options).serving(batch=1, max_len=256)
-    config = replace(config, dtype=chosen_dtype(config.dtype, checkpoint))
+    config = config.updated(chosen_types(config.dtype, checkpoint))
     checkpoint = as_stored(checkpoint, keep=config.keep_quantized)
     built = build_model(checkpoint.config, config)
     check_checkpoint(checkpoint, built.module)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -78,13 +77,13 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --compare f32,bf16,int8,f8e4m3 --plot out.svg
       graphgen perplexity smollm2 --text story.txt --sensitivity int4:group:64 --each layer
     """
-    from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
+    from graphgen.runtime.checkpoint.dtype_policy import chosen_types
     from graphgen.runtime.engine import locate_checkpoint
 
     _check(compare, sensitivity, plot, each, compile_options)
     read, checkpoint = read_text(text), locate_checkpoint(model)
     config = CompileConfig().updated(compile_options)
-    config = replace(config, dtype=chosen_dtype(config.dtype, checkpoint))
+    config = config.updated(chosen_types(config.dtype, checkpoint))
     if compare is not None:
         _compare(checkpoint, (read, window), compare, config, plot, as_json=as_json)
     elif sensitivity is not None:

@@ -52,10 +52,9 @@ from graphgen.runtime.aws.experts.mixture_checks import check_experts
 from graphgen.runtime.aws.fused.fused_checks import check_fused
 from graphgen.runtime.aws.fused.fused_programs import build_programs, own_weights, with_draft
 from graphgen.runtime.aws.measurement.input_snapshots import capture_from_environment
-from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, declared_dtype, stated_dtype
+from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, declared_types
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel
@@ -173,9 +172,8 @@ class NeuronApplicationBase:
         made = replace(made, feature_layers=eagle_layers(self.neuron_config, self.model_config()))
         if made.dtype != AS_DECLARED:
             return made
-        stated = stated_dtype(self.model_config())
         path = locate(self.model_path, plain_names=True) or Path(self.model_path)
-        return replace(made, dtype=stated or declared_dtype(open_checkpoint(path)))
+        return made.updated(declared_types(self.model_config(), path))
 
     def model_config(self) -> Mapping[str, object]:
         """The model as a ``config.json``, with the scheme of a quantized checkpoint."""

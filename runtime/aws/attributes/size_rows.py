@@ -138,7 +138,7 @@ DTYPES = owned_by(
         choice("config", "as-declared"),
         "config",
         "C11",
-        "casts every weight to torch_dtype (config), or keeps the checkpoint's type (as-declared)",
+        "casts all weights to torch_dtype (config), or keeps the type of each (as-declared)",
         CompileSetting("dtype"),
     ),
     Attribute(

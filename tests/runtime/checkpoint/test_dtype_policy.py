@@ -14,7 +14,7 @@ from gguf.quants import dequantize
 from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype, declared_dtype
+from graphgen.runtime.checkpoint.dtype_policy import chosen_types, declared_dtype
 from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
@@ -73,8 +73,14 @@ def folder(path: Path, config: dict[str, object]) -> Checkpoint:
 )
 def test_what_a_checkpoint_declares(tmp_path: Path, config: dict[str, object], wanted: str):
     checkpoint = folder(tmp_path, config)
-    assert declared_dtype(checkpoint) == chosen_dtype("as-declared", checkpoint) == wanted
-    assert chosen_dtype("f16", checkpoint) == "f16"
+    others = tuple(
+        f"{kind}:{name}" for name, kind in (("a", "f32"), ("b", "bf16")) if kind != wanted
+    )
+    stated = bool(config.get("dtype") or config.get("torch_dtype"))
+    types = {"dtype": wanted, "weight_dtypes": others if stated else ()}
+    assert declared_dtype(checkpoint) == wanted
+    assert chosen_types("as-declared", checkpoint) == types
+    assert chosen_types("f16", checkpoint) == {"dtype": "f16"}
 
 
 @pytest.mark.parametrize("value", ["float64", "auto", 3])

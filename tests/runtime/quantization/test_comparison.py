@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from graphgen.passes.quantize.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.interfaces import TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.perplexity import perplexity, read_windows
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress_callback import Report, Silent
 from graphgen.runtime.quantization.calibration import gram_matrices
 from graphgen.runtime.quantization.comparison import (
     compare_schemes,
@@ -89,10 +90,23 @@ def test_rounded_rows_cost_more_than_rounded_weights(small: Path):
     windows = read_windows(checkpoint, TEXT, 16)
     scheme = scheme_of_text("int8")
     alone = sensitivity(checkpoint, windows, scheme, "layer", Silent())
-    both = sensitivity(checkpoint, windows, scheme, "layer", Silent(), "dynamic")
+    seen = Recorded()
+    both = sensitivity(checkpoint, windows, scheme, "layer", seen, "dynamic")
+    assert seen.tasks["quantizing one part after the other"] == [0.5, 1.0]
     assert {cost.name: cost.weights for cost in both} == {c.name: c.weights for c in alone}
     weights = {cost.name: cost.divergence for cost in alone}
     assert all(cost.divergence > weights[cost.name] > 0 for cost in both)
+
+
+class Recorded:
+    """The fractions of each task."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, list[float]] = {}
+
+    @contextmanager
+    def task(self, title: str) -> Generator[Report]:
+        yield self.tasks.setdefault(title, []).append
 
 
 class HeldCheckpoint:
