@@ -54,7 +54,7 @@ _USES = (
     ("power", "constant", "f32 bf16", "k = {t}[] constant(2)\n  b = {t}[4,8] broadcast(k), dimensions={}\n  ROOT y = {t}[4,8] power(x, b)"),
     ("reduce", "init", "f32", "i = {t}[] parameter(1)\n  ROOT y = {t}[4] reduce(x, i), dimensions={1}, to_apply=plus"),
     ("reduce", "several", "f32", "z = {t}[] constant(0)\n  ROOT y = ({t}[4], {t}[4]) reduce(x, x, z, z), dimensions={1}, to_apply=both"),
-    ("reduce", "body", "f32", "z = {t}[] constant(0)\n  ROOT y = {t}[4] reduce(x, z), dimensions={1}, to_apply=distance"),
+    ("reduce", "body", "f32", "z = {t}[] constant(0)\n  ROOT y = {t}[4] reduce(x, z), dimensions={1}, to_apply=farthest"),
     ("reduce-window", "several", "f32", "z = {t}[] constant(0)\n  ROOT y = ({t}[4,4], {t}[4,4]) reduce-window(x, x, z, z), window={size=1x2 stride=1x2}, to_apply=both"),
     ("while", "", "f32", "i = s32[] constant(0)\n  t = (s32[], {t}[4,8]) tuple(i, x)\n  w = (s32[], {t}[4,8]) while(t), condition=below, body=twice\n  ROOT y = {t}[4,8] get-tuple-element(w), index=1"),
     ("conditional", "", "f32", "p = pred[] parameter(1)\n  ROOT y = {t}[4,8] conditional(p, x, x), true_computation=negated, false_computation=same"),
@@ -74,9 +74,9 @@ both { g = {t}[] parameter(0)
   k = {t}[] add(g, i)
   l = {t}[] maximum(h, j)
   ROOT m = ({t}[], {t}[]) tuple(k, l) }
-distance { n = {t}[] parameter(0)
+farthest { n = {t}[] parameter(0)
   o = {t}[] parameter(1)
-  p = {t}[] subtract(n, o)
+  p = {t}[] maximum(n, o)
   ROOT q = {t}[] abs(p) }
 below { r = (s32[], {t}[4,8]) parameter(0)
   s = s32[] get-tuple-element(r), index=0
@@ -93,7 +93,7 @@ negated { x7 = {t}[4,8] parameter(0)
   ROOT x8 = {t}[4,8] negate(x7) }
 same { ROOT x9 = {t}[4,8] parameter(0) }
 """
-_CALLED = ("plus", "times", "both", "distance", "below", "twice", "negated", "same")
+_CALLED = ("plus", "times", "both", "farthest", "below", "twice", "negated", "same")
 # Opcodes of the legality table that no case has, and why.
 NOT_IN_THE_KIT = {
     **dict.fromkeys(

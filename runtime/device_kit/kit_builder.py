@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphgen.eval import Array
-from graphgen.ir.dtype import DType
 from graphgen.lowering.check.check import Finding, check
 from graphgen.lowering.check.compiler_rules import status_of
 from graphgen.lowering.check.evidence import rule_key
@@ -58,10 +57,8 @@ class KitBuilder:
             "subject": program.claim or subject_of(program, device, flags),
             "hlo": self._file("hlo", "pb", program.hlo),
             "words": words,
-            "inputs": [self._tensor(k, v, program, 0.0) for k, v in program.inputs.items()],
-            "outputs": [
-                self._tensor(k, v, program, program.slack) for k, v in program.outputs.items()
-            ],
+            "inputs": [self._argument(*item, program) for item in program.inputs.items()],
+            "outputs": [self._result(*item, program) for item in program.outputs.items()],
             "aliases": dict(program.aliases),
             "why_not_run": program.why_not_run,
             "bound_s": _bound(program, device),
@@ -73,25 +70,24 @@ class KitBuilder:
         self.files[name] = data
         return name
 
-    def _tensor(self, name: str, array: Array, program: KitProgram, slack: float) -> KitTensor:
-        kind = _type_of(program, name, slack)
-        share = slack * TOLERANCE.get(kind.name, 0.0)
-        largest = _largest(array) if share else 0.0
+    def _argument(self, name: str, array: Array, program: KitProgram) -> KitTensor:
+        args = {value.name: value.dtype.name for value in program.function.args}
+        return self._tensor(name, array, args[name], 0.0)
+
+    def _result(self, name: str, array: Array, program: KitProgram) -> KitTensor:
+        kind = dict(program.function.outputs)[name].dtype.name
+        share = TOLERANCE.get(kind, 0.0)
+        return self._tensor(name, array, kind, share and max(share, program.tolerance))
+
+    def _tensor(self, name: str, array: Array, kind: str, share: float) -> KitTensor:
         return {
             "name": name,
-            "dtype": kind.name,
+            "dtype": kind,
             "dims": list(array.shape),
             "data": self._file("data", "bin", np.ascontiguousarray(array).tobytes()),
             "rtol": share,
-            "atol": share * largest,
+            "atol": share * _largest(array) if share else 0.0,
         }
-
-
-def _type_of(program: KitProgram, name: str, slack: float) -> DType:
-    """The element type of an argument, or of a result, which has a tolerance."""
-    if slack:
-        return dict(program.function.outputs)[name].dtype
-    return next(value.dtype for value in program.function.args if value.name == name)
 
 
 def _largest(array: Array) -> float:

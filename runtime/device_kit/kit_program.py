@@ -29,8 +29,8 @@ TOLERANCE: Mapping[str, float] = {
     "f8e4m3fn": 0.13,
     "f8e5m2": 0.26,
 }
-# Of whole models, in units of the above, by their type: roundings of many ops add up.
-MODEL_TOLERANCE: Mapping[str, float] = {"f32": 4.0, "bf16": 8.0}
+# Of every result of a model, by the type that it computes in: roundings of many ops add up.
+MODEL_TOLERANCE: Mapping[str, float] = {"f32": 4e-4, "bf16": 0.13}
 _RANDOM_OPS = ("rng", "rng_bit_generator")
 
 
@@ -47,7 +47,7 @@ class KitProgram:
         outputs: the reference's arrays by result; empty where it does not compute them.
         op, dtype: the use that it tests; empty for whole programs.
         why_not_run: the reason, where it is not executed.
-        slack: the tolerance in units of :data:`TOLERANCE`.
+        tolerance: the least one of any result.
         flags: options of the compiler beside the default ones.
         aliases: the argument whose place a result takes.
         claim: the claim that it tests; by default the verdict of the rules on its ops.
@@ -62,7 +62,7 @@ class KitProgram:
     op: str = ""
     dtype: str = ""
     why_not_run: str = ""
-    slack: float = 1.0
+    tolerance: float = 0.0
     flags: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     claim: Subject | None = None
@@ -77,7 +77,7 @@ def kit_program(
     *,
     op: str = "",
     dtype: str = "",
-    slack: float = 1.0,
+    tolerance: float = 0.0,
     flags: str = "",
 ) -> KitProgram:
     """Emit a program and evaluate it.
@@ -89,7 +89,7 @@ def kit_program(
         inputs: arrays by argument.
         outputs: what it gives; by default it is evaluated.
         op, dtype: the use that it tests.
-        slack: of the tolerance.
+        tolerance: the least one of any result; that of its type by default.
         flags: more options of the compiler.
 
     Raises:
@@ -108,7 +108,7 @@ def kit_program(
     }
     return KitProgram(
         name, module, function, hlo, {} if why else inputs, {} if why else outputs, op, dtype, why,
-        slack, flags, aliases,
+        tolerance, flags, aliases,
     )  # fmt: skip
 
 

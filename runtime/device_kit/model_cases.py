@@ -78,7 +78,7 @@ def _program(name: str, module: Module, function: Function, kind: str) -> KitPro
     run_program(module, function, arrays, recorder)
     inputs = {value.name or "": recorder.inputs[value.name or ""] for value in function.args}
     return kit_program(
-        name, module, function, inputs, recorder.outputs, slack=MODEL_TOLERANCE[kind]
+        name, module, function, inputs, recorder.outputs, tolerance=MODEL_TOLERANCE[kind]
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import dtype as element_type
+from graphgen.ir.dtype import DType, pred
 from graphgen.lowering.check.compiler_rules import legality, opcode_of
 from graphgen.ops import verify
 from graphgen.runtime.device_kit.kit_program import KitProgram, kit_program, some_array
@@ -21,9 +22,14 @@ from graphgen.text.grammar import parse_type
 # Functions that are defined for positive numbers.
 _POSITIVE = ("log", "log_plus_one", "sqrt", "rsqrt", "power")
 _SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
-
-# Uses whose results drop the imaginary part.
-_REAL = ("dot-wide", "dot-s32", "convert-from")
+# The types of a use that is not made for all: in which type others are summed up, and how many
+# bits a truth value has, is defined nowhere.
+_ONLY: Mapping[str, Callable[[DType], bool]] = {
+    "dot-wide": lambda kind: kind.is_float,
+    "dot-s32": lambda kind: kind.is_integer,
+    "convert-from": lambda kind: not kind.is_complex,
+    "bitcast_convert-8": lambda kind: kind is not pred,
+}
 
 
 def kinds() -> tuple[list[str], list[str]]:
@@ -42,9 +48,9 @@ def kinds() -> tuple[list[str], list[str]]:
 def op_programs() -> Iterator[tuple[str, OpUse]]:
     """The name of each case and its use, by op and type; :func:`op_program` makes the program."""
     for use in op_uses(*kinds()):
-        if use.dtype.startswith("c") and use.name in _REAL:
-            continue
-        yield f"op/{use.name}/{use.dtype}", use
+        takes = _ONLY.get(use.name)
+        if takes is None or takes(element_type(use.dtype)):
+            yield f"op/{use.name}/{use.dtype}", use
 
 
 def op_program(name: str, use: OpUse) -> KitProgram | None:
@@ -68,9 +74,6 @@ def _argument(use: OpUse, at: int) -> Array:
     if use.op in _SHIFTS and at == 1:
         return some_array(name, type_, 4)
     if use.op == "clamp":
-        return (
-            np.full(type_.dims, (1, 0, 2)[at]).astype(numpy_dtype(type_.dtype))
-            if at != 1
-            else (some_array(name, type_))
-        )
+        bound = np.full(type_.dims, (1, 0, 2)[at]).astype(numpy_dtype(type_.dtype))
+        return some_array(name, type_) if at == 1 else bound
     return some_array(name, type_, use.below[at], positive=use.op in _POSITIVE)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, numpy_dtype
 from graphgen.ir import Module
 from graphgen.lowering.hlo.read import read_hlo
@@ -123,7 +122,7 @@ class FakeDevice:
             made = xla_hlo.run(hlo, [list(inputs.values())])[0]
             self.runs["xla"] += 1
             return made
-        except (GraphgenError, RuntimeError, ValueError, TypeError):
+        except Exception:  # XLA's errors have no class in common
             self.runs["reference"] += 1
             with np.errstate(all="ignore"):
                 return list(evaluate(function, inputs, module=module).values())

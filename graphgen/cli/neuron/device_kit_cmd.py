@@ -70,8 +70,8 @@ def write(
 
     It has every op for every element type of the rules, rewrites of legalize before and after,
     small models, and the compiler's options one at a time: HLO, inputs, expected outputs, and a
-    runner that needs Python alone. The same graphgen writes the same bytes. The runner has only
-    been run with a stand-in for the SDK.
+    runner that needs Python alone. The runner has only been run with a
+    stand-in for the SDK.
 
     \b
     Examples:

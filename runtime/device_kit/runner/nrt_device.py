@@ -146,6 +146,9 @@ class _Launch:
         by_argument: dict[str, c_void_p] = {}
         names = paired([item["name"] for item in request["inputs"]], list(ins))
         for item, name in zip(request["inputs"], names):  # noqa: B905 - Python 3.9
+            if not name:
+                # Nothing reads the argument; a result in its place would need it.
+                continue
             content = _fitting(Path(item["path"]).read_bytes(), item["dtype"], ins[name])
             tensor = self._tensor(name, ins[name])
             self._call("nrt_tensor_write", tensor, content, 0, len(content))
@@ -154,6 +157,8 @@ class _Launch:
         made: list[tuple[c_void_p, int]] = []
         names = paired([item["name"] for item in request["outputs"]], list(outs))
         for item, name in zip(request["outputs"], names):  # noqa: B905 - Python 3.9
+            if not name:
+                raise DeviceError(f"the NEFF has no output {item['name']}")
             # A result in the place of an argument is that argument's tensor.
             alias = request["aliases"].get(item["name"], "")
             tensor = by_argument[alias] if alias else self._tensor(name, outs[name])

@@ -10,28 +10,21 @@ _ALIAS = ".must_alias_input"
 
 
 def paired(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
-    """The NEFF's name of each wanted tensor.
+    """The NEFF's name of each wanted tensor; empty for one that the compiler left out.
 
-    Names are the program's own, those with the mark of an alias, or ``input0``, ``input1``, ... in
-    the order of the program.
+    Names are the program's own, those with the mark of an alias, or ``input0``, ``input1``, ... by
+    their place in the program.
 
     Raises:
         ValueError: they do not fit together.
     """
-    if len(wanted) != len(found):
-        raise ValueError(f"the NEFF has {len(found)} tensors where the program has {len(wanted)}")
     plain = {name[: -len(_ALIAS)] if name.endswith(_ALIAS) else name: name for name in found}
-    if all(name in plain for name in wanted):
-        return [plain[name] for name in wanted]
-    numbered = {name: _NUMBER.search(name) for name in found}
+    if all(name in wanted for name in plain):
+        return [plain.get(name, "") for name in wanted]
     stems = {_NUMBER.sub("", name) for name in found}
-    if all(numbered.values()) and len(stems) == 1:
-        return sorted(found, key=_number)
-    if len(wanted) == 1:
+    numbers = {int(match[1]): name for name in found if (match := _NUMBER.search(name))}
+    if len(stems) == 1 and len(numbers) == len(found) and max(numbers) < len(wanted):
+        return [numbers.get(at, "") for at in range(len(wanted))]
+    if len(wanted) == len(found) == 1:
         return list(found)
     raise ValueError(f"the NEFF names {', '.join(found)}, the program {', '.join(wanted)}")
-
-
-def _number(name: str) -> int:
-    match = _NUMBER.search(name)
-    return int(match[1]) if match else -1

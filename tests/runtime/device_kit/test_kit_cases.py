@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+import numpy as np
 import pytest
 
-from graphgen.eval import evaluate
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, evaluate, numpy_dtype
+from graphgen.ir import dtype
 from graphgen.lowering.check.compiler_rules import legality, opcode_of, rules_by_op
 from graphgen.passes.legalize.legalization_rules import EVERYWHERE
 from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
@@ -16,9 +19,16 @@ from graphgen.runtime.device_kit.model_cases import MODELS, PHASES
 from graphgen.runtime.device_kit.op_cases import op_program, op_programs
 from graphgen.runtime.device_kit.rate_cases import rate_programs, rates
 from graphgen.runtime.device_kit.rewrite_cases import rewrite_programs, rewrites_of
+from graphgen.runtime.device_kit.runner.kit_types import KitTensor
+from graphgen.runtime.device_kit.runner.numbers import compared
 from graphgen.targets import accelerator, find_target
+from tests.oracles import xla_hlo
 
 TARGETS = ("trn1", "trn2", "inf2")
+# Executed on a device, but XLA's compiler for CPUs does not know them.
+REFUSED_BY_XLA = {
+    "op/clamp/pred", "op/select_and_scatter/c64", "op/bitcast/f32", "op/bitcast/bf16",
+}  # fmt: skip
 # Rules that no small program can be about.
 UNTESTED = {
     "big-const": "a constant of 16 MB makes a kit too large",
@@ -82,3 +92,31 @@ def test_an_op_is_only_asked_for_types_that_it_takes():
     assert "op/sqrt/bf16" in made
     assert "op/sqrt/s32" in uses
     assert "op/sqrt/s32" not in made
+
+
+@pytest.mark.slow
+def test_expected_numbers_are_those_of_xla():
+    builder = build_kit([accelerator("trn2")], wanted_by(("op", "rewrite", "model")))
+    ran, refused = 0, set[str]()
+    for case in builder.targets["trn2"]["cases"]:
+        hlo = builder.files[case["hlo"]]
+        # XLA knows no kernels of Neuron.
+        if case["why_not_run"] or b"AwsNeuron" in hlo or b"GraphgenKnows" in hlo:
+            continue
+        given = [_given(item, builder.files[item["data"]]) for item in case["inputs"]]
+        try:
+            found = xla_hlo.run(hlo, [given])[0]
+        except GraphgenError:
+            refused.add(case["name"])
+            continue
+        for item, array in zip(case["outputs"], found, strict=True):
+            got = np.ascontiguousarray(array).tobytes()
+            result = compared(item, got, builder.files[item["data"]])
+            assert result["right"], (case["name"], result)
+        ran += 1
+    assert ran > 900
+    assert refused == REFUSED_BY_XLA
+
+
+def _given(item: KitTensor, data: bytes) -> Array:
+    return np.frombuffer(data, numpy_dtype(dtype(item["dtype"]))).reshape(item["dims"])

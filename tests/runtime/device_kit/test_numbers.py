@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import sys
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from graphgen.runtime.device_kit import runner
 from graphgen.runtime.device_kit.runner.kit_types import KitTensor
+from graphgen.runtime.device_kit.runner.log_text import codes_of, tail_of
 from graphgen.runtime.device_kit.runner.numbers import compared, element_bytes, numbers
 from graphgen.runtime.device_kit.runner.tensor_names import paired
 
@@ -39,6 +45,31 @@ def test_elements_are_those_of_ml_dtypes(kind: str):
         np.testing.assert_array_equal(np.array(numbers(kind, data)), wide.astype(np.float64))
 
 
+def test_logs_name_no_machine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "ip-10-1-2-3.ec2.internal")
+    monkeypatch.setattr("getpass.getuser", lambda: "someone")
+    text = "ip-10-1-2-3: someone wrote /srv/kits/one/graph.hlo [NCC_EVRF001] twice NCC_EVRF001"
+    assert (
+        tail_of(text) == "<name>: <name> wrote <folder>/graph.hlo [NCC_EVRF001] twice NCC_EVRF001"
+    )
+    assert codes_of(text) == ["NCC_EVRF001"]
+    assert tail_of("\n".join(map(str, range(100)))).splitlines()[0] == "60"
+
+
+@pytest.mark.parametrize("file", sorted(Path(runner.__file__).parent.glob("*.py")), ids=str)
+def test_the_runner_is_written_for_old_interpreters(file: Path):
+    tree = ast.parse(file.read_text(), feature_version=(3, 9))
+    imported = {
+        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    outside = {name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names}
+    ours = {name for name in outside if name.startswith(runner.__name__)}
+    # NumPy comes with JAX, which one of the devices is reached by.
+    allowed = {"jax", "numpy", "ml_dtypes"} if file.name == "jax_device.py" else set[str]()
+    assert outside - ours <= allowed
+
+
 def tensor(kind: str, rtol: float = 0.0, atol: float = 0.0) -> KitTensor:
     return {"name": "y", "dtype": kind, "dims": [3], "data": "", "rtol": rtol, "atol": atol}
 
@@ -61,10 +92,13 @@ def test_results_are_right_within_their_tolerance():
 
 def test_tensors_of_a_neff_are_found_by_name_or_number():
     assert paired(["x", "kv"], ["kv.must_alias_input", "x"]) == ["x", "kv.must_alias_input"]
-    many = [f"input{number}" for number in (0, 1, 10, 2)]
-    assert paired(["a", "b", "c", "d"], many) == ["input0", "input1", "input2", "input10"]
+    many = [f"input{number}" for number in (0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9)]
+    assert paired(list("abcdefghijkl"), many) == [f"input{number}" for number in range(12)]
     assert paired(["y"], ["anything"]) == ["anything"]
-    with pytest.raises(ValueError, match="has 1 tensors where the program has 2"):
-        paired(["a", "b"], ["input0"])
+    # What nothing reads may be left out.
+    assert paired(["a", "b", "c"], ["input0", "input2"]) == ["input0", "", "input2"]
+    assert paired(["a", "b"], ["b"]) == ["", "b"]
+    with pytest.raises(ValueError, match="the NEFF names input5, the program a, b"):
+        paired(["a", "b"], ["input5"])
     with pytest.raises(ValueError, match="the NEFF names one, in2, the program a, b"):
         paired(["a", "b"], ["one", "in2"])
