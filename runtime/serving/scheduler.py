@@ -11,6 +11,9 @@ A request waits, then has a row until it is finished. What holds after every ste
 * a preempted request keeps its tokens; its next row processes them again. A token in flight when it
   lost its row is read before it gets another one;
 * the row of a request holds the beginning of its text, and nothing of another request;
+* a request with an adapter has a row only while the adapter has a slot, which stays pinned. While
+  the adapter is read, later requests go on; where every slot is pinned, requests of later turns
+  lose their rows for it;
 * with a paged cache a request has blocks for its prompt when it gets a row. Where blocks run out as
   answers grow, the request whose turn is last loses its row, so that the first one always goes on;
 * a request for whose text there are too few blocks is passed by later ones that have room; as many
@@ -29,10 +32,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from graphgen.runtime.serving.cache_pool import CachePool
 from graphgen.runtime.serving.row_pool import shared_length
 from graphgen.runtime.serving.serving_request import RequestProgress
+
+if TYPE_CHECKING:
+    from graphgen.runtime.adapters.adapter_slots import PreparedAdapter
+    from graphgen.runtime.adapters.adapter_store import AdapterStore
+
+# The slot of a row without an adapter.
+NO_ADAPTER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,8 @@ class Scheduler:
         waiting: requests without a row.
         running: requests with a row, in the order in which they got it.
         steps: number of steps so far.
+        adapters: those that requests may have; ``None`` for none.
+        broken: requests without a row whose adapter could not be loaded, with the error.
     """
 
     pool: CachePool
@@ -81,20 +94,39 @@ class Scheduler:
     waiting: list[RequestProgress] = field(default_factory=list[RequestProgress])
     running: list[RequestProgress] = field(default_factory=list[RequestProgress])
     steps: int = 0
+    adapters: AdapterStore[PreparedAdapter] | None = None
+    broken: list[tuple[RequestProgress, Exception]] = field(
+        default_factory=list[tuple[RequestProgress, Exception]]
+    )
 
     def enter(self, progress: RequestProgress) -> None:
         """Let a request wait for a row."""
         progress.turn = self.steps + self.options.patience * progress.request.priority
+        self._wait(progress)
+
+    def _wait(self, progress: RequestProgress) -> None:
         self.waiting.append(progress)
+        if self.adapters is not None and progress.adapter is not None:
+            self.adapters.want(progress.adapter)
 
     def leave(self, progress: RequestProgress) -> None:
         """Remove a request, wherever it is, and free its row."""
         if progress.row is None:
-            self.waiting.remove(progress)
+            self._no_more_waits(progress)
             return
         self.running.remove(progress)
         self.pool.give_back(progress.row)
         progress.row = None
+        self._release(progress)
+
+    def _no_more_waits(self, progress: RequestProgress) -> None:
+        self.waiting.remove(progress)
+        if self.adapters is not None and progress.adapter is not None:
+            self.adapters.unwant(progress.adapter)
+
+    def _release(self, progress: RequestProgress) -> None:
+        if self.adapters is not None and progress.adapter is not None:
+            self.adapters.release(progress.adapter)
 
     def admit(self) -> None:
         """Give rows to waiting requests, the most urgent first; preempt less urgent ones.
@@ -103,30 +135,71 @@ class Scheduler:
         """
         self.steps += 1
         skipped = 0
+        if self.adapters is not None:
+            self.adapters.poll()
         for progress in sorted(self.waiting, key=_turn):
-            if self._shares_soon(progress) or not self._give_row(progress):
+            if self._shares_soon(progress) or not self._seated(progress):
                 skipped += 1
                 # Later requests may use the room, but the search has to end.
                 if skipped > len(self.pool.rows):
                     break
         self._make_room()
 
-    def _give_row(self, progress: RequestProgress) -> bool:
+    def _seated(self, progress: RequestProgress) -> bool:
+        """Give a request a row, or let it wait for its adapter; False without room."""
+        slot = self._slot(progress)
+        if slot is None or self._give_row(progress, slot):
+            return True
+        self._release(progress)
+        return False
+
+    def _give_row(self, progress: RequestProgress, slot: int) -> bool:
         """Give a request a row, one of less urgent requests if need be; False without room."""
-        taken = self.pool.take(progress.text)
+        text = progress.cached_text
+        taken = self.pool.take(text)
         if taken is None:
-            later = [other for other in self.running if other.turn > progress.turn]
-            rows = [other.row for other in later if other.row is not None]
+            rows = [other.row for other in self._later(progress) if other.row is not None]
             # No row is lost for a request that has no room even then.
-            if not self.pool.fits(progress.text, rows):
+            if not self.pool.fits(text, rows):
                 return False
             while taken is None:
                 self._preempt(max(self.running, key=_turn))
-                taken = self.pool.take(progress.text)
-        self.waiting.remove(progress)
+                taken = self.pool.take(text)
+        self._no_more_waits(progress)
         progress.row, progress.processed = taken
         self.running.append(progress)
+        if self.adapters is not None:
+            self.adapters.assign(progress.row, slot)
         return True
+
+    def _later(self, progress: RequestProgress) -> list[RequestProgress]:
+        """The less urgent requests that have rows."""
+        return [other for other in self.running if other.turn > progress.turn]
+
+    def _slot(self, progress: RequestProgress) -> int | None:
+        """The pinned slot of a request's adapter, -1 for none; ``None`` while there is none yet.
+
+        An adapter that cannot be loaded puts the request into :attr:`broken`.
+        """
+        adapters, adapter = self.adapters, progress.adapter
+        if adapters is None or adapter is None:
+            return NO_ADAPTER
+        later = self._later(progress)
+        if adapter.slot is None and adapter.prepared is not None and not (self.pool.free or later):
+            # Another adapter keeps the slot until there is a row.
+            return None
+        if adapters.lacks_slot(adapter):
+            freed = adapters.freed_by([other.adapter for other in later if other.adapter])
+            if freed is None:
+                return None
+            for other in later:
+                if other.adapter is freed:
+                    self._preempt(other)
+        try:
+            return adapters.acquire(adapter)
+        except Exception as error:
+            self.broken.append((progress, error))
+            return None
 
     def _make_room(self) -> None:
         """Reserve room for the tokens of a step; preempt those whose turn is last for it.
@@ -164,20 +237,20 @@ class Scheduler:
         """True if an earlier request is processing tokens that a copy of its row will save."""
         if not self.pool.shares:
             return False
-        text = progress.text
+        text = progress.cached_text
         others = [
             other
             for other in self.running
             if other.remaining > 1 and _turn(other) < _turn(progress)
         ]
-        soon = max((shared_length(other.text, text[:-1]) for other in others), default=0)
+        soon = max((shared_length(other.cached_text, text[:-1]) for other in others), default=0)
         return soon > 0 and self.pool.is_worth(soon, self.pool.held(text), len(text))
 
     def _preempt(self, progress: RequestProgress) -> None:
         """Let a request wait again; it keeps its tokens."""
         self.leave(progress)
         progress.processed, progress.spent = 0, False
-        self.waiting.append(progress)
+        self._wait(progress)
 
 
 def _turn(progress: RequestProgress) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.launching.async_conditions import check_async
@@ -37,8 +37,14 @@ from graphgen.runtime.session import Logits, RowResults, Session
 from graphgen.runtime.speculation.speculator import Speculator, check_in_step
 from graphgen.runtime.step_call import packed
 
+if TYPE_CHECKING:
+    from graphgen.runtime.adapters.adapter_slots import PreparedAdapter
+    from graphgen.runtime.adapters.adapter_store import AdapterStore, StoredAdapter
+
 # Seconds, from any beginning.
 Clock = Callable[[], float]
+# Seconds of a step that has nothing to do but to wait for the files of adapters.
+_PATIENCE = 0.02
 
 
 class ServingEngine:
@@ -59,6 +65,7 @@ class ServingEngine:
             whole, with the same tokens.
         speculator: proposes tokens that the rows which answer verify in one launch. Greedy tokens
             are the same; drawn ones have the same distribution.
+        adapters: those that requests may name.
 
     Raises:
         GraphgenError: GG0705 for ``async_mode`` with programs that cannot do it or with a
@@ -78,6 +85,7 @@ class ServingEngine:
         async_mode: bool = False,
         prefix_sharing: bool = True,
         speculator: Speculator | None = None,
+        adapters: AdapterStore[PreparedAdapter] | None = None,
     ) -> None:
         if speculator is not None:
             check_in_step(async_mode=async_mode)
@@ -90,7 +98,9 @@ class ServingEngine:
         self._session: Final = session
         self._clock: Final = clock
         self.scheduler: Final = Scheduler(
-            pool_of(session, prefix_sharing=prefix_sharing), options or options_of(session)
+            pool_of(session, prefix_sharing=prefix_sharing),
+            options or options_of(session),
+            adapters=adapters,
         )
         self._speculation: Final = (
             None
@@ -120,17 +130,27 @@ class ServingEngine:
         Raises:
             GraphgenError: GG0702 for an empty prompt, GG0706 for one with a token outside the
                 vocabulary, GG0701 for one that no program takes, GG0705 for an id that is in use,
-                for no new token, and for settings that the programs or this engine do not have.
+                for no new token, for an adapter that is not there, and for settings that the
+                programs or this engine do not have.
         """
         if request.id in self._requests:
             raise GraphgenError("GG0705", f"there is a request '{request.id}' already")
         check_request(self._session, request, text=self._tokenizer is not None)
-        progress = RequestProgress(request, self._submitted)
+        progress = RequestProgress(request, self._submitted, adapter=self._adapter(request.adapter))
         if self._tokenizer is not None:
             progress.written = AnswerText(self._tokenizer.stream(), request.stop)
         self._submitted += 1
         self._requests[request.id] = progress
         self.scheduler.enter(progress)
+
+    def _adapter(self, name: str) -> StoredAdapter[PreparedAdapter] | None:
+        """The adapter of a name (GG0705); ``None`` for the empty one."""
+        if not name:
+            return None
+        if self.scheduler.adapters is None:
+            what = f"there is no adapter '{name}': the programs have none"
+            raise GraphgenError("GG0705", what, help="compile with --max-loras")
+        return self.scheduler.adapters.find(name)
 
     def cancel(self, id: str) -> TokenEvent | None:
         """End a request and free its row; ``None`` where it is finished already."""
@@ -147,6 +167,7 @@ class ServingEngine:
         earlier = len(self._flight)
         try:
             self.scheduler.admit()
+            events += self._broken()
             for launch in self.scheduler.launches():
                 if proposed := self._proposed(launch):
                     events += self._verify(proposed)
@@ -158,7 +179,17 @@ class ServingEngine:
             events += self._read(earlier)
         except Exception as error:
             events += self._failed(error)
+        if self.scheduler.adapters is not None and not self.scheduler.running:
+            # All that are open wait for adapters; new requests are taken up meanwhile.
+            self.scheduler.adapters.wait(_PATIENCE)
         return events
+
+    def _broken(self) -> Iterator[TokenEvent]:
+        """End the requests whose adapters could not be loaded."""
+        broken, self.scheduler.broken = self.scheduler.broken, []
+        for progress, error in broken:
+            what = f"adapter '{progress.request.adapter}': {str(error) or type(error).__name__}"
+            yield self._end(progress, Finish.ERROR, error=what)
 
     def _expired(self) -> Iterator[TokenEvent]:
         now = self._clock()
@@ -182,7 +213,7 @@ class ServingEngine:
         given = session.start(*packed([text or [0] for text in texts], starts), rows, draw, fed)
         parts: list[_LaunchPart] = []
         for place, (progress, count) in enumerate(launch.parts):
-            self.scheduler.pool.append(rows[place], texts[place])
+            self.scheduler.pool.append(rows[place], progress.cached(texts[place]))
             progress.processed += count
             chooses = not progress.remaining
             if chooses:
@@ -222,7 +253,7 @@ class ServingEngine:
             and progress.processed > part.processed
         ):
             # The next launch has put it into the row.
-            self.scheduler.pool.append(part.row, [token])
+            self.scheduler.pool.append(part.row, progress.cached([token]))
         return self._taken(progress, token, logits, part.processed)
 
     def _proposed(self, launch: Launch) -> list[ProposedRow]:
@@ -255,7 +286,7 @@ class ServingEngine:
         choices, last = part.choices(logits), part.row.sequence[-1]
         for place in range(len(tokens) + 1):
             # It is in the cache, as the row goes on with it.
-            pool.append(row, [last])
+            pool.append(row, progress.cached([last]))
             progress.processed += 1
             try:
                 last = next(choices)

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from graphgen.runtime.launching.pending_step import FedToken
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.serving.answer_text import AnswerText
 from graphgen.runtime.serving.request_choice import Mask, TokenLogprobs, penalized_bias
+
+if TYPE_CHECKING:
+    from graphgen.runtime.adapters.adapter_slots import PreparedAdapter
+    from graphgen.runtime.adapters.adapter_store import StoredAdapter
+
+# Token ids are s32.
+_TOKEN_BITS = 32
 
 
 class Finish(Enum):
@@ -45,6 +53,7 @@ class ServingRequest:
             the token.
         presence_penalty: with the bias, subtracted from the logits of tokens that the answer has.
         mask: gives the tokens that may come next; such as those that a grammar allows.
+        adapter: name of the adapter that the model is used with; empty for the model as it is.
     """
 
     id: str
@@ -60,6 +69,7 @@ class ServingRequest:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     mask: Mask | None = None
+    adapter: str = ""
 
     def bias_after(self, answer: Sequence[int]) -> Mapping[int, float]:
         """The logit bias of the token after an answer, with the penalties."""
@@ -82,6 +92,7 @@ class RequestProgress:
         last: the last one of those.
         spent: the token in flight is the answer's last one, whatever it is.
         written: the answer's text; ``None`` without a tokenizer.
+        adapter: that its tokens are computed with; ``None`` for the model as it is.
     """
 
     request: ServingRequest
@@ -94,11 +105,23 @@ class RequestProgress:
     last: FedToken | None = None
     spent: bool = False
     written: AnswerText | None = None
+    adapter: StoredAdapter[PreparedAdapter] | None = None
 
     @property
     def text(self) -> list[int]:
         """Prompt and chosen tokens that were read."""
         return [*self.request.prompt, *self.tokens]
+
+    @property
+    def cached_text(self) -> list[int]:
+        """The text as pools of caches know it: see :meth:`cached`."""
+        return self.cached(self.text)
+
+    def cached(self, tokens: list[int]) -> list[int]:
+        """Tokens as pools know them: other numbers for each adapter, as their caches differ."""
+        if self.adapter is None:
+            return tokens
+        return [token + (self.adapter.number << _TOKEN_BITS) for token in tokens]
 
     @property
     def remaining(self) -> int:

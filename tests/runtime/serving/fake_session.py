@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -27,12 +27,16 @@ def next_token(tokens: Sequence[int]) -> int:
 
 
 def answer(
-    prompt: Sequence[int], new_tokens: int, limit: int, stop: Sequence[str] = ()
+    prompt: Sequence[int],
+    new_tokens: int,
+    limit: int,
+    stop: Sequence[str] = (),
+    follows: Callable[[Sequence[int]], int] = next_token,
 ) -> list[int]:
     """The tokens of a request that is alone."""
     text = list(prompt)
     while True:
-        text.append(next_token(text))
+        text.append(follows(text))
         made = text[len(prompt) :]
         if made[-1] == EOS or len(made) == new_tokens or len(text) > limit:
             return made
@@ -153,7 +157,7 @@ class FakeSession:
             assert self.may_start(row, start)
             self.held[row][start:] = tokens[place][real].tolist()
             assert len(self.held[row]) <= self.limit
-            logits[place, next_token(self.held[row])] = 1
+            logits[place, self.next_of(row)] = 1
         fails, self.fails = self.fails, False
         results = RowResults(
             {"next_tokens": logits.argmax(1)} if self.chooses else {"logits": logits}
@@ -173,6 +177,10 @@ class FakeSession:
         self.chosen[id(step)] = logits.argmax(1).tolist()
         self.steps.append(step)
         return step
+
+    def next_of(self, row: int) -> int:
+        """The token after what a row holds."""
+        return next_token(self.held[row])
 
     def answer(self, result: RowResults) -> npt.NDArray[np.float32]:
         made = result.tokens if self.chooses else result.logits

@@ -1,0 +1,153 @@
+"""The tensors of an adapter under the names of the projections that programs have slots for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from graphgen.errors import GraphgenError
+from graphgen.models import FAMILIES
+from graphgen.models.family import AnyFamily, FusedRows
+from graphgen.runtime.adapters.adapter_file import Adapter, LowRankPair, require_none
+from graphgen.runtime.checkpoint.interfaces import Array
+from graphgen.runtime.checkpoint.split_rows import RowRange
+
+Shape = tuple[int, ...]
+# By projection the shapes of A (rank, in) and B (out, rank), rank the largest that programs take.
+Targets = Mapping[str, tuple[Shape, Shape]]
+_MERGE: Final = "merge it into the checkpoint: graphgen merge-lora"
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterPart:
+    """The factors of one projection: those of a module, or of rows of it.
+
+    Attributes:
+        target: name of the projection.
+        pair: the stored factors.
+        rows: the rows of B, where a checkpoint holds several projections as one.
+    """
+
+    target: str
+    pair: LowRankPair
+    rows: RowRange | None
+
+    @property
+    def outputs(self) -> int:
+        """Number of rows of B."""
+        if self.rows is None:
+            return self.pair.b.shape[0]
+        return self.rows.rows * self.rows.blocks
+
+
+def adapter_parts(
+    adapter: Adapter, config: Mapping[str, object], targets: Targets, weights: Collection[str] = ()
+) -> list[AdapterPart]:
+    """The parts of an adapter for the projections of a model; reads no tensor.
+
+    Args:
+        adapter: opened.
+        config: of the model, under Hugging Face's names.
+        targets: the projections that the programs have slots for.
+        weights: names of the model's weights, to tell what it lacks from what was left out.
+
+    Raises:
+        GraphgenError: GG0602 that lists each tensor without a place, or of another shape; GG0502
+            for what can only be merged.
+    """
+    _refuse_merged_only(adapter)
+    parts = list(_parts(adapter, config))
+    problems = [line for part in parts if (line := _problem(part, targets, weights))]
+    problems += _missing(adapter, {part.target for part in parts}, targets)
+    require_none(problems, adapter.path, "these programs")
+    return parts
+
+
+def read_parts(adapter: Adapter, parts: list[AdapterPart]) -> dict[str, Array]:
+    """The tensors of the parts: ``P.lora_A`` [r,in] and ``P.lora_B`` [out,r] with the scale in it.
+
+    B is f32, A as it is stored: a view of the file.
+    """
+    found: dict[str, Array] = {}
+    for part in parts:
+        a, b = adapter.factors(part.pair.module)
+        found[f"{part.target}.lora_A"] = a
+        found[f"{part.target}.lora_B"] = b if part.rows is None else part.rows.of(b)
+    return found
+
+
+def _refuse_merged_only(adapter: Adapter) -> None:
+    what = ""
+    if adapter.whole:
+        names = ", ".join(f"'{name}'" for name in list(adapter.whole.values())[:5])
+        what = f"the adapter replaces whole tensors of the model: {names}"
+    elif adapter.config.dora:
+        what = "the adapter has DoRA's magnitudes, which scale the model's own weights"
+    if what:
+        raise GraphgenError("GG0502", what, where=str(adapter.path), help=_MERGE)
+
+
+def _parts(adapter: Adapter, config: Mapping[str, object]) -> Iterator[AdapterPart]:
+    kind = config.get("model_type")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    fused: Mapping[str, FusedRows] = {} if family is None else family.fused_rows(config)
+    names = _current_names(family, adapter.pairs)
+    for stored, pair in adapter.pairs.items():
+        module = names[stored]
+        base, _, last = module.rpartition(".")
+        layout = fused.get(last)
+        total = 0 if layout is None else sum(rows for _, rows in layout.parts) * layout.blocks
+        if layout is None or pair.b.shape[0] != total:
+            yield AdapterPart(module, pair, None)
+            continue
+        start = 0
+        for part, rows in layout.parts:
+            piece = RowRange(pair.b.name, start, rows, layout.blocks)
+            yield AdapterPart(f"{base}.{part}", pair, piece)
+            start += rows
+
+
+def _current_names(family: AnyFamily | None, modules: Collection[str]) -> dict[str, str]:
+    """Today's name of each module, as :mod:`graphgen.runtime.checkpoint.name_mapping` has it."""
+    if family is None:
+        return {name: name for name in modules}
+    found: dict[str, str] = {}
+    for own in modules:
+        renamed = [
+            (new + f"{own}.".removeprefix(old)).removesuffix(".")
+            for old, new in family.renamed
+            if f"{own}.".startswith(old)
+        ]
+        found[own] = renamed[0] if renamed else own
+    if any(name.startswith(f"{family.prefix}.") or name == "lm_head" for name in found.values()):
+        return found
+    return {own: f"{family.prefix}.{name}" for own, name in found.items()}
+
+
+def _problem(part: AdapterPart, targets: Targets, weights: Collection[str]) -> str:
+    """The reason why a part has no place; empty where it has one."""
+    pair, wanted = part.pair, targets.get(part.target)
+    if wanted is None:
+        if f"{part.target}.weight" in weights:
+            return f"'{pair.a.name}': the programs were compiled without '{part.target}'"
+        return f"'{pair.a.name}': the model has no '{part.target}'"
+    (most, inputs), (outputs, _) = wanted[0][-2:], wanted[1][-2:]
+    if len(wanted[0]) != 2:
+        return f"'{pair.a.name}': adapters of experts are not built"
+    if pair.a.shape[1] != inputs or part.outputs != outputs:
+        return (
+            f"'{pair.a.name}' {list(pair.a.shape)} and '{pair.b.name}' {list(pair.b.shape)} do not "
+            f"fit '{part.target}' with {inputs} inputs and {outputs} outputs"
+        )
+    if pair.rank > most:
+        return f"'{pair.a.name}' has rank {pair.rank}, the programs take {most} at most"
+    return ""
+
+
+def _missing(adapter: Adapter, found: Collection[str], targets: Targets) -> Iterator[str]:
+    """A line for each projection that the configuration names and the adapter has nothing for."""
+    config = adapter.config
+    for target in targets if config.targets else ():
+        if target not in found and config.names(target):
+            yield f"'{target}.lora_A' is missing: target_modules names '{target}'"
