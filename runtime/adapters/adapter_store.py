@@ -1,8 +1,8 @@
 """Adapters by name: in files, in the memory of the host, and in slots of the device.
 
-An adapter is registered under a name and may then be asked for. It is read and prepared by another
-thread when it is first wanted, kept by the host, and written into a slot between two launches. A
-slot is *pinned* while requests use it. Where there is no room, the adapter that was used least
+An adapter is registered under a name that requests may give then. Another thread reads and prepares
+it when it is first wanted; the host keeps it, and it is written into a slot between two launches. A
+slot is *pinned* while requests use it. To make room, the adapter that was used least
 recently leaves: its slot, or the host. Nothing is compiled.
 """
 
@@ -173,7 +173,7 @@ class AdapterStore(Generic[Prepared]):
             The slot; ``None`` while it is read, or while every slot is pinned.
 
         Raises:
-            Exception: that of its load, or of the write; the adapter may be asked for again.
+            Exception: that of its load, or of the write; the next request may load it again.
         """
         if adapter.failure is not None:
             raise adapter.failure
