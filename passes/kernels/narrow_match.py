@@ -12,9 +12,9 @@ from typing import Final
 
 from graphgen.build import Builder
 from graphgen.composites.quantize import spread_blocks
-from graphgen.ir import Dim, DType, Op, Value
+from graphgen.ir import Dim, DType, Op, Value, tensor
 from graphgen.ir.clone import Cloner
-from graphgen.ir.dtype import f8e4m3fn, f8e5m2, f32, s4, s8, u4
+from graphgen.ir.dtype import bf16, f8e4m3fn, f8e5m2, f16, f32, s4, s8, u4
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.packed_weight import depth_of_step, pack, unpack
 from graphgen.passes.weights.derived import PreparedValues
@@ -74,15 +74,15 @@ class GroupedWeight:
         """K."""
         return self.numbers.type.dims[self.axis]
 
-    def packed(self, b: Builder) -> tuple[Value, Value, Value | None]:
+    def packed(self, b: Builder) -> tuple[Value, Value | None, Value | None]:
         """The numbers, the scales and the zero points in the kernel's layout."""
         numbers, scale, zero = self.numbers, *self._facts(b)
         if numbers.dtype is u4:
             half = b.full(_HALF, b.convert(numbers, s8).type)
             numbers = b.convert(b.binary("subtract", b.convert(numbers, s8), half), s4)
-            zero = b.binary("subtract", zero or b.full(0.0, scale.type), b.full(_HALF, scale.type))
-        packed = [pack(b, self._turned(b, each)) for each in (numbers, scale)]
-        return packed[0], packed[1], pack(b, self._turned(b, zero)) if zero else None
+        packed = pack(b, self._turned(b, numbers))
+        facts = [pack(b, self._turned(b, each), 1) if each else None for each in (scale, zero)]
+        return packed, facts[0], facts[1]
 
     def meaning(self, b: Builder, cloner: Cloner, packed: Sequence[Value | None]) -> None:
         """Let a body compute the widened weight of what was packed."""
@@ -97,24 +97,41 @@ class GroupedWeight:
         cloner.mapping[self.widen.result] = b.dequantize(*found, block=block, dtype=dtype)
 
     def _facts(self, b: Builder) -> tuple[Value, Value | None]:
-        """Scales and zero points in f32, one for each column and group."""
+        """Scales and zero points, one for each column and group."""
         columns = 1 - self.axis
         block = list(self.widen.attrs.integers("block"))
         shape: list[Dim] = list(self.numbers.shape)
         shape[self.axis] = self.widen.operands[1].shape[self.axis]
         block[self.axis] = 1
-        found: list[Value | None] = [
-            spread_blocks(b, b.convert(fact, f32), block, shape)
-            if block[columns] > 1
-            else b.convert(fact, f32)
-            for fact in self.widen.operands[1:]
-        ]
-        scale, zero = (*found, None)[:2]
-        assert scale is not None
-        return scale, zero
+        scale, *zeros = self.widen.operands[1:]
+        zero = _fact(b, zeros[0]) if zeros else None
+        if self.numbers.dtype is u4:
+            zero = _less_half(b, zeros[0] if zeros else None, scale)
+        scale = _fact(b, scale)
+        if block[columns] == 1:
+            return scale, zero
+        zero = spread_blocks(b, zero, block, shape) if zero else None
+        return spread_blocks(b, scale, block, shape), zero
 
     def _turned(self, b: Builder, value: Value) -> Value:
         return value if self.axis == 1 else b.transpose(value, (1, 0))
+
+
+def _fact(b: Builder, fact: Value) -> Value:
+    """Scales or zero points in a type of the kernel that holds them all; f32 if none is smaller."""
+    if fact.dtype in (f32, bf16, f16):
+        return fact
+    return b.convert(fact, bf16 if fact.dtype.is_integer and fact.dtype.bits <= 8 else f32)
+
+
+def _less_half(b: Builder, zero: Value | None, scale: Value) -> Value:
+    """Zero points of numbers that became half their range smaller; without any, of 0 before."""
+    if zero is None:
+        return b.full(-_HALF, tensor(bf16, scale.shape))
+    wide = b.convert(zero, f32)
+    # bf16 has all integers to 256.
+    exact = bf16 if zero.dtype.is_integer and zero.dtype.bits <= 8 else f32
+    return b.convert(b.binary("subtract", wide, b.full(_HALF, wide.type)), exact)
 
 
 def match_narrow(dot: Op, prepared: PreparedValues) -> NarrowWeight | None:

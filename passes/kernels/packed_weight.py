@@ -2,7 +2,7 @@
 
     16-bit brain floats, numbers of 8 bits   w[N,K] -> [N/16, K/2, 16, 2]
     integers of 4 bits, two a byte           w[N,K] -> u8[N/16, K/8, 16, 4]
-    f32, f16                                 w[N,K] -> [N/16, K, 16]
+    f32, f16, scales and zero points         w[N,K] -> [N/16, K, 16]
 
 N and K are rounded up, with zeros. A step through the depth reads one row of a tile, which is one
 vector register for every instruction set; a pair of bf16 is what their dot products take, also one
@@ -36,10 +36,16 @@ def depth_of_step(dtype: DType) -> int:
     return 2 if dtype is bf16 or dtype.bits == 8 else 1
 
 
-def pack(b: Builder, weight: Value) -> Value:
-    """Pack a weight [N, K]."""
+def pack(b: Builder, weight: Value, step: int = 0) -> Value:
+    """Pack a weight [N, K].
+
+    Args:
+        b: appends the ops.
+        weight: any type that is packed.
+        step: elements of a column that lie side by side; 0 for those of the type.
+    """
     columns, depth = weight.type.dims
-    step = depth_of_step(weight.dtype)
+    step = step or depth_of_step(weight.dtype)
     more = (-columns % LANES, -depth % step)
     if any(more):
         weight = b.pad(
@@ -66,9 +72,9 @@ def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
     if packed.dtype is u8:
         whole = _one_a_byte(b, packed)
     else:
-        step = depth_of_step(packed.dtype)
+        tiles, steps, _, *inner = packed.type.dims
+        step = inner[0] if inner else 1
         order = (0, 2, 1) if step == 1 else (0, 2, 1, 3)
-        tiles, steps = packed.type.dims[:2]
         whole = b.reshape(b.transpose(packed, order), (tiles * LANES, steps * step))
     return cut(b, whole, ((0, columns, 1), (0, depth, 1)))
 

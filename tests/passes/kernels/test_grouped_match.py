@@ -50,8 +50,20 @@ def test_numbers_of_4_bits_are_packed_two_a_byte_with_the_scales_of_their_groups
 @pytest.mark.parametrize("narrow", ["u4", "s4"])
 def test_zero_points_are_packed_like_scales(narrow: str):
     item = selected(module("1,16", "f32[64,2]", narrow, ", %z"))
-    assert [value.type.text for value in calls(item)[0].operands][2:] == ["f32[4,2,16]"] * 2
+    types = [value.type.text for value in calls(item)[0].operands]
+    # Integers to 256 are exact in bf16.
+    assert types[2:] == ["f32[4,2,16]", "bf16[4,2,16]"]
     assert configs(item)[0]["zero"] is True
+
+
+@pytest.mark.parametrize("scale", ["f16", "bf16"])
+def test_scales_of_16_bits_stay_so(scale: str):
+    assert calls(selected(module("1,16", f"{scale}[64,2]")))[0].operands[2].type.text == (
+        f"{scale}[4,2,16]"
+    )
+    item = module("1,16", f"{scale}[64,2]")
+    verdicts = validate(item, parse_pipeline("select-kernels"), make_workload(item, seed=3))
+    assert [str(verdict) for verdict in verdicts if not verdict.ok] == []
 
 
 def test_numbers_without_a_sign_have_a_zero_point():

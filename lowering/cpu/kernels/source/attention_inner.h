@@ -143,6 +143,12 @@ class AttentionRun {
     return {low / kLanes * kLanes, RoundUp(high, kLanes)};
   }
 
+  // The first lanes of these, then minus infinity.
+  static Floats Before(int64_t lanes, Floats scores) {
+    for (int64_t lane = lanes; lane < kLanes; ++lane) scores[lane] = -INFINITY;
+    return scores;
+  }
+
   // Scores of 16 slots from c on: scaled, capped and masked; minus infinity beyond C.
   Floats Finished(Floats sums, Floats scale, const uint8_t* mask, int64_t c) const {
     Floats scores = sums * scale;
@@ -153,12 +159,16 @@ class AttentionRun {
     }
     const int64_t lanes = std::min(kLanes, a_.attended - c);
     Bytes bytes = {};
-    if (lanes == kLanes) bytes = Load<Bytes>(mask + c);
-    else std::memcpy(&bytes, mask + c, lanes);
-    const Words read = (Words)(__builtin_convertvector(bytes, Words) != 0);
+    if (lanes == kLanes) {
+      bytes = Load<Bytes>(mask + c);
+    } else {
+      uint8_t some[kLanes] = {};
+      std::memcpy(some, mask + c, lanes);
+      bytes = Load<Bytes>(some);
+    }
+    const Words read = (Words)(Convert<Words>(bytes) != 0);
     scores = AsFloats(Choose(read, AsWords(scores), AsWords(Splat(-FLT_MAX))));
-    for (int64_t lane = lanes; lane < kLanes; ++lane) scores[lane] = -INFINITY;
-    return scores;
+    return lanes == kLanes ? scores : Before(lanes, scores);
   }
 
   // Turns scores into weights, in place.

@@ -51,8 +51,8 @@ void PackValues(Slots<W> slots, int64_t count, int64_t width, int64_t all, W* to
     W* tile = to + w * all;
     for (int64_t i = 0; i < kLanes; i += Steps::kDepth, tile += Steps::kStride) {
       if constexpr (Steps::kDepth == 2) {
-        const Words first = __builtin_convertvector(row(i, w), Words);
-        Store(tile, first | __builtin_convertvector(row(i + 1, w), Words) << 16);
+        const Words first = Convert<Words>(row(i, w));
+        Store(tile, first | Convert<Words>(row(i + 1, w)) << 16);
       } else {
         Store(tile, row(i, w));
       }

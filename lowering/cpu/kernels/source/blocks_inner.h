@@ -92,22 +92,33 @@ struct XRows {
 template <typename W>
 struct Tile {
   const W* numbers;
-  const float* scale;
-  const float* zero;
+  const void* scale;
+  const void* zero;
 };
 
-// How a column is summed: in groups of steps, one without scales of groups.
+// How a column is summed: in groups of steps, one without scales of groups; and the types of those.
 struct Depth {
   int64_t steps, of_group, groups;
+  Type scale = Type::kF32, zero = Type::kF32;
 };
 
-// Adds the sum of a group of a tile to the sum so far.
-template <typename W>
-inline Floats AddGroup(Floats all, Floats sum, const Tile<W>& tile, const float* x_sums,
-                       int64_t group) {
-  if (tile.zero) sum -= Load<Floats>(tile.zero + group * kLanes) * Splat(x_sums[group]);
-  return all + sum * Load<Floats>(tile.scale + group * kLanes);
-}
+// The scales of a group of sixteen columns, and their zero points.
+struct GroupFacts {
+  Floats scale, less;
+
+  template <typename W>
+  GroupFacts(const Tile<W>& tile, const Depth& depth, int64_t group) {
+    const int64_t at = group * kLanes;
+    scale = LoadWide(depth.scale, tile.scale, at, at + kLanes);
+    less = tile.zero ? -LoadWide(depth.zero, tile.zero, at, at + kLanes) : Floats{};
+  }
+
+  // The sum so far and that of the group; x_sum is the sum of x over it, or null.
+  Floats Add(Floats all, Floats sum, const float* x_sum) const {
+    if (x_sum) sum = MultiplyAdd(less, Splat(*x_sum), sum);
+    return MultiplyAdd(sum, scale, all);
+  }
+};
 
 // sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.
 template <typename Steps, int kRows, int kTiles>
@@ -135,16 +146,16 @@ void Block(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, const De
         }
       }
     }
-    for (int row = 0; row < kRows; ++row) {
-      for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (!tiles->scale) {
+        for (int row = 0; row < kRows; ++row) sums[row * kGroup + tile] = sum[row][tile];
+        continue;
+      }
+      const GroupFacts facts(tiles[tile], depth, group);
+      for (int row = 0; row < kRows; ++row) {
         Floats& all = sums[row * kGroup + tile];
-        if (!tiles->scale) {
-          all = sum[row][tile];
-          continue;
-        }
-        const float* x_sums = x.sums ? x.sums + row * depth.groups : nullptr;
-        const Floats before = group ? all : Floats{};
-        all = AddGroup(before, sum[row][tile], tiles[tile], x_sums, group);
+        const float* x_sum = x.sums ? x.sums + row * depth.groups + group : nullptr;
+        all = facts.Add(group ? all : Floats{}, sum[row][tile], x_sum);
       }
     }
   }

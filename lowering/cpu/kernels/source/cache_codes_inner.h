@@ -7,7 +7,7 @@ constexpr float kRoundingMagic = 12582912.0f;
 // Integers, of numbers that one has room for; 0 for what is not a number.
 inline Bytes FloatsToS8(Floats value) {
   const Words words = AsWords(value + kRoundingMagic) & (Words)(value == value);
-  return __builtin_convertvector(words, Bytes);
+  return Convert<Bytes>(words);
 }
 
 // Floats of 8 bits, rounded half to even, of numbers up to the largest one.
@@ -25,7 +25,7 @@ inline Bytes FloatsToF8(Floats value) {
   const Words is_small = (Words)((Ints)size < (128 - Float::kBias) << 23);
   const Words nan = (Words)(value != value);
   const Words code = Choose(nan, Words{} + 0x7fu, Choose(is_small, small, normal));
-  return __builtin_convertvector(code | (bits >> 24 & 0x80u), Bytes);
+  return Convert<Bytes>(code | (bits >> 24 & 0x80u));
 }
 
 // Codes of sixteen numbers within the range of the type.

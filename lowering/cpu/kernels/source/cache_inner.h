@@ -42,12 +42,12 @@ inline void Transpose(Words* rows) {
   uint32_t words[kLanes][kLanes];
   for (int i = 0; i < kLanes; ++i) Store(words[i], rows[i]);
   for (int i = 0; i < kLanes; ++i) {
-    for (int lane = 0; lane < kLanes; ++lane) rows[i][lane] = words[lane][i];
+    uint32_t turned[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) turned[lane] = words[lane][i];
+    rows[i] = Load<Words>(turned);
   }
 #endif
 }
-
-using Bytes = uint8_t __attribute__((vector_size(16)));
 
 // Pairs of bf16 from 32 codes, in order.
 template <CacheNumbers kNumbers>
@@ -57,7 +57,7 @@ inline Words CachePairs(const uint8_t* codes) {
   const Words pairs = F8ToPairs<Narrow::kF8E4M3>(codes);
   if constexpr (kNumbers == CacheNumbers::kF8E4M3Fn) return pairs;
   // OCP's 256 is infinity, what is larger not a number: all bits of the exponent are set.
-  using Bits = uint16_t __attribute__((vector_size(64)));
+  using Bits = Whole<uint16_t>;
   const Bits bits = (Bits)pairs;
   const Bits special = (Bits)((bits & 0x7fff) >= 0x4380);
   return (Words)(bits | (special & 0x3c00));

@@ -12,6 +12,9 @@ constexpr int64_t kLanes = 16;
 
 enum class Type { kF32, kBf16, kF16 };
 
+// Bytes of an element.
+inline int64_t SizeOf(Type type) { return type == Type::kF32 ? 4 : 2; }
+
 }  // namespace graphgen
 
 #endif  // GRAPHGEN_ELEMENT_TYPES_H_

@@ -122,12 +122,17 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   };
   if (has_norm) linear.norm = data(type, linear.depth);
   if (has_offset) linear.offset = data(type, linear.depth);
-  const int64_t facts = PackedColumns(linear) * linear.groups();
+  const auto of_groups = [&](Type* type) {
+    const ffi::DataType given = operand(next).element_type();
+    fits = fits && TypeOf(given, type);
+    return data(given, PackedColumns(linear) * linear.groups());
+  };
   if (has_scale) {
     linear.one_scale = !group && operand(next).element_count() == 1;
-    linear.scale = floats(group ? facts : linear.one_scale ? 1 : linear.product_columns());
+    linear.scale = group ? of_groups(&linear.scale_type)
+                         : floats(linear.one_scale ? 1 : linear.product_columns());
   }
-  if (has_zero) linear.zero = floats(facts);
+  if (has_zero) linear.zero = of_groups(&linear.zero_type);
   if (has_bias) linear.bias = floats(columns);
   if (has_residual) linear.residual = floats(linear.rows * columns);
   if (!fits) return ffi::Error::InvalidArgument("graphgen.linear: an operand has another size");

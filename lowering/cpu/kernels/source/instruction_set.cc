@@ -25,13 +25,9 @@
 
 namespace graphgen {
 namespace GRAPHGEN_ISA {
-namespace {
-
-#include "vectors.h"
-
-}  // namespace
 
 // In this order.
+#include "vectors.h"
 #include "elements_inner.h"
 #include "norm_inner.h"
 #include "linear_inner.h"

@@ -48,10 +48,12 @@ struct Linear {
   const void* norm = nullptr;  // [K], of the product's type
   const void* offset = nullptr;  // [K], the same
   float epsilon = 0.0f;
-  const float* scale = nullptr;     // [product_columns()], or one, or packed with groups
+  const void* scale = nullptr;      // f32 [product_columns()], or one; packed with groups
   bool one_scale = false;
   int64_t group = 0;                // a multiple of step(), or K; 0 without groups
-  const float* zero = nullptr;      // of groups, packed
+  const void* zero = nullptr;       // of groups, packed
+  Type scale_type = Type::kF32;     // of groups
+  Type zero_type = Type::kF32;
   const float* bias = nullptr;      // [N]
   const float* residual = nullptr;  // [M, N]
   Activation activation = Activation::kNone;

@@ -29,7 +29,8 @@ class Rows {
 
   Rows(const Linear& linear, const TaskPool& pool) : linear_(linear) {
     const int64_t steps = (linear.depth + Steps::kDepth - 1) / Steps::kDepth;
-    depth_ = {steps, linear.group ? linear.group / Steps::kDepth : steps, linear.groups()};
+    depth_ = {steps, linear.group ? linear.group / Steps::kDepth : steps, linear.groups(),
+              linear.scale_type, linear.zero_type};
     if (depth_.groups == 1) depth_.of_group = steps;
     const bool in_place = !linear.norm && linear.depth % Steps::kDepth == 0 &&
                           linear.x_type == linear.type && linear.type != Type::kF16;
@@ -97,7 +98,7 @@ class Rows {
 // A sum with the scale of its columns, from `column` of the product on.
 inline Floats Scaled(const Linear& linear, int64_t column, Floats sum) {
   if (!linear.scale || linear.group) return sum;
-  if (linear.one_scale) return sum * *linear.scale;
+  if (linear.one_scale) return sum * *static_cast<const float*>(linear.scale);
   return sum * LoadWide(Type::kF32, linear.scale, column, linear.product_columns());
 }
 
@@ -143,7 +144,8 @@ void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, const Depth& de
   using Plain = typename Steps::Plain;
   // The parts of a step are steps of the widened tiles.
   constexpr int64_t kParts = Steps::kDepth / Plain::kDepth;
-  const Depth parts = {depth.steps * kParts, depth.of_group * kParts, depth.groups};
+  const Depth parts = {depth.steps * kParts, depth.of_group * kParts, depth.groups, depth.scale,
+                       depth.zero};
   const XRows<Plain> rows = {reinterpret_cast<const typename Plain::X*>(x.steps),
                              x.stride * kParts, x.sums};
   const int64_t stride = parts.steps * Plain::kStride;
@@ -171,9 +173,12 @@ void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, const Depth& de
 template <typename Steps>
 Tile<typename Steps::W> TileAt(const Linear& linear, const Depth& depth, int64_t number) {
   using W = typename Steps::W;
-  const int64_t facts = linear.group ? number * depth.groups * kLanes : 0;
+  const auto facts = [&](const void* all, Type type) -> const void* {
+    if (!linear.group || !all) return nullptr;
+    return static_cast<const char*>(all) + number * depth.groups * kLanes * SizeOf(type);
+  };
   return {static_cast<const W*>(linear.weight) + number * depth.steps * Steps::kStride,
-          linear.group ? linear.scale + facts : nullptr, linear.zero ? linear.zero + facts : nullptr};
+          facts(linear.scale, depth.scale), facts(linear.zero, depth.zero)};
 }
 
 // Computes `count` tiles of the result from `first` on, at most a group, for all rows.

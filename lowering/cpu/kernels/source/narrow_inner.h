@@ -15,13 +15,11 @@ inline Two TwoOf(Words pairs) { return {AsFloats(pairs << 16), AsFloats(pairs & 
 
 // Two integers of a column in a word: the first in its low byte, the second above, with its sign.
 inline Words S8ToWords(const uint8_t* w) {
-  using Shorts = int16_t __attribute__((vector_size(32)));
-  return (Words)__builtin_convertvector(Load<Shorts>(w), Ints);
+  return (Words)Convert<Ints>(Load<Shorts>(w));
 }
 
 inline Two S8ToFloats(Words both) {
-  return {__builtin_convertvector((Ints)(both << 24) >> 24, Floats),
-          __builtin_convertvector((Ints)both >> 8, Floats)};
+  return {Convert<Floats>((Ints)(both << 24) >> 24), Convert<Floats>((Ints)both >> 8)};
 }
 
 inline Words S8ToPairs(const uint8_t* w) {
@@ -92,7 +90,7 @@ inline Floats F8ToFloats(Words code) {
   const Words normal = (size << (23 - Float::kFraction)) + ((127u - Float::kBias) << 23);
   // Below the smallest normal number, a multiple of the smallest number.
   constexpr float kSmallest = kNarrow == Narrow::kF8E4M3 ? 0x1p-9f : 0x1p-16f;
-  const Floats small = __builtin_convertvector((Ints)size, Floats) * kSmallest;
+  const Floats small = Convert<Floats>((Ints)size) * kSmallest;
   const Words is_small = (Words)((Ints)size < static_cast<int>(Float::kNormal));
   const Words is_special = (Words)((Ints)size >= static_cast<int>(Float::kSpecial));
   const Words nan = (Words)((Ints)size > 0x7c);
@@ -103,7 +101,7 @@ inline Floats F8ToFloats(Words code) {
 
 template <Narrow kNarrow>
 inline Words F8ToPairs(const uint8_t* w) {
-  const Words both = __builtin_convertvector(Load<Halves>(w), Words);
+  const Words both = Convert<Words>(Load<Halves>(w));
   return PairsOf({F8ToFloats<kNarrow>(both & 0xffu), F8ToFloats<kNarrow>(both >> 8)});
 }
 #endif

@@ -43,7 +43,7 @@ inline Two NibbleFloats(Words words, int pair) {
 #else
 inline Two NibbleFloats(Words words, int pair) {
   const auto found = [&](int shift) {
-    return __builtin_convertvector((Ints)(words << (28 - shift)) >> 28, Floats);
+    return Convert<Floats>((Ints)(words << (28 - shift)) >> 28);
   };
   return {found(4 * pair), found(4 * pair + 16)};
 }

@@ -22,7 +22,7 @@ inline Ints OrderedAt(Type type, const void* from, int64_t at, int64_t end) {
     Halves halves = {};
     std::memcpy(&halves, static_cast<const uint16_t*>(from) + at, lanes * sizeof(uint16_t));
     // The bits of 16 above zeros are in the order of the bits themselves.
-    bits = (Ints)(__builtin_convertvector(halves, Words) << 16);
+    bits = (Ints)(Convert<Words>(halves) << 16);
   }
   Ints ordered = InOrder(bits);
   for (int64_t lane = lanes; lane < kLanes; ++lane) ordered[lane] = INT32_MIN;
@@ -48,11 +48,14 @@ inline void StoreCandidate(const TopK& t, int64_t row, int64_t i, uint64_t candi
   t.ids[to] = PlaceOf(candidate);
 }
 
+// The lanes.
+constexpr int32_t kPlaces[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 // The largest of a row: of each lane first.
 inline void Largest(const TopK& t, int64_t row) {
   const int64_t start = row * t.size, end = start + t.size;
   Ints best = OrderedAt(t.type, t.x, start, end);
-  Ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Ints places = Load<Ints>(kPlaces);
   Ints here = places;
   for (int64_t at = start + kLanes; at < end; at += kLanes) {
     const Ints ordered = OrderedAt(t.type, t.x, at, end);

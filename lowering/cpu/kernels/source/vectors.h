@@ -1,34 +1,37 @@
-// Sixteen lanes of f32 as the compiler's vectors: one register, two or four, by instruction set.
+// Sixteen lanes: of f32 they are one register, two or four, by instruction set.
 //
 // Included once per instruction set, inside of its namespace.
 
-using Floats = float __attribute__((vector_size(64)));
-using Words = uint32_t __attribute__((vector_size(64)));
-using Ints = int32_t __attribute__((vector_size(64)));
-using Halves = uint16_t __attribute__((vector_size(32)));
+#include "wide_vectors.h"
 
-// Not `Floats{} + value`: adding to zero would be computed, since it turns -0 into 0.
-inline Floats Splat(float x) { return Floats{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+using Floats = Lanes<float>;
+using Words = Lanes<uint32_t>;
+using Ints = Lanes<int32_t>;
+using Halves = Lanes<uint16_t>;
+using Shorts = Lanes<int16_t>;
+using Bytes = Lanes<uint8_t>;
+
+inline Floats Splat(float x) { return SplatAs<Floats>(x); }
 
 // A cast of vectors keeps the bits.
 inline Floats AsFloats(Words bits) { return (Floats)bits; }
 
 inline Words AsWords(Floats value) { return (Words)value; }
 
-template <typename T, typename From>
-inline T Load(const From* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
-
-template <typename T, typename To>
-inline void Store(To* to, T value) {
-  std::memcpy(to, &value, sizeof(T));
-}
-
 // Where `which` is all ones a, elsewhere b.
 inline Words Choose(Words which, Words a, Words b) { return (a & which) | (b & ~which); }
+
+// a * b + sum, rounded once where the instruction is there. The compiler joins the two only where they
+// stand in one block of its code, and a row must not depend on that.
+inline Floats MultiplyAdd(Floats a, Floats b, Floats sum) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__FMA__)
+  return {_mm256_fmadd_ps(a.low, b.low, sum.low), _mm256_fmadd_ps(a.high, b.high, sum.high)};
+#else
+  return a * b + sum;
+#endif
+}
 
 // The sum of the lanes.
 inline float Total(Floats value) {
@@ -73,7 +76,7 @@ inline Floats Totals(const Floats* each) {
 }
 
 inline Floats Bf16ToFloats(Halves bits) {
-  return AsFloats(__builtin_convertvector(bits, Words) << 16);
+  return AsFloats(Convert<Words>(bits) << 16);
 }
 
 // Round to nearest even; a NaN stays one.
@@ -81,7 +84,7 @@ inline Halves FloatsToBf16(Floats value) {
   const Words bits = AsWords(value);
   const Words rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   const Words nan = (Words)(value != value);
-  return __builtin_convertvector(Choose(nan, bits | 0x400000u, rounded) >> 16, Halves);
+  return Convert<Halves>(Choose(nan, bits | 0x400000u, rounded) >> 16);
 }
 
 #include "half_floats.h"
@@ -90,11 +93,7 @@ inline Floats F16ToFloats(Halves bits) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_cvtph_ps((__m256i)bits);
 #elif defined(__F16C__)
-  Floats wide;
-  const __m256i both = (__m256i)bits;
-  Store(&wide, _mm256_cvtph_ps(_mm256_castsi256_si128(both)));
-  Store(reinterpret_cast<char*>(&wide) + 32, _mm256_cvtph_ps(_mm256_extractf128_si256(both, 1)));
-  return wide;
+  return {_mm256_cvtph_ps((__m128i)bits.low), _mm256_cvtph_ps((__m128i)bits.high)};
 #else
   Floats wide;
   for (int lane = 0; lane < 16; ++lane) wide[lane] = HalfToFloat(bits[lane]);
@@ -105,6 +104,11 @@ inline Floats F16ToFloats(Halves bits) {
 inline Halves FloatsToF16(Floats value) {
 #if defined(__AVX512F__)
   return (Halves)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__F16C__)
+  const auto half = [](auto part) {
+    return (Halves::Half)_mm256_cvtps_ph(part, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  };
+  return {half(value.low), half(value.high)};
 #else
   Halves halves;
   for (int lane = 0; lane < 16; ++lane) halves[lane] = FloatToHalf(value[lane]);

@@ -67,6 +67,7 @@ class LinearCase:
     scale: str = ""
     group: int = 0
     zero: str = ""
+    group_scale: str = "f32"
     offset: bool = False
     whole: str = ""
 
@@ -117,7 +118,7 @@ class LinearCase:
         if self.scale:
             arguments["s"] = ("weight", _type("f32", *self.scale_shape))
         if self.group:
-            arguments["s"] = ("weight", _type("f32", *self.group_shape))
+            arguments["s"] = ("weight", _type(self.group_scale, *self.group_shape))
         if self.zero:
             arguments["z"] = ("weight", _type(self.zero, *self.group_shape))
         if self.norm:
@@ -244,7 +245,8 @@ class LinearCase:
             made["s"] = np.asarray(random.uniform(0.5, 1.5, self.scale_shape) * size, np.float32)
         if self.group:
             size = self.depth**-0.5 / {"s8": 64, "s4": 4, "u4": 4}.get(self.narrow, 1)
-            made["s"] = np.asarray(random.uniform(0.5, 1.5, self.group_shape) * size, np.float32)
+            scales = random.uniform(0.5, 1.5, self.group_shape) * size
+            made["s"] = scales.astype(numpy_dtype(dtype(self.group_scale)))
         if self.zero:
             made["z"] = random.integers(0, 17, self.group_shape).astype(
                 numpy_dtype(dtype(self.zero))

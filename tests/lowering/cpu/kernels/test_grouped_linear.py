@@ -24,6 +24,7 @@ from tests.lowering.cpu.kernels.test_linear_kernel import (
 NARROW = ("s4", "u4", "s8", "f8e4m3fn")
 ZEROS = ("", "u8", "s32")
 GROUPS = (16, 24, 64, 128)
+SCALES = ("f32", "f16", "bf16")
 
 pytestmark = pytest.mark.skipif(
     KERNEL not in kernel_library().targets, reason=kernel_library().missing or "not there"
@@ -40,7 +41,8 @@ def drawn_grouped(index: int) -> tuple[LinearCase, np.random.Generator]:
     # Below, scales have more bytes than they save: such a weight is stored widened.
     depth = case.depth + 16
     group = depth if whole else GROUPS[index // 72 % 4]
-    return replace(case, depth=depth, narrow=narrow, group=group, zero=zero), random
+    form = {"group": group, "zero": zero, "group_scale": SCALES[index // 3 % 3]}
+    return replace(case, depth=depth, narrow=narrow, **form), random
 
 
 @pytest.mark.one_in(8)

@@ -71,6 +71,7 @@ struct Case {
   bool scale = false, one_scale = false;
   int64_t group = 0;
   bool zero = false;
+  Type scale_type = Type::kF32, zero_type = Type::kF32;  // of groups
 };
 
 // A linear with the memory that it reads and writes.
@@ -140,15 +141,16 @@ Problem Make(const Case& of, std::mt19937& random) {
   linear.group = of.group;
   if (of.group) {
     const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
-    made.scale = Random(random, Type::kF32, tiles * linear.groups() * kLanes);
-    linear.scale = reinterpret_cast<const float*>(made.scale.get());
+    linear.scale_type = of.scale_type, linear.zero_type = of.zero_type;
+    made.scale = Random(random, of.scale_type, tiles * linear.groups() * kLanes);
+    linear.scale = made.scale.get();
     if (of.zero) {
-      made.zero = Random(random, Type::kF32, tiles * linear.groups() * kLanes);
-      linear.zero = reinterpret_cast<const float*>(made.zero.get());
+      made.zero = Random(random, of.zero_type, tiles * linear.groups() * kLanes);
+      linear.zero = made.zero.get();
     }
   } else if (of.scale) {
     made.scale = Random(random, Type::kF32, of.one_scale ? 1 : linear.product_columns());
-    linear.scale = reinterpret_cast<const float*>(made.scale.get());
+    linear.scale = made.scale.get();
     linear.one_scale = of.one_scale;
   }
   if (of.bias) {
@@ -197,9 +199,9 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
   }
   const double scale = 1 / std::sqrt(squares / linear.depth + linear.epsilon);
   // Of the group of a depth, packed.
-  const auto fact = [&](const float* facts, int64_t k, double otherwise) -> double {
+  const auto fact = [&](Type type, const void* facts, int64_t k, double otherwise) -> double {
     const int64_t at = column / kLanes * linear.groups() + k / std::max<int64_t>(linear.group, 1);
-    return linear.group && facts ? facts[at * kLanes + column % kLanes] : otherwise;
+    return linear.group && facts ? At(type, facts, at * kLanes + column % kLanes) : otherwise;
   };
   for (int64_t k = 0; k < linear.depth; ++k) {
     double x = At(linear.x_type, linear.x, row * linear.depth + k);
@@ -219,7 +221,8 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
     const double weight = linear.narrow == Narrow::kNone
                               ? At(linear.type, of.flat.get(), at)
                               : CodeToDouble(linear.narrow, of.flat.get()[at]);
-    const double zero = fact(linear.zero, k, 0), group_scale = fact(linear.scale, k, 1);
+    const double zero = fact(linear.zero_type, linear.zero, k, 0);
+    const double group_scale = fact(linear.scale_type, linear.scale, k, 1);
     sum += x * (weight - zero) * group_scale;
     const double sizes = std::fabs(group_scale) * (std::fabs(weight) + std::fabs(zero));
     size += std::fabs(x) * sizes;
@@ -230,7 +233,7 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
   const double norms = linear.norm ? 2 * StepOf(linear.type) : 0;
   const Near product{sum, (sums + norms) * size + losses};
   if (!linear.scale || linear.group) return product;
-  const double scale_of = linear.scale[linear.one_scale ? 0 : column];
+  const double scale_of = At(Type::kF32, linear.scale, linear.one_scale ? 0 : column);
   return {sum * scale_of, std::fabs(scale_of) * (product.error + 0x1p-24 * std::fabs(sum))};
 }
 
@@ -395,6 +398,7 @@ Case Drawn(int index, std::mt19937& random) {
     if (below(2)) {
       of.group = 8 * (1 + below(4));
       of.zero = below(2);
+      of.scale_type = static_cast<Type>(below(3)), of.zero_type = static_cast<Type>(below(3));
     }
   }
   return of;

@@ -43,7 +43,6 @@ int CheckRows(const Variant& variant, int cases);
 
 // ---- numbers ------------------------------------------------------------------------------------
 
-inline int64_t SizeOf(Type type) { return type == Type::kF32 ? 4 : 2; }
 
 // Half a unit in the last place, relative, and the smallest number.
 inline double StepOf(Type type) {
