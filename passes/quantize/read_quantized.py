@@ -44,6 +44,7 @@ class ReadQuantized(Pass):
         rescaled: numbers in f8e4m3fn are divided by 448 / 240 when they are read, and the scales
             multiplied by it: Neuron's f8e4m3 ends at 240. Those in f4e2m1fn become f8e5m2.
         static: ``X.input_scale`` are rows of the interface too, for ``quantize-activations``.
+        scales: type of the scales, as they are stored.
         modules: patterns of ``X``; nothing else is quantized.
         skip: names of ``X`` that a pattern matches and that are not quantized.
 
@@ -93,6 +94,7 @@ bf16[2,6]
     ordered: bool = False
     rescaled: bool = False
     static: bool = False
+    scales: str = choice("f32", ("f32", "bf16", "f16"))
     modules: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
 
@@ -109,6 +111,7 @@ bf16[2,6]
             self.ordered,
             self.rescaled,
             self.static,
+            dtype(self.scales),
         )
         rows = [row for row in module.entries(Role.WEIGHT) if self._quantized(row, scheme)]
         if not rows or rewriter.exhausted:

@@ -32,9 +32,9 @@ def nibble_parts(run: int, *, minimum: bool) -> Parts:
         *outer, columns = shape
         found = {
             "qs": tensor(u8, (*outer, columns // run, run // 2)),
-            "d": tensor(f32, form.counts(shape)),
+            "d": tensor(form.scale, form.counts(shape)),
         }
-        return {**found, "m": tensor(f32, form.counts(shape))} if minimum else found
+        return {**found, "m": tensor(form.scale, form.counts(shape))} if minimum else found
 
     return parts
 
@@ -62,6 +62,7 @@ def nibble_widen(run: int) -> Widen:
             wide = b.convert(numbers, s8)
             signed = b.convert(b.binary("subtract", wide, b.full(8, wide.type)), s4)
             return widened(b, form, signed, scale, None, dtype)
+        scale, least = b.convert(scale, f32), b.convert(least, f32)
         flat = b.compare(scale, b.full(0.0, scale.type), "EQ")
         far = b.full(_FAR, scale.type)
         steps = b.select(flat, b.binary("divide", b.negate(least), far), scale)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.build import Builder
 from graphgen.ir import Value
-from graphgen.ir.dtype import s32
+from graphgen.ir.dtype import dtype
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -19,7 +19,9 @@ AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def unpack(b: Builder, words: Value, dim: int, bits: int, order: Sequence[int] = IN_ORDER) -> Value:
-    """The unsigned numbers in s32 ``words``, as s32; along ``dim`` 32 / bits as many.
+    """The unsigned numbers in s32 ``words``; along ``dim`` 32 / bits as many.
+
+    They are never wider than a byte: a program that holds them as words needs eight times as much.
 
     Args:
         b: the builder.
@@ -28,13 +30,15 @@ def unpack(b: Builder, words: Value, dim: int, bits: int, order: Sequence[int] =
         bits: of one number, 4 or 8.
         order: the place in the word of each neighbor.
     """
-    count = 32 // bits
-    shape = [*words.shape[: dim + 1], count, *words.shape[dim + 1 :]]
-    places = [place for place in range(len(shape)) if place != dim + 1]
-    wide = b.broadcast_in_dim(words, shape, places)
-    shifts = b.literal([bits * order[index] for index in range(count)], s32)
-    moved = b.binary("shift_right_logical", wide, b.broadcast_in_dim(shifts, shape, [dim + 1]))
-    numbers = b.binary("and", moved, b.full((1 << bits) - 1, moved.type))
+    count, rank = 32 // bits, words.type.rank
+    numbers = b.bitcast_convert(words, dtype(f"u{bits}"))
+    if tuple(order) == AWQ_ORDER:
+        # Neighbor 2a + b is at place 4b + a.
+        halves = b.reshape(numbers, [*words.shape, 2, 4])
+        turned = b.transpose(halves, [*range(rank), rank + 1, rank])
+        numbers = b.reshape(turned, [*words.shape, count])
+    beside = [*range(dim + 1), rank, *range(dim + 1, rank)]
+    numbers = b.transpose(numbers, beside) if dim + 1 < rank else numbers
     size = words.shape[dim] * count
     return b.reshape(numbers, [*words.shape[:dim], size, *words.shape[dim + 1 :]])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
-from graphgen.ir.dtype import Kind, dtype, f8e8m0fnu, f32, s32, u8
+from graphgen.ir.dtype import Kind, dtype, f8e8m0fnu, f32, s8, s32, u8
 from graphgen.passes.quantize.stored.nibbles import AWQ_ORDER, IN_ORDER, pack, unpack
 from graphgen.passes.quantize.stored.scheme import StoredForm, Widen, known_on_device, widened
 
@@ -25,7 +25,7 @@ def pack_quantized_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[st
     bits, counts = form.element.bits, form.counts(shape)
     found = {
         "weight_packed": tensor(s32, (rows, _words(columns, bits))),
-        "weight_scale": tensor(f32, counts),
+        "weight_scale": tensor(form.scale, counts),
     }
     if form.zero_points:
         found["weight_zero_point"] = tensor(s32, (_words(rows, bits), counts[1]))
@@ -88,8 +88,9 @@ def mxfp4_pack(form: StoredForm, numbers: Array, scale: Array) -> Mapping[str, A
 def _signed(b: Builder, form: StoredForm, numbers: Value, shape: tuple[int, ...]) -> Value:
     """Unsigned numbers less half their range, without those that fill the last words."""
     cut = b.slice(numbers, [0, 0], shape) if numbers.shape != shape else numbers
-    half = b.full(1 << (form.element.bits - 1), cut.type)
-    return b.convert(b.binary("subtract", cut, half), _of_sign(form.element, Kind.SIGNED))
+    wide = b.convert(cut, s8 if form.element.bits < 8 else s32)
+    half = b.full(1 << (form.element.bits - 1), wide.type)
+    return b.convert(b.binary("subtract", wide, half), _of_sign(form.element, Kind.SIGNED))
 
 
 def _of_sign(element: DType, kind: Kind) -> DType:
@@ -103,7 +104,7 @@ def rows_parts(form: StoredForm, shape: tuple[int, ...], ordered: bool) -> dict[
     bits = form.element.bits
     found = {
         "qzeros": tensor(s32, (groups, _words(shape[0], bits))),
-        "scales": tensor(f32, (groups, shape[0])),
+        "scales": tensor(form.scale, (groups, shape[0])),
     }
     return {**found, "g_idx": tensor(s32, shape[1:])} if ordered else found
 
@@ -132,7 +133,7 @@ def gptq_widen(offset: int) -> Widen:
     ) -> Value:
         bits = form.element.bits
         values = b.slice(unpack(b, parts["qweight"], 0, bits), [0, 0], shape[::-1])
-        zero = unpack(b, parts["qzeros"], 1, bits)
+        zero = b.convert(unpack(b, parts["qzeros"], 1, bits), s32)
         zero = b.binary("add", zero, b.full(offset, zero.type)) if offset else zero
         return _from_columns(b, form, values, zero, parts, shape, dtype)
 
@@ -160,11 +161,10 @@ def _from_columns(
     element: DType,
 ) -> Value:
     """[out, in] of numbers [in, out] and of facts [groups, out]."""
-    kind = _of_sign(form.element, Kind.UNSIGNED)
     facts = [parts["scales"], b.slice(zero, [0, 0], parts["scales"].shape)]
     # A zero point may be one more than the largest number.
     scale, points = [b.transpose(fact, [1, 0]) for fact in facts]
-    turned = b.transpose(b.convert(values, kind), [1, 0])
+    turned = b.transpose(values, [1, 0])
     points = b.convert(points, dtype("u8") if form.element.bits < 8 else s32)
     table = parts.get("g_idx")
     if table is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from graphgen.ir.dtype import dtype, f4e2m1fn, f8e4m3fn, s4, s8, u4
+from graphgen.ir.dtype import dtype, f4e2m1fn, f8e4m3fn, f16, f32, s4, s8, u4
 from graphgen.passes.quantize.stored.compressed_formats import read_compressed, read_fp8
 from graphgen.passes.quantize.stored.gguf_blocks import BLOCK
 from graphgen.passes.quantize.stored.quantization_settings import (
@@ -62,7 +62,10 @@ def _gguf(kind: str) -> StoredQuantization:
     if kind == "mxfp4-experts":
         return _mxfp4({})
     element = {"Q8_0": s8, "Q4_0": s4}.get(kind, u4)
-    return StoredQuantization(SCHEMES[kind], StoredForm(element, (1, BLOCK), element is u4))
+    # A scale of Q4_K is a product: of an f16 and of 6 bits.
+    scale = f32 if kind == "Q4_K" else f16
+    form = StoredForm(element, (1, BLOCK), element is u4, scale=scale)
+    return StoredQuantization(SCHEMES[kind], form)
 
 
 def _older_method(settings: Settings) -> str:

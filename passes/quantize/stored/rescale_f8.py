@@ -18,4 +18,4 @@ def rescaled(b: Builder, values: Value, scale: Value) -> tuple[Value, Value]:
     """Numbers of at most 240, and the scales that go with them; part of the weight program."""
     smaller = b.binary("divide", b.convert(values, f32), FACTOR)
     narrow = b.convert(b.convert(smaller, bf16), f8e4m3)
-    return narrow, b.binary("multiply", scale, FACTOR)
+    return narrow, b.binary("multiply", b.convert(scale, f32), FACTOR)

@@ -40,6 +40,7 @@ class StoredForm:
         ordered: columns are in blocks by a table of their own (GPTQ's ``desc_act``).
         rescaled: for Neuron: numbers in f8e4m3fn become 240 at most, f4e2m1fn is f8e5m2.
         static: the inputs of each module have a scale too, ``X.input_scale``.
+        scale: type of the scales, which are multiplied in f32.
     """
 
     element: DType
@@ -48,6 +49,7 @@ class StoredForm:
     ordered: bool = False
     rescaled: bool = False
     static: bool = False
+    scale: DType = f32
 
     def sizes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The sizes of a block of numbers ``[..., out, in]`` of ``shape``."""
@@ -104,7 +106,7 @@ def plain_parts(values: str, scale: str, zero: str = "") -> Parts:
 
     def parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
         counts = form.counts(shape)
-        found = {values: tensor(form.element, shape), scale: tensor(f32, counts)}
+        found = {values: tensor(form.element, shape), scale: tensor(form.scale, counts)}
         if form.zero_points and zero:
             found[zero] = tensor(form.element, counts)
         return found
@@ -126,7 +128,7 @@ def plain_widen(values: str, scale: str, zero: str = "", factor: float = 1.0) ->
         if form.rescaled and form.element is f8e4m3fn:
             numbers, scales = rescaled(b, numbers, scales)
         if factor != 1.0:
-            scales = b.binary("multiply", scales, factor)
+            scales = b.binary("multiply", b.convert(scales, f32), factor)
         return widened(b, form, numbers, scales, parts.get(zero), dtype)
 
     return widen

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from graphgen.compile_config import ACTIVATIONS_WIDE
-from graphgen.ir import Module
+from graphgen.ir import Module, dtype
 from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
 from graphgen.passes.quantize.stored.read_config import stored_quantizations
 from graphgen.targets import find_target
 
-# Keys of a quantization_config: patterns of modules, and those they do not mean.
+# Keys of a quantization_config: patterns of modules, exceptions, and the type of scales.
 MODULES: Final = "quantized_modules"
 SKIPPED: Final = "unquantized_modules"
+SCALES: Final = "type_of_scales"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ def stored_readings(config: Mapping[str, object]) -> list[StoredReading]:
     own = cast("Mapping[str, Mapping[str, object]]", stated)
     kinds = own.get("kinds", {})
     readings: list[StoredReading] = []
+    if SCALES in own:
+        scale = dtype(str(own[SCALES]))
+        found = [replace(each, form=replace(each.form, scale=scale)) for each in found]
     for each in found:
         names = cast("Mapping[str, Sequence[str]]", kinds.get(each.scheme.name, own))
         modules, skip = names.get(MODULES, each.scheme.modules), names.get(SKIPPED, ())
@@ -95,6 +99,7 @@ def read_quantized(
             ordered=form.ordered,
             rescaled=find_target(target).is_accelerator,
             static=form.static,
+            scales=form.scale.name,
             modules=each.modules,
             skip=each.skip,
         )

@@ -1,7 +1,7 @@
 """Weights of a GGUF file in the blocks that it stores: numbers of 4 or 8 bits, and their scales.
 
-Nothing is dequantized: numbers are parts of the file's bytes, copied as they are; a block's scale
-and smallest number become f32. Their meaning is IR, see
+Nothing is dequantized: numbers, and a block's scale and smallest number, are parts of the file's
+bytes, copied as they are; but the latter of Q4_K are products, in f32. Their meaning is IR, see
 :mod:`graphgen.passes.quantize.stored.gguf_blocks`.
 """
 
@@ -25,11 +25,11 @@ Part = Callable[[Array], Array]
 
 
 def _half(first: int) -> Part:
-    """The f16 of each block at this byte, f32 [..., out, blocks]."""
+    """The f16 of each block at this byte, [..., out, blocks]."""
 
     def part(blocks: Array) -> Array:
         stored = np.ascontiguousarray(blocks[..., first : first + 2])
-        return stored.view(np.float16)[..., 0].astype(np.float32)
+        return stored.view(np.float16)[..., 0]
 
     return part
 
@@ -53,7 +53,8 @@ def _multiples(first: int, which: int, sign: int) -> Part:
     def part(blocks: Array) -> Array:
         packed = np.ascontiguousarray(blocks[..., 4:16]).reshape(-1, 12)
         counts = Q4_K.get_scale_min(packed)[which].reshape(*blocks.shape[:-1], 8)
-        made = sign * _half(first)(blocks)[..., None] * counts.astype(np.float32)
+        half = _half(first)(blocks).astype(np.float32)
+        made = sign * half[..., None] * counts.astype(np.float32)
         return made.reshape(*blocks.shape[:-2], -1)
 
     return part
@@ -89,15 +90,15 @@ class KeptKind:
 
 def _integer_shapes(shape: tuple[int, ...]) -> Mapping[str, tuple[tuple[int, ...], str]]:
     *outer, columns = shape
-    return {"qs": (shape, "s8"), "d": ((*outer, columns // 32), "f32")}
+    return {"qs": (shape, "s8"), "d": ((*outer, columns // 32), "f16")}
 
 
-def _nibble_shapes(run: int, *facts: str) -> Shapes:
-    """Runs of numbers that share bytes, and facts of each 32."""
+def _nibble_shapes(run: int, dtype: str, *facts: str) -> Shapes:
+    """Runs of numbers that share bytes, and facts of this type of each 32."""
 
     def shapes(shape: tuple[int, ...]) -> Mapping[str, tuple[tuple[int, ...], str]]:
         *outer, columns = shape
-        found = dict.fromkeys(facts, ((*outer, columns // 32), "f32"))
+        found = dict.fromkeys(facts, ((*outer, columns // 32), dtype))
         return {"qs": ((*outer, columns // run, run // 2), "u8"), **found}
 
     return shapes
@@ -110,19 +111,19 @@ def _mx_shapes(shape: tuple[int, ...]) -> Mapping[str, tuple[tuple[int, ...], st
 
 _ALL: Final = (
     KeptKind("Q8_0", 34, {"qs": _integers, "d": _half(0)}, _integer_shapes),
-    KeptKind("Q4_0", 18, {"qs": _bytes(2, 16), "d": _half(0)}, _nibble_shapes(32, "d")),
+    KeptKind("Q4_0", 18, {"qs": _bytes(2, 16), "d": _half(0)}, _nibble_shapes(32, "f16", "d")),
     KeptKind(
         "Q4_1",
         20,
         {"qs": _bytes(4, 16), "d": _half(0), "m": _half(2)},
-        _nibble_shapes(32, "d", "m"),
+        _nibble_shapes(32, "f16", "d", "m"),
     ),
     # Of 256 numbers.
     KeptKind(
         "Q4_K",
         144,
         {"qs": _bytes(16, 32), "d": _multiples(0, 0, 1), "m": _multiples(2, 1, -1)},
-        _nibble_shapes(64, "d", "m"),
+        _nibble_shapes(64, "f32", "d", "m"),
     ),
 )
 _KINDS: Final[Mapping[str, KeptKind]] = {kind.scheme: kind for kind in _ALL}

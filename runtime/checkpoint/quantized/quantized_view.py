@@ -12,6 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.passes.quantize.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
 from graphgen.passes.quantize.stored.read_config import stored_quantization
+from graphgen.passes.quantize.stored.stored_readings import SCALES
 from graphgen.runtime.checkpoint.interfaces import CONVERT, Array, Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.quantized.stated_modules import stated_modules
 
@@ -150,4 +151,11 @@ class StoredFormView:
         given = config.get("quantization_config", config.get("compression_config"))
         names = [name.removesuffix(".weight") for name in self.base.tensors()]
         stated = cast("Mapping[str, object]", given)
-        return {**stated, **stated_modules(self.modules, names)}
+        return {**stated, **stated_modules(self.modules, names), SCALES: self._scales()}
+
+    def _scales(self) -> str:
+        """The type of all scales if that is one of 16 bits; ``f32`` otherwise."""
+        scheme, tensors = self._found.scheme, self.base.tensors()
+        names = [scheme.tensor(base, scheme.scale) for base in self.modules]
+        types = {tensors[name].dtype for name in names if name in tensors}
+        return types.pop() if len(types) == 1 and types <= {"f16", "bf16"} else "f32"
