@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,6 +111,26 @@ def pytest_collection_finish() -> None:
     """Leave what collection made out of later searches for garbage: it lives until the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_are_compiled_once() -> Generator[None]:
+    """Share what XLA makes of a program among tests, of which many run the same mini models."""
+    from graphgen.lowering.cpu import pjrt
+
+    compile_text = pjrt.compile_text
+
+    @lru_cache(maxsize=256)
+    def compiled(text: str | bytes, ranks: int, kind: str) -> pjrt.Executable:
+        return compile_text(text, ranks)
+
+    def compiled_once(text: str | bytes, ranks: int) -> pjrt.Executable:
+        return compiled(text, ranks, os.environ.get("GRAPHGEN_XLA_CODE", ""))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pjrt, "compile_text", compiled_once)
+        yield
+    compiled.cache_clear()
 
 
 @pytest.fixture(scope="module")

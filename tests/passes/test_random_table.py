@@ -65,7 +65,7 @@ def assert_same(ours: dict[str, Array], wanted: dict[str, Array], loose: set[str
 
 
 @settings(
-    max_examples=GRAPHS // 3,
+    max_examples=GRAPHS // 5,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -106,9 +106,23 @@ def outcomes(module: Module, seed: int) -> list[Outcome]:
 SEEDS = st.integers(0, 1 << 30)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, phases=[Phase.generate])
-@given(seed=SEEDS, axes=st.sampled_from(MESHES), ops=st.integers(1, 12))
+AXES, MANY_OPS = st.sampled_from(MESHES), st.integers(1, 12)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(seed=SEEDS, axes=AXES, ops=MANY_OPS)
 def test_all_ranks_together_compute_what_one_does(seed: int, axes: dict[str, int], ops: int):
+    assert_ranks_compute_the_same(seed, axes, ops)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(seed=SEEDS, axes=AXES, ops=MANY_OPS)
+def test_of_more_modules_too(seed: int, axes: dict[str, int], ops: int):
+    assert_ranks_compute_the_same(seed, axes, ops)
+
+
+def assert_ranks_compute_the_same(seed: int, axes: dict[str, int], ops: int) -> None:
     module = random_module(Random(seed), axes, ops)
     verify(module)
     text = print_module(module)
