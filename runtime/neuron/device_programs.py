@@ -33,10 +33,12 @@ class DevicePrograms:
     Attributes:
         built: the module for the target, and how it was made.
         options: the options of the compiler.
+        kept_layouts: weights whose layout the configuration keeps.
     """
 
     built: BuiltModel
     options: PlanOptions
+    kept_layouts: Sequence[str] = ()
 
     @property
     def module(self) -> Module:

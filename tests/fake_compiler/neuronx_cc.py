@@ -27,9 +27,11 @@ import signal
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+# The folder of the script is on the path: it runs as a program of its own.
+from wrapped_neff import fields, wrapped_neff
 
 VERSION = "2.27.5334.0+abcdef01"
 HEADER = 1024
@@ -83,35 +85,6 @@ def parser() -> argparse.ArgumentParser:
     ):
         add(name, action="store_true")
     return made
-
-
-def fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message: numbers and bytes."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        if key & 7 == 0:
-            value, at = varint(data, at)
-            yield key >> 3, value
-        elif key & 7 == 2:
-            size, at = varint(data, at)
-            if at + size > len(data):
-                raise ValueError("the protobuf is cut short")
-            yield key >> 3, data[at : at + size]
-            at += size
-        else:
-            at += {1: 8, 5: 4}[key & 7]
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of the wire format, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
 
 
 class HloModule:
@@ -214,6 +187,7 @@ class Compiler:
         order = self.order(module.entry)
         if order is not None and order["how"] not in ("half", "nothing"):
             return self.fail(order, module)
+        self.layouts(data)
         neff = self.neff(data, module)
         if order is not None:
             neff = neff[: len(neff) // 2] if order["how"] == "half" else b""
@@ -225,6 +199,13 @@ class Compiler:
     def refused(self, data: bytes) -> list[str]:
         """The code and the opcode with which a module of these bytes is refused; none if not."""
         return self.orders.get("refused", {}).get(hashlib.sha256(data).hexdigest(), [])
+
+    def layouts(self, data: bytes) -> None:
+        """Write the layouts that are asked for, where the module leaves them free."""
+        if self.arguments.enable_internal_neff_wrapper and "layouts" in self.orders:
+            stub = wrapped_neff(data, self.orders["layouts"])
+            if stub:
+                Path(self.arguments.output).with_name("wrapped_neff.hlo").write_bytes(stub)
 
     def order(self, entry: str) -> dict[str, Any] | None:
         """The failure that is asked for, counted in a file beside the orders."""

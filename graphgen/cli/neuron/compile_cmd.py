@@ -95,7 +95,7 @@ def compile_(
         result_json,
         result_report,
     )
-    from graphgen.cli.neuron.driver_run import compile_plan, make_plan
+    from graphgen.cli.neuron.driver_run import compile_plan, make_plan, optimize_layouts
 
     _check_usage(model, output, weights=weights, dry_run=dry_run)
     layers = _layers(flags)
@@ -109,6 +109,7 @@ def compile_(
         demand = _demand(batch, dtype, sizes, options)
         programs = _built(model, demand, target, lnc, layers)
     device = programs.options.device
+    optimize_layouts(programs, output, driver_options)
     plan = make_plan(programs.module, programs.options, output, driver_options, dry_run=dry_run)
     if dry_run:
         emit(as_json, lambda: plan_json(device, plan), lambda: plan_report(device, plan))

@@ -50,6 +50,21 @@ OutlineLayers = Annotated[
         "once (-O1, modular flow).",
     ),
 ]
+OptimizeLayouts = Annotated[
+    bool,
+    typer.Option(
+        "--optimize-layouts",
+        help="Ask the compiler for layouts of weights first; --weights stores them so.",
+    ),
+]
+KeepLayout = Annotated[
+    str,
+    typer.Option(
+        "--keep-layouts",
+        metavar="W,...",
+        help="Weights that --optimize-layouts leaves alone, also with * and ?.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,8 @@ class DriverOptions:
     no_check: bool = False
     no_metadata: bool = False
     outline_layers: bool = False
+    optimize_layouts: bool = False
+    keep_layouts: str = ""
 
 
 NO_LIMITS = DriverOptions()
@@ -82,6 +99,8 @@ def takes_driver_options() -> Callable[[Command], Command]:
         "no_check": (NoCheck, False),
         "no_metadata": (NoMetadata, False),
         "outline_layers": (OutlineLayers, False),
+        "optimize_layouts": (OptimizeLayouts, False),
+        "keep_layouts": (KeepLayout, ""),
     }
     flags = {name: flag(name, *kind) for name, kind in kinds.items()}
     return takes_flags("driver_options", flags, _collected)

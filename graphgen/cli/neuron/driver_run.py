@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphgen.cli.console import note
 from graphgen.cli.neuron.compile_progress import CompileProgress
 from graphgen.cli.neuron.driver_options import DriverOptions
 from graphgen.errors import GraphgenError
@@ -29,6 +30,7 @@ from graphgen.lowering.neuron.compile.program_plan import (
     write_program,
 )
 from graphgen.runtime.neuron.device_folder import begin_device_folder
+from graphgen.runtime.neuron.device_programs import DevicePrograms
 from graphgen.runtime.terminal_progress import TerminalProgress
 
 
@@ -86,6 +88,47 @@ def make_plan(
     return CompilePlan(programs, compiler, cache)
 
 
+def optimize_layouts(programs: DevicePrograms, output: Path | None, given: DriverOptions) -> None:
+    """Keep weights in the layouts that the compiler asks for, if the options say so.
+
+    Args:
+        programs: changed in place.
+        output: the folder of the programs.
+        given: the flags.
+
+    Raises:
+        GraphgenError: GG0705 for flags that have no effect, and as of ``find_layouts``.
+    """
+    names = [name for name in given.keep_layouts.split(",") if name.strip()]
+    if not given.optimize_layouts:
+        if names:
+            what = "--keep-layouts has no effect without --optimize-layouts"
+            raise GraphgenError("GG0705", what, help="add it")
+        return
+    if output is None:
+        what = "--optimize-layouts needs a folder: its answer is kept there"
+        raise GraphgenError("GG0705", what, help="give -o DIR")
+    from graphgen.lowering.neuron.compile.layouts.find_layouts import find_layouts
+    from graphgen.passes.weights.weight_layouts import apply_weight_layouts
+
+    compiler, module, kept = find_compiler(given.compiler), programs.module, programs.kept_layouts
+    with TerminalProgress().task("asking for layouts of weights"):
+        found = find_layouts(
+            module, programs.options, output, compiler, _settings(given), [*names, *kept]
+        )
+    changed = apply_weight_layouts(module, found)
+    note(f"{len(changed)} weights have the layout that the compiler asked for")
+
+
+def _settings(given: DriverOptions) -> DriverSettings:
+    return DriverSettings(
+        jobs=given.jobs,
+        memory=int(given.memory * 1e9),
+        timeout=given.timeout,
+        retry_failed=given.retry_failed,
+    )
+
+
 def _compiler(given: DriverOptions, *, dry_run: bool) -> NeuronCompiler | None:
     try:
         return find_compiler(given.compiler)
@@ -102,12 +145,6 @@ def compile_plan(plan: CompilePlan, given: DriverOptions) -> Sequence[CompiledPr
         GraphgenError: GG1002 with all failures.
     """
     assert plan.compiler is not None
-    settings = DriverSettings(
-        jobs=given.jobs,
-        memory=int(given.memory * 1e9),
-        timeout=given.timeout,
-        retry_failed=given.retry_failed,
-    )
     with CompileProgress(len(plan.programs)) as progress:
-        driver = CompileDriver(plan.compiler, plan.cache, settings, progress.changed)
+        driver = CompileDriver(plan.compiler, plan.cache, _settings(given), progress.changed)
         return driver.run(plan.programs)

@@ -20,7 +20,7 @@ from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler
 from graphgen.lowering.neuron.compile.program_plan import HLO, LOG, NEFF, PlannedProgram
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes, RunResult
 
-_WORK, _OUTPUT = "unfinished", "output.txt"
+WORK, _OUTPUT = "unfinished", "output.txt"
 _FLOATS = "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3"
 # Of programs with 8-bit floats, for the compiler and for who runs the program.
 FLOAT8_VARIABLES = {"XLA_HANDLE_SPECIAL_SCALAR": "1", "UNSAFE_FP8FNCAST": "1"}
@@ -91,7 +91,7 @@ class ProgramCompiler:
         return self._end(program, result)
 
     def _run(self, program: PlannedProgram) -> RunResult:
-        work = program.folder / _WORK
+        work = program.folder / WORK
         more = FLOAT8_VARIABLES if has_float8(program) else {}
         try:
             shutil.rmtree(work, ignore_errors=True)
@@ -109,7 +109,7 @@ class ProgramCompiler:
             raise GraphgenError("GG1001", what) from error
 
     def _end(self, program: PlannedProgram, result: RunResult) -> Finished | CompilerFailure:
-        work = program.folder / _WORK
+        work = program.folder / WORK
         log = program.folder / LOG
         text = _joined(work)
         log.write_text(text, encoding="utf-8")
@@ -135,7 +135,7 @@ class ProgramCompiler:
 
 def tidy(program: PlannedProgram) -> None:
     """Remove the folder that the compiler worked in; its log is kept beside it."""
-    shutil.rmtree(program.folder / _WORK, ignore_errors=True)
+    shutil.rmtree(program.folder / WORK, ignore_errors=True)
 
 
 def _killed(result: RunResult) -> bool:

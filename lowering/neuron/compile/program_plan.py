@@ -129,15 +129,21 @@ def plan_programs(
     Raises:
         GraphgenError: GG0705 for options that contradict the target.
     """
-    return [_planned(module, item, options, checked=checked) for item in module.programs()]
+    return [plan_program(module, item, options, checked=checked) for item in module.programs()]
 
 
-def _planned(
-    module: Module, function: Function, options: PlanOptions, *, checked: bool
+def plan_program(
+    module: Module,
+    function: Function,
+    options: PlanOptions,
+    more: Sequence[OptionLayer] = (),
+    *,
+    checked: bool = False,
 ) -> PlannedProgram:
+    """Plan one program, with ``more`` options over those of all; otherwise as plan_programs."""
     device, phase = options.device, function.phase or ""
     shared = shared_layers(function)
-    command = merge(options.layers(phase, shared))
+    command = merge([*options.layers(phase, shared), *more])
     _agree(command, "--target", device.name)
     _agree(command, "--lnc", str(device.lnc))
     how = Compilation(device.name, device.lnc)
@@ -176,7 +182,12 @@ def program_folder(program: PlannedProgram, root: Path) -> Path:
 
 
 def write_program(
-    module: Module, program: PlannedProgram, folder: Path, *, metadata: bool
+    module: Module,
+    program: PlannedProgram,
+    folder: Path,
+    *,
+    metadata: bool,
+    more: Sequence[bytes] = (),
 ) -> PlannedProgram:
     """Write the HLO and the command line of a program into ``folder`` (GG0704, GG0401).
 
@@ -187,8 +198,9 @@ def write_program(
         program: the program.
         folder: of its files, such as :func:`program_folder`.
         metadata: write op names and source lines into the HLO.
+        more: further fields of the HloModuleProto.
     """
-    chunks = hlo_chunks(module, module.function(program.name), metadata=metadata)
+    chunks = [*hlo_chunks(module, module.function(program.name), metadata=metadata), *more]
     size = sum(map(len, chunks))
     placed = replace(program, folder=folder, hlo_bytes=size)
     text = command_text(placed).encode()

@@ -335,7 +335,7 @@ COMPILER = owned_by(
         "C17",
         "weights that keep the layout of the checkpoint",
         NoEffect("weights are laid out by programs of the artifact, not by neuronx-cc"),
-        Refused("weight layout optimization", "leave it out: no weight's layout is optimized"),
+        RunTimeSetting("weights that graphgen compile --optimize-layouts leaves alone"),
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
@@ -50,7 +51,8 @@ def configured_programs(
 
     model = config_with_heads(config, application.model_config(), application.model_path)
     built = build_programs(model, application.config, application.compile_config(target))
-    return DevicePrograms(built, PlanOptions(device, SUB_MODELS, of_phase, at))
+    kept = cast("Sequence[str]", config.value("weights_to_skip_layout_optimization"))
+    return DevicePrograms(built, PlanOptions(device, SUB_MODELS, of_phase, at), tuple(kept))
 
 
 def _family(file: Path) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from graphgen.cli.neuron.compile_progress import CompileProgress
 from graphgen.errors import GraphgenError
@@ -153,6 +154,35 @@ def test_a_model_is_compiled_and_its_cache_looked_after(
     assert not broken.exists()
     gone = facts("cache", "prune", tmp_path / "copy", "--unused-days", 0)["removed"]
     assert gone == {listed[2]["name"]: "not used for 0 days"}
+
+
+@pytest.mark.slow
+def test_weights_are_stored_in_the_layouts_of_the_compiler(tmp_path: Path, fake: FakeNeuron):
+    checkpoint = tmp_path / "small.gguf"
+    write_small_model(checkpoint)
+    fake.order(layouts="mixed")
+    command = ("compile", checkpoint, *SIZES, "--target", "trn2", "--tp", 2, "--weights", "-o")
+    done(*command, tmp_path / "plain")
+    ended = graphgen(*command, tmp_path / "out", "--optimize-layouts", "--keep-layouts", "*norm*")
+    assert "weights have the layout that the compiler asked for" in ended.stderr
+    asked = json.loads((tmp_path / "out" / "layouts" / "weight_layouts.json").read_text())
+    for rank in range(2):
+        name = f"weights/tp{rank}_sharded_checkpoint.safetensors"
+        plain, laid_out = (load_file(tmp_path / home / name) for home in ("plain", "out"))
+        for key, steps in asked["layouts"].items():
+            value = plain[key]
+            for step, *values in steps:
+                value = value.reshape(values) if step == "reshape" else value.transpose(values)
+            assert (laid_out[f"{key}.laid_out"].view("u1") == value.copy().view("u1")).all()
+        assert len(laid_out) == len(plain)
+    # The programs take them in that form.
+    module = open_module(next((tmp_path / "out").glob("programs/*/decode*/graph.hlo")))
+    shapes = {value.name: value.type.shape for value in module.programs()[0].args}
+    for key in asked["layouts"]:
+        assert shapes[f"{key}.laid_out"] == laid_out[f"{key}.laid_out"].shape
+    folder = open_device_folder(tmp_path / "out")
+    assert module.programs()[0].name in folder.neffs
+    assert "--keep-layouts has no effect" in error(*command, tmp_path / "x", "--keep-layouts", "w")
 
 
 @pytest.mark.slow

@@ -178,7 +178,6 @@ def test_the_settings_make_a_pipeline_for_each_target():
     "values",
     [
         {"attn_tkg_nki_kernel_enabled": True},
-        {"weights_to_skip_layout_optimization": ["lm_head"]},
         {"on_cpu": True},
         {"k_cache_transposed": True},
     ],

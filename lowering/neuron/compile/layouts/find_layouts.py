@@ -1,0 +1,153 @@
+"""Asks ``neuronx-cc`` for the layouts of weights, by the public protocol, once for a folder.
+
+The program that runs most often is compiled with ``--enable-internal-neff-wrapper`` and with the
+weights whose layout is free in its attributes. Its answer is kept beside the programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import cast
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module, Role
+from graphgen.lowering.neuron.compile.driver import DriverSettings, key_of
+from graphgen.lowering.neuron.compile.failures.compiler_failure import CompilerFailure
+from graphgen.lowering.neuron.compile.failures.failure_report import failed
+from graphgen.lowering.neuron.compile.layouts.layout_stub import (
+    STUB,
+    read_layouts,
+    transposable_attribute,
+)
+from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler
+from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
+from graphgen.lowering.neuron.compile.program_compiler import WORK, ProgramCompiler, tidy
+from graphgen.lowering.neuron.compile.program_plan import (
+    PlannedProgram,
+    PlanOptions,
+    plan_program,
+    write_program,
+)
+from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes, available_memory
+from graphgen.passes.weights.weight_layouts import Layout, LayoutStep
+from graphgen.whole_file import write_whole
+
+FOLDER, KEPT = "layouts", "weight_layouts.json"
+_WRAPPER = OptionLayer("layout optimization", "--enable-internal-neff-wrapper")
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRequest:
+    """The program that is asked about.
+
+    Attributes:
+        program: with its files.
+        names: of its parameters, in order.
+        free: indices of those whose layout is free.
+    """
+
+    program: PlannedProgram
+    names: Sequence[str]
+    free: Sequence[int]
+
+
+def find_layouts(
+    module: Module,
+    options: PlanOptions,
+    output: Path,
+    compiler: NeuronCompiler,
+    settings: DriverSettings,
+    skipped: Sequence[str] = (),
+) -> Mapping[str, Layout]:
+    """The layouts that the compiler asks for, by the name of what programs read.
+
+    Args:
+        module: at level ``target``.
+        options: of the compiler.
+        output: the folder of the programs; an answer that is kept there is used again.
+        compiler: the compiler.
+        settings: limits.
+        skipped: weights that keep their layout; ``*`` and ``?`` stand for any part of a name.
+
+    Raises:
+        GraphgenError: GG1002 if the program does not compile or no layouts are written, GG0705 for
+            a pattern that fits no weight, GG0801 for an answer of another form, GG0704.
+    """
+    asked = _ask(module, options, output, skipped)
+    file = output / FOLDER / KEPT
+    key = [key_of(asked.program, compiler.version).name(32), *[asked.names[i] for i in asked.free]]
+    kept = _kept(file, key)
+    if kept is not None:
+        return kept
+    total = settings.memory or available_memory() * 4 // 5
+    runs = ProgramCompiler(
+        compiler, Processes(), MemoryBudget(total), settings.timeout, settings.environment
+    )
+    ended = runs.compile(asked.program, asked.program.memory)
+    if isinstance(ended, CompilerFailure):
+        raise failed([ended], 1)
+    stub = asked.program.folder / WORK / STUB
+    if not stub.is_file():
+        raise GraphgenError(
+            "GG1002",
+            f"{asked.program.name} was compiled, and the compiler wrote no {STUB}",
+            help="compile without --optimize-layouts: this version does not ask for layouts",
+        )
+    found = read_layouts(stub, asked.names)
+    rows = {name: [[step.op, *step.values] for step in layout] for name, layout in found.items()}
+    write_whole(file, json.dumps({"key": key, "layouts": rows}, indent=1).encode(), parents=True)
+    tidy(asked.program)
+    return found
+
+
+def _ask(
+    module: Module, options: PlanOptions, output: Path, skipped: Sequence[str]
+) -> LayoutRequest:
+    """Write the program that is asked about: a step of one token for the shortest caches."""
+    programs = module.programs()
+    decodes = [item for item in programs if item.phase == "decode"] or programs
+    function = min(decodes, key=_cache_size)
+    names = [value.name or "" for value in function.args]
+    weights = [name for name in names if _is_matrix(module, name)]
+    for one in skipped:
+        if not any(fnmatchcase(name, one) for name in names):
+            raise GraphgenError(
+                "GG0705", f"no weight is called {one}", help=f"weights are {', '.join(weights[:8])}"
+            )
+    kept = [name for name in weights if not any(fnmatchcase(name, one) for one in skipped)]
+    free = [names.index(name) for name in kept]
+    planned = plan_program(module, function, options, [_WRAPPER])
+    attribute = transposable_attribute(free)
+    placed = write_program(module, planned, output / FOLDER, metadata=False, more=[attribute])
+    return LayoutRequest(placed, names, free)
+
+
+def _is_matrix(module: Module, name: str) -> bool:
+    row = module.interface.get(name)
+    if row is None or row.role not in (Role.WEIGHT, Role.PARAM):
+        return False
+    return not row.pack and len(row.physical.shape) > 1
+
+
+def _cache_size(function: Function) -> int:
+    return sum(value.type.nbytes for value in function.args)
+
+
+def _kept(file: Path, key: Sequence[str]) -> Mapping[str, Layout] | None:
+    """The answer in a file, if it is of this program."""
+    try:
+        content: object = json.loads(file.read_text("utf-8"))
+        held = cast("dict[str, object]", content)
+        if held["key"] != list(key):
+            return None
+        rows = cast("dict[str, list[list[object]]]", held["layouts"])
+        return {
+            name: [LayoutStep(row[0], tuple(row[1:])) for row in steps]  # pyright: ignore[reportArgumentType]
+            for name, steps in rows.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
