@@ -22,7 +22,7 @@ from graphgen.lowering.check.compiler_rules import (
 from graphgen.lowering.check.op_attributes import attributes_of
 from graphgen.lowering.check.predicates import PREDICATES, Request
 from graphgen.lowering.check.rewrites import rewrite_of
-from graphgen.lowering.cost.roofline import roofline
+from graphgen.lowering.cost.roofline import instruction_count
 from graphgen.ops import OPS
 from graphgen.ops.control import kernel_of
 from graphgen.targets import accelerator
@@ -80,10 +80,11 @@ def check(module: Module, request: Request) -> list[Finding]:
     """
     accelerator(request.target, request.lnc)
     found: list[Finding] = []
+    clean: set[_Signature] = set()
     bodies = {item.name: item for f in _lowered(module) for item in called(module, f, native=False)}
     for body in bodies.values():
         for op in body.block:
-            found += _of_op(body, op, request)
+            found += _of_op(body, op, request, clean)
     for function in _lowered(module):
         if function.name in bodies:
             continue
@@ -91,7 +92,7 @@ def check(module: Module, request: Request) -> list[Finding]:
         found += premature
         if not premature:
             for op in function.block:
-                found += _of_op(function, op, request)
+                found += _of_op(function, op, request, clean)
             found += _of_program(module, function, request)
     found += _communicators(module)
     return sorted(found, key=lambda item: SEVERITIES.index(item.severity))
@@ -102,7 +103,34 @@ def _lowered(module: Module) -> list[Function]:
     return module.programs() or list(module.functions.values())
 
 
-def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
+# Name, attributes and types of an op.
+_Signature = tuple[object, ...]
+# Conditions that look at more than the op itself.
+_LOOK_FURTHER = frozenset(("operand_not_constant", "iota_index_extent_gt_operand_dim"))
+
+
+def _of_op(
+    function: Function, op: Op, request: Request, clean: set[_Signature]
+) -> Sequence[Finding]:
+    """The findings about an op; ``clean`` has the signatures of ops without any."""
+    key: _Signature = (
+        op.name, op.attrs, len(op.operands), *[v.type for v in (*op.operands, *op.results)],
+    )  # fmt: skip
+    if key in clean:
+        return ()
+    found = [*_findings(function, op, request)]
+    if not found and not _looks_further(op):
+        clean.add(key)
+    return found
+
+
+def _looks_further(op: Op) -> bool:
+    """True if a rule about the op depends on what makes its operands."""
+    rules = rules_by_op().get(opcode_of(op.name, op.attrs), ())
+    return any(not _LOOK_FURTHER.isdisjoint(rule.when) for rule in rules)
+
+
+def _findings(function: Function, op: Op, request: Request) -> Iterator[Finding]:
     # A kernel in NKI is the custom call of that name, whose target the compiler documents.
     opcode = "custom-call" if kernel_of(op) == NKI else opcode_of(op.name, op.attrs)
     for rule in rules_by_op().get(opcode, ()):
@@ -253,7 +281,7 @@ def _instructions(module: Module, function: Function, request: Request) -> Itera
     rule = module_rules()["inst-limit"]
     most = int(str(rule.when["estimated_instructions_gt"]))
     device = accelerator(request.target, request.lnc)
-    count = roofline(module, function, device).total.instructions
+    count = instruction_count(module, function, device)
     what = f"at least {count:,} instructions of {most:,} at most"
     found = _program(rule, function, what, None)
     if count > most:

@@ -173,6 +173,19 @@ def cost_of_op(module: Module, op: Op, device: Accelerator, seen: set[Value]) ->
     )
 
 
+def instruction_count(module: Module, function: Function, device: Accelerator) -> int:
+    """The instructions of :func:`roofline` of a whole program, without its times (GG0106)."""
+    known: dict[tuple[object, ...], int] = {}
+    total = 0
+    for op, times in ops_run(module, inlined(module, function).block):
+        key = (op.name, op.attrs, *[v.type for v in (*op.operands, *op.results)])
+        count = known.get(key)
+        if count is None:
+            count = known[key] = cost_of_op(module, op, device, set()).instructions
+        total += count * times
+    return total
+
+
 def _number(count: object) -> int:
     return count if isinstance(count, int) else 0
 

@@ -149,6 +149,8 @@ class _ComputationEmitter:
         self.edges = control_edges(function)
         # The instruction of each op, before what takes its results apart.
         self.mains: dict[Op, int] = {}
+        # Of the ops that are still to be written.
+        self.templates: dict[Op, InstructionTemplate] = {}
         if entry:
             # Names of the program have precedence over generated names.
             names = [name[1:] for name in self.values.values()]
@@ -183,7 +185,8 @@ class _ComputationEmitter:
         """Emit callees first: their computations and ids precede those of the caller."""
         for op in self.function.block:
             if op.name != "constant":
-                for step in template_of(op).steps:
+                template = self.templates[op] = template_of(op)
+                for step in template.steps:
                     for called in step.calls:
                         self.owner.callee(called)
 
@@ -267,7 +270,9 @@ class _ComputationEmitter:
 
     def op(self, op: Op) -> None:
         """Append the instructions of an op."""
-        template = template_of(op)
+        template = self.templates.pop(op, None) or template_of(op)
+        if len(template.steps) == 1 and not op.annotations and op.name != "hlo.opaque":
+            return self.single(op, template)
         if op.annotations:
             template = annotated(op, template, [self.shapes[value] for value in op.operands])
         for result, at in zip(op.results, template.results, strict=True):
@@ -305,6 +310,20 @@ class _ComputationEmitter:
             assert isinstance(found, int)
             self.ids[result] = found
         return None
+
+    def single(self, op: Op, template: InstructionTemplate) -> None:
+        """Append the instruction of an op that is one, without annotations: most of them."""
+        step, value = template.steps[0], op.results[0]
+        self.shapes[value] = step.shape
+        name = self.name(value, step.opcode)
+        operands = [self.operand(op, item, ()) for item in step.operands]
+        called = [self.owner.callee(item) for item in step.calls]
+        more = step.more + self.named(value)
+        metadata = metadata_of(op.loc, str(op.attrs.get("opcode", op.name)))
+        number = self.add(
+            name, step.opcode, step.shape, [step.fields], operands, called, more, metadata
+        )
+        self.ids[value] = self.mains[op] = number
 
     def ordered(self, op: Op) -> bytes:
         """The control predecessors of an op as an encoded field, without those that are gone.

@@ -98,14 +98,12 @@ def compile_(
     from graphgen.cli.neuron.driver_run import compile_plan, make_plan, optimize_layouts
 
     _check_usage(model, output, weights=weights, dry_run=dry_run)
-    layers = _layers(flags)
+    layers, outline = _layers(flags), {"outline": driver_options.outline_layers}
     if Path(model).name == CONFIG_FILE:
-        own = {"outline": driver_options.outline_layers}
-        _refuse_options(model, sizes, {**compile_options, **own})
+        _refuse_options(model, sizes, {**compile_options, **outline})
         programs = _configured(Path(model), target, lnc, layers)
     else:
-        options = {**compile_options, **_sampling(on_device_sampling, do_sample)}
-        options["outline"] = driver_options.outline_layers
+        options = {**compile_options, **_sampling(on_device_sampling, do_sample), **outline}
         demand = _demand(batch, dtype, sizes, options)
         programs = _built(model, demand, target, lnc, layers)
     device = programs.options.device

@@ -231,6 +231,10 @@ def varint(value: int) -> bytes:
     """Encode an int64 as a varint; a negative one takes ten bytes."""
     if 0 <= value < 128:
         return _SMALL[value]
+    if 0 <= value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if 0 <= value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     value &= _WRAP - 1
     out = bytearray()
     while value > 127:

@@ -166,6 +166,7 @@ def test_weights_are_stored_in_the_layouts_of_the_compiler(tmp_path: Path, fake:
     ended = graphgen(*command, tmp_path / "out", "--optimize-layouts", "--keep-layouts", "*norm*")
     assert "weights have the layout that the compiler asked for" in ended.stderr
     asked = json.loads((tmp_path / "out" / "layouts" / "weight_layouts.json").read_text())
+    laid_out: dict[str, Any] = {}
     for rank in range(2):
         name = f"weights/tp{rank}_sharded_checkpoint.safetensors"
         plain, laid_out = (load_file(tmp_path / home / name) for home in ("plain", "out"))
