@@ -30,7 +30,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, int | str | tuple[int, ...]]]] = {
     ),
     "a ring in order, sinks, chunks": (
         "gpt-oss-20b",
-        {"tp": 4, "cp_degree": 2, "cp_form": "ring", "cp_balance": "off"},
+        {"tp": 4, "cp_degree": 4, "cp_form": "ring", "cp_balance": "off"},
     ),
     "keys are gathered": ("qwen2-7b", {"tp": 4, "cp_degree": 2, "cp_form": "gather"}),
     "tokens are exchanged for heads": (

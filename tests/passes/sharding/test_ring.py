@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from graphgen.compile_config import CompileConfig
@@ -76,6 +77,24 @@ def test_blocks_travel_while_products_are_computed():
 def test_groups_pass_on_among_themselves():
     assert ring_pairs(((0, 2), (1, 3))) == ((0, 2), (1, 3), (2, 0), (3, 1))
     assert balanced_order(3) == [0, 5, 1, 4, 2, 3]
+
+
+def products(order: Sequence[int], ranks: int) -> list[list[int]]:
+    """Pairs of tokens and slots that a causal mask allows, by step and rank, in blocks of two."""
+    places = np.array([2 * block + at for block in order for at in range(2)]).reshape(ranks, -1)
+    return [
+        [int((places[rank][:, None] >= places[rank - step]).sum()) for rank in range(ranks)]
+        for step in range(ranks)
+    ]
+
+
+def test_balanced_tokens_leave_ranks_as_much_to_do_at_each_step():
+    whole = 4 * 4
+    first, *others = products(balanced_order(3), 3)
+    assert len(set(first)) == 1
+    assert others == [[whole // 2] * 3] * 2
+    # In order, some rank has every product of a step to do, beside one that has none.
+    assert [(min(step), max(step)) for step in products(range(6), 3)[1:]] == [(0, whole)] * 2
 
 
 def test_bytes_of_a_ring_and_its_cost():
