@@ -1,8 +1,9 @@
 """How much memory and time the prefill of a long prompt takes, and how time grows with its length.
 
 A model of SmolLM2's shape with few layers and random weights, compiled for this CPU by the default
-pipeline, each length in a process of its own. Memory is the resident peak of the launch above what
-is there before it: weights, caches and the program itself.
+pipeline, each length in a process of its own. Time of cores counts what other jobs do not take.
+Memory is the resident peak of the launch above what is there before it: weights, caches and the
+program itself.
 """
 
 from __future__ import annotations
@@ -80,32 +81,34 @@ def resident(kind: str) -> int:
     return int(found[1]) * 1024
 
 
-def launched(program: CpuProgram, given: dict[str, DeviceValue]) -> tuple[float, int]:
-    """Seconds of one launch, and the bytes that it needs at most."""
+def launched(program: CpuProgram, given: dict[str, DeviceValue]) -> tuple[float, float, int]:
+    """Seconds of one launch, those of all cores together, and the bytes that it needs at most."""
     # The peak of the compilation is forgotten.
     Path("/proc/self/clear_refs").write_text("5")
-    before, start = resident("VmRSS"), time.perf_counter()
+    before, start, busy = resident("VmRSS"), time.perf_counter(), time.process_time()
     program.launch(given)["logits"][0].block_until_ready()
-    return time.perf_counter() - start, resident("VmHWM") - before
+    seconds, cores = time.perf_counter() - start, time.process_time() - busy
+    return seconds, cores, resident("VmHWM") - before
 
 
 def row_of(tokens: int, layers: int, element: str, block: str) -> dict[str, object]:
     """Seconds and bytes of the first launch."""
     program, said = compiled(tokens, layers, element, block)
-    seconds, peak = launched(program, inputs_of(program, tokens))
+    seconds, cores, peak = launched(program, inputs_of(program, tokens))
     return {
         "case": f"{element}.{tokens}",
         "tokens": tokens,
         "seconds": seconds,
+        "core_seconds": cores,
         "peak_bytes": peak,
         "remarks": said,
     }
 
 
-def exponent(rows: Sequence[dict[str, object]]) -> float:
+def exponent(rows: Sequence[dict[str, object]], key: str = "seconds") -> float:
     """The slope of log seconds a token over log tokens, by least squares."""
     x = np.log([float(str(row["tokens"])) for row in rows])
-    y = np.log([float(str(row["seconds"])) / float(str(row["tokens"])) for row in rows])
+    y = np.log([float(str(row[key])) / float(str(row["tokens"])) for row in rows])
     return float(np.polyfit(x, y, 1)[0]) if len(rows) > 1 else math.nan
 
 
@@ -132,9 +135,11 @@ def main() -> None:
         row = json.loads(text.splitlines()[-1])
         rows.append(row)
         each = 1e3 * row["seconds"] / tokens
-        peak = row["peak_bytes"] / 1e9
-        print(f"{tokens:6} tokens  {each:7.3f} ms a token  {peak:6.3f} GB", *row["remarks"][:1])
-    print(f"time a token grows with tokens to the power of {exponent(rows):.2f}")
+        cores, peak = 1e3 * row["core_seconds"] / tokens, row["peak_bytes"] / 1e9
+        times = f"{each:7.3f} ms a token  {cores:7.3f} ms of a core"
+        print(f"{tokens:6} tokens  {times}  {peak:6.3f} GB", *row["remarks"][:1], flush=True)
+    powers = exponent(rows), exponent(rows, "core_seconds")
+    print("time a token grows with tokens to the power of {:.2f}, of a core {:.2f}".format(*powers))
     if args.json:
         write_whole(args.json, (json.dumps(rows, indent=2) + "\n").encode())
 

@@ -48,15 +48,12 @@ CP_AUTO = "auto"
 CP_FORMS = (CP_AUTO, "gather", "all-to-all", "ring")
 # Values of ``cp_balance``: whether the tokens of a ring are dealt out so that ranks work as much.
 BALANCE_AUTO, BALANCE_ON, BALANCE_OFF = "auto", "on", "off"
-# Shorter prompts have fewer numbers than the weights of a layer in every known model.
-WEIGHT_GATHER_LENGTH = 1024
 # Values of ``expert_dispatch``: the forms of a mixture of experts.
 DISPATCH_AUTO = "auto"
 EXPERT_DISPATCH = (DISPATCH_AUTO, "all", "selective", "capacity", "blockwise")
 # Values of ``latent_attention``: whether keys and values are made of the latent vector, or not.
 LATENT_AUTO = "auto"
 LATENT_FORMS = (LATENT_AUTO, "absorb", "expand")
-
 # Values of ``attention_block`` beside sizes of tiles.
 TILES_AUTO, TILES_OFF = "auto", "off"
 
@@ -121,7 +118,7 @@ class CompileConfig:
         minimum=1,
     )
     weight_gather_length: int = knob(
-        WEIGHT_GATHER_LENGTH,
+        1024,  # Shorter prompts have fewer numbers than a layer's weights in every known model.
         "least tokens a row of prefill and chunk programs that may gather weights where they use "
         "them, if that sends less than tokens do; 0 for none.",
         flag=None,
@@ -250,6 +247,9 @@ class CompileConfig:
         flag="File of graphgen calibrate, for static activations; by default the checkpoint's "
         "scales.",
         option="--activation-ranges",
+    )
+    activation_quantization_weights: tuple[str, ...] = knob(
+        (), "names, as in a shell, of weights whose rows become 8 bits; by default all.", flag=None
     )
     quantize_clamp_bound: float = knob(
         0.0, "largest absolute value of activations that are quantized; 0 for any.", flag=None

@@ -184,7 +184,8 @@ def _narrow_activations(config: CompileConfig) -> list[Pass]:
     # Scales of checkpoints are OCP's, as their weights are until they are read.
     rescaled = kind == ACTIVATIONS_STATIC and not ranges and target.is_accelerator
     bound = config.quantize_clamp_bound
-    return [QuantizeActivations(target.narrow_products, bound, kind, ranges, rescaled)]
+    weights = config.activation_quantization_weights
+    return [QuantizeActivations(target.narrow_products, bound, kind, ranges, rescaled, weights)]
 
 
 def _specialize(config: CompileConfig) -> list[Pass]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from math import isfinite
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, regist
 from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
 from graphgen.passes.quantize.static_scales import StaticScales
+from graphgen.passes.weights.derived import PreparedValues
 from graphgen.passes.weights.materialization import widened
 
 # The number that the largest of a row becomes. NxD Inference's: 240 for f8e4m3, as Neuron's ends.
@@ -49,6 +51,7 @@ class QuantizeActivations(Pass):
             ``quantize_clamp_bound``; 0 for any.
         scale: ``dynamic`` for one a row, ``static`` for one a product, found beforehand.
         ranges: the file that static scales come from; empty for those of the checkpoint.
+        weights: names, as in a shell, of the weights whose products have narrow rows; none for all.
         rescaled: f8e4m3fn numbers of the checkpoint became 240 at most, for Neuron; so do those of
             activations with its scales.
 
@@ -101,6 +104,7 @@ s32[2,6]
     scale: str = choice(ACTIVATIONS_DYNAMIC, (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC))
     ranges: str = ""
     rescaled: bool = False
+    weights: tuple[str, ...] = ()
 
     @property
     def budget(self) -> float:
@@ -126,10 +130,12 @@ s32[2,6]
             what = f"{self.name}: scale={self.scale} reads no ranges"
             raise GraphgenError("GG0302", what, help="leave them out, or give scale=static")
         programs = module.programs()
-        if not any(_has_narrow_weight(op) for each in programs for op in each.block):
+        chosen = {each: _Chosen(module, each, self.weights) for each in programs}
+        if not any(_narrow_weight(op, chosen[each]) for each in programs for op in each.block):
+            named = f" called {' or '.join(self.weights)}" if self.weights else ""
             raise GraphgenError(
                 "GG0304",
-                f"{self.name}: no product has a weight of 8 bits",
+                f"{self.name}: no product has a weight of 8 bits{named}",
                 help="quantize the weights too: --quantized, or a quantized checkpoint",
             )
         for function in programs:
@@ -138,34 +144,46 @@ s32[2,6]
                 if static
                 else None
             )
-            rewriter.apply_rules(function, (_narrow_product(self, scales),))
+            rewriter.apply_rules(function, (_narrow_product(self, scales, chosen[function]),))
             rewriter.apply_rules(function, (_join_norm(function),))
             if scales is not None:
                 scales.require_some()
 
 
-def _has_narrow_weight(op: Op) -> bool:
-    return op.name == "dot_general" and _narrow_weight(op) is not None
+class _Chosen:
+    """Weights of a program by their names; all of them without patterns."""
+
+    def __init__(self, module: Module, function: Function, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self._prepared = PreparedValues(module, function, {}) if patterns else None
+
+    def __contains__(self, weight: Value) -> bool:
+        if self._prepared is None:
+            return True
+        names = self._prepared.sources(weight)
+        return any(fnmatchcase(name, each) for name in names for each in self._patterns)
 
 
-def _narrow_weight(op: Op) -> Value | None:
+def _narrow_weight(op: Op, chosen: _Chosen) -> Value | None:
     """The right operand in 8 bits, where it has a scale that does not differ along what is summed.
 
     Numbers with a scale a group of columns are ``dequantize``, not a conversion.
     """
-    made = widened(op)
+    made = widened(op) if op.name == "dot_general" else None
     if made is None or made.operands[0].dtype.name not in _LIMITS:
         return None
-    return made.operands[0]
+    return made.operands[0] if made.operands[0] in chosen else None
 
 
-def _narrow_product(options: QuantizeActivations, static: StaticScales | None) -> Rule:
+def _narrow_product(
+    options: QuantizeActivations, static: StaticScales | None, chosen: _Chosen
+) -> Rule:
     @rule("dot_general")
     def narrow_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """``x @ wide(q)`` is ``(n @ q) * scale`` with ``n, scale = quantize(x)``."""
-        lhs, weight = op.operands[0], _narrow_weight(op)
+        lhs, weight = op.operands[0], _narrow_weight(op, chosen)
         if weight is None:
-            return no_match("its right operand is no widened 8-bit number", op.operands[1])
+            return no_match("its right operand is no chosen 8-bit number, widened", op.operands[1])
         why = _why_not(op, lhs)
         if why is not None:
             return why

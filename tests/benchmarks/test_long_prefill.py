@@ -26,7 +26,7 @@ def test_eight_thousand_tokens(optimized_code: None):
     program, (remark,) = compiled(8192, 2, "f32", "auto")
     assert ": tiles of " in remark
     assert 0 < temporaries(program) < PLANNED
-    _, peak = launched(program, inputs_of(program, 8192))
+    _, _, peak = launched(program, inputs_of(program, 8192))
     assert 0 < peak < MOST
 
 

@@ -112,6 +112,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "weight_gather_length",
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
+        "activation_quantization_weights",
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
     }
     flags = {

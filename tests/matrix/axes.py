@@ -114,6 +114,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "chunk": "the calls of a cell are whole prompts; tests/passes/specialize varies it",
     "rules": "they replace layouts that a model's axes give; tests/passes/sharding varies them",
     "dims": "these models have no symbols of their own; tests/test_first_time_user.py has some",
+    "activation_quantization_weights": "fewer products of a kind that cells have; "
+    "tests/passes/quantize varies it",
     "quantize_clamp_bound": "it clips what no cell has; tests/passes/quantize varies it",
     "speculation_length": "the calls of a cell have one token; tests/runtime/speculation varies it",
     "verify_lengths": "as speculation_length; tests/passes/specialize varies it",

@@ -38,11 +38,6 @@ _BLOCKS = Refused(
     "a scale for each block of a weight", "set quantization_type='per_channel_symmetric'"
 )
 _MX = Refused("MXFP4", "leave it out, and set quantization_dtype to int8 or f8e4m3")
-_FP8_COMPUTE = Refused(
-    "8-bit computation",
-    "quantize the weights instead: quantized=True, quantization_dtype='f8e4m3', "
-    "quantization_type='per_channel_symmetric'",
-)
 _CACHE_DTYPE = Refused(
     "a KV cache of this type", "set quant_dtype to float8_e4m3fn, float8_e5m2 or int8"
 )
@@ -138,15 +133,16 @@ QUANTIZATION = owned_by(
         False,
         "C46",
         "computes the MLP with 8-bit operands, which changes the numbers",
-        _FP8_COMPUTE,
+        CompileSetting("activation_quantization_weights"),
     ),
     Attribute(
         "rmsnorm_quantize_kernel_enabled",
         BOOL,
         False,
         "C47",
-        "quantizes the MLP's input in the norm, which changes the numbers",
-        _FP8_COMPUTE,
+        "quantizes the MLP's input in a kernel of its own",
+        NoEffect("the numbers are those of quantized_mlp_kernel_enabled"),
+        CompileSetting("native_kernels"),
     ),
     Attribute(
         "activation_quantization_type",

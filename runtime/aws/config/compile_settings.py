@@ -9,6 +9,7 @@ from typing import Final, TypedDict, cast
 
 from graphgen.bucket_ladder import powers
 from graphgen.compile_config import (
+    ACTIVATIONS_DYNAMIC,
     ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
     CACHE_DTYPES,
@@ -47,7 +48,13 @@ _WORDS: Final[Mapping[str, str]] = {
     "attn_kernel_enabled": "attention",
     "qkv_kernel_enabled": "qkv",
     "mlp_kernel_enabled": "mlp",
+    "quantized_mlp_kernel_enabled": "quantized_mlp",
+    "rmsnorm_quantize_kernel_enabled": "rmsnorm_quantize",
 }
+# Products of the MLP, which quantized_mlp_kernel_enabled computes of 8-bit rows, and the bound of
+# these where none is given.
+_MLP_WEIGHTS: Final = ("*.mlp.*",)
+_MLP_BOUND: Final = 1200.0
 
 
 def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig:
@@ -83,6 +90,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         attention_dtype=_attention_dtype(config),
         quantization=_quantization(config),
         activation_quantization_type=_activations(config),
+        activation_quantization_weights=_MLP_WEIGHTS if _narrow_mlp(config) else (),
         quantize_clamp_bound=_clamp_bound(config),
         kv_cache_quant=bool(config.value("kv_cache_quant")),
         kv_cache_dtype=_cache_dtype(config),
@@ -196,14 +204,23 @@ def _quantization(config: NeuronConfig) -> str:
     return str(QuantizeWeights(dtype, scale_scheme(config), skip or ()))
 
 
+def _narrow_mlp(config: NeuronConfig) -> bool:
+    """True if the MLP, and it alone, multiplies 8-bit rows."""
+    return config.value("quantized_mlp_kernel_enabled") is True
+
+
 def _activations(config: NeuronConfig) -> str:
+    if _narrow_mlp(config):
+        return ACTIVATIONS_DYNAMIC
     return str(config.value("activation_quantization_type") or ACTIVATIONS_WIDE)
 
 
 def _clamp_bound(config: NeuronConfig) -> float:
-    """The bound of what is quantized; 0 for the library's infinity."""
+    """The bound of what is quantized; 0 for the library's infinity, but in its quantized MLP."""
     bound = cast(float, config.value("quantize_clamp_bound"))
-    return bound if isfinite(bound) else 0.0
+    if isfinite(bound):
+        return bound
+    return _MLP_BOUND if _narrow_mlp(config) else 0.0
 
 
 def _cache_dtype(config: NeuronConfig) -> str:
@@ -240,6 +257,9 @@ def _native_kernels(config: NeuronConfig, target: str) -> tuple[str, ...]:
         return ()
     kernels = {row.option: row.kernel for row in NATIVE}
     found = [name for name in _WORDS if config.value(name) is True]
+    if _narrow_mlp(config):
+        # It stands in for the other, which it needs by the library's rules.
+        found.remove("mlp_kernel_enabled")
     for name in found:
         if not _kernel_manifest(target):
             raise GraphgenError(

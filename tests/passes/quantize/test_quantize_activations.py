@@ -125,6 +125,19 @@ def test_peers_n3_projections_stay_fused_and_norms_quantize():
     assert count(module, "rms_norm") == 1
 
 
+def test_chosen_weights_alone_have_narrow_rows():
+    """Names are those of the checkpoint, also where weights are fused."""
+    phases = "canonicalize,quantize-weights,specialize{batch=[2],context=[8],tokens=[8]}"
+    text = f"{phases},fuse-projections,quantize-activations{{weights=[%s]}},dce"
+    module = mini()
+    run_pipeline(module, parse_pipeline(text % "*.mlp.*"))
+    # The norms before the MLPs; those before attention, and the last one, give wide rows.
+    assert count(module, "rms_norm_quantize") == 2
+    assert count(module, "rms_norm") == 2 + 1
+    with pytest.raises(GraphgenError, match=r"a weight of 8 bits called \*.ffn.\*"):
+        run_pipeline(mini(), parse_pipeline(text % "*.ffn.*"))
+
+
 def test_products_of_one_input_share_its_numbers():
     module = mini()
     phases = "canonicalize,quantize-weights,specialize{batch=[2],context=[8],tokens=[8]}"

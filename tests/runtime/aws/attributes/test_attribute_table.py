@@ -16,7 +16,6 @@ from graphgen.runtime.aws.attributes.attribute import (
     Derived,
     NoEffect,
     PartOf,
-    Refused,
     RunTimeSetting,
 )
 from graphgen.runtime.aws.attributes.attribute_table import ATTRIBUTES, attributes_of, owners
@@ -215,23 +214,13 @@ def test_contradictions_of_the_documents_are_decided():
         "attn_kernel_enabled",
         "qkv_kernel_enabled",
         "mlp_kernel_enabled",
+        "rmsnorm_quantize_kernel_enabled",
     ],
 )
 def test_kernels_have_no_effect_on_the_cpu_and_are_settings_on_devices(name: str):
     row = attributes_of("NeuronConfig")[name]
     assert isinstance(row.cpu, NoEffect)
     assert row.neuron == CompileSetting("native_kernels")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "quantized_mlp_kernel_enabled",
-        "rmsnorm_quantize_kernel_enabled",
-    ],
-)
-def test_switches_that_change_numbers_or_memory_are_refused_on_the_cpu(name: str):
-    assert isinstance(attributes_of("NeuronConfig")[name].cpu, Refused)
 
 
 def test_rules_name_attributes_of_their_class():

@@ -214,6 +214,23 @@ def test_a_kernel_in_nki_is_called_where_its_artifact_is_given(
     assert compile_settings(NeuronConfig(attn_kernel_enabled=False), "trn2").native_kernels == ()
 
 
+def test_the_quantized_mlp_multiplies_narrow_rows_everywhere(monkeypatch: pytest.MonkeyPatch):
+    """The numbers are the kernel's on the CPU too; it stands in for that of the wide MLP."""
+    values = {"mlp_kernel_enabled": True, "quantized_mlp_kernel_enabled": True}
+    config = NeuronConfig(**values, rmsnorm_quantize_kernel_enabled=True)
+    made = compile_settings(config)
+    assert made.activation_quantization_type == "dynamic"
+    assert made.activation_quantization_weights == ("*.mlp.*",)
+    assert (made.quantize_clamp_bound, made.native_kernels) == (1200.0, ())
+    bounded = NeuronConfig(**values, quantize_clamp_bound=2.5)
+    assert compile_settings(bounded).quantize_clamp_bound == 2.5
+    with pytest.raises(GraphgenError, match="quant_mlp_isa_kernel exists in NKI alone"):
+        compile_settings(config, "trn2")
+    monkeypatch.setenv("GRAPHGEN_KERNEL_ARTIFACTS", "kernels.json")
+    words = compile_settings(config, "trn2").native_kernels
+    assert words == ("quantized_mlp", "rmsnorm_quantize")
+
+
 @pytest.mark.parametrize(
     ("target", "values", "what"),
     [
