@@ -43,11 +43,12 @@ def build_kit(devices: Sequence[Accelerator], wanted: Wanted) -> KitBuilder:
         wanted: chooses cases by name.
     """
     builder = KitBuilder(devices)
-    for program in _everywhere(wanted):
-        for device in devices:
-            builder.add(program, device)
+    # Whole programs first: most is known when a run that takes hours is stopped early.
     for device in devices:
         for program in _of_target(device, wanted):
+            builder.add(program, device)
+    for program in _everywhere(wanted):
+        for device in devices:
             builder.add(program, device)
     return builder
 

@@ -33,7 +33,8 @@ class FakeDevice:
         root: a folder for the library and the socket.
 
     Attributes:
-        orders: by the SHA-256 of an HLO: ``hang``, ``crash``, ``wrong``, or a status.
+        orders: by the SHA-256 of an HLO: ``hang``, ``crash``, ``lost`` (a crash, after which the
+            device cannot be opened), ``wrong``, or a status.
         runs: counts by how a program was run, ``xla`` or ``reference``.
     """
 
@@ -105,6 +106,9 @@ class FakeDevice:
         order = self.orders.get(hashlib.sha256(hlo).hexdigest(), 0)
         if order == "hang":
             time.sleep(3600)
+        if order == "lost":
+            self.address.rename(self.address.with_name("lost"))
+            order = "crash"
         if order == "crash" or (isinstance(order, int) and order):
             connection.sendall(struct.pack("<Q", CRASH if order == "crash" else order))
             return

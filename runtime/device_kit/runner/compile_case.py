@@ -108,14 +108,14 @@ def _texts(folder: Path) -> str:
 def _ended(folder: Path, status: int, timed_out: bool, seconds: float, text: str) -> KitCompilation:
     neff = folder / NEFF
     data = neff.read_bytes() if neff.is_file() else b""
-    codes = codes_of(text)
+    codes, folders = codes_of(text), [str(folder), str(folder.resolve())]
     end = "time-out" if timed_out else _end(status, codes, text, data)
     return {
         "end": end,
         "status": status,
         "seconds": round(seconds, 3),
         "codes": codes,
-        "log_tail": tail_of(text, [str(folder), str(folder.resolve())]),
+        "log_tail": tail_of(text, folders, 5) if end == "compiled" else tail_of(text, folders),
         "neff_bytes": len(data),
         "neff_sha256": hashlib.sha256(data).hexdigest() if data else "",
     }

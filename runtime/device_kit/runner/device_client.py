@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -25,6 +26,7 @@ from graphgen.runtime.device_kit.runner.numbers import compared
 
 AUTO, NONE = "auto", "none"
 _START_SECONDS = 300.0
+_ATTEMPTS, _WAIT_SECONDS = 3, 3.0
 NOT_RUN: Execution = {"end": "not run", "why": "", "times_s": [], "outputs": []}
 
 
@@ -49,6 +51,10 @@ def choose_device(wanted: str) -> tuple[str, str]:
 class DeviceProcess:
     """The device, used by one program at a time; it is started when it is first needed.
 
+    Attributes:
+        name: of the device; empty for none, also after one could not be opened again.
+        first_name: the name at first.
+
     Args:
         name: of the device; empty for none.
         why_none: the reason, where there is none.
@@ -65,7 +71,7 @@ class DeviceProcess:
         timeout: float,
         repeat: int,
     ) -> None:
-        self.name = name
+        self.name = self.first_name = name
         self.why_none = why_none
         self._environment = {**os.environ, **environment}
         self._timeout = timeout
@@ -78,7 +84,8 @@ class DeviceProcess:
         """Start the device once, so that what is missing is known before any case."""
         with self._lock:
             if self.name and self._process is None:
-                self._start()
+                self._start(1)
+                self.first_name = self.name
 
     def run(self, case: KitCase, folder: Path, kit: Path) -> Execution:
         """Execute a compiled case and compare its results."""
@@ -86,7 +93,7 @@ class DeviceProcess:
             if case["why_not_run"]:
                 return not_run(case["why_not_run"])
             if self.name and self._process is None:
-                self._start()
+                self._start(_ATTEMPTS)
             if not self.name:
                 return not_run(self.why_none)
             answer = self._asked(_request(case, folder, kit, self._repeat))
@@ -101,8 +108,21 @@ class DeviceProcess:
         ]
         return {"end": "ran", "why": "", "times_s": answer["times_s"], "outputs": outputs}
 
-    def _start(self) -> None:
-        """Start the process; a device that does not open is none from then on."""
+    def _start(self, attempts: int) -> None:
+        """Start the process; a device that does not open is none from then on.
+
+        After a crash it may take a while until the driver gives the cores back.
+        """
+        why = ""
+        for attempt in range(attempts):
+            time.sleep(attempt * _WAIT_SECONDS)
+            why = self._opened()
+            if not why:
+                return
+        self.why_none, self.name = f"{self.name} cannot be used: {why}", ""
+
+    def _opened(self) -> str:
+        """Start the process once; why that failed, or nothing."""
         root = Path(__file__).resolve().parent
         words = [sys.executable, "-m", f"{root.name}.device_worker", self.name]
         answers: queue.Queue[ExecutionAnswer | None] = queue.Queue()
@@ -121,10 +141,10 @@ class DeviceProcess:
             first = answers.get(timeout=_START_SECONDS)
         except queue.Empty:
             first = None
-        if first is None or first["why"]:
-            why = first["why"] if first else "it does not start"
-            self.why_none, self.name = f"{self.name} cannot be used: {why}", ""
-            self._end()
+        if first is not None and not first["why"]:
+            return ""
+        self._end()
+        return first["why"] if first else "it does not start"
 
     def _asked(self, request: ExecutionRequest) -> ExecutionAnswer | None:
         """The answer; ``None`` for none in time. After either failure the process is ended."""

@@ -19,9 +19,9 @@ def codes_of(text: str) -> list[str]:
     return list(dict.fromkeys(_CODE.findall(text)))
 
 
-def tail_of(text: str, folders: Sequence[str] = ()) -> str:
+def tail_of(text: str, folders: Sequence[str] = (), count: int = _TAIL_LINES) -> str:
     """The last lines, without names of this machine, its user and its folders."""
-    lines = text.rstrip().splitlines()[-_TAIL_LINES:]
+    lines = text.rstrip().splitlines()[-count:]
     return without_names("\n".join(lines)[-_TAIL_CHARACTERS:], folders)
 
 

@@ -142,6 +142,11 @@ class KitRun:
         found = self._store.find(case)
         if found is None or (self._arguments.retry and _is_unsure(found)):
             return False
+        compiled = found["compilation"]["end"] == "compiled"
+        lost = compiled and found["execution"]["end"] == "not run" and not case["why_not_run"]
+        if lost and self._device.name:
+            # The device was lost on the way.
+            return False
         self._done.append(found)
         return True
 
@@ -179,7 +184,7 @@ class KitRun:
         return result
 
     def _write(self, total: int) -> None:
-        facts = sdk_facts(self._version, self._device.name, self._device.why_none)
+        facts = sdk_facts(self._version, self._device.first_name, self._device.why_none)
         content = joined(
             self._digest,
             self._content["graphgen"],

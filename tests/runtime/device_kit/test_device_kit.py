@@ -155,6 +155,26 @@ def test_a_run_that_is_killed_goes_on_and_limits_hold(small_kit: UnpackedKit, tm
 
 
 @pytest.mark.slow
+def test_a_device_that_is_lost_is_used_when_it_is_back(small_kit: UnpackedKit, tmp_path: Path):
+    kit = small_kit
+    kit.refuse({})
+    kit.device.orders = {kit.hlo_hash("op/add/s32"): "lost"}
+    words = ["--work", str(tmp_path / "work"), "--jobs", "1", "--only", "op/add/s32"]
+    results, _ = kit.run(*words, "--only", "op/t*")
+    found = by_name(results)
+    assert found["op/add/s32"]["execution"]["why"] == "the runtime crashed"
+    left = found["op/tuple/f32"]["execution"]
+    assert left["end"] == "not run"
+    assert "nrt cannot be used: DeviceError: nrt_init gives status 2" in left["why"]
+    assert results["facts"]["execution"] == "nrt"
+    kit.device.address.with_name("lost").rename(kit.device.address)
+    kit.device.orders = {}
+    results, said = kit.run(*words, "--only", "op/t*")
+    assert "2 cases are finished already" in said
+    assert by_name(results)["op/tuple/f32"]["execution"]["end"] == "ran"
+
+
+@pytest.mark.slow
 def test_mistakes_are_said_in_a_line(small_kit: UnpackedKit, tmp_path: Path):
     kit = small_kit
     _, said = kit.run("--only", "nothing", status=1)
