@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from graphgen.eval.arithmetic import (
     Arithmetic,
     Array,
     ends,
+    is_integer,
     widened,
 )
 from graphgen.eval.op_rules import eval_rule
@@ -31,6 +33,13 @@ def _reduce(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.asarray(made).astype(x[0].dtype, copy=False)
 
 
+def _summed_in(how: Arithmetic, operand: Array, result: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of the sums of a product, by the types of an operand and of the result."""
+    if is_integer(result):
+        return result
+    return how.accumulator(np.empty(0, result) if is_integer(operand.dtype) else operand)
+
+
 @eval_rule("dot_general")
 def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     lhs, rhs = x
@@ -39,10 +48,10 @@ def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     lf = [i for i in range(lhs.ndim) if i not in lb and i not in lc]
     rf = [i for i in range(rhs.ndim) if i not in rb and i not in rc]
     dtype = attrs.element("dtype")
-    # Integers are summed in the result's type, floats at least in f32, and so are the floats that
-    # 8-bit integers may carry.
+    # Integers are summed in the result's type, floats at least in f32, and so are integers whose
+    # sums are floats, and the floats that 8-bit integers may carry.
     held = how.wide if how.wide is not None and how.wide in (lhs.dtype, rhs.dtype) else None
-    kind = held or (how.dtype(dtype) if dtype.is_integer else how.accumulator(lhs))
+    kind = held or _summed_in(how, lhs, how.dtype(dtype))
     left = lhs.astype(kind, copy=False).transpose([*lb, *lf, *lc])
     right = rhs.astype(kind, copy=False).transpose([*rb, *rc, *rf])
     batch = left.shape[: len(lb)]

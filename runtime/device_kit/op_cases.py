@@ -25,7 +25,7 @@ _SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
 # The types of a use that is not made for all: in which type others are summed up, and how many
 # bits a truth value has, is defined nowhere.
 _ONLY: Mapping[str, Callable[[DType], bool]] = {
-    "dot-wide": lambda kind: kind.is_float,
+    "dot-wide": lambda kind: kind.is_float or kind.is_integer,
     "dot-s32": lambda kind: kind.is_integer,
     "convert-from": lambda kind: not kind.is_complex,
     "bitcast_convert-8": lambda kind: kind is not pred,

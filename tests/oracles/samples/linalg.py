@@ -67,6 +67,7 @@ def summing() -> list[Sample]:
             ("bf16", "bf16"),
             ("s32", "s32"),
             ("s8", "s32"),
+            ("s8", "f32"),
         ):
             use = f"dot_general {kind}{left} {kind}{right} {numbers} dtype={to}"
             exact = kind in ("s32", "s8")
