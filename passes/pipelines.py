@@ -16,6 +16,7 @@ from graphgen.compile_config import (
 )
 from graphgen.errors import GraphgenError
 from graphgen.knob import knob
+from graphgen.passes.adapters.adapter_forms import AdapterForms
 from graphgen.passes.adapters.multi_lora import MultiLora
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
@@ -97,6 +98,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "fuse": [
             AbsorbLatentProjections(config.latent_attention, config.target),
             DispatchExperts(config.expert_dispatch, config.expert_block_size, config.target),
+            *([AdapterForms(target=config.target)] if config.max_loras else []),
             *(CommonSubexpressions(), FuseProjections()),
             *_narrow_activations(config),
             *_attention(config),

@@ -40,7 +40,7 @@ EXTRA = {
 # an axis); tokens are balanced where ranks share prompts (tests/passes/sharding, and an axis).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
-    *("limit-expert-capacity", "stripe-cache", "balance-tokens", "multi-lora"),
+    *("limit-expert-capacity", "stripe-cache", "balance-tokens", "multi-lora", "adapter-forms"),
 )
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {
