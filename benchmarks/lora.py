@@ -43,8 +43,9 @@ def with_random_adapters(session: Session) -> Session:
 
 def measure(checkpoint: Checkpoint, weights: str, steps: int) -> Row:
     """Median seconds of a step with adapters, beside those of a step without."""
-    sizes = {"context": (PROMPT,), "tokens": (LONGEST,)}
-    settings = SETTINGS[weights].serving(batch=ROWS, max_len=LONGEST, **sizes)
+    settings = SETTINGS[weights].serving(
+        batch=ROWS, max_len=LONGEST, context=(PROMPT,), tokens=(LONGEST,)
+    )
     adapted = settings.updated({"max_loras": SLOTS, "max_lora_rank": RANK})
     base = session_of(checkpoint, settings)
     sessions = (base, with_random_adapters(session_of(checkpoint, adapted)))
@@ -81,11 +82,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="steps that count")
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     args = parser.parse_args()
-    checkpoint = open_checkpoint(locate("smollm2"))
+    path = locate("smollm2")
+    assert path is not None
+    checkpoint = open_checkpoint(path)
     rows = [measure(checkpoint, weights, args.steps) for weights in args.only or WEIGHTS]
     print(table(rows, ("cost", "cpu_cost")))
     if args.json:
-        write_json(args.json, rows)
+        write_json(rows, args.json)
 
 
 if __name__ == "__main__":
