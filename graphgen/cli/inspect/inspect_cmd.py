@@ -11,11 +11,12 @@ import typer
 from graphgen.cli.console import emit, note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.module_file import programs_or_functions, read_module
-from graphgen.cli.shared_options import AsJson, OnlyProgram
+from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, OnlyProgram
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
 from graphgen.report.units import size
+from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
     from graphgen.cli.inspect.inspect_files import Inspection
@@ -29,7 +30,7 @@ InspectedPath = Annotated[
     typer.Argument(
         metavar="PATH",
         help="A module (.gg, StableHLO, HLO), a NEFF, a checkpoint, a compiler cache, a work "
-        "folder, an artifact; - is stdin.",
+        "folder, an artifact, a device's profile as JSON; - is stdin.",
     ),
 ]
 OutputName = Annotated[
@@ -42,6 +43,12 @@ Largest = Annotated[
 SummaryOnly = Annotated[
     bool,
     typer.Option("--summary", help="Walk through an HLO protobuf without building its graph."),
+]
+OfModule = Annotated[
+    str | None,
+    typer.Option(
+        "--module", metavar="FILE", help="Of a profile: what ran; bounds stand beside its times."
+    ),
 ]
 HtmlFile = Annotated[
     str | None,
@@ -63,12 +70,16 @@ def inspect(
     summary: SummaryOnly = False,
     html: HtmlFile = None,
     model_explorer: ModelExplorerFile = None,
+    module: OfModule = None,
+    target: AcceleratorName = DEFAULT_ACCELERATOR,
+    lnc: Lnc = 0,
     as_json: AsJson = False,
 ) -> None:
     """Say what a module takes, keeps, computes and exchanges; bytes are of one rank.
 
     The summary reads a protobuf of any size, also one with types that have no form here; above
-    256 MiB it is what you get.
+    256 MiB it is what you get. Of a profile, layers and ops have their measured times, beside the
+    bounds of 'graphgen cost' for --target and --lnc where --module names what ran.
 
     \b
     Examples:
@@ -81,11 +92,33 @@ def inspect(
       graphgen inspect /var/tmp/neuron-compile-cache
       graphgen inspect model.safetensors
       graphgen inspect checkpoint/
+      graphgen inspect profile.json --module graph.hlo --target trn2
     """
     if html is not None or model_explorer is not None:
         return _draw(file, program, largest, html, model_explorer, as_json=as_json)
+    if file != STANDARD and (profile := _profile(file, module, program, target, lnc, largest)):
+        return emit(as_json, profile.facts, profile.report)
     found = _inspected(file, program, output, largest, summary=summary)
     return emit(as_json, found.facts, found.report)
+
+
+def _profile(
+    file: str, module: str | None, program: str | None, target: str, lnc: int, largest: int
+) -> Inspection | None:
+    """The times of a profile; ``None`` for another file (GG0705 for --module beside it)."""
+    from graphgen.lowering.neuron.profile.device_profile import is_profile
+
+    path = Path(file)
+    if path.is_file():
+        with path.open("rb") as opened:
+            head = opened.read(16)
+        if is_profile(path, head):
+            from graphgen.cli.inspect.profile_report import profile_inspection
+
+            return profile_inspection(path, module, program, target, lnc, largest)
+    if module is not None:
+        raise GraphgenError("GG0705", f"--module has no effect: {file} is not a profile")
+    return None
 
 
 def _inspected(

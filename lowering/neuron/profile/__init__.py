@@ -1,0 +1,1 @@
+"""Profiles of Neuron devices as neuron-profile and Neuron Explorer write them as JSON."""
