@@ -31,6 +31,10 @@ TOKENS = [[3, 1, 4, 1], [5, 9, 2, 6]]
 COMPRESSED: dict[str, tuple[str, dict[str, Any]]] = {
     "ct-int8-channel": ("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}),
     "ct-float8-tensor": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
+    "ct-float8-channel": (
+        "float-quantized",
+        {"num_bits": 8, "type": "float", "strategy": "channel"},
+    ),
     "ct-int4-group": (
         "pack-quantized",
         {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32},
@@ -260,6 +264,73 @@ def auto_awq(folder: Path) -> None:
     packed(folder, config, replacement)
 
 
+def float8(folder: Path, config: dict[str, Any], block: tuple[int, int], parts: Any) -> None:
+    """Write f8e4m3 weights in the published layout of a scheme whose library needs a GPU.
+
+    Args:
+        folder: for the files.
+        config: the quantization_config.
+        block: rows and columns that share a scale.
+        parts: the tensors beside the numbers by their last name, of the scales [rows, columns].
+    """
+    import torch
+
+    wide, tensors = base_model(), {}
+    for name, value in base_model().state_dict().items():
+        module = name.removesuffix(".weight")
+        if not module.endswith("_proj"):
+            tensors[name] = value
+            continue
+        rows, columns = (size or whole for size, whole in zip(block, value.shape, strict=True))
+        cut = value.reshape(value.shape[0] // rows, rows, value.shape[1] // columns, columns)
+        scale = cut.abs().amax((1, 3), keepdim=True) / 448
+        numbers = (cut / scale).to(torch.float8_e4m3fn)
+        made = (numbers.float() * scale).reshape(value.shape)
+        wide.get_submodule(module).weight.data = made
+        tensors[name] = numbers.reshape(value.shape)
+        tensors |= {f"{module}.{last}": x for last, x in parts(scale[:, 0, :, 0]).items()}
+    save = library("safetensors.torch").save_file
+    tensors = {name: value.contiguous() for name, value in tensors.items()}
+    save(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    stated = {**wide.config.to_dict(), "quantization_config": config}
+    (folder / "config.json").write_text(json.dumps(stated, indent=2, default=str) + "\n")
+    np.savez(folder / "expected.npz", logits=last_logits(wide))
+
+
+def fbgemm(folder: Path) -> None:
+    """FBGEMM's rows: transformers' ``FbgemmFp8Linear`` declares these tensors."""
+    import torch
+
+    def parts(scale: Any) -> dict[str, Any]:
+        return {"weight_scale": scale, "input_scale_ub": torch.tensor([1200.0])}
+
+    config = {
+        "quant_method": "fbgemm_fp8",
+        "activation_scale_ub": 1200.0,
+        "modules_to_not_convert": ["lm_head"],
+    }
+    float8(folder, config, (1, 0), parts)
+
+
+def fp8_blocks(folder: Path) -> None:
+    """DeepSeek's blocks; the logits are those of transformers, which dequantizes on a CPU."""
+    import torch
+    from transformers import AutoModelForCausalLM, FineGrainedFP8Config
+
+    config: dict[str, Any] = {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [32, 16],
+        "modules_to_not_convert": ["lm_head"],
+    }
+    float8(folder, config, (32, 16), lambda scale: {"weight_scale_inv": scale})
+    how = FineGrainedFP8Config(weight_block_size=(32, 16), dequantize=True)
+    read = AutoModelForCausalLM.from_pretrained(
+        folder, quantization_config=how, dtype=torch.float32, device_map="cpu"
+    )
+    np.savez(folder / "expected.npz", logits=last_logits(read))
+
+
 WRITERS: dict[str, Any] = {
     **{name: partial(compressed, form=f, weights=w) for name, (f, w) in COMPRESSED.items()},
     "bitsandbytes-int8": bitsandbytes,
@@ -267,6 +338,8 @@ WRITERS: dict[str, Any] = {
     "gptq-int4-zero-order": partial(auto_gptq, bits=4, symmetric=False, ordered=True),
     "gptq-int8": partial(auto_gptq, bits=8, symmetric=True, ordered=False),
     "awq-int4": auto_awq,
+    "fbgemm-float8": fbgemm,
+    "fp8-blocks": fp8_blocks,
 }
 
 
