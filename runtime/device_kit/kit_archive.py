@@ -25,6 +25,9 @@ _RUN = '''\
 import sys
 from pathlib import Path
 
+if sys.version_info < (3, 9):
+    sys.exit("error: Python 3.9 or later is needed, this is " + sys.version.split()[0])
+
 from runner.run_kit import main
 
 if __name__ == "__main__":
