@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphgen.analysis.layers import scope_of
-from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ir import HELD_ROLES, Function, Module, Op, Role, Value
 
 # What an op is, wherever it stands: equal keys of two layers mean equal bodies.
 Key = tuple[object, ...]
@@ -76,9 +76,9 @@ def _shared(module: Module, function: Function) -> set[Op]:
 
 
 def _is_kept(module: Module, value: Value) -> bool:
-    """True for weights and states."""
+    """True for weights, adapters and states."""
     row = module.interface.get(value.name or "") if value.op is None else None
-    return row is not None and row.role in (Role.WEIGHT, Role.PARAM, Role.STATE)
+    return row is not None and row.role in (*HELD_ROLES, Role.PARAM, Role.STATE)
 
 
 def _describe(function: Function, layer: LayerOps, constants: dict[Value, Key]) -> None:

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.analysis.layers import scope_of
-from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ir import HELD_ROLES, Function, Module, Op, Role, Value
 
 _HELD, _GIVEN = 1, 2
 _BOTH = _HELD | _GIVEN
 _SOURCES = {
-    **dict.fromkeys((Role.WEIGHT, Role.PARAM, Role.STATE), _HELD),
+    **dict.fromkeys((*HELD_ROLES, Role.PARAM, Role.STATE), _HELD),
     **dict.fromkeys((Role.INPUT, Role.LAYOUT), _GIVEN),
 }
 

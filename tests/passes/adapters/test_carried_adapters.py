@@ -149,3 +149,15 @@ def test_no_collective_is_added():
         run_pipeline(made, default(SMALL.updated({"tp": 4})))
         counts.append(sum("all_" in op.name for op in made.function("decode.b3.c8").ops))
     assert counts[0] == counts[1] > 0
+
+
+def test_layers_with_adapters_are_outlined():
+    """Layers are one function, which takes the adapters of each."""
+    module = build({**CONFIG, "num_hidden_layers": 3}, dtype("f32"))
+    run_pipeline(module, parse_pipeline("canonicalize,unfuse-projections"))
+    with_adapters, workload = adapted(module)
+    outlined = compiled(with_adapters, outline=True)
+    calls = [op for op in outlined.function("decode.b3.c8").ops if op.name == "call"]
+    assert len(calls) == 3
+    assert len({op.attrs.text("to_apply") for op in calls}) == 1
+    assert difference(with_adapters, outlined, workload) <= MEANING_BUDGET
