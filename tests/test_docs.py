@@ -40,7 +40,10 @@ SLOW_GUIDES = (
     "debugging.md",
     "importing.md",
     "inspecting.md",
+    "kernels.md",
     "lowered-programs.md",
+    "sharding.md",
+    "targets.md",
     "writing-a-pass.md",
 )
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)

@@ -494,6 +494,7 @@ class Launches:
     def after_launch(self, session: Session, program: str) -> None: ...
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("left", [False, True])
 def test_long_prompts_go_in_chunks(left: bool, tp: int):

@@ -29,6 +29,7 @@ def collectives(module: Module) -> list[int]:
     return [sum(OPS[op.name].collective for op in f.ops) for f in module.programs()]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-3-1b", "gpt-j-6b"])
 def test_an_axis_that_nobody_asks_for_costs_no_collective(name: str):
     wanted = collectives(annotated(name, "tp=4"))

@@ -75,6 +75,7 @@ def collectives(function: Function) -> list[Op]:
     return [op for op in function.ops if has_trait(op, Trait.COLLECTIVE)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_ranks_give_the_numbers_of_one(row: Row):
     module, (_, script, wanted, _) = divided(row), outcomes(row)

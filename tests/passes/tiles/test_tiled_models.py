@@ -94,6 +94,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "target"), CELLS)
 def test_a_model_in_tiles_computes_the_same(name: str, target: str):
     module, rest = before_tiles(name)

@@ -98,6 +98,7 @@ def test_a_planted_bug_is_caught_and_the_rewrite_named(bug: Bug):
     assert f" = {bug.root}(" in guilty.root
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bug", PLANTED, ids=names(PLANTED))
 def test_the_same_pass_without_the_bug_is_exact(bug: Bug):
     item = Planted(bug, harmless=True)

@@ -112,6 +112,7 @@ def test_rows_over_ranks():
     assert wrong(module, passes, make_workload(module, 7, WorkloadSizes(4, 20, 20, 32))) == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
 def test_16_bits(kind: str):
     module = model("mistral-7b", kind)

@@ -96,6 +96,7 @@ class FullDisk:
         return run
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100])
 def test_a_full_disk_at_any_call(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model, kept = tmp_path / "small.gguf", tmp_path / "artifact"

@@ -162,7 +162,7 @@ presharded.shard_weights(Path(sys.argv[2]), module, source, Silent())
 """
 
 
-@pytest.mark.parametrize("syncs", [0, 1, 2])
+@pytest.mark.parametrize("syncs", [*[pytest.param(n, marks=pytest.mark.slow) for n in (0, 1)], 2])
 def test_a_kill_leaves_nothing_that_is_ever_read(checkpoint: Path, tmp_path: Path, syncs: int):
     """Killed as each file is flushed: two ranks' and the manifest."""
     target = tmp_path / "killed"

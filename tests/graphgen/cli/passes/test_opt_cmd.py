@@ -223,6 +223,7 @@ def test_the_page_of_a_pass_shows_options_that_can_be_pasted():
     assert "Requires:  specialized: every size is a number\n" in done("passes", "legalize").stdout
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", sorted(all_passes()))
 def test_every_page_can_be_read_back(name: str):
     said, page = facts("passes", name), done("passes", name).stdout
