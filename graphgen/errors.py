@@ -70,6 +70,7 @@ CODES: dict[str, str] = {
     "GG1002": "programs did not compile",
     "GG1003": "neuronx-cc will refuse programs",
     "GG1004": "results of a device cannot be used",
+    "GG1005": "a Neuron device cannot be used here",
 }
 
 

@@ -15,7 +15,9 @@ import hashlib
 import io
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -56,13 +58,44 @@ def configure(devices: int) -> None:
             ) from error
 
 
+# The platform of JAX that programs are loaded on: another one inside of `on_platform` alone.
+_PLATFORM: ContextVar[str] = ContextVar("_PLATFORM", default="cpu")
+
+
+@contextmanager
+def on_platform(name: str) -> Generator[None]:
+    """Load and run programs on the devices of a plugin of JAX in a ``with`` block."""
+    before = _PLATFORM.set(name)
+    try:
+        yield
+    finally:
+        _PLATFORM.reset(before)
+
+
+def use_platform(name: str) -> None:
+    """Have JAX start with the plugin of a platform beside the CPU (GG1005 if it cannot)."""
+    import jax
+    from jax.extend.backend import get_backend
+
+    jax.config.update("jax_platforms", f"{name},cpu")
+    try:
+        get_backend(name)
+    except RuntimeError as error:
+        raise GraphgenError(
+            "GG1005",
+            f"JAX has no platform {name}: {error}",
+            help="load programs for devices before anything runs on the CPU in this process",
+        ) from error
+
+
 def devices(count: int) -> list[Any]:
-    """The first ``count`` CPU devices (GG0705 when there are fewer)."""
+    """The first ``count`` devices; GG0705 when the CPU has fewer, other platforms give those."""
     import jax
 
-    if count > 1:
+    name = _PLATFORM.get()
+    if count > 1 and name == "cpu":
         configure(count)
-    return list(jax.devices("cpu")[:count])
+    return list(jax.devices(name)[:count])
 
 
 # Options of XLA that compile in a sixth of the time: LLVM leaves its code as it is.
@@ -89,7 +122,8 @@ def _options(ranks: int) -> Any:
     from jaxlib import xla_client
 
     options = cast(Any, xla_client.CompileOptions())
-    options.env_option_overrides = list(_overrides().items())
+    if _PLATFORM.get() == "cpu":
+        options.env_option_overrides = list(_overrides().items())
     options.num_replicas = ranks
     options.num_partitions = 1
     build = options.executable_build_options
@@ -103,7 +137,7 @@ def _options(ranks: int) -> Any:
 def _client() -> Any:
     from jax.extend.backend import get_backend
 
-    return get_backend("cpu")
+    return get_backend(_PLATFORM.get())
 
 
 def _device_list(ranks: int) -> Any:

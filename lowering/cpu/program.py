@@ -111,7 +111,7 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
         text: str | bytes = pjrt.stablehlo_of(emit_hlo(module, function))
     else:
         text = emit_stablehlo(module, function, preserved=False)
-    return _describe(module, function, pjrt.compile_text(text, module.ranks))
+    return describe_program(module, function, pjrt.compile_text(text, module.ranks))
 
 
 def _check_opaque(op: Op) -> None:
@@ -158,7 +158,7 @@ def _no_kernel(op: Op, target: str) -> GraphgenError:
 
 def load_program(module: Module, function: Function, data: bytes) -> CpuProgram:
     """The program of ``function`` from bytes that :func:`serialize_program` gave here before."""
-    return _describe(module, function, pjrt.deserialize(data, module.ranks))
+    return describe_program(module, function, pjrt.deserialize(data, module.ranks))
 
 
 def serialize_program(program: CpuProgram) -> bytes:
@@ -172,7 +172,8 @@ def program_key(text: str) -> str:
     return hashlib.sha256(f"{where}\n{text}".encode()).hexdigest()[:24]
 
 
-def _describe(module: Module, function: Function, executable: pjrt.Executable) -> CpuProgram:
+def describe_program(module: Module, function: Function, executable: pjrt.Executable) -> CpuProgram:
+    """A loaded executable with the interface of its function."""
     arguments = tuple((value.name or "", value.type) for value in function.args)
     results = [value.type for _, value in function.outputs]
     kinds = [(type_.dims, numpy_dtype(type_.dtype)) for type_ in results]

@@ -1,1 +1,1 @@
-"""Models for Neuron devices: programs, compiled programs, and their folder."""
+"""Models for Neuron devices. Start with ``device_programs``; ``neuron_backend`` runs a folder."""

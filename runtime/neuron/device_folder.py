@@ -62,6 +62,11 @@ class DeviceFolder:
         rows = cast("Sequence[Mapping[str, str]]", self.manifest["programs"])
         return {row["name"]: self.path / row["folder"] / NEFF for row in rows}
 
+    def key(self, name: str) -> str:
+        """The canonical hash of a program; empty for one that is not there."""
+        rows = cast("Sequence[Mapping[str, str]]", self.manifest["programs"])
+        return next((row["key"] for row in rows if row["name"] == name), "")
+
 
 def begin_device_folder(path: Path) -> None:
     """Take the mark of completeness from a folder whose programs are about to change (GG0704)."""
