@@ -173,12 +173,44 @@ _SERVER_FLAGS: Mapping[str, tuple[object, object]] = {
         ],
         0,
     ),
+    "lora": (
+        Annotated[
+            list[str] | None,
+            _option(
+                "--lora",
+                "--lora-modules",
+                metavar="NAME=PATH",
+                help="An adapter, whose name requests give as their model; several times.",
+            ),
+        ],
+        None,
+    ),
+    "max_cpu_loras": (
+        Annotated[int, _option("--max-cpu-loras", min=1, help="Adapters that the host keeps.")],
+        100,
+    ),
+    "enable_dynamic_multi_lora": (
+        Annotated[
+            bool,
+            _option(
+                "--enable-dynamic-multi-lora", help="Let clients load adapters of this machine."
+            ),
+        ],
+        False,
+    ),
     "log_prompts": (
         Annotated[bool, _option("--log-prompts", help="Write prompts and answers to the log.")],
         False,
     ),
 }
 Values = Mapping[str, object]
+# Flags of adapters, which the server has under other names.
+_ADAPTERS = {
+    "max_cpu_loras": "host_adapters",
+    "enable_dynamic_multi_lora": "dynamic_adapters",
+}
+# Fields of the compilation that adapters need.
+_SLOTS = ("max_loras", "max_lora_rank")
 # The field of the compilation that speculation needs.
 _LENGTH = "speculation_length"
 
@@ -207,11 +239,12 @@ def takes_serve_flags(command: Command) -> Command:
     """Give a command these flags in place of its parameter ``flags``."""
     rows = {**_MODEL_FLAGS, **_SERVER_FLAGS}
     made = {name: flag(name, kind, default) for name, (kind, default) in rows.items()}
-    speculation = {**speculation_parameters(), **field_flags(_LENGTH)}
+    speculation = {**speculation_parameters(), **field_flags(_LENGTH, *_SLOTS)}
     return takes_flags("flags", {**made, **cache_flags(), **speculation}, _collected)(command)
 
 
 def _collected(given: Values) -> ServeFlags:
+    from graphgen.cli.adapters.adapter_options import read_adapters
     from graphgen.cli.model.bucket_options import read_buckets
 
     chunks = cast("str | None", given["chunked_prefill_size"])
@@ -230,7 +263,10 @@ def _collected(given: Values) -> ServeFlags:
         "verify_lengths": (),
         **speculation.requested({_LENGTH: given[_LENGTH]}),
     }
-    server = {name: given[name] for name in _SERVER_FLAGS if name != "api_key"}
+    own = {"api_key", "lora"}
+    server = {_ADAPTERS.get(name, name): given[name] for name in _SERVER_FLAGS if name not in own}
+    server["adapters"] = read_adapters("--lora", cast("list[str] | None", given["lora"]))
+    model["slots"] = {name: given[name] for name in _SLOTS if given[name] is not None}
     server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
     return ServeFlags(model, server, _notes(given), speculation)
 

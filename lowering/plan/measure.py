@@ -6,11 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import peak_memory
 from graphgen.compile_config import CompileConfig
+from graphgen.exec.adapters import adapter_rows, resident_rows
 from graphgen.ir import Entry, Function, Module, Op, Role, TensorType, Value, dtype
 from graphgen.lowering.plan.parameter_counts import active_bytes, parameter_counts
 from graphgen.models import build
@@ -97,6 +99,8 @@ class CoreUse:
         active: of them, those that compute a token.
         active_once: bytes of these, as they are stored.
         copies: bytes of ``weights`` that are second copies, laid out for another phase.
+        adapters: bytes of the slots of adapters (LoRA), all of them.
+        adapter_parameters: numbers of one adapter of the largest rank.
     """
 
     weights: int
@@ -112,11 +116,13 @@ class CoreUse:
     active: int = 0
     active_once: int = 0
     copies: int = 0
+    adapters: int = 0
+    adapter_parameters: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.kv + self.activations
+        return self.weights + self.kv + self.adapters + self.activations
 
     def replicated(self, tp: int) -> float:
         """Bytes over all cores beyond one copy of everything, as a share of that copy."""
@@ -153,7 +159,15 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
         active=counts.active,
         active_once=needed,
         copies=sum(item.bytes for item in weight_copies(module)),
+        adapters=sum(row.physical.nbytes for row in resident_rows(module)),
+        adapter_parameters=_adapter_parameters(module),
     )
+
+
+def _adapter_parameters(module: Module) -> int:
+    """Numbers of one adapter: of one slot of each A and B."""
+    rows = [row for pair in adapter_rows(module).values() for row in pair]
+    return sum(prod(row.logical.dims[1:]) for row in rows)
 
 
 def _kept(row: Entry, demand: CompileConfig) -> int:
@@ -225,7 +239,7 @@ def estimate(
     few, most = measure(short.few, demand, tp), measure(short.most, demand, tp)
     more = short.more
     sums = ("weights", "kv", "activations", "weights_once", "kv_once")
-    sums += ("parameters", "active", "active_once", "copies")
+    sums += ("parameters", "active", "active_once", "copies", "adapters", "adapter_parameters")
     return replace(
         _grown(few, most, more, sums),
         collectives=_all_grown(few.collectives, most.collectives, more, ("count",)),

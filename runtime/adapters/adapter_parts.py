@@ -64,6 +64,11 @@ def adapter_parts(
     return parts
 
 
+def projections(adapter: Adapter, config: Mapping[str, object]) -> set[str]:
+    """The last parts of the names of the projections that an adapter is of, such as ``q_proj``."""
+    return {part.target.rpartition(".")[2] for part in _parts(adapter, config)}
+
+
 def read_parts(adapter: Adapter, parts: list[AdapterPart]) -> dict[str, Array]:
     """The tensors of the parts: ``P.lora_A`` [r,in] and ``P.lora_B`` [out,r] with the scale in it.
 

@@ -154,7 +154,7 @@ class AnswerProgress:
             "id": self.id,
             "object": kind,
             "created": self.created,
-            "model": self.model.name,
+            "model": self.request.requests[0].adapter or self.model.name,
         }
 
     def _chunk(self, choices: Sequence[Json]) -> dict[str, Json]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from graphgen.errors import GraphgenError
@@ -33,6 +34,8 @@ class ServedModel:
         vocabulary: number of token ids.
         created: Unix time.
         grammars: of forms of answers.
+        adapters: gives the files of adapters by name, which requests may give as their model;
+            ``None`` for none.
     """
 
     name: str
@@ -41,6 +44,12 @@ class ServedModel:
     vocabulary: int
     created: int
     grammars: AnswerGrammars
+    adapters: Callable[[], Mapping[str, Path]] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names that requests may give as their model: its own, then those of adapters."""
+        return [self.name, *(self.adapters() if self.adapters is not None else ())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ def _given(body: Json, name: str) -> Json:
 
 
 def _check_model(fields: Fields, model: ServedModel) -> None:
-    if fields["model"] != model.name:
+    if fields["model"] not in model.names:
         raise ApiError(
             404,
             f"The model '{str(fields['model'])[:200]}' does not exist; this is '{model.name}'",
@@ -243,6 +252,7 @@ def _settings(fields: Fields, model: ServedModel, logprobs: int | None) -> Servi
         logit_bias=bias,
         frequency_penalty=cast(float, fields["frequency_penalty"]),
         presence_penalty=cast(float, fields["presence_penalty"]),
+        adapter="" if fields["model"] == model.name else str(fields["model"]),
     )
 
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from graphgen.json_value import Json
+from graphgen.runtime.server.adapters.adapter_routes import adapter_routes
 from graphgen.runtime.server.answer_request import read_chat, read_completion
 from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.server.documents.openapi_document import openapi_document
@@ -45,6 +46,7 @@ def make_application(service: Service, on_failure: Callable[[], None] = lambda: 
     routes = [
         Route("/v1/completions", AnswerEndpoint(service, read_completion), methods=["POST"]),
         Route("/v1/chat/completions", AnswerEndpoint(service, read_chat), methods=["POST"]),
+        *(adapter_routes(service) if service.adapters is not None else ()),
         *_facts(service),
     ]
     paths = frozenset(route.path for route in routes)
@@ -62,14 +64,15 @@ def _facts(service: Service) -> list[Route]:
     """The endpoints without a body."""
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model(service)]})
+        names = service.model.names
+        return JSONResponse({"object": "list", "data": [_model(service, name) for name in names]})
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
-        if name != service.model.name:
+        if name not in service.model.names:
             what = f"The model '{name[:200]}' does not exist"
             raise ApiError(404, what, param="model", code="model_not_found")
-        return JSONResponse(_model(service))
+        return JSONResponse(_model(service, name))
 
     async def health(request: Request) -> Response:
         alive = service.thread.failure is None
@@ -97,14 +100,18 @@ def _facts(service: Service) -> list[Route]:
     ]
 
 
-def _model(service: Service) -> Json:
+def _model(service: Service, name: str) -> Json:
+    """The model, or the model with an adapter, whose ``root`` is its files, as vLLM has it."""
     model = service.model
+    path = None if model.adapters is None else model.adapters().get(name)
+    adapter: dict[str, Json] = {} if path is None else {"root": str(path), "parent": model.name}
     return {
-        "id": model.name,
+        "id": name,
         "object": "model",
         "created": model.created,
         "owned_by": "graphgen",
         "max_model_len": model.limit,
+        **adapter,
     }
 
 

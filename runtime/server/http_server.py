@@ -14,6 +14,8 @@ from collections.abc import Callable
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from graphgen.errors import GraphgenError
+from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
 from graphgen.runtime.engine import Engine
 from graphgen.runtime.server.answer_grammar import AnswerGrammars
 from graphgen.runtime.server.answer_request import ServedModel
@@ -35,12 +37,15 @@ _CLOSING_SECONDS = 2
 
 def make_service(engine: Engine, options: ServerOptions) -> Service:
     """The thread, the model and the metrics for an opened model."""
+    adapters = _adapters(engine, options)
+    store = None if adapters is None else adapters.store
     serving = ServingEngine(
         engine.session,
         tokenizer=engine.tokenizer,
         async_mode=engine.async_mode,
         prefix_sharing=options.prefix_sharing,
         speculator=line_speculator(engine.speculator),
+        adapters=store,
     )
     vocabulary = engine.session.token_ids or engine.tokenizer.vocab_size
     metrics = ServerMetrics(serving)
@@ -51,9 +56,27 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
         vocabulary,
         int(time.time()),
         AnswerGrammars(engine.tokenizer, vocabulary),
+        None if store is None else lambda: store.names,
     )
     thread = EngineThread(serving, serving.warm_up, metrics.after_step)
-    return Service(thread, model, options, metrics)
+    return Service(thread, model, options, metrics, adapters=adapters)
+
+
+def _adapters(engine: Engine, options: ServerOptions) -> LoadedAdapters | None:
+    """The adapters that requests may name; ``None`` for programs without slots for them.
+
+    Raises:
+        GraphgenError: GG0705 for adapters of such programs, and for a name that the model has; as
+            :meth:`LoadedAdapters.load` for files that do not fit.
+    """
+    if engine.session.adapters is None and not options.adapters:
+        return None
+    made = LoadedAdapters(engine.session, engine.model, options.host_adapters)
+    for name, path in options.adapters.items():
+        if name == options.name:
+            raise GraphgenError("GG0705", f"the model and an adapter have the name '{name}'")
+        made.load(name, path)
+    return made
 
 
 def run_server(

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
 from graphgen.runtime.server.answer_json import REASONS, AnswerProgress
 from graphgen.runtime.server.answer_request import AnswerRequest, ServedModel
 from graphgen.runtime.server.api_error import ApiError, refusal
@@ -49,6 +50,7 @@ class Service:
         options: of the server.
         metrics: of the server.
         open_choices: choices of requests that are not answered yet.
+        adapters: that requests may name as their model; ``None`` for none.
     """
 
     thread: EngineThread
@@ -56,6 +58,7 @@ class Service:
     options: ServerOptions
     metrics: ServerMetrics
     open_choices: int = 0
+    adapters: LoadedAdapters | None = None
 
     def admit(self, choices: int) -> None:
         """Count choices as open, or refuse them (status 429 with Retry-After, 503)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class ServerOptions:
         drain_timeout: seconds that accepted requests have after SIGTERM; 0 for no limit.
         prefix_sharing: process what prompts have in common once.
         log_prompts: write prompts and answers to the log.
+        adapters: files of the adapters that are loaded at first, by name.
+        host_adapters: adapters that the host keeps prepared; the others stay in files.
+        dynamic_adapters: clients may load and unload adapters.
     """
 
     name: str
@@ -36,3 +41,6 @@ class ServerOptions:
     drain_timeout: float = 0.0
     prefix_sharing: bool = True
     log_prompts: bool = False
+    adapters: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    host_adapters: int = 100
+    dynamic_adapters: bool = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphgen.cli.adapters.adapter_options import NO_ADAPTERS, AdapterFlags, takes_adapters
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import note_remarks, write_json, write_stdout
 from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
@@ -95,6 +96,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 @takes_sizes()
 @takes_speculation(fused=True)
 @takes_medusa()
+@takes_adapters()
 def generate(
     model: Model,
     prompt: Prompts = None,
@@ -107,6 +109,7 @@ def generate(
     compile_options: CompileOptions = NO_OPTIONS,
     speculation: SpeculationFlags = NO_SPECULATION,
     medusa: MedusaFlags = NO_MEDUSA,
+    adapters: AdapterFlags = NO_ADAPTERS,
     do_sample: DoSample = False,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -127,9 +130,8 @@ def generate(
 ) -> None:
     """Answer prompts with a model.
 
-    A single answer is streamed to standard output; several are written when all are done. In a
-    conversation each answer is streamed, and what came before is kept; with --json each is a
-    JSON object on a line.
+    A single answer is streamed; several are written when all are done. In a conversation each is
+    streamed, and what came before is kept; with --json each is a JSON object on a line.
 
     \b
     Examples:
@@ -152,8 +154,8 @@ def generate(
     needed = needed_options(speculation, medusa, compile_options, model)
     own = {"dtype": dtype, "sampling": chosen, **needed}
     options = _options(compile_options, own, (artifact, weights), sizes, medusa)
-    texts = _repeated(prompt, chat, answers[1])
-    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa)
+    texts, each = _repeated(prompt, chat, answers[1]), adapters.of_answers(*answers)
+    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each)
     _run(model, replace(options, async_mode=async_mode), asked, as_json, summary)
 
 
@@ -206,6 +208,7 @@ class _Asked:
     sampling: list[Sampling]
     speculation: SpeculationFlags
     medusa: MedusaFlags
+    adapters: AdapterFlags
 
     @property
     def talk(self) -> bool:
@@ -230,6 +233,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
     if asked.speculation.is_asked or asked.medusa.is_asked:
         check_in_step(async_mode=options.async_mode)
     progress = TerminalProgress()
+    options = asked.adapters.options(model, options)
     engine, prompts = open_engine(
         model,
         replace(options, turns=asked.talk, fused=asked.speculation.fused_draft(model)),
@@ -239,6 +243,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
     )
     asked.speculation.give(engine, model, options.requested, progress)
     asked.medusa.give(engine)
+    asked.adapters.give(engine)
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.reports)
     request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)

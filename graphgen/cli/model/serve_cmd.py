@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -13,7 +15,7 @@ from graphgen.cli.serve_flags import NO_FLAGS, ServeFlags, takes_serve_flags
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.runtime.engine import Engine
+    from graphgen.runtime.engine import Engine, EngineOptions
 
 Model = Annotated[
     str | None,
@@ -52,6 +54,7 @@ def serve(
       graphgen serve smollm2 --dtype bf16 --artifact smollm2.served --max-num-seqs 4
       graphgen serve llama --max-model-len 4096 --tensor-parallel-size 2 --port 8080
       graphgen serve llama --speculative-model small-llama --num-speculative-tokens 4
+      graphgen serve llama --lora mine=./my-adapter --max-loras 4 --enable-dynamic-multi-lora
       graphgen serve llama --override-neuron-config '{"quantized": true}'
     """
     name = _one_model(model, model_option)
@@ -73,6 +76,7 @@ def serve(
         check_in_step(async_mode=options.async_mode)
         features = flags.speculation.features(name)
         options = replace(options, requested={**options.requested, **features})
+    options = _with_slots(name, options, flags)
     sharing = read_override(model_flags.override, speculates=speculates).prefix_sharing
     server = ServerOptions(served_model_name or name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
@@ -91,6 +95,15 @@ def serve(
     _note_saturation(engine)
     if not ended_well:
         raise typer.Exit(1)
+
+
+def _with_slots(name: str, options: EngineOptions, flags: ServeFlags) -> EngineOptions:
+    """The options with slots for the adapters that the flags name."""
+    from graphgen.cli.adapters.adapter_options import AdapterFlags
+
+    files = cast("Mapping[str, Path]", flags.server["adapters"])
+    dynamic = bool(flags.server["dynamic_adapters"])
+    return AdapterFlags(files).options(name, options, only=not dynamic)
 
 
 def _note_saturation(engine: Engine) -> None:

@@ -20,6 +20,7 @@ from graphgen.report.table import Table, render
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
+    from graphgen.lowering.plan.adapter_capacity import AdapterCapacity
     from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
     from graphgen.lowering.plan.ladders.ladder_advice import LadderAdvice
     from graphgen.lowering.plan.measure import CoreUse
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         "page_cache",
         "steps_per_launch",
         "speculation_length",
+        "max_lora_rank",
     ]
 )
 def plan(
@@ -73,6 +75,7 @@ def plan(
       graphgen plan llama-3.1-8b --target inf2 --rules aws --json
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
       graphgen plan llama-3.1-8b --target trn2 --seq 8192 --plot memory.svg
+      graphgen plan llama-3.1-8b --target trn1 --tp 32 --lora-rank 16 --lora-reserve 2000000000
       graphgen plan llama-3.1-8b --target trn2 --tp 4 --lengths requests.csv
     """
     from graphgen.targets import accelerator
@@ -80,10 +83,11 @@ def plan(
     check_plot(plot)
     sizes.check(rules)
     where = accelerator(target, lnc)
-    demand = sizes.demand(dtype).updated(compile_options)
+    demand = sizes.adapters(sizes.demand(dtype).updated(compile_options))
     if sizes.lengths is None:
         made = _plan(model, where, demand, rules, tp)
-        emit(as_json, lambda: _json(model, made), lambda: _text(model, made))
+        held = _capacity(made, sizes)
+        emit(as_json, lambda: _json(model, made, held), lambda: _text(model, made, held))
     else:
         advice = _advice(model, where, demand, sizes, tp)
         _emit_advice(as_json, model, advice)
@@ -132,7 +136,17 @@ def _emit_advice(as_json: bool, model: str, advice: LadderAdvice) -> None:
     emit(as_json, lambda: ladder_json(model, advice), lambda: ladder_report(model, advice))
 
 
-def _text(model: str, made: CapacityPlan) -> str:
+def _capacity(made: CapacityPlan, sizes: PlanSizes) -> AdapterCapacity | None:
+    """The adapters of the chosen degree, if they are counted."""
+    if sizes.lora_rank is None or made.chosen is None or made.chosen.use is None:
+        return None
+    from graphgen.lowering.plan.adapter_capacity import adapter_capacity
+
+    use, tp, slots = made.chosen.use, made.chosen.tp, made.demand.max_loras
+    return adapter_capacity(use, sizes.lora_rank, slots, sizes.lora_reserve or 0, tp)
+
+
+def _text(model: str, made: CapacityPlan, held: AdapterCapacity | None) -> str:
     where, demand = made.target, made.demand
     lines = [
         f"{model}, {demand.dtype}, batch {demand.cache_rows}, {demand.max_len} positions "
@@ -145,6 +159,8 @@ def _text(model: str, made: CapacityPlan) -> str:
         lines.append(f"no degree of {where.name} serves it")
     else:
         lines.append(_chosen(made, made.chosen))
+    if held is not None:
+        lines.append(held.text)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -199,7 +215,7 @@ def _gb(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
 
 
-def _json(model: str, made: CapacityPlan) -> Json:
+def _json(model: str, made: CapacityPlan, held: AdapterCapacity | None) -> Json:
     return {
         "model": model,
         "target": made.target.name,
@@ -215,6 +231,7 @@ def _json(model: str, made: CapacityPlan) -> Json:
         "chosen": _degree_json(made.chosen) if made.chosen else None,
         "instance": made.instance or None,
         "sources": dict(made.target.sources),
+        **({} if held is None else {"adapters": dict(held.to_json())}),
     }
 
 
@@ -232,6 +249,7 @@ def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
     return {
         "weights": use.weights,
         "kv": use.kv,
+        "adapters": use.adapters,
         "activations": use.activations,
         "parameters": use.parameters,
         "active_parameters": use.active,

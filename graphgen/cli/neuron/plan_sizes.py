@@ -39,6 +39,21 @@ ExecutableBytes = Annotated[
         help="With --lengths: device memory of a program; by default the device's figure of code.",
     ),
 ]
+LoraRank = Annotated[
+    int | None,
+    typer.Option(
+        "--lora-rank", min=1, help="Count adapters (LoRA) of this rank: --max-loras, or 1."
+    ),
+]
+LoraReserve = Annotated[
+    int | None,
+    typer.Option(
+        "--lora-reserve",
+        metavar="BYTES",
+        min=1,
+        help="With --lora-rank: say how many adapters these bytes of a core hold.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,19 @@ class PlanSizes:
     context: int | None = None
     lengths: str | None = None
     executable_bytes: int | None = None
+    lora_rank: int | None = None
+    lora_reserve: int | None = None
+
+    def adapters(self, demand: CompileConfig) -> CompileConfig:
+        """The configuration with slots for adapters, if they are counted (GG0705)."""
+        if self.lora_rank is None:
+            given = "--lora-reserve" if self.lora_reserve is not None else "--max-loras"
+            if demand.max_loras or self.lora_reserve is not None:
+                what = f"{given} has no meaning without --lora-rank"
+                raise GraphgenError("GG0705", what, help="give --lora-rank N too")
+            return demand
+        slots = demand.max_loras or 1
+        return demand.updated({"max_loras": slots, "max_lora_rank": self.lora_rank})
 
     def demand(self, dtype: str) -> CompileConfig:
         """The configuration with the sizes given; those of ``lengths`` are still open."""
@@ -91,6 +119,8 @@ def takes_plan_sizes() -> Callable[[Command], Command]:
         "context": Context,
         "lengths": Lengths,
         "executable_bytes": ExecutableBytes,
+        "lora_rank": LoraRank,
+        "lora_reserve": LoraReserve,
     }
     flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
     return takes_flags("sizes", flags, _collected)

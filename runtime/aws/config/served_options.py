@@ -55,6 +55,7 @@ class ServedFlags:
         caches: fields of a compilation that quantize caches, by name.
         speculation_length: k, tokens of a row that a step verifies, where something proposes them.
         verify_lengths: fewer tokens that further programs verify.
+        slots: fields of a compilation that are about adapters, by name.
     """
 
     max_num_seqs: int | None = None
@@ -70,6 +71,7 @@ class ServedFlags:
     caches: Mapping[str, object] | None = None
     speculation_length: int | None = None
     verify_lengths: tuple[int, ...] = ()
+    slots: Mapping[str, object] | None = None
 
 
 def served_options(model: str, flags: ServedFlags) -> EngineOptions:
@@ -99,7 +101,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
-    requested |= flags.caches or {}
+    requested |= {**(flags.caches or {}), **(flags.slots or {})}
     requested["speculation_length"] = flags.speculation_length
     requested["verify_lengths"] = flags.verify_lengths or None
     chunk = _chunk(flags, override.chunked, base, length)

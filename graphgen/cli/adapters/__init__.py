@@ -1,0 +1,1 @@
+"""Options about low-rank adapters."""

@@ -1,0 +1,1 @@
+"""Endpoints that load and unload adapters."""
