@@ -92,7 +92,7 @@ def apart(config: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("name", "tp", "target"), MARKED)
-@pytest.mark.one_in(33)
+@pytest.mark.one_in(65)
 def test_a_twin_decides_as_its_model(name: str, tp: int, target: str):
     config = apart(dict(known_shape(name)))
     twin = decided(config, tp=tp, twin="mini", target=target)

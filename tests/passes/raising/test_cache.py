@@ -297,7 +297,7 @@ def test_caches_are_split_with_their_heads(style: str, tp: int):
 
 @pytest.mark.parametrize("tp", [2, 3])
 @pytest.mark.parametrize("scanned", [True, False])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_caches_of_all_layers_in_one_tensor_are_split(scanned: bool, tp: int):
     kept = zeros(cached.LAYERS, cached.ROWS, cached.SLOTS, cached.KV_HEADS, cached.SIZE)
     jitted = jax.jit(partial(cached.stacked_decode, scanned=scanned), donate_argnums=1)

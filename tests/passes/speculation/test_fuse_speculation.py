@@ -234,7 +234,7 @@ BUGS = (
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.__name__ for bug in BUGS])
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(9)
 def test_planted_bugs_are_blamed_on_the_pass(
     bug: type[SpeculativeProgram], monkeypatch: pytest.MonkeyPatch
 ):

@@ -129,7 +129,7 @@ def test_ignored_row_ids_show_in_shuffled_rows_only():
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.one_in(31)
+@pytest.mark.one_in(61)
 def test_no_false_alarm_on_the_default_pipeline(seed: int, tp: int, element: str):
     module = model(element=element)
     verdicts = validate(module, default(replace(BUCKETS, tp=tp)), make_workload(module, seed))

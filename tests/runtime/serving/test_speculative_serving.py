@@ -140,7 +140,7 @@ PROPOSERS: dict[str, Callable[[Sequence[ServingRequest]], Proposer]] = {
     ],
 )
 @pytest.mark.parametrize("kind", PROPOSERS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_each_answer_is_that_of_the_request_alone(config: CompileConfig, count: int, kind: str):
     rng = np.random.default_rng(count)
     session, requests = session_of(config), requests_of(rng, count)

@@ -159,7 +159,7 @@ def speculated(
     return done, speculator
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("kind", ["EAGLE", "EAGLE-3"])
 @pytest.mark.parametrize(
     "changes",
