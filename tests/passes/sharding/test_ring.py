@@ -148,7 +148,7 @@ CASES = {
     "linear biases": ("bloom-560m", {"cp_degree": 2}),
     "soft caps": ("gemma-2-2b", {"cp_degree": 2, "attention_block": "2x3"}),
     "latent vectors": ("deepseek-v3", {"cp_degree": 2}),
-    "narrow caches": ("qwen2-7b", {"kv_cache_quant": True}),
+    "narrow caches": ("qwen2-7b", {"cp_degree": 2, "kv_cache_quant": True}),
     "paged": ("llama-3.1-8b", {"page_cache": 4}),
     "rows of groups": (
         "llama-3.1-8b",
