@@ -102,7 +102,7 @@ def test_usage_errors_end_with_2(arguments: list[str]):
     [
         ("graphgen ", list(COMMANDS)),
         ("graphgen ins", ["inspect"]),
-        ("graphgen inspect x --l", ["--largest"]),
+        ("graphgen inspect x --la", ["--largest"]),
         ("graphgen build x --dtype b", ["bf16"]),
         ("graphgen inspect x --nothing", []),
     ],
