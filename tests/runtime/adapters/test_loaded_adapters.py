@@ -60,6 +60,7 @@ def answers(folder: Path, name: str, *options: object) -> list[list[int]]:
     return [each["tokens"] for each in told["outputs"]]
 
 
+@pytest.mark.slow
 def test_generate_answers_each_prompt_with_its_adapter(folder: Path):
     wanted = [
         answers(folder, name, "--prompt", PROMPT)[0] for name in ("a-merged", "base", "b-merged")
