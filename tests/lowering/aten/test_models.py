@@ -166,6 +166,7 @@ def test_int8_weights_say_the_same_over_ranks_and_near_to_torch(name: str):
     np.testing.assert_allclose(exact, found.logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_every_pass_keeps_the_meaning():
     found, read = both("llama", "sdpa")
     script = script_of(read, {"input_ids": found.ids})

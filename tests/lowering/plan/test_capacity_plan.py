@@ -88,6 +88,7 @@ def test_one_core_holds_the_model_once():
     assert use.collectives == ()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("numbers", "scale", "row"),
     [("f8e4m3", "auto", 64), ("f8e5m2", "per_token", 64 + 4), ("int8", "auto", 64 + 4)],
@@ -226,6 +227,7 @@ def test_narrow_weights_and_their_scales_are_counted(quantization: str, kernels:
     assert use.weights == 2 * (134_515_008 - 30 * _NUMBERS) + packed + 30 * layer
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("element", "scale", "row"),
     # Bytes of the 64 numbers of a head: int8 has a scale in f32 beside them.

@@ -43,6 +43,7 @@ def arrays(x: tuple[int, ...], w: tuple[int, ...], seed: int = 0) -> dict[str, A
     }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("x", "w", "at"),
     [

@@ -97,6 +97,7 @@ DEGREES = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("tp", "ep"), DEGREES)
 @pytest.mark.parametrize("form", ["all", pytest.param("selective", marks=SLOW)])
 def test_degrees_of_a_compilation(tp: int, ep: int, form: str):
@@ -151,6 +152,7 @@ def test_degrees_that_cannot_be(module: Module, options: str, why: str):
 HARD = {"activation": "sigmoid", "up_offset": 1.0, "gate_upper": 7.0}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("capacity", [0, 2])
 @pytest.mark.parametrize(

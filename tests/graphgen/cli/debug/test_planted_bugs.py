@@ -35,6 +35,7 @@ def command(name: str, *arguments: object) -> Any:
     return graphgen(name, *arguments, "--plugin", PLUGIN)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bug", CASES)
 def test_it_is_caught_and_named_exactly(bug: Bug, tmp_path: Path):
     path = tmp_path / "m.gg"

@@ -86,6 +86,7 @@ def proposing(drafts: dict[str, Any], name: str) -> dict[str, Any]:
     return {"assistant_model": drafts[name]}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PROPOSERS)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_greedy_tokens_of_a_batch_are_the_targets_own(
@@ -99,6 +100,7 @@ def test_greedy_tokens_of_a_batch_are_the_targets_own(
         assert ours.dtype == theirs.dtype
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(BATCH))
 @pytest.mark.parametrize("name", PROPOSERS)
 def test_one_sequence_gives_the_tokens_of_transformers_own_assisted_loop(
