@@ -31,7 +31,7 @@ class TileAttention(Pass):
     of tokens to the next (FlashAttention, arXiv 2205.14135 and 2307.08691), so that no value over
     all tokens and all slots exists: masks and distances are made for each tile. On the CPU tiles
     are turns of a loop, which leaves out those whose mask allows nothing; on an accelerator they
-    follow each other in the program, without those that causal masks of prompts forbid.
+    follow each other in the program, all of them: a prompt may go on with a sequence.
 
     Options:
         block: ``auto`` for what costs the least, see :mod:`graphgen.passes.tiles.tile_costs`;

@@ -37,7 +37,8 @@ class AttentionShape:
         rows, tokens, slots, heads: B, S, C and H.
         widths: D + W.
         reach: slots that a token reads at most; 0 for all up to its own.
-        causal: token s reads no slot after slot s.
+        causal: token s reads no slot after slot s where a call begins a sequence; one that goes on
+            with a sequence runs the same program.
         ordered: slots follow each other as positions do.
         bits: of an element of queries, keys and values.
     """
@@ -58,7 +59,7 @@ class AttentionShape:
 
         Args:
             op: the composite.
-            prompt: calls of the program begin a sequence, so that no token is before its position.
+            prompt: the program reads prompts.
         """
         rows, tokens, heads, width = op.operands[0].type.dims
         slots, mask = op.operands[1].type.dims[1], op.operands[3]
@@ -77,7 +78,7 @@ class AttentionShape:
     def tiles(self, tokens: int, slots: int) -> TileSizes:
         """Tiles of these sizes, or of all tokens or slots where there are fewer."""
         blocks = min(tokens, self.tokens), min(slots, self.slots)
-        return TileSizes(self.tokens, self.slots, *blocks, self.causal)
+        return TileSizes(self.tokens, self.slots, *blocks)
 
     @property
     def whole(self) -> TileSizes:

@@ -1,4 +1,4 @@
-"""The tiles of one attention: how many there are, and which of them some token reads."""
+"""The tiles of one attention: how many there are, and their sizes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ class TileSizes:
     Attributes:
         tokens, slots: S and C, of the attention.
         token_block, slot_block: of a tile.
-        causal: token s reads no slot after slot s.
     """
 
     tokens: int
     slots: int
     token_block: int
     slot_block: int
-    causal: bool = False
 
     @property
     def rows(self) -> int:
@@ -35,11 +33,6 @@ class TileSizes:
     def whole(self) -> bool:
         """True if one tile has everything."""
         return self.rows == self.columns == 1
-
-    def read(self, first_token: int, first_slot: int) -> bool:
-        """True unless no token of the block from ``first_token`` on reads the block of slots."""
-        last = min(first_token + self.token_block, self.tokens) - 1
-        return not self.causal or first_slot <= last
 
     @property
     def text(self) -> str:

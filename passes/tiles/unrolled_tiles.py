@@ -9,9 +9,7 @@ from graphgen.build import Builder
 from graphgen.composites.partial_attention import (
     PartialAttention,
     combined,
-    filled,
     partial_attention,
-    sum_of_values,
     without_sinks,
 )
 from graphgen.ir import DType, Op, Value
@@ -66,18 +64,16 @@ def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Sequence[V
     Args:
         b: where ops are appended.
         op: the composite.
-        sizes: of the tiles; those that no token reads are left out.
+        sizes: of the tiles. All are written out: positions are data, so that none is known to be
+            above the diagonal of a causal mask.
         softmax: the type of the powers.
     """
     sinks = sinks_of(op)
     own = _own_positions(b, op)
     blocks = list(_tiles(b, sizes, own))
-    short = any(len(tiles) < sizes.columns for tiles in blocks)
-    every = sum_of_values(b, op.operands[2]) if short else None
     made: list[Sequence[Value]] = []
     for tiles in blocks:
         part = _block(b, op, tiles, softmax)
-        part = part if every is None else filled(b, part, every, sizes.slots, softmax)
         made.append(results_of(b, op, part, sinks))
     if len(made) == 1:
         return made[0]
@@ -109,7 +105,6 @@ def _tiles(b: Builder, sizes: TileSizes, own: Mapping[Value, Value]) -> Iterator
         yield [
             FixedTile(b, first, slot, tokens, min(sizes.slot_block, sizes.slots - slot), every, own)
             for slot in range(0, sizes.slots, sizes.slot_block)
-            if sizes.read(first, slot)
         ]
 
 

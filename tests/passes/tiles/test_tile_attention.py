@@ -75,7 +75,7 @@ def test_a_short_one_has_none(tokens: int, slots: int, target: str):
     assert print_module(module) == before
 
 
-def test_an_accelerator_has_few_tiles_of_few_bytes_and_none_that_a_prompt_forbids():
+def test_an_accelerator_has_few_tiles_of_few_bytes():
     """A prompt of 64 k tokens: its scores would take 68.7 GB."""
     module = prompt(65536, 65536)
     (report,) = run_pipeline(module, parse_pipeline("tile-attention{target=trn2},dce"))[:1]
@@ -86,32 +86,29 @@ def test_an_accelerator_has_few_tiles_of_few_bytes_and_none_that_a_prompt_forbid
     )
     scores = [op for op in module.function("prefill").ops if op.results[0].type.rank == 5]
     products = [op for op in scores if op.name == "dot_general"]
-    # Two products for each of 16 * 17 / 2 tiles.
-    assert len(products) == 2 * 136
+    # Two products for each of 16 * 16 tiles.
+    assert len(products) == 2 * 256
     assert max(op.result.type.nbytes for op in scores) == 4 * 4 * 4096**2
 
 
-def test_tiles_that_prompts_forbid_are_not_left_out_of_chunks():
-    for phase, read in (("prefill", 6), ("chunk", 9)):
-        module = prompt(12, 12, phase)
-        run_pipeline(module, parse_pipeline("tile-attention{block=4,target=trn2}"))
-        products = [op for op in module.function(phase).ops if op.name == "dot_general"]
-        assert len(products) == 2 * read
-
-
-def test_a_prompt_without_its_forbidden_tiles_means_the_same():
-    """Padding at either end reads nothing."""
-    module = prompt(12, 12, rows=2)
+@pytest.mark.parametrize("phase", ["prefill", "chunk"])
+def test_prompts_that_go_on_with_a_sequence_read_the_slots_ahead(phase: str):
+    """Rows begin at their first slot, with padding at either end, and after seven held tokens."""
+    module = prompt(12, 12, phase, rows=3)
     random = np.random.default_rng(0)
+    function = module.function(phase)
     given: dict[str, Array] = {
         name: random.standard_normal(value.type.dims).astype(np.float32)
-        for name, value in zip("qkv", module.function("prefill").args, strict=False)
+        for name, value in zip("qkv", function.args, strict=False)
     }
-    given["positions"] = np.array([[*range(9), -1, -1, -1], [-1, -1, *range(10)]], np.int32)
-    given["n"] = np.array([9, 10], np.int32)
-    wanted = evaluate(module.function("prefill"), given, MEANING)["y"]
+    given["positions"] = np.array(
+        [[*range(9), -1, -1, -1], [-1, -1, *range(10)], [*range(7, 12), *[-1] * 7]], np.int32
+    )
+    given["n"] = np.array([9, 10, 12], np.int32)
+    wanted = evaluate(function, given, MEANING)["y"]
     run_pipeline(module, parse_pipeline("tile-attention{block=4x5,target=trn2}"))
-    found = evaluate(module.function("prefill"), given, MEANING)["y"]
+    assert sum(op.name == "dot_general" for op in module.function(phase).ops) == 2 * 9
+    found = evaluate(module.function(phase), given, MEANING)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
