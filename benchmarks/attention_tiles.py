@@ -54,9 +54,10 @@ def attention(tokens: int, element: DType) -> Module:
 
 def compiled(module: Module, form: str) -> tuple[CpuProgram, str]:
     """The program in a form, and what the pass says of its choice."""
-    copy, kernel = clone_module(module), form == _KERNEL
-    block = TILES_OFF if kernel else form
-    text = f"tile-attention{{block={block}}},{'select-kernels,' * kernel}legalize,cse,dce"
+    copy, kernel = clone_module(module), form in (_KERNEL, TILES_AUTO)
+    block = TILES_OFF if form == _KERNEL else form
+    tiles = f"tile-attention{{block={block},kernels={str(kernel).lower()}}}"
+    text = f"{tiles},{'select-kernels,' * kernel}legalize,cse,dce"
     reports = run_pipeline(copy, parse_pipeline(text))
     (function,) = copy.programs()
     return compile_program(copy, function), next(iter(reports[0].remarks), "whole")

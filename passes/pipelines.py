@@ -118,7 +118,8 @@ def _attention(config: CompileConfig) -> list[Pass]:
     Those of accelerators are made for long prompts; what the CPU's are slower at is in tiles.
     """
     softmax, kernels = config.softmax_dtype, _kernels(config)
-    tiles = TileAttention(config.attention_block, config.target, softmax)
+    follow = config.target == "cpu" and bool(kernels) and softmax == _PLAIN
+    tiles = TileAttention(config.attention_block, config.target, softmax, follow)
     if softmax != _PLAIN:
         return [tiles, SoftmaxDtype(softmax), *kernels]
     return [tiles, *kernels] if config.target == "cpu" else [*kernels, tiles]

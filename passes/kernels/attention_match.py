@@ -96,6 +96,11 @@ class AttentionMatch:
         return calls.call("attention", config, body, cloner, operands, self.ops)
 
 
+def has_attention_kernel(op: Op) -> bool:
+    """True for an attention that the kernel computes."""
+    return op.name == "attention" and isinstance(_match(op), AttentionMatch)
+
+
 def match_attention(op: Op, prepared: PreparedValues) -> AttentionMatch | NoMatch:
     """The largest group of ops that end in the attention ``op`` and that the kernel computes.
 
@@ -103,6 +108,10 @@ def match_attention(op: Op, prepared: PreparedValues) -> AttentionMatch | NoMatc
         op: the composite.
         prepared: of no use here: no operand has to be made of weights.
     """
+    return _match(op)
+
+
+def _match(op: Op) -> AttentionMatch | NoMatch:
     query, key, value, mask = op.operands[:4]
     terms = attention_terms(op.operands)
     if query.dtype not in (bf16, f16, f32) or key.dtype is not query.dtype:

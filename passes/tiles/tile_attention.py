@@ -14,6 +14,7 @@ from graphgen.ir import Function, Module, Op, Value, dtype
 from graphgen.ops.control import kernel_of
 from graphgen.passes.core import Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
+from graphgen.passes.kernels.attention_match import has_attention_kernel
 from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.passes.tiles.tile_costs import AttentionShape, TileCost, asked_cost, tile_costs
 from graphgen.passes.tiles.tile_loop import looped
@@ -39,6 +40,8 @@ class TileAttention(Pass):
             many of both.
         target: what the programs will run on.
         softmax: element type of the powers.
+        kernels: ``select-kernels`` follows: what the CPU's kernel computes as a whole costs what
+            the kernel takes.
 
     Given:
         module @m level=canonical {
@@ -147,6 +150,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
     block: str = TILES_AUTO
     target: str = choice("cpu", target_names)
     softmax: str = choice(DTYPES[0], DTYPES)
+    kernels: bool = False
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The attention of every function but the meanings of kernels."""
@@ -180,7 +184,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
     ) -> None:
         shape = AttentionShape.of(op, prompt=function.phase == "prefill")
         target = find_target(self.target)
-        costs = tile_costs(shape, target)
+        costs = tile_costs(shape, target, kernel=self.kernels and has_attention_kernel(op))
         if self.block == TILES_OFF:
             chosen = next(cost for cost in costs if cost.sizes.whole)
         else:

@@ -5,7 +5,8 @@ scores, those of the tiles that some token reads, if the tokens are the last one
 
     CPU: seconds = n (2 (D + W) / flops + score_s) + tiles tile_s
 
-where whole scores, which do not fit in the processor's caches, take longer each. On an accelerator,
+where whole scores, which do not fit in the processor's caches, take longer each. The kernel that
+``select-kernels`` calls for attention as a whole has rates of its own. On an accelerator,
 whose compiler fuses by rules of its own, a form costs the bytes of its scores, ``4 B H`` times the
 scores of a tile: attention is whole up to :data:`MOST_SCORES` bytes.
 """
@@ -111,17 +112,20 @@ class TileCost:
         scores: that are computed.
         bytes: of the scores of one tile.
         seconds: of a target; 0 where only bytes are known.
+        kernel: whether a kernel computes it.
     """
 
     sizes: TileSizes
     scores: int
     bytes: int
     seconds: float
+    kernel: bool = False
 
     @property
     def text(self) -> str:
         """The numbers, for people."""
         name = "whole" if self.sizes.whole else f"tiles of {self.sizes.text}"
+        name = "the kernel" if self.kernel else name
         took = f"{self.seconds * 1e3:.3g} ms, " if self.seconds else ""
         return f"{name} ({took}{size(self.bytes)} of scores at once)"
 
@@ -153,6 +157,33 @@ class ScoreRates:
 # 9 heads of 64 features, 256 to 2048 tokens and as many slots, tiles of 128, 256 and 512.
 _CPU_WIDE = ScoreRates(80e9, 1.4e-9, 2.6e-9, 8.3e-9, 16 << 20, 300e-6, 10e-6)
 _CPU_NARROW = ScoreRates(80e9, 3.4e-9, 4.4e-9, 9e-9, 16 << 20, 600e-6, 10e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRates:
+    """Throughput of the CPU's kernel, which reads all keys and values of a head for a few queries.
+
+    Attributes:
+        flops: operations a second of products that read a core's cache.
+        score_s: seconds of a score beside its products.
+        far_flops: operations a second that read what is not there.
+        cached: bytes of the keys and values of a head that stay there.
+    """
+
+    flops: float
+    score_s: float
+    far_flops: float
+    cached: int
+
+
+# Of the same benchmark, the best of 12 runs of 256 to 1536 tokens at a load of 10 to 15. The kernel
+# was faster than tiles to 640 tokens in f32, to 384 in bf16, which AVX2 widens for each product.
+_KERNEL_WIDE = KernelRates(110e9, 1.1e-9, 28e9, 200_000)
+_KERNEL_NARROW = KernelRates(34e9, 1.1e-9, 28e9, 130_000)
+# Queries of a head that the kernel takes at a time.
+_KERNEL_ROWS = 12
+# It leaves out about what square tiles of this size do.
+_KERNEL_BLOCK = 128
 
 
 def rates_of(target: Target, bits: int) -> ScoreRates | None:
@@ -197,12 +228,29 @@ def tile_cost(shape: AttentionShape, sizes: TileSizes, rates: ScoreRates | None)
     return TileCost(sizes, scores, bytes, seconds)
 
 
-def tile_costs(shape: AttentionShape, target: Target) -> list[TileCost]:
-    """The costs of the whole and of the best tiles, the one that is chosen first."""
+def kernel_cost(shape: AttentionShape) -> TileCost:
+    """The cost of the CPU's kernel, whose scores are those of some rows of queries at a time."""
+    rates = _KERNEL_NARROW if shape.bits <= 16 else _KERNEL_WIDE
+    scores, _ = scores_of(shape, shape.tiles(_KERNEL_BLOCK, _KERNEL_BLOCK))
+    read = shape.slots * shape.widths * shape.bits // 8
+    far = max(0, read - rates.cached) / read
+    score_s = 2 * shape.widths * (1 / rates.flops + far / rates.far_flops) + rates.score_s
+    bytes = 4 * _KERNEL_ROWS * shape.slots
+    return TileCost(shape.whole, scores, bytes, scores * score_s, kernel=True)
+
+
+def tile_costs(shape: AttentionShape, target: Target, *, kernel: bool = False) -> list[TileCost]:
+    """The costs of the whole and of the best tiles, the one that is chosen first.
+
+    Args:
+        shape: of the attention.
+        target: what runs it.
+        kernel: whether the CPU's kernel computes the whole.
+    """
     rates = rates_of(target, shape.bits)
     if rates is None:
         return _by_bytes(shape)
-    whole = tile_cost(shape, shape.whole, rates)
+    whole = kernel_cost(shape) if kernel else tile_cost(shape, shape.whole, rates)
     forms = [shape.tiles(tokens, slots) for tokens in BLOCKS for slots in BLOCKS]
     enough = shape.tokens >= LEAST_TOKENS
     found = [tile_cost(shape, sizes, rates) for sizes in forms if enough and not sizes.whole]

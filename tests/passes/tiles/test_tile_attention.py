@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Array, evaluate
 from graphgen.ir import Function, Module
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.pipelines import default
 from graphgen.passes.tiles.tile_attention import block_of
 from graphgen.text import print_module
 from tests.graphgen.composites.attention_cases import CASES
@@ -41,13 +44,15 @@ def test_tiles_of_given_masks(name: str, target: str):
         np.testing.assert_allclose(native, wanted, rtol=1e-4, atol=1e-5)
 
 
-def prompt(tokens: int, slots: int, phase: str = "prefill", rows: int = 1) -> Module:
+def prompt(
+    tokens: int, slots: int, phase: str = "prefill", rows: int = 1, width: int = 8
+) -> Module:
     """An attention with the masks of a language model, over keys and values that it is given."""
     module = Module("m", "canonical")
     function = module.add(Function(phase, phase=phase))
     with Builder(function, module=module) as b:
         q, k, v = [
-            b.input(name, f32, (rows, size, heads, 8))
+            b.input(name, f32, (rows, size, heads, width))
             for name, size, heads in (("q", tokens, 4), ("k", slots, 2), ("v", slots, 2))
         ]
         positions, lengths = b.input("positions", s32, (rows, tokens)), b.input("n", s32, (rows,))
@@ -73,6 +78,45 @@ def test_a_short_one_has_none(tokens: int, slots: int, target: str):
     before = print_module(module)
     run_pipeline(module, parse_pipeline(f"tile-attention{{target={target}}}"))
     assert print_module(module) == before
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chosen", "other"),
+    [(256, "the kernel", "tiles of "), (2048, "tiles of ", "the kernel")],
+)
+def test_the_kernel_is_kept_as_long_as_it_costs_less(tokens: int, chosen: str, other: str):
+    module = prompt(tokens, tokens, width=64)
+    before = print_module(module)
+    (report,) = run_pipeline(module, parse_pipeline("tile-attention{kernels=true}"))
+    (remark,) = report.remarks
+    assert remark.startswith(f"@prefill: {tokens} tokens, {tokens} slots: {chosen}")
+    assert f"; {other}" in remark
+    assert (print_module(module) == before) == (chosen == "the kernel")
+
+
+def test_what_the_kernel_cannot_compute_costs_what_the_whole_does():
+    """Slopes of positions are added to the scores."""
+    said: list[str] = []
+    for kernels in ("true", "false"):
+        module = Module("m", "canonical")
+        module.add(replace(CASES["linear biases"], active=512, attended=512).whole())
+        text = f"tile-attention{{kernels={kernels}}}"
+        (report,) = run_pipeline(module, parse_pipeline(text))
+        said += report.remarks
+    assert said[0] == said[1]
+    assert "the kernel" not in said[0]
+
+
+def test_the_pipeline_says_whether_a_kernel_follows():
+    def of(config: CompileConfig) -> str:
+        (found,) = [str(each) for each in default(config) if each.name == "tile-attention"]
+        return found
+
+    assert of(CompileConfig(kernels="on")) == "tile-attention{kernels=true}"
+    assert "kernels" not in of(CompileConfig(kernels="off"))
+    # Softmax of 16 bits is ops of its own, before kernels are selected.
+    assert "kernels" not in of(CompileConfig(kernels="on", softmax_dtype="bf16"))
+    assert "kernels" not in of(CompileConfig(kernels="on", target="trn2"))
 
 
 def test_an_accelerator_has_few_tiles_of_few_bytes():
