@@ -55,11 +55,9 @@ def described_settings(
 
 def _differences(described: CompileConfig, settings: CompileConfig) -> list[str]:
     """The fields in which the programs would differ."""
-    longest, gathers = max(settings.context, default=0), settings.weight_gather_length
-    without_effect = ("weight_gather_length",) if longest < gathers else ()
     return [
         item.name
         for item in fields(settings)
-        if item.name not in (*_OF_THE_CPU, *without_effect)
+        if item.name not in _OF_THE_CPU
         and getattr(described, item.name) != getattr(settings, item.name)
     ]

@@ -143,9 +143,11 @@ def _rules(config: NeuronConfig) -> tuple[str, ...]:
 
 
 def _gathered(config: NeuronConfig) -> int:
-    """The length from which weights may be gathered; 0 where tokens lie as they are."""
+    """The length from which weights may be gathered: AWS's with its sequence parallelism."""
     tokens = config.value("sequence_parallel_enabled")
-    return _count(config, "weight_gather_seq_len_threshold") if tokens else 0
+    if not tokens:
+        return CompileConfig().weight_gather_length
+    return _count(config, "weight_gather_seq_len_threshold")
 
 
 def _tokens(config: NeuronConfig) -> str:

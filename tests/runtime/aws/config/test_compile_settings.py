@@ -155,7 +155,7 @@ def test_ranks_share_prompts_and_rows():
     # A rank has tokens of its own between attention and MLP, of those that it shares.
     assert made.rules == ("prefill:sequence:cp*dp*tp",)
     assert made.weight_gather_length == 32768
-    assert compile_settings(NeuronConfig(tp_degree=2)).weight_gather_length == 0
+    assert compile_settings(NeuronConfig(tp_degree=2)).weight_gather_length == 1024
 
 
 def test_sequence_parallelism_splits_context_programs_along_tokens():
