@@ -212,7 +212,8 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
                 rewriter.decline(
                     function, "whole" if cost.sizes.whole else "tiles", op, no_match(why)
                 )
-        if chosen.sizes.whole and len(costs) == 1:
+        if chosen.sizes.whole:
+            # As it was: explain has the costs.
             return
         shown = dict.fromkeys([chosen.text, *[cost.text for cost in costs]])
         sizes = f"{chosen.sizes.tokens} tokens, {chosen.sizes.slots} slots"

@@ -80,18 +80,18 @@ def test_a_short_one_has_none(tokens: int, slots: int, target: str):
     assert print_module(module) == before
 
 
-@pytest.mark.parametrize(
-    ("tokens", "chosen", "other"),
-    [(256, "the kernel", "tiles of "), (2048, "tiles of ", "the kernel")],
-)
-def test_the_kernel_is_kept_as_long_as_it_costs_less(tokens: int, chosen: str, other: str):
-    module = prompt(tokens, tokens, width=64)
-    before = print_module(module)
-    (report,) = run_pipeline(module, parse_pipeline("tile-attention{kernels=true}"))
-    (remark,) = report.remarks
-    assert remark.startswith(f"@prefill: {tokens} tokens, {tokens} slots: {chosen}")
-    assert f"; {other}" in remark
-    assert (print_module(module) == before) == (chosen == "the kernel")
+def test_the_kernel_is_kept_as_long_as_it_costs_less():
+    for tokens in (256, 2048):
+        module = prompt(tokens, tokens, width=64)
+        before = print_module(module)
+        (report,) = run_pipeline(module, parse_pipeline("tile-attention{kernels=true}"))
+        if tokens == 256:
+            assert print_module(module) == before
+            assert report.remarks == ()
+        else:
+            (remark,) = report.remarks
+            assert remark.startswith("@prefill: 2048 tokens, 2048 slots: tiles of ")
+            assert "; the kernel" in remark
 
 
 def test_what_the_kernel_cannot_compute_costs_what_the_whole_does():
