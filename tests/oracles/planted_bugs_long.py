@@ -31,6 +31,8 @@ from tests.oracles.planted_bugs import (
 _SIZES = "specialize{batch=[3],context=[8],tokens=[8,16],in_place=true}"
 # Four tokens by four slots, written out: a block of tokens of a prompt has one tile, the next two.
 TILES = f"{_SIZES},tile-attention{{block=4,target=trn2}}"
+# The same with one block of tokens.
+COLUMNS = f"{_SIZES},tile-attention{{block=8x4,target=trn2}}"
 # Two groups with a key-value head each, whose two ranks hold half of the slots of a row.
 FLASH = f"{_SIZES},shard{{tp=4,flash=true}},pad-to-mesh,partition"
 # Each of two ranks has half of the tokens between the products of a layer.
@@ -190,7 +192,7 @@ LONG_BUGS = (
         ATTENTION_0,
         only(0),
         rescaled_first_tile,
-        TILES,
+        COLUMNS,
     ),
     Bug(
         "powers-without-rescale",
@@ -199,7 +201,7 @@ LONG_BUGS = (
         ATTENTION_1,
         only(0),
         of_first_tile(4, "reduce", "exponential"),
-        TILES,
+        COLUMNS,
     ),
     Bug(
         "tile-counted-twice",
@@ -208,7 +210,7 @@ LONG_BUGS = (
         ATTENTION_1,
         operands(0, 0),
         rank(5, "multiply", "multiply"),
-        TILES,
+        COLUMNS,
     ),
     Bug(
         "window-at-the-edge-of-a-tile",
@@ -227,7 +229,7 @@ LONG_BUGS = (
         ATTENTION_0,
         from_the_first,
         later_values,
-        TILES,
+        COLUMNS,
     ),
     Bug(
         "sink-counted-twice",

@@ -118,6 +118,23 @@ SAMPLES: dict[str, list[str]] = {
         ": f32[2,3,6]".replace("SCALES", scales).replace("BLOCK", block)
         for scales, block in (("6,1", "1,8"), ("1,1", "6,8"))
     ],
+    "in-type-of-weight": [
+        "arg %x : bf16[2,4]\narg %w : f32[4]\n%n = convert(%w) dtype=bf16 : bf16[4]\n"
+        "%a = rms_norm(%x, %n) epsilon=1e-05 : bf16[2,4]"
+    ],
+    "product-in-type-of-weight": [
+        "arg %x : bf16[2,4]\narg %w : f32[3,4]\n%n = convert(%w) dtype=bf16 : bf16[3,4]\n"
+        "%a = dot_general(%x, %n) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=bf16 "
+        ": bf16[2,3]"
+    ],
+    "rounded-rows": [
+        "arg %w : f32[5,4]\narg %i : s32[3]\n%n = convert(%w) dtype=bf16 : bf16[5,4]\n"
+        "%a = take(%n, %i) dimension=0 : bf16[3,4]"
+    ],
+    "widened-again": [
+        "arg %w : f32[5,4]\n%n = convert(%w) dtype=bf16 : bf16[5,4]\n"
+        "%a = convert(%n) dtype=f32 : f32[5,4]"
+    ],
     "mask-of-rows": [
         "arg %i : s32[2,3]\narg %n : s32[2]\n%0 = key_positions(%n) attended=8 : s32[2,8]\n"
         f"%a = attention_mask(%i, %0) window={window} : pred[2,3,8]"

@@ -36,7 +36,7 @@ def test_each_attribute_with_its_origin_and_effect(tmp_path: Path):
     assert (shown["class"], shown["target"], shown["errors"]) == ("NeuronConfig", "cpu", [])
     passes = [row["pass"] for row in shown["pipeline"]]
     assert passes[0] == "on-device-sampling{do_sample=true}"
-    assert "partition" in passes
+    assert any(name.startswith("partition{") for name in passes)
 
 
 def test_a_folder_of_a_compiled_model_is_read(tmp_path: Path):

@@ -50,7 +50,7 @@ def test_attributes_and_family_are_layers_of_the_command_line(tmp_path: Path):
     origins = {item.text: item.origin for item in decode.command.options}
     assert origins["--hbm-scratchpad-page-size=1024"] == "scratchpad_page_size"
     assert origins["-O3"] == "--flags"
-    assert origins["--lnc=1"] == "--lnc"
+    assert origins["--lnc=1"] == "logical cores"
     # AWS's rule about programs of a token replaces the attribute, and shows it.
     tiling = {
         name: next(i for i in item.command.options if "tiling-factor" in i.option.name)
