@@ -53,6 +53,8 @@ CODES: dict[str, str] = {
     "GG0705": "bad argument",
     "GG0706": "token outside the vocabulary",
     "GG0707": "kernels cannot be built",
+    "GG0708": "process is lost",
+    "GG0709": "processes disagree",
     # 08xx: HLO and Neuron files
     "GG0801": "cannot read HLO file",
     "GG0802": "not a Neuron file or folder",

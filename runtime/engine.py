@@ -19,6 +19,7 @@ from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_types
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
+from graphgen.runtime.distributed.process_group import agree_on_program
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import (
     Completion,
@@ -291,6 +292,7 @@ def open_engine(
     with progress.task("building the graph"):
         built = _built(checkpoint, settings, options.fused)
     checkpoint = _check_tensors(checkpoint, built)
+    agree_on_program(checkpoint, settings, built.module)
     if kept is not None:
         artifact = save_artifact(kept, built, checkpoint, tokenizer, progress)
         artifact = replace(artifact, model=built)

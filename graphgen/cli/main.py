@@ -17,6 +17,7 @@ from graphgen.cli.usage_errors import one_style
 # Folders of graphgen.cli, one for each kind of user, and their titles in ``graphgen --help``.
 PANELS: Final = {
     "model": "Run a model",
+    "launching": "Use several processes",
     "passes": "Run and understand passes",
     "debug": "Debug a miscompile",
     "inspect": "Look into programs",
@@ -60,6 +61,7 @@ def _identifier(name: str) -> str:
 
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
+    "launch": CommandEntry("launching", "Run a command as several processes."),
     "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
     "speculate": CommandEntry("speculation", "Measure how much proposed tokens speed decoding up."),
     "perplexity": CommandEntry("quantization", "Measure how well a model predicts a text."),

@@ -25,6 +25,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.cpu import processes
 
 
 class Executable(Protocol):
@@ -38,16 +39,19 @@ class Executable(Protocol):
 def configure(devices: int) -> None:
     """Have at least ``devices`` virtual CPU devices; works once, before the first launch.
 
+    Of several processes each has its share of them.
+
     Raises:
-        GraphgenError: GG0705 when JAX has started with fewer.
+        GraphgenError: GG0705 when JAX has started with fewer, or processes cannot share them.
     """
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-    if cast(Any, jax.config).jax_num_cpu_devices >= devices:
+    local = len(processes.local_ranks(devices))
+    if cast(Any, jax.config).jax_num_cpu_devices >= local:
         return
     try:
-        jax.config.update("jax_num_cpu_devices", devices)
+        jax.config.update("jax_num_cpu_devices", local)
     except RuntimeError as error:
         # JAX refuses to change the count once a backend exists; having enough is good enough.
         if len(jax.devices()) < devices:
@@ -93,9 +97,14 @@ def devices(count: int) -> list[Any]:
     import jax
 
     name = _PLATFORM.get()
-    if count > 1 and name == "cpu":
+    if name == "cpu" and (count > 1 or processes.count() > 1):
         configure(count)
-    return list(jax.devices(name)[:count])
+    found = list(jax.devices(name))
+    if processes.count() == 1:
+        return found[:count]
+    # An environment may give processes more devices than they have ranks.
+    each, homes = len(processes.local_ranks(count)), range(processes.count())
+    return [d for home in homes for d in [d for d in found if d.process_index == home][:each]]
 
 
 # Options of XLA that compile in a sixth of the time: LLVM leaves its code as it is.
@@ -207,8 +216,14 @@ def deserialize(data: bytes, ranks: int) -> Executable:
 def put(arrays: Sequence[Any]) -> Any:
     """One array a rank, all of one shape and type, on the devices: an argument of a launch.
 
-    An array that starts at a multiple of 64 bytes is used in place, by several devices as well.
+    Of several processes each puts the arrays of its own ranks only. An array that starts at a
+    multiple of 64 bytes is used in place, by several devices as well.
     """
+    return put_local([arrays[rank] for rank in processes.local_ranks(len(arrays))])
+
+
+def put_local(arrays: Sequence[Any]) -> Any:
+    """As :func:`put`, given one array for each rank of this process."""
     if arrays[0].dtype.itemsize < 8:
         return _put(arrays)
     import jax
@@ -222,28 +237,29 @@ def _put(arrays: Sequence[Any]) -> Any:
     import jax
     from jax._src.interpreters.pxla import batched_device_put
 
-    homes = tuple(devices(len(arrays)))
+    homes = tuple(devices(len(arrays) * processes.count()))
+    mine = [homes[rank] for rank in processes.local_ranks(len(homes))]
     first = arrays[0]
-    if not first.shape and len(arrays) > 1:
+    if not first.shape and len(homes) > 1:
         # Scalars pass for copies of one, of which JAX would send the first to all.
-        return join(
-            [jax.device_put(array, home) for array, home in zip(arrays, homes, strict=True)]
-        )
+        return join([jax.device_put(array, home) for array, home in zip(arrays, mine, strict=True)])
     # What jax.device_put ends in: a fifth of its time for one rank, a tenth for eight.
-    kind = _kind(_stacked(first.shape, len(arrays)), first.dtype)
-    return cast(Any, batched_device_put)(kind, _over(homes, first.ndim), arrays, homes)
+    kind = _kind(_stacked(first.shape, len(homes)), first.dtype)
+    return cast(Any, batched_device_put)(kind, _over(homes, first.ndim), arrays, mine)
 
 
 def join(placed: Sequence[Any]) -> Any:
-    """Per-device buffers as the one array that a launch takes."""
-    if len(placed) == 1:
+    """Per-device buffers of this process as the one array that a launch takes."""
+    if len(placed) == 1 and processes.count() == 1:
         return placed[0]
     import jax
 
     homes = tuple(next(iter(array.devices())) for array in placed)
+    if processes.count() > 1:
+        homes = tuple(devices(len(placed) * processes.count()))
     first = placed[0]
     return jax.make_array_from_single_device_arrays(
-        _stacked(first.shape, len(placed)), _over(homes, first.ndim), list(placed)
+        _stacked(first.shape, len(homes)), _over(homes, first.ndim), list(placed)
     )
 
 
@@ -295,7 +311,7 @@ def result_handlers(kinds: Sequence[tuple[tuple[int, ...], np.dtype[Any]]], rank
 def launch(
     executable: Executable, arguments: Sequence[Any], handlers: Any = None
 ) -> list[list[Any]]:
-    """Run once; returns, per output, one array per rank.
+    """Run once; returns, per output, one array per rank of this process.
 
     Args:
         executable: the program.

@@ -13,7 +13,8 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from graphgen.lowering.cpu import DeviceValue
-from graphgen.lowering.cpu.pjrt import put
+from graphgen.lowering.cpu.pjrt import put, put_local
+from graphgen.lowering.cpu.processes import local_ranks
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.weights.computed_plan import ComputedPlan
@@ -74,13 +75,18 @@ class RankWeights:
         """The weight or param ``row`` of one rank."""
         return self._plan(row.name, rank, {})
 
-    def on_ranks(self, row: Entry) -> list[Plan]:
-        """The weight or param ``row`` of all ranks, reading each checkpoint tensor once.
+    def on_ranks(self, row: Entry, ranks: range | None = None) -> list[Plan]:
+        """The weight or param ``row`` of some ranks, reading each checkpoint tensor once.
 
         If :meth:`same_on_ranks`, all are one object.
+
+        Args:
+            row: the weight or param.
+            ranks: by default all.
         """
         known: dict[str, Plan] = {}
-        return [self._plan(row.name, rank, known) for rank in range(self.module.ranks)]
+        chosen = range(self.module.ranks) if ranks is None else ranks
+        return [self._plan(row.name, rank, known) for rank in chosen]
 
     def fill(self, row: Entry, values: Sequence[Plan], homes: Sequence[Array]) -> None:
         """Copy a prepared weight of one rank or more to its arrays ``homes``.
@@ -219,7 +225,8 @@ def put_weights(
     """Put weights on the devices; device values by the programs' argument name.
 
     Tensors are prepared in parallel and copied once, from the file to the memory that the device
-    reads. A value that is the same on every rank is stored once for all devices of this machine.
+    reads. A value that is the same on every rank is stored once for all devices of this process,
+    and of several processes each prepares the weights of its own ranks only.
 
     Args:
         weights: the weights of every rank.
@@ -234,26 +241,27 @@ def put_weights(
     rows = sorted(program_weights(module), key=lambda row: -row.physical.nbytes)
     if made_from is not None:
         rows = [row for row in rows if made_from & weights.tensors_of(row)]
-    homes = _homes(weights, rows)
+    ranks = local_ranks(module.ranks)
+    homes = _homes(weights, rows, len(ranks))
 
     def prepare(index: int) -> None:
         # A shared weight has one array.
-        values = weights.on_ranks(rows[index])[: len(homes[index])]
+        values = weights.on_ranks(rows[index], ranks)[: len(homes[index])]
         weights.fill(rows[index], values, homes[index])
 
     placed: dict[str, DeviceValue] = {}
     with progress.task("loading weights") as report, ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, _ in enumerate(pool.map(prepare, range(len(rows)))):
-            arrays = homes[done] * (module.ranks // len(homes[done]))
-            placed[rows[done].name] = put(arrays)
+            arrays = homes[done] * (len(ranks) // len(homes[done]))
+            placed[rows[done].name] = put_local(arrays)
             report((done + 1) / len(rows))
-    placed[RANK] = put([rank_index(rank) for rank in range(module.ranks)])
+    placed[RANK] = put_local([rank_index(rank) for rank in ranks])
     return placed
 
 
-def _homes(weights: RankWeights, rows: Sequence[Entry]) -> list[list[Array]]:
+def _homes(weights: RankWeights, rows: Sequence[Entry], ranks: int) -> list[list[Array]]:
     """The target arrays of each weight: one per rank, or one if all ranks hold the same."""
-    counts = [1 if weights.same_on_ranks(row) else weights.module.ranks for row in rows]
+    counts = [1 if weights.same_on_ranks(row) else ranks for row in rows]
     kinds = [_kind(row) for row, count in zip(rows, counts, strict=True) for _ in range(count)]
     arrays = iter(arrays_in_one(kinds))
     return [[next(arrays) for _ in range(count)] for count in counts]

@@ -43,6 +43,7 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.cli.model.generate_summary import FirstToken
+    from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
     from graphgen.runtime.generation import GenerationRequest
     from graphgen.runtime.sampling import Sampling
@@ -156,7 +157,51 @@ def generate(
     options = _options(compile_options, own, (artifact, weights), sizes, medusa)
     texts, each = _repeated(prompt, chat, answers[1]), adapters.of_answers(*answers)
     asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each)
-    _run(model, replace(options, async_mode=async_mode), asked, as_json, summary)
+    _run_in_launch(model, replace(options, async_mode=async_mode), asked, as_json, summary)
+
+
+def _run_in_launch(
+    model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
+) -> None:
+    """Run alone, or with the other processes of a launch."""
+    from graphgen.cli.launching.launched_inputs import end_process
+    from graphgen.runtime.distributed.process_group import launched
+
+    with launched(end_process) as group:
+        if group is not None:
+            asked = _shared(group, model, options, asked)
+        result = _run(model, options, asked, as_json, summary)
+        if group is not None and result is not None:
+            group.finish([row.tokens for row in result.completions])
+
+
+def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Asked) -> _Asked:
+    """The request of process 0; options that processes cannot share are refused (GG0705)."""
+    from graphgen.cli.launching.launched_inputs import SharedInputs, refuse_in_launch
+    from graphgen.runtime.artifact import is_artifact
+
+    mine = SharedInputs(asked.texts, asked.chat, asked.new_tokens, asked.ignore_eos, asked.sampling)
+    inputs = mine.of_first(group)
+    refuse_in_launch(
+        {
+            "--artifact": options.artifact,
+            "--weights": options.weights,
+            "an artifact": is_artifact(Path(model)),
+            "--async-mode": options.async_mode,
+            "speculation": asked.speculation.is_asked or asked.speculation.fused,
+            "Medusa": asked.medusa.is_asked or asked.medusa.heads,
+            "an adapter": asked.adapters.files or options.requested.get("max_loras"),
+            "a conversation": inputs.chat and not inputs.texts,
+        }
+    )
+    return replace(
+        asked,
+        texts=inputs.texts,
+        chat=inputs.chat,
+        new_tokens=inputs.new_tokens,
+        ignore_eos=inputs.ignore_eos,
+        sampling=inputs.sampling,
+    )
 
 
 def _options(
@@ -221,7 +266,9 @@ class _Asked:
 _ROOM, _GREETING = 1536, ["Hello"]
 
 
-def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
+def _run(
+    model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
+) -> GenerationResult | None:
     """Open the model, answer, and print the summary if requested."""
     from graphgen.cli.model.generate_summary import FirstToken, write_summary
     from graphgen.runtime.engine import open_engine
@@ -257,6 +304,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
         result = _answer(engine, asked.texts, prompts, request, as_json, first)
     if summary and result is not None:
         write_summary(engine, result, progress, first.seconds)
+    return result
 
 
 def _answer(

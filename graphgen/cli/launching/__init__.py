@@ -1,0 +1,1 @@
+"""Commands that start others in several processes."""

@@ -1,0 +1,66 @@
+"""Inputs of ``graphgen generate`` in a launch: what is refused, and what process 0 decides."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from graphgen.cli.console import write_error
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from graphgen.runtime.distributed.process_group import ProcessGroup
+    from graphgen.runtime.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class SharedInputs:
+    """Texts to answer, and how; the same in every process.
+
+    Attributes:
+        texts: the prompts.
+        chat: put each into the chat template.
+        new_tokens: most tokens of an answer.
+        ignore_eos: go on after the end token.
+        sampling: of each prompt.
+    """
+
+    texts: list[str]
+    chat: bool
+    new_tokens: int
+    ignore_eos: bool
+    sampling: list[Sampling]
+
+    def of_first(self, group: ProcessGroup) -> SharedInputs:
+        """The inputs that process 0 was given."""
+        from graphgen.runtime.sampling import Sampling
+
+        value = json.loads(group.shared("prompts", json.dumps(asdict(self))))
+        sampling = [Sampling(**row) for row in value.pop("sampling")]
+        return SharedInputs(**value, sampling=sampling)
+
+
+def refuse_in_launch(given: Mapping[str, object]) -> None:
+    """Refuse options that several processes cannot share (GG0705).
+
+    Args:
+        given: values by option; false for those that are not given.
+    """
+    for name, value in given.items():
+        if value:
+            raise GraphgenError(
+                "GG0705",
+                f"{name} does not work in several processes",
+                help="leave it out, or run without 'graphgen launch'",
+            )
+
+
+def end_process(error: GraphgenError) -> None:
+    """Print why no step can follow, and end: other threads may wait for ever."""
+    write_error(error)
+    sys.stderr.flush()
+    os._exit(1)

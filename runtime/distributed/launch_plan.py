@@ -1,0 +1,139 @@
+"""The processes of a launch from flags and from the variables of torchrun and of AWS."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """The processes of all nodes, and those of this one.
+
+    Attributes:
+        nodes: number of nodes.
+        per_node: processes of each.
+        node: index of this node; process 0 is on node 0.
+        host, port: of the coordinator, which is in process 0.
+        silence: seconds without a sign of life after which a process is lost.
+        start: seconds to wait for the processes to start.
+    """
+
+    nodes: int
+    per_node: int
+    node: int
+    host: str
+    port: int
+    silence: float
+    start: int
+
+    @property
+    def world(self) -> int:
+        """Number of processes."""
+        return self.nodes * self.per_node
+
+    @property
+    def local(self) -> range:
+        """The processes of this node."""
+        return range(self.node * self.per_node, (self.node + 1) * self.per_node)
+
+    def variables(self, index: int) -> dict[str, str]:
+        """The environment of the process ``index``, beside that of the launch."""
+        address = f"{self.host}:{self.port}"
+        return {
+            PLACE: LaunchPlace(address, self.world, index, self.silence, self.start).text(),
+            "RANK": str(index),
+            "LOCAL_RANK": str(index - self.local.start),
+            "WORLD_SIZE": str(self.world),
+            "LOCAL_WORLD_SIZE": str(self.per_node),
+            "MASTER_ADDR": self.host,
+            "MASTER_PORT": str(self.port),
+            "NEURON_RT_ROOT_COMM_ID": address,
+            "NEURON_RANK_ID": str(self.node),
+            # As AWS has it: the same host, another port.
+            "CPU_COMM_ID": f"{self.host}:{self.port + 1}",
+            # XLA's remarks on its own connections.
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFlags:
+    """Flags as given; ``None`` for what follows from variables."""
+
+    nodes: int | None
+    per_node: int | None
+    node: int | None
+    host: str | None
+    port: int | None
+    silence: float
+    start: int
+
+
+def launch_plan(flags: LaunchFlags, env: Mapping[str, str]) -> LaunchPlan:
+    """The plan of flags, of variables where a flag is missing, and of defaults (GG0705)."""
+    if _number(env, "NEURON_PP_STAGES", 1) != 1:
+        raise GraphgenError(
+            "GG0705",
+            f"NEURON_PP_STAGES={env['NEURON_PP_STAGES']}: pipeline parallelism is not built",
+            help="unset it: ranks of tensor parallelism are spread over the processes",
+        )
+    per_node = flags.per_node or _number(env, "LOCAL_WORLD_SIZE", 1)
+    world = _number(env, "WORLD_SIZE", per_node)
+    nodes = flags.nodes or -(-world // per_node)
+    if flags.nodes is None and nodes * per_node != world:
+        raise GraphgenError(
+            "GG0705",
+            f"WORLD_SIZE={world} is no multiple of {per_node} processes a node",
+            help="give --nnodes and --nproc-per-node",
+        )
+    node = flags.node
+    if node is None:
+        node = _number(env, "NEURON_RANK_ID", _number(env, "RANK", 0) // per_node)
+    if not 0 <= node < nodes:
+        raise GraphgenError(
+            "GG0705", f"node {node} of {nodes} does not exist", help=f"nodes are 0 to {nodes - 1}"
+        )
+    host, port = _address(flags, env, nodes)
+    return LaunchPlan(nodes, per_node, node, host, port, flags.silence, flags.start)
+
+
+def _address(flags: LaunchFlags, env: Mapping[str, str], nodes: int) -> tuple[str, int]:
+    """Host and port: flags, then torchrun's variables, then AWS's; any port on a single node."""
+    root = env.get("NEURON_RT_ROOT_COMM_ID") or env.get("CPU_COMM_ID") or ""
+    root_host, _, root_port = root.rpartition(":")
+    host = flags.host or env.get("MASTER_ADDR") or root_host
+    stated = {**env, "NEURON_RT_ROOT_COMM_ID": root_port}
+    given = "MASTER_PORT" if env.get("MASTER_PORT") else "NEURON_RT_ROOT_COMM_ID"
+    port = flags.port or _number(stated, given, 0)
+    if nodes > 1 and not (host and port):
+        raise GraphgenError(
+            "GG0705",
+            f"{nodes} nodes need the address of node 0",
+            help="give --master-addr and --master-port, or set MASTER_ADDR and MASTER_PORT, or "
+            "NEURON_RT_ROOT_COMM_ID=HOST:PORT",
+        )
+    return host or "127.0.0.1", port or free_port()
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    """An integer of at least 0 from a variable; ``default`` where it is not set (GG0705)."""
+    text = env.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise GraphgenError(
+            "GG0705", f"{name}={text} is no number", help=f"unset {name}, or correct it"
+        )
+    return int(text)

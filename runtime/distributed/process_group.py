@@ -1,0 +1,215 @@
+"""The processes of a launch as one of them sees them: inputs shared, programs compared, ends."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.lowering.cpu.processes import (
+    KeyValueStore,
+    join_processes,
+    leave_processes,
+    local_ranks,
+)
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.distributed.agreement import Record, record_of, require_agreement
+from graphgen.runtime.distributed.process_watch import FAILURES, ProcessWatch
+
+# The variable by which ``graphgen launch`` gives a process its place; see :class:`LaunchPlace`.
+PLACE = "GRAPHGEN_LAUNCH"
+# Seconds to wait for a value of a process: as long as it gives signs of life.
+_ALIVE = 7 * 24 * 3600.0
+# Seconds between the ends of the first process and of the last one.
+_LAST = 60.0
+_SET_DEATH_SIGNAL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlace:
+    """A process of a launch.
+
+    Attributes:
+        address: host and port of the coordinator.
+        count, index: number of processes, and this one.
+        silence: seconds without a sign of life after which a process is lost.
+        start: seconds to wait for the processes to start.
+    """
+
+    address: str
+    count: int
+    index: int
+    silence: float
+    start: int
+
+    def text(self) -> str:
+        """The value of the variable."""
+        return json.dumps([self.address, self.count, self.index, self.silence, self.start])
+
+
+class ProcessGroup:
+    """The processes of a launch.
+
+    Args:
+        store: of all processes.
+        place: of this one.
+        on_lost: as for :class:`ProcessWatch`.
+    """
+
+    def __init__(
+        self, store: KeyValueStore, place: LaunchPlace, on_lost: Callable[[GraphgenError], None]
+    ) -> None:
+        self.place: Final = place
+        self._store: Final = store
+        self._watch: Final = ProcessWatch(store, place.count, place.index, place.silence, on_lost)
+        self._watch.start()
+
+    def shared(self, name: str, value: str) -> str:
+        """The value that process 0 gave; a name is used once."""
+        if self.place.index == 0:
+            self._store.set(f"graphgen/inputs/{name}", value)
+            return value
+        return self._store.wait(f"graphgen/inputs/{name}", _ALIVE)
+
+    def agree(self, name: str, record: Record) -> None:
+        """Compare records of all processes; each of them raises the same error (GG0709)."""
+        place, key = self.place, f"graphgen/{name}"
+        self._store.set(f"{key}/{place.index}", json.dumps(record))
+        texts = [self._store.wait(f"{key}/{other}", _ALIVE) for other in range(place.count)]
+        # Process 0 keeps the records: it waits until everyone has read them.
+        self._store.barrier(f"graphgen-{name}", _ALIVE)
+        records: list[Mapping[str, str]] = [json.loads(text) for text in texts]
+        try:
+            require_agreement(records)
+        except GraphgenError:
+            self._watch.stop()
+            raise
+
+    def finish(self, result: object) -> None:
+        """Compare results of all processes, and end together (GG0708, GG0709)."""
+        try:
+            self._store.barrier("graphgen-finish", _LAST)
+        except RuntimeError as error:
+            raise GraphgenError(
+                "GG0708",
+                f"the other processes did not end within {_LAST:.0f} s",
+                help="the processes parted: run with one process, and report it if that ends",
+            ) from error
+        self.agree("results", {"tokens": json.dumps(result)})
+        self._watch.stop()
+        leave_processes()
+
+    def fail(self, reason: str, status: int) -> None:
+        """Report to the others why this process ends; it ends without waiting for them.
+
+        Args:
+            reason: a line.
+            status: the exit status.
+        """
+        with suppress(RuntimeError):
+            self._store.set(f"{FAILURES}/{self.place.index}", reason)
+        self._watch.stop()
+
+        def leave() -> None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            if self.place.index == 0:
+                # The others learn the reason from the coordinator, which ends with this process.
+                time.sleep(2.0)
+            os._exit(status)
+
+        atexit.register(leave)
+
+
+# Of the launch that this process belongs to.
+_groups: list[ProcessGroup] = []
+
+
+def agree_on_program(checkpoint: Checkpoint, settings: CompileConfig, module: Module) -> None:
+    """In a launch: compare what the processes run, before any weight is loaded.
+
+    Raises:
+        GraphgenError: GG0709 if they differ, GG0705 for ranks that they cannot share.
+    """
+    for group in _groups:
+        _state_local_ranks(len(local_ranks(module.ranks)))
+        group.agree("program", record_of(checkpoint, settings, module))
+
+
+def _state_local_ranks(each: int) -> None:
+    """Set AWS's variable of the ranks of this node (GG0705 if it is set to another number)."""
+    ranks = each * int(os.environ["LOCAL_WORLD_SIZE"])
+    stated = os.environ.setdefault("NEURON_LOCAL_TP", str(ranks))
+    if stated != str(ranks):
+        raise GraphgenError(
+            "GG0705",
+            f"NEURON_LOCAL_TP={stated}, but this node has {ranks} ranks of the model",
+            help="unset it, or change --tp, --nnodes or --nproc-per-node",
+        )
+
+
+@contextmanager
+def launched(on_lost: Callable[[GraphgenError], None]) -> Generator[ProcessGroup | None]:
+    """Belong to a launch while the block runs, in a process that ``graphgen launch`` started.
+
+    Args:
+        on_lost: as for :class:`ProcessWatch`.
+
+    Yields:
+        ``None`` in any other process.
+
+    Raises:
+        GraphgenError: GG0708 when a process is lost or the processes do not meet.
+    """
+    if PLACE not in os.environ:
+        yield None
+        return
+    place = LaunchPlace(*json.loads(os.environ[PLACE]))
+    end_with_parent()
+    _keep_stdout()
+    store = join_processes(place.address, place.count, place.index, place.start)
+    group = ProcessGroup(store, place, on_lost)
+    _groups.append(group)
+    try:
+        yield group
+    except GraphgenError as error:
+        group.fail(f"it ended with {error.code}, {error.what}", 1)
+        raise
+    except RuntimeError as error:
+        if "gloo" in str(error).lower():
+            # A process at the other end of a connection is gone: the watch will know which.
+            time.sleep(place.silence + 3)
+        group.fail(f"it ended with {type(error).__name__}", 70)
+        raise
+    except BaseException as error:
+        group.fail(f"it ended with {type(error).__name__}", 70)
+        raise
+    finally:
+        _groups.pop()
+
+
+def end_with_parent() -> None:
+    """Have Linux kill this process when the one that started it ends in any way."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _keep_stdout() -> None:
+    """Keep standard output to Python alone: gloo writes remarks to it."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    sys.stdout = os.fdopen(kept, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)

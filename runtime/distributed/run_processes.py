@@ -1,0 +1,133 @@
+"""Start the processes of a node and watch them: when one ends badly, all of them end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.distributed.launch_plan import LaunchPlan
+
+# Seconds between looks, and those that processes have to say what they know before they are killed.
+_LOOK, _GRACE = 0.05, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnd:
+    """The end of a node's processes.
+
+    Attributes:
+        status: exit status of the launch.
+        error: about a process that a signal ended.
+        reports: errors of processes by index, unless process 0 has printed one.
+    """
+
+    status: int
+    error: GraphgenError | None
+    reports: Mapping[int, str]
+
+
+def run_processes(plan: LaunchPlan, words: Sequence[str], logs: Path) -> NodeEnd:
+    """Run ``python -m graphgen WORDS`` in each process of this node until all have ended.
+
+    Only process 0 writes to the terminal; the others write to ``rank-N.log`` in ``logs``.
+
+    Args:
+        plan: of the launch.
+        words: of the command line.
+        logs: folder of the logs; it is there.
+
+    Raises:
+        GraphgenError: GG0704 when a log cannot be written.
+    """
+    first = plan.local.start
+    with ExitStack() as stack:
+        running: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            for index in plan.local:
+                log = None if index == 0 else stack.enter_context(_log(logs, index))
+                running[index] = _start(plan, index, words, log)
+            statuses = _ends(running)
+        finally:
+            _kill(running.values())
+    bad = {index: status for index, status in statuses.items() if status}
+    if not bad:
+        return NodeEnd(0, None, {})
+    killed = {index: -status for index, status in bad.items() if status < 0}
+    spoke = 0 in bad and 0 not in killed
+    paths = {index: logs / f"rank-{index}.log" for index in bad if index and not spoke}
+    reports = {index: _report(path.read_text(errors="replace")) for index, path in paths.items()}
+    return NodeEnd(max([1, *bad.values()]), _signal_error(killed, plan.world, first), reports)
+
+
+def _report(text: str) -> str:
+    """The error at the end of a log; nothing without one."""
+    starts = [text.rfind(start) for start in ("error[", "Traceback (")]
+    return text[max(starts) :] if max(starts) >= 0 else ""
+
+
+def _log(logs: Path, index: int) -> IO[bytes]:
+    path = logs / f"rank-{index}.log"
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise GraphgenError("GG0704", f"cannot write {path}: {error.strerror}") from error
+
+
+def _start(
+    plan: LaunchPlan, index: int, words: Sequence[str], log: IO[bytes] | None
+) -> subprocess.Popen[bytes]:
+    env = {**os.environ, **plan.variables(index)}
+    out = None if log is None else subprocess.DEVNULL
+    command = [sys.executable, "-m", "graphgen", *words]
+    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+
+
+def _ends(running: Mapping[int, subprocess.Popen[bytes]]) -> dict[int, int]:
+    """The exit status of each process; after a bad one the others have little time.
+
+    Those that are killed here are left out.
+    """
+    statuses: dict[int, int] = {}
+    deadline = float("inf")
+    while len(statuses) < len(running) and time.monotonic() < deadline:
+        for index, process in running.items():
+            status = process.poll()
+            if status is None or index in statuses:
+                continue
+            statuses[index] = status
+            if status:
+                deadline = min(deadline, time.monotonic() + _GRACE)
+        time.sleep(_LOOK)
+    return statuses
+
+
+def _kill(running: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Kill what still runs, also where it is stopped."""
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _signal_error(killed: Mapping[int, int], world: int, first: int) -> GraphgenError | None:
+    if not killed:
+        return None
+    # Where process 0 goes, jaxlib ends the others with SIGABRT.
+    index = min(killed, key=lambda i: (killed[i] == signal.SIGABRT, i))
+    name = signal.Signals(killed[index]).name
+    lost = killed[index] == signal.SIGABRT and first > 0
+    what = "; its connection to process 0 was lost" if lost else ""
+    return GraphgenError(
+        "GG0708",
+        f"process {index} of {world} was ended by {name}{what}",
+        help="SIGKILL may mean that the machine has no memory left: start all processes again",
+    )
