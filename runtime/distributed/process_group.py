@@ -126,7 +126,7 @@ class ProcessGroup:
             sys.stderr.flush()
             if self.place.index == 0:
                 # The others learn the reason from the coordinator, which ends with this process.
-                time.sleep(2.0)
+                time.sleep(1.2)
             os._exit(status)
 
         atexit.register(leave)
