@@ -164,6 +164,13 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
     )
 
 
+def core_bytes(module: Module) -> int:
+    """Bytes of a core for compiled programs: all that they read, and values at the worst moment."""
+    held = sum(item.bytes for item in _items(module))
+    held += sum(row.physical.nbytes for row in resident_rows(module))
+    return held + max(peak_memory(module, function).bytes for function in module.programs())
+
+
 def _adapter_parameters(module: Module) -> int:
     """Numbers of one adapter: of one slot of each A and B."""
     rows = [row for pair in adapter_rows(module).values() for row in pair]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -66,7 +66,8 @@ def plan(
     Everything is read off the compiled programs, so no weights are needed; 1 GB is 1e9 bytes.
     --plot draws it by degree, by program (bucket) and by tensor. With --lengths the buckets and
     rows are those that answer a file of real requests in the least time; the file is CSV with the
-    header prompt,answer or prompt,answer,count, or one JSON object a line.
+    header prompt,answer or prompt,answer,count, or one JSON object a line. --search compiles every
+    mesh of --tp ranks, and marks the one with which a request takes the least time.
 
     \b
     Examples:
@@ -84,7 +85,10 @@ def plan(
     sizes.check(rules)
     where = accelerator(target, lnc)
     demand = sizes.adapters(sizes.demand(dtype).updated(compile_options))
-    if sizes.lengths is None:
+    sizes.check_search(demand, rules, tp, plot)
+    if sizes.search:
+        _emit_search(as_json, model, where, replace(demand, tp=tp), sizes.answer_tokens or 0)
+    elif sizes.lengths is None:
         made = _plan(model, where, demand, rules, tp)
         held = _capacity(made, sizes)
         emit(as_json, lambda: _json(model, made, held), lambda: _text(model, made, held))
@@ -93,11 +97,14 @@ def plan(
         _emit_advice(as_json, model, advice)
         demand, tp = advice.demand, advice.demand.tp
     if plot is not None:
-        from graphgen.lowering.plan.plan_picture import plan_picture
+        _draw(plot, model, _plan(model, where, demand, rules, tp))
 
-        drawn = _plan(model, where, demand, rules, tp)
-        write_bytes(plot, [plan_picture(plot, model, drawn)])
-        note(f"wrote {plot}")
+
+def _draw(plot: str, model: str, made: CapacityPlan) -> None:
+    from graphgen.lowering.plan.plan_picture import plan_picture
+
+    write_bytes(plot, [plan_picture(plot, model, made)])
+    note(f"wrote {plot}")
 
 
 def _plan(
@@ -134,6 +141,15 @@ def _emit_advice(as_json: bool, model: str, advice: LadderAdvice) -> None:
     from graphgen.cli.neuron.ladder_report import ladder_json, ladder_report
 
     emit(as_json, lambda: ladder_json(model, advice), lambda: ladder_report(model, advice))
+
+
+def _emit_search(
+    as_json: bool, model: str, where: Accelerator, demand: CompileConfig, generated: int
+) -> None:
+    from graphgen.cli.passes.mesh_report import mesh_json, mesh_report, searched
+
+    made = searched(model, where, demand, generated)
+    emit(as_json, lambda: mesh_json(model, made), lambda: mesh_report(model, made))
 
 
 def _capacity(made: CapacityPlan, sizes: PlanSizes) -> AdapterCapacity | None:

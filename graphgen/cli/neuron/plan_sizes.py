@@ -54,6 +54,21 @@ LoraReserve = Annotated[
         help="With --lora-rank: say how many adapters these bytes of a core hold.",
     ),
 ]
+Search = Annotated[
+    bool,
+    typer.Option(
+        "--search", help="Compare all meshes of --tp ranks: seconds of a request, and memory."
+    ),
+]
+AnswerTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--answer-tokens",
+        metavar="N",
+        min=1,
+        help="With --search: tokens of an answer; by default what --context leaves of --seq.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,8 @@ class PlanSizes:
     executable_bytes: int | None = None
     lora_rank: int | None = None
     lora_reserve: int | None = None
+    search: bool = False
+    answer_tokens: int | None = None
 
     def adapters(self, demand: CompileConfig) -> CompileConfig:
         """The configuration with slots for adapters, if they are counted (GG0705)."""
@@ -107,6 +124,28 @@ class PlanSizes:
                 "GG0705", f"{name} has no meaning with --lengths", help=f"leave out {name}"
             )
 
+    def check_search(self, demand: CompileConfig, rules: str, tp: int, plot: object) -> None:
+        """Refuse --search with what it chooses itself, or has no use for (GG0705)."""
+        if not self.search:
+            if self.answer_tokens is not None:
+                what = "--answer-tokens has no meaning without --search"
+                raise GraphgenError("GG0705", what, help="give --search too")
+            return
+        if tp < 2:
+            raise GraphgenError("GG0705", "--search needs ranks", help="give --tp N, at least 2")
+        given = {
+            "--lengths": self.lengths is not None,
+            "--rules aws": rules == "aws",
+            "--plot": plot is not None,
+            "--flash-decoding": demand.flash_decoding,
+            "--cp-degree": demand.cp_degree > 1,
+            "--attention-dp-degree": demand.attention_dp_degree > 1,
+        }
+        for name in [name for name, is_given in given.items() if is_given]:
+            raise GraphgenError(
+                "GG0705", f"{name} has no meaning with --search", help=f"leave out {name}"
+            )
+
 
 NO_SIZES = PlanSizes()
 
@@ -121,8 +160,11 @@ def takes_plan_sizes() -> Callable[[Command], Command]:
         "executable_bytes": ExecutableBytes,
         "lora_rank": LoraRank,
         "lora_reserve": LoraReserve,
+        "search": Search,
+        "answer_tokens": AnswerTokens,
     }
-    flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
+    defaults = {"search": False}
+    flags = {name: flag(name, kind, defaults.get(name)) for name, kind in kinds.items()}
     return takes_flags("sizes", flags, _collected)
 
 

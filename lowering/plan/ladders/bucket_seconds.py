@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.lowering.cost.roofline import roofline
-from graphgen.lowering.plan.measure import few_layers
+from graphgen.lowering.plan.measure import core_bytes, few_layers
 from graphgen.models import build
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
@@ -25,10 +25,12 @@ class ProgramBound:
     Attributes:
         seconds: of the call.
         link_bytes: that a chip sends.
+        core_bytes: of a core that holds what all programs compiled together read, and values.
     """
 
     seconds: float
     link_bytes: int
+    core_bytes: int
 
 
 # Bounds by phase and bucket.
@@ -65,6 +67,7 @@ def program_bounds(
         key: ProgramBound(
             last.seconds + short.more * (last.seconds - few[key].seconds),
             last.link_bytes + short.more * (last.link_bytes - few[key].link_bytes),
+            last.core_bytes + short.more * (last.core_bytes - few[key].core_bytes),
         )
         for key, last in most.items()
     }
@@ -95,9 +98,10 @@ def _bounds(
     module = build(config, dtype(demand.dtype), phases=phases)
     run_pipeline(module, default(demand))
     found: dict[tuple[str, int], ProgramBound] = {}
+    held = core_bytes(module)
     for function in module.programs():
         bucket = function.dims["C"]
         assert isinstance(bucket, int), bucket
         line = roofline(module, function, device)
-        found[function.phase, bucket] = ProgramBound(line.seconds, line.total.link_bytes)
+        found[function.phase, bucket] = ProgramBound(line.seconds, line.total.link_bytes, held)
     return found

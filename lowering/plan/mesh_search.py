@@ -1,0 +1,234 @@
+"""The mesh, and the layout on it, with which requests are predicted to take the least time.
+
+A request is one prefill of the longest bucket and ``generated`` decode steps of the longest bucket,
+each shared by the rows of its program:
+``seconds = prefill / prefill rows + generated * step / rows``. By default ``generated``
+is the slots of a cache row beyond the longest prefill bucket; where prompts may fill the row, half
+of its slots. Seconds are rooflines of the compiled programs, bounds from below.
+
+Every mesh that the degrees allow is compiled: slots of caches divided (flash decoding), prompts
+shared (context parallelism in each form, in the MLP too or not), rows divided (attention data
+parallelism), and the last two together. The switches of layouts are tried on the plain mesh, and
+those of gathered weights on the best one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import cast
+
+from graphgen.compile_config import CP_FORMS, CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.lowering.plan.ladders.bucket_seconds import program_bounds
+from graphgen.lowering.plan.measure import layer_period
+from graphgen.targets import Accelerator
+
+Changes = Mapping[str, object]
+
+PLAIN: Changes = {}
+# Fields that the search sets.
+MESH_FIELDS = (
+    *("flash_decoding", "flash_decoding_ranks", "cp_degree", "cp_form", "mlp_cp_degree"),
+    *("attention_dp_degree", "weight_gather_length", "rules"),
+)
+_TOKENS = ("prefill:sequence:tp",)
+# Layouts of one mesh that ``partition`` chooses by bytes and collectives, and seldom loses by.
+_GATHERS: tuple[Changes, ...] = ({"weight_gather_length": 0}, {"weight_gather_length": 1})
+_LAYOUTS = (*_GATHERS, *[{"rules": _TOKENS, **gathers} for gathers in ({}, *_GATHERS)])
+# Seconds that differ by a smaller share are the same; fewer settings are then better.
+_SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOption:
+    """One mesh.
+
+    Attributes:
+        changes: fields of ``CompileConfig`` that give it; none for heads over all ranks.
+        prefill_s, step_s: seconds of the programs of the longest buckets.
+        seconds: of a request.
+        bytes: of a core, with a program's code.
+        refused: why it cannot serve; empty if it can.
+    """
+
+    changes: Changes
+    prefill_s: float = 0.0
+    step_s: float = 0.0
+    seconds: float = 0.0
+    bytes: int = 0
+    refused: str = ""
+
+    @property
+    def text(self) -> str:
+        """The options of the pipeline ``default``; ``-`` for none."""
+        return ",".join(f"{name}={_value(value)}" for name, value in self.changes.items()) or "-"
+
+    @property
+    def flags(self) -> str:
+        """Flags of ``graphgen generate`` that give it; empty where an option has none."""
+        declared = {item.name: item.metadata for item in fields(CompileConfig)}
+        found: list[str] = []
+        for name, value in self.changes.items():
+            if declared[name]["flag"] is None:
+                return ""
+            option = str(declared[name]["option"]) or f"--{name.replace('_', '-')}"
+            found += [option] if value is True else [option, str(value)]
+        return " ".join(found)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSearch:
+    """The answer.
+
+    Attributes:
+        target: the accelerator.
+        demand: the configuration to compile for, on the plain mesh.
+        generated: tokens of an answer.
+        options: all that were tried; the first is the plain mesh.
+        chosen: the one of least seconds that fits; ``None`` where none does.
+    """
+
+    target: Accelerator
+    demand: CompileConfig
+    generated: int
+    options: tuple[MeshOption, ...]
+    chosen: MeshOption | None
+
+
+def meshes(demand: CompileConfig) -> Iterator[Changes]:
+    """The plain mesh, then every other one of as many ranks; some may be refused later."""
+    yield PLAIN
+    divisors = [n for n in range(2, demand.tp + 1) if demand.tp % n == 0]
+    # As few ranks as hold each head once, then each number of them.
+    if divisors:
+        yield {"flash_decoding": True}
+    for ranks in divisors:
+        yield {"flash_decoding": True, "flash_decoding_ranks": ranks}
+    groups = [n for n in divisors if demand.cache_rows % n == 0]
+    for rows in [{}, *[{"attention_dp_degree": n} for n in groups]]:
+        if rows:
+            yield rows
+        for ranks in divisors:
+            # Ranks that divide rows divide the ranks that share a prompt.
+            if ranks % rows.get("attention_dp_degree", 1) == 0:
+                for shared in _shared_prompts(ranks):
+                    yield {**rows, **shared}
+
+
+def _shared_prompts(ranks: int) -> Iterator[Changes]:
+    """Context parallelism over some ranks in each form; ``auto`` is one of them."""
+    for form in CP_FORMS[1:]:
+        for mlp in ({}, {"mlp_cp_degree": ranks}):
+            yield {"cp_degree": ranks, "cp_form": form, **mlp}
+
+
+def generated_tokens(demand: CompileConfig) -> int:
+    """Default number of tokens of an answer: see the module."""
+    slots = demand.max_len
+    return slots - max(demand.context) or slots // 2
+
+
+def search_meshes(
+    config: Mapping[str, object],
+    target: Accelerator,
+    demand: CompileConfig,
+    generated: int = 0,
+    progress: Callable[[float], None] = lambda _: None,
+) -> MeshSearch:
+    """Compile every mesh of ``demand.tp`` ranks, and choose the cheapest that fits.
+
+    Args:
+        config: a ``config.json``; Hugging Face's names.
+        target: the accelerator.
+        demand: the configuration to compile for; what it says of the mesh is not used.
+        generated: tokens of an answer; 0 for the rule of the module.
+        progress: takes the fraction done.
+
+    Raises:
+        GraphgenError: GG0501 to GG0503 for a configuration that cannot be read.
+    """
+    plain = {item.name: item.default for item in fields(demand) if item.name in MESH_FIELDS}
+    demand = replace(demand, target=target.name).updated({**plain, "rules": demand.rules})
+    cost = _Cost(config, target, demand, generated or generated_tokens(demand))
+    asked = list(meshes(demand))
+    most = len(asked) + len(_LAYOUTS) + len(_GATHERS)
+    found: list[MeshOption] = []
+
+    def tries(some: Sequence[Changes]) -> None:
+        for changes in some:
+            found.append(cost.option(changes))
+            progress(len(found) / most)
+
+    tries([*asked, *(_LAYOUTS if demand.tp > 1 else ())])
+    best = cheapest(found)
+    if best and _is_mesh(best.changes):
+        tries([{**best.changes, **layout} for layout in _GATHERS])
+    return MeshSearch(target, demand, cost.generated, tuple(found), cheapest(found))
+
+
+def cheapest(options: Sequence[MeshOption]) -> MeshOption | None:
+    """The option of least seconds that can serve; of equal ones that with the fewest settings."""
+    able = [item for item in options if not item.refused]
+    least = min([item.seconds for item in able], default=0.0)
+    equal = [item for item in able if item.seconds <= least * (1 + _SAME)]
+    return min(equal, key=lambda item: len(item.changes), default=None)
+
+
+class _Cost:
+    """Cost of a mesh: that of programs of one bucket a phase and few layers, compiled."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        target: Accelerator,
+        demand: CompileConfig,
+        generated: int,
+    ) -> None:
+        self.config, self.target, self.generated = config, target, generated
+        # Other programs, and what chooses tokens, differ little between meshes.
+        self.demand = replace(
+            demand,
+            context=(max(demand.context),),
+            tokens=(max(demand.tokens),),
+            slots=demand.max_len,
+            rows=demand.cache_rows,
+            chunk=(),
+            speculation_length=0,
+            verify_lengths=(),
+            verify_batch=(),
+            tree_nodes=0,
+            steps_per_launch=1,
+            outline=False,
+        )
+        self.period = layer_period(config)
+
+    def option(self, changes: Changes) -> MeshOption:
+        """The figures of one mesh; an error that a user would get is why it is refused."""
+        demand = self.demand
+        if "rules" in changes and demand.rules:
+            return MeshOption(changes, refused="the configuration has rules of its own")
+        try:
+            demand = demand.updated(changes)
+            found = program_bounds(
+                self.config, self.target, demand, ("prefill", "decode"), self.period
+            )
+        except GraphgenError as error:
+            return MeshOption(changes, refused=f"{error.code}: {error.what}")
+        prefill = found["prefill", demand.context[0]]
+        step = found["decode", demand.tokens[0]]
+        seconds = prefill.seconds / max(demand.prefill_batch or demand.batch)
+        seconds += self.generated * step.seconds / max(demand.batch)
+        needs, room = prefill.core_bytes + self.target.code_bytes, self.target.hbm_bytes
+        why = f"needs {needs / 1e9:.1f} GB of {room / 1e9:.1f} GB a core" if needs > room else ""
+        return MeshOption(changes, prefill.seconds, step.seconds, seconds, needs, why)
+
+
+def _is_mesh(changes: Changes) -> bool:
+    return bool(changes.keys() - {"rules", "weight_gather_length"})
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(map(str, cast(tuple[object, ...], value)))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
