@@ -8,8 +8,9 @@ rank: bytes that it sends, 8 MB for each collective, and a quarter of the bytes 
 its ops.
 
 Settings of one mesh are what the search chooses from: none may be cheaper than no switch in either
-phase, which is checked. The others change the mesh, or hold weights twice: they are the user's
-choice, and the table says what each would gain.
+phase, which is checked. The others change the mesh, or hold weights twice: the table says what
+each would gain, and what ``graphgen plan --search`` chooses may not take more seconds of a request
+than any setting, which is checked too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from pathlib import Path
 from graphgen.compile_config import CP_FORMS, CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, dtype
+from graphgen.lowering.cost.roofline import roofline
+from graphgen.lowering.plan.mesh_search import generated_tokens, search_meshes
 from graphgen.models import build, known_shape
+from graphgen.models.family_registry import family_of
+from graphgen.models.first_layers import first_layers
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
@@ -32,6 +37,7 @@ from graphgen.passes.sharding.collectives.collective_cost import sent
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.solver.strategies import op_work
 from graphgen.passes.weights.derived import PreparedValues
+from graphgen.targets import accelerator
 from graphgen.whole_file import write_whole
 
 PHASES = ("prefill", "decode")
@@ -110,6 +116,7 @@ class Cost:
         prefill, decode: bytes that count, of a rank.
         weights: bytes of a rank's weights in both programs.
         refused: why it cannot be compiled; empty if it can.
+        request: seconds of a request, as the search of a mesh weighs its programs.
     """
 
     shape: str
@@ -119,6 +126,7 @@ class Cost:
     decode: int = 0
     weights: int = 0
     refused: str = ""
+    request: float = 0.0
 
     def of(self, phase: str) -> int:
         """The cost of one phase."""
@@ -153,15 +161,7 @@ def settings(shape: Shape) -> Iterator[Setting]:
 
 def measured(shape: Shape, setting: Setting) -> Cost:
     """The cost of one setting."""
-    plain = CompileConfig(
-        target="trn2",
-        dtype="bf16",
-        tp=shape.tp,
-        batch=(shape.rows,),
-        context=(shape.prompt,),
-        tokens=(shape.slots,),
-    )
-    config = replace(plain, **setting.changes)  # pyright: ignore[reportArgumentType]
+    config = plain_config(shape).updated(setting.changes)
     module = build(known_shape(shape.model), dtype(config.dtype), layers=2)
     passes = default(config)
     parted = [item.name for item in passes].index("merge-collectives") + 1
@@ -174,7 +174,39 @@ def measured(shape: Shape, setting: Setting) -> Cost:
         return Cost(shape.text, setting.name, setting.same_mesh, refused=refused)
     weights = sum(row.physical.nbytes for row in module.interface.values() if row.role in _WEIGHTS)
     prefill, decode = (costs[phase] for phase in PHASES)
-    return Cost(shape.text, setting.name, setting.same_mesh, prefill, decode, weights)
+    made = Cost(shape.text, setting.name, setting.same_mesh, prefill, decode, weights)
+    return replace(made, request=request_seconds(module, config))
+
+
+def plain_config(shape: Shape) -> CompileConfig:
+    """A shape without a switch."""
+    return CompileConfig(
+        target="trn2",
+        dtype="bf16",
+        tp=shape.tp,
+        batch=(shape.rows,),
+        context=(shape.prompt,),
+        tokens=(shape.slots,),
+    )
+
+
+def request_seconds(module: Module, config: CompileConfig) -> float:
+    """A prefill and the steps of an answer, shared by the rows."""
+    device = accelerator(config.target)
+    times = {f.phase: roofline(module, f, device).seconds for f in module.programs()}
+    steps = generated_tokens(config) * times["decode"]
+    return (times["prefill"] + steps) / max(config.batch)
+
+
+def dearer_search(shape: Shape, costs: Sequence[Cost]) -> list[Cost]:
+    """Settings with which a request takes less time than with what the search chooses."""
+    config = known_shape(shape.model)
+    short = first_layers(family_of(config), config, 2)
+    chosen = search_meshes(short, accelerator("trn2"), plain_config(shape)).chosen
+    least = 0.0 if chosen is None else chosen.seconds * (1 - 1e-9)
+    text = "nothing" if chosen is None else f"{chosen.text}, {chosen.seconds:.6g} s a request"
+    print(f"{shape.text:38} search chooses {text}", flush=True)
+    return [cost for cost in costs if not cost.refused and cost.request < least]
 
 
 _WEIGHTS = (Role.WEIGHT, Role.PARAM)
@@ -246,8 +278,10 @@ def main() -> None:
         for phase in PHASES:
             print(line(costs, phase), flush=True)
         bad += [f"{phase}, {cost.setting}: {cost.shape}" for phase, cost in dearer(costs)]
+        if not given.same_mesh:
+            bad += [f"search, {c.setting}: {c.shape}" for c in dearer_search(shape, costs)]
         every += costs
-    print(f"{len(every)} settings: no switch is dearer than one of its mesh in {len(bad)}", *bad)
+    print(f"{len(every)} settings: no switch, or the search, is dearer in {len(bad)}", *bad)
     if given.json:
         write_whole(given.json, json.dumps([asdict(cost) for cost in every], indent=1).encode())
     sys.exit(1 if bad else 0)
