@@ -101,7 +101,9 @@ class LoadedAdapters:
         for adapter in self._used:
             self.store.release(adapter)
         self._used = []
-        wanted = list(dict.fromkeys(name for name in names if name))
+        held = self.store.in_slots
+        # Those in slots first, so that none of them leaves for another one.
+        wanted = sorted(dict.fromkeys(filter(None, names)), key=lambda name: name not in held)
         if len(wanted) > self._slots.slots:
             raise GraphgenError(
                 "GG0705",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from graphgen.cli.aws.demo_accuracy import check_accuracy
+from graphgen.cli.aws.demo_adapters import adapters_of_prompts
 from graphgen.cli.aws.demo_arguments import DemoArguments
 from graphgen.cli.aws.demo_draft import draft_speculator, is_eagle, make_draft, prepare_draft
 from graphgen.cli.aws.demo_settings import make_config, model_class
@@ -161,6 +162,8 @@ class Demo:
         decode = None
         if self.draft is not None or is_eagle(self.given):
             decode = draft_speculator(self.app, self.draft, len(prompts)).decode
+        if self.app.adapters is not None:
+            self.app.adapters.use(adapters_of_prompts(self.given, len(prompts)))
         session = self.app.running().session
         mode = self.in_flight
         return generate(session, prompts, request, async_mode=mode, decode=decode)[0]

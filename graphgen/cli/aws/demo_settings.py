@@ -175,6 +175,8 @@ def neuron_values(given: DemoArguments) -> dict[str, object]:
         elif row.owner in _HOLDERS:
             nested = cast("dict[str, object]", values.setdefault(_HOLDERS[row.owner], {}))
             nested[row.name] = value
+    if given.get("--enable-lora"):
+        values.setdefault("lora_config", {})
     if on_device(given):
         values["on_device_sampling_config"] = sampling
     return values

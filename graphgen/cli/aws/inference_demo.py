@@ -64,6 +64,9 @@ def _run(words: Sequence[str]) -> None:
     from graphgen.cli.aws.demo_settings import check_arguments
 
     check_arguments(given)
+    from graphgen.cli.aws.demo_adapters import check_adapter_flags
+
+    check_adapter_flags(given)
     from graphgen.cli.aws.demo_draft import check_draft_flags
 
     check_draft_flags(given)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.adapters.lora_settings import lora_config, with_adapter_files
+from graphgen.runtime.aws.adapters.row_adapters import RowAdapters, refuse_adapters
 from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
-from graphgen.runtime.aws.application.forward_inputs import read_rows
+from graphgen.runtime.aws.application.forward_inputs import RowInput, read_rows
 from graphgen.runtime.aws.application.row_sampling import RandomNumbers, row_draw
 from graphgen.runtime.aws.application.row_steps import run_rows
 from graphgen.runtime.aws.application.unbuilt_inputs import refuse_unbuilt
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_numpy, as_user_array
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.reserved_blocks import reserve_blocks
-from graphgen.runtime.session import RowResults
+from graphgen.runtime.model import BuiltModel
+from graphgen.runtime.session import RowResults, Session
+from graphgen.runtime.step_call import Draw
 
 # Called with the inputs of forward: input_ids, attention_mask, position_ids, seq_ids, and
 # sampling_params, as they were given.
@@ -65,6 +71,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
     Attributes:
         kv_cache_populated: a prompt was run since the last :meth:`reset`.
         random: gives the random numbers of on-device sampling: a count to f32 numbers in [0, 1).
+        adapters: those of ``lora_config``, once the model is loaded; ``None`` for none.
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         neuron_config: NeuronConfig | None = None,
     ) -> None:
         super().__init__(model_path, config, neuron_config)
+        self.adapters: RowAdapters | None = None
         self.kv_cache_populated = False
         self.random: RandomNumbers = np.random.default_rng().random
 
@@ -81,6 +89,18 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
     def model_type(cls) -> str:
         """The ``model_type`` of the configurations that the class runs."""
         return cls._model_cls.registered_family().model_type
+
+    def compile_config(self, target: str = "cpu") -> CompileConfig:
+        """See :class:`NeuronApplicationBase`; with what the files of adapters need."""
+        made = super().compile_config(target)
+        return with_adapter_files(made, self.neuron_config, self.model_config())
+
+    def _start(
+        self, model: BuiltModel, programs: ExecutableCache, weights: Mapping[str, object]
+    ) -> Session:
+        session, lora = super()._start(model, programs, weights), lora_config(self.neuron_config)
+        self.adapters = None if lora is None else RowAdapters(session, model, lora)
+        return session
 
     def forward(
         self,
@@ -91,6 +111,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         sampling_params: object = None,
         *,
         inputs_embeds: object = None,
+        adapter_ids: object = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         input_capture_hook: CaptureHook | None = None,
@@ -108,6 +129,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             position_ids: [B,S], counted from 0 at the first token; the value at padding is ignored.
             sampling_params: f32 [B,3] of top_k, top_p, temperature, for dynamic on-device sampling.
             inputs_embeds: f32 [B,S,E] in place of ``input_ids``, as transformers takes them.
+            adapter_ids: [B], adapter of each prompt: its id, or its place among ``lora_ckpt_paths``
+                from 0; ``None`` or -1 for the base model. A sequence keeps what its prompt had.
             output_hidden_states: return the hidden states of every token too.
             return_dict: False for a tuple.
             input_capture_hook: called with input_ids, attention_mask, position_ids, seq_ids and
@@ -118,8 +141,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         Raises:
             GraphgenError: GG0908 before the model is loaded, GG0904 for an argument of a feature
                 that is not built, GG0901 for an unknown one, GG0402 for inputs that do not fit,
-                GG0701 for a prompt or sequence that is too long or finds no free block, GG0702 for
-                a row without a token.
+                GG0705 for an unknown adapter, GG0701 for a prompt or sequence that is too long or
+                finds no free block, GG0702 for a row without a token.
         """
         running = self.running()
         refuse_unbuilt(others)
@@ -130,10 +153,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         rows = read_rows(
             ids, attention_mask, position_ids, seq_ids, lengths=running.session.lengths
         )
-        draw = row_draw(
-            running.session, len(rows), sampling_params, self.neuron_config, self.random
-        )
-        reserve_blocks(running.session, {row.row: row.start + len(row.tokens) for row in rows})
+        draw = self._prepare_rows(running.session, rows, sampling_params, adapter_ids)
         with running.chosen(
             hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
         ) as session:
@@ -142,6 +162,18 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         output = _output(result, like)
         return output if return_dict is not False else tuple(output)
 
+    def _prepare_rows(
+        self, session: Session, rows: Sequence[RowInput], sampling_params: object, ids: object
+    ) -> Draw | None:
+        """Give rows their adapters and blocks; how their tokens are drawn."""
+        draw = row_draw(session, len(rows), sampling_params, self.neuron_config, self.random)
+        reserve_blocks(session, {row.row: row.start + len(row.tokens) for row in rows})
+        if self.adapters is None:
+            refuse_adapters(ids)
+        else:
+            self.adapters.give(rows, ids)
+        return draw
+
     def __call__(self, *args: object, **kwargs: object) -> CausalLMOutput | tuple[object, ...]:
         """See :meth:`forward`."""
         return self.forward(*args, **kwargs)  # pyright: ignore[reportArgumentType]
@@ -149,12 +181,14 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
     def reset(self) -> None:
         """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
         self.kv_cache_populated = False
+        if self.adapters is not None:
+            self.adapters.forget()
         if self._running is not None:
             self._running.session.lengths[:] = 0
 
     def reset_kv_cache(self) -> None:
         """Forget all sequences and set the cache to zeros."""
-        self.kv_cache_populated = False
+        self.reset()
         self.running().session.reset()
 
 

@@ -33,10 +33,13 @@ class ProgramForms:
         """The programs that return hidden states, or take embeddings.
 
         Raises:
-            GraphgenError: GG0904 where these programs would read other weights.
+            GraphgenError: GG0904 where these programs would read other weights, or adapters.
         """
         if not hidden_states and not inputs_embeds:
             return self.session
+        if self.session.adapters is not None:
+            what = "hidden states and embeddings of the caller with lora_config are not built yet"
+            raise GraphgenError("GG0904", what, help="give input_ids, or leave lora_config out")
         key = (hidden_states, inputs_embeds)
         if key not in self._others:
             self._others[key] = self._build(*key)

@@ -10,7 +10,6 @@ from graphgen.errors import GraphgenError
 # Argument to feature and remedy.
 _SPECULATION = ("fused and tree speculation", "leave it out")
 _PAGES = ("a table of blocks of the caller", "leave it out: sequences get blocks by seq_ids")
-_ADAPTERS = ("multi-LoRA serving", "merge the adapter into the weights")
 _IMAGES = ("multimodal input", "leave it out")
 _ACTIVATIONS = ("capture of activations", "leave it out")
 UNBUILT: Mapping[str, tuple[str, str]] = {
@@ -26,7 +25,6 @@ UNBUILT: Mapping[str, tuple[str, str]] = {
     "labels": ("training", "leave it out"),
     "use_cache": ("generation without a cache", "leave it out"),
     "output_attentions": ("attention weights as output", "leave it out"),
-    "adapter_ids": _ADAPTERS,
     "slot_mapping": _PAGES,
     "block_table": _PAGES,
     "full_context_lens": _PAGES,
@@ -39,6 +37,8 @@ UNBUILT: Mapping[str, tuple[str, str]] = {
 }
 
 
+# Arguments that are built, for the hint of a misspelled one.
+_BUILT = ("inputs_embeds", "adapter_ids", "output_hidden_states", "input_capture_hook")
 # Values that request nothing.
 _INACTIVE: Mapping[str, object] = {
     "use_cache": True,
@@ -54,7 +54,7 @@ def refuse_unbuilt(given: Mapping[str, object]) -> None:
     """
     for name, value in given.items():
         if name not in UNBUILT:
-            near = difflib.get_close_matches(name, UNBUILT, 1)
+            near = difflib.get_close_matches(name, (*_BUILT, *UNBUILT), 1)
             raise GraphgenError(
                 "GG0901",
                 f"forward has no argument '{name}'",

@@ -382,7 +382,9 @@ OTHER_RULES = (
             ("max_loras", name),
             f"max_loras must be at least the number of adapters in {name}",
             "raise max_loras",
-            lambda read, name=name: len(_adapters(read, name)) > read.number("max_loras"),
+            lambda read, name=name: (
+                read.given("max_loras") and len(_adapters(read, name)) > read.number("max_loras")
+            ),
             "LoraServingConfig",
             "C59",
         )

@@ -100,7 +100,6 @@ def _run(
     return made if kind is not None else replace(made, form="switch")
 
 
-_LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _CLUSTER = Refused("a run of several machines", "leave it out: all ranks run on this machine")
 _OFFSETS = Refused(
     "a shift of the inputs", "leave it out: tokens do not depend on how a prompt is padded"
@@ -253,7 +252,7 @@ SERVING = (
     _attribute("--enable-prefix-caching", "Serving", name="is_prefix_caching"),
     *_attributes("Serving", "--pa-num-blocks --pa-block-size --windowed-context-encoding-size"),
     _attribute("--max-num-seqs", "Serving", "ChunkedPrefillConfig"),
-    _run("--enable-lora", "serve adapters", None, group="LoRA", refused=_LORA),
+    _run("--enable-lora", "answer with adapters", None, group="LoRA"),
     _attribute("--enable-dynamic-multi-lora", "LoRA", _ADAPTERS, "dynamic_multi_lora"),
     *_attributes("LoRA", "--max-loras --max-lora-rank --target-modules --max-cpu-loras", _ADAPTERS),
     replace(_attribute("--lora-ckpt-path", "LoRA", _ADAPTERS, "lora_ckpt_paths"), form="repeated"),
@@ -262,7 +261,12 @@ SERVING = (
         form="repeated",
     ),
     _attribute("--lora-ckpt-json", "LoRA", _ADAPTERS),
-    _run("--adapter-id", "adapter of a row", form="repeated", group="LoRA", refused=_LORA),
+    _run(
+        "--adapter-id",
+        "adapter of all prompts, or once for each; none is the base model",
+        form="repeated",
+        group="LoRA",
+    ),
 )
 # Flags before the word run.
 CHOICES = (

@@ -1,6 +1,9 @@
-"""Attributes of speculation, paged caches, and what is not built: LoRA, chunked prefill."""
+"""Attributes of speculation, paged caches, chunked prefill, and adapters."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
 
 from graphgen.runtime.aws.attributes.attribute import (
     REQUIRED,
@@ -11,6 +14,7 @@ from graphgen.runtime.aws.attributes.attribute import (
     PartOf,
     Refused,
     RunTimeSetting,
+    Values,
     owned_by,
     same_as,
 )
@@ -34,7 +38,6 @@ from graphgen.runtime.aws.attributes.value_kinds import (
 _SEPARATE = "set speculation_length and give generate an assistant_model"
 _TREE = Refused("speculation with a tree of tokens", _SEPARATE)
 _MEDUSA = PartOf("is_medusa")
-_LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _BLOCK = CompileSetting("page_cache")
 _CHUNKS = Refused(
     "chunked prefill outside graphgen serve",
@@ -228,22 +231,41 @@ LORA = owned_by(
         None,
         "C58",
         "adapters that requests choose from",
-        _LORA,
+        RunTimeSetting("adapters that forward and generate take by adapter_ids"),
     ),
 )
 
-_ADAPTER = PartOf("NeuronConfig.lora_config")
+_FILES = RunTimeSetting("the files of each adapter, by its id in adapter_ids")
+_LAYOUT = NoEffect("the factors are laid out and divided as their weights are")
+_BASE = NoEffect("programs know whether their weights are quantized")
+_MODEL_TYPE = PartOf("NeuronConfig.torch_dtype")
+_ROWS = PartOf("NeuronConfig.batch_size")
+_COUNTS = NoEffect("the adapter that was used least recently leaves, so that nothing is counted")
+
+
+def _slots(values: Values) -> object:
+    """The number of adapters on the device that no other attribute gives."""
+    listed = cast("Mapping[str, str] | None", values["lora_ckpt_paths"])
+    return max(1, len(listed or ()))
+
 
 LORA_SERVING = owned_by(
     "LoraServingConfig",
-    Attribute("max_loras", COUNT, 1, "C59", "adapters in the device's memory", _ADAPTER),
+    Attribute(
+        "max_loras",
+        COUNT,
+        Derived("1, or the number of lora_ckpt_paths", _slots),
+        "C59",
+        "adapters in the device's memory",
+        CompileSetting("max_loras"),
+    ),
     Attribute(
         "max_cpu_loras",
         COUNT,
         100,
         "C60",
         "adapters in the host's memory",
-        _ADAPTER,
+        RunTimeSetting("adapters that the host keeps prepared, with dynamic_multi_lora"),
         decision="the reference gives no default; 100 is the library's",
     ),
     Attribute(
@@ -252,7 +274,7 @@ LORA_SERVING = owned_by(
         False,
         "C61",
         "whether adapters are exchanged while serving",
-        _ADAPTER,
+        RunTimeSetting("adapters of lora_ckpt_paths_cpu get slots when rows use them"),
         decision="the guide says that it is not supported, the reference has an attribute",
     ),
     Attribute(
@@ -261,32 +283,51 @@ LORA_SERVING = owned_by(
         same_as("dynamic_multi_lora"),
         "C61",
         "the documents' name of dynamic_multi_lora",
-        _ADAPTER,
+        PartOf("dynamic_multi_lora"),
         replaces="dynamic_multi_lora",
     ),
+    Attribute("lora_ckpt_paths", optional(ADAPTERS), None, "C62", "adapters on the device", _FILES),
     Attribute(
-        "lora_ckpt_paths", optional(ADAPTERS), None, "C62", "adapters on the device", _ADAPTER
+        "lora_ckpt_paths_cpu", optional(ADAPTERS), None, "C62", "adapters on the host", _FILES
     ),
     Attribute(
-        "lora_ckpt_paths_cpu", optional(ADAPTERS), None, "C62", "adapters on the host", _ADAPTER
+        "lora_ckpt_json", optional(TEXT), None, "C63", "a file that lists the adapters", _FILES
+    ),
+    Attribute("lora_memory_transpose", BOOL, True, "C64", "the layout of adapters", _LAYOUT),
+    Attribute(
+        "lora_shard_linear_layer", BOOL, True, "C65", "whether ranks share adapters", _LAYOUT
+    ),
+    Attribute("base_model_quantized", BOOL, False, "C66", "whether the model is quantized", _BASE),
+    Attribute(
+        "max_lora_rank", COUNT, 16, "source", "the largest rank", CompileSetting("max_lora_rank")
     ),
     Attribute(
-        "lora_ckpt_json", optional(TEXT), None, "C63", "a file that lists the adapters", _ADAPTER
+        "target_modules",
+        optional(TEXTS),
+        None,
+        "source",
+        "modules with adapters",
+        CompileSetting("lora_target_modules"),
     ),
-    Attribute("lora_memory_transpose", BOOL, True, "C64", "the layout of adapters", _ADAPTER),
     Attribute(
-        "lora_shard_linear_layer", BOOL, True, "C65", "whether ranks share adapters", _ADAPTER
+        "lora_bias",
+        choice("none", "all"),
+        "none",
+        "source",
+        "biases",
+        Refused("a bias of adapters", "merge the adapter into the checkpoint"),
     ),
+    Attribute("lora_dtype", optional(TEXT), None, "source", "element type", _MODEL_TYPE),
+    Attribute("batch_size", optional(COUNT), None, "source", "sequences of a call", _ROWS),
     Attribute(
-        "base_model_quantized", BOOL, False, "C66", "whether the model is quantized", _ADAPTER
+        "eviction_policy",
+        choice("lru", "lfu"),
+        "lru",
+        "source",
+        "the order of exchange",
+        Refused("exchange of the least often used adapter", "leave it out: the order is lru"),
     ),
-    Attribute("max_lora_rank", COUNT, 16, "source", "the largest rank", _ADAPTER),
-    Attribute("target_modules", optional(TEXTS), None, "source", "modules with adapters", _ADAPTER),
-    Attribute("lora_bias", choice("none", "all"), "none", "source", "biases", _ADAPTER),
-    Attribute("lora_dtype", optional(TEXT), None, "source", "element type", _ADAPTER),
-    Attribute("batch_size", optional(COUNT), None, "source", "sequences of a call", _ADAPTER),
-    Attribute("eviction_policy", TEXT, "lru", "source", "the order of exchange", _ADAPTER),
-    Attribute("lfu_decay_period", COUNT, 128, "source", "calls until counts are halved", _ADAPTER),
+    Attribute("lfu_decay_period", COUNT, 128, "source", "calls until counts are halved", _COUNTS),
     Attribute(
         "is_context_encoding",
         optional(BOOL),

@@ -17,6 +17,7 @@ from graphgen.compile_config import (
 )
 from graphgen.errors import GraphgenError
 from graphgen.passes.kernels.neuron.neuron_rules import NATIVE
+from graphgen.runtime.aws.adapters.lora_settings import adapter_fields
 from graphgen.runtime.aws.config.expert_config import BlockwiseMatmulConfig, MoENeuronConfig
 from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint, scale_scheme
@@ -77,6 +78,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         weight_gather_length=_gathered(config),
         rules=_rules(config),
         **_experts(config),
+        **adapter_fields(config),
         batch=(tokens,),
         prefill_batch=(prompts,) if prompts != tokens else (),
         rows=rows if rows != max(tokens, prompts) else 0,

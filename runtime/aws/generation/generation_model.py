@@ -102,6 +102,7 @@ class GenerationModel(Protocol):
         position_ids: torch.Tensor | None = None,
         sampling_params: torch.Tensor | None = None,
         *,
+        adapter_ids: object = None,
         input_capture_hook: Callable[..., None] | None = None,
     ) -> object:
         """Run prompts, or one more token of each sequence: a :class:`ModelOutput`."""

@@ -43,7 +43,7 @@ from graphgen.runtime.aws.generation.generation_model import (
     GenerationModel,
     ScoreProcessor,
 )
-from graphgen.runtime.aws.generation.prompt_rows import check_mask, prompt_rows
+from graphgen.runtime.aws.generation.prompt_rows import check_mask, prompt_rows, repeated
 from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.hub_download import is_plain_name
@@ -158,6 +158,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         seq_ids: torch.Tensor | None = None,
         sampling_params: torch.Tensor | None = None,
         input_capture_hook: Callable[..., None] | None = None,
+        adapter_ids: object = None,
     ) -> object:
         """One call of the application; see its ``forward``."""
         return self.neuron_model.forward(
@@ -167,6 +168,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             seq_ids=seq_ids,
             sampling_params=sampling_params,
             input_capture_hook=input_capture_hook,
+            adapter_ids=adapter_ids,
         )
 
     __call__ = forward
@@ -177,6 +179,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         attention_mask: torch.Tensor | None = None,
         sampling_params: torch.Tensor | None = None,
         input_capture_hook: Callable[..., None] | None = None,
+        adapter_ids: object = None,
     ) -> dict[str, object]:
         """The inputs of :meth:`forward` for prompts; its arguments are those of ``generate``."""
         return {
@@ -184,6 +187,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             "attention_mask": attention_mask,
             "sampling_params": sampling_params,
             "input_capture_hook": input_capture_hook,
+            "adapter_ids": adapter_ids,
         }
 
     def generate(
@@ -202,7 +206,8 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             logits_processor: applied beside those that the settings request.
             stopping_criteria: applied beside those that the settings request.
             kwargs: fields of ``GenerationConfig``, ``attention_mask`` [B,S], ``sampling_params``
-                f32 [B,3] or [1,3], ``streamer``, ``prefix_allowed_tokens_fn``, ``tokenizer``, and
+                f32 [B,3] or [1,3], ``adapter_ids`` as ``forward`` takes them, ``streamer``,
+                ``prefix_allowed_tokens_fn``, ``tokenizer``, and
                 ``assistant_model``, an application that proposes tokens, or its adapter.
 
         Returns:
@@ -285,6 +290,8 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             params = torch.as_tensor(params, dtype=torch.float32)
             same = params.ndim == 2 and len(params) == 1
             kwargs["sampling_params"] = params.expand(len(ids), -1) if same else params
+        if (ids := kwargs.get("adapter_ids")) is not None:
+            kwargs["adapter_ids"] = repeated(ids, kwargs.get("expand_size", 1))
         return super()._expand_inputs_for_generation(*args, **kwargs)  # pyright: ignore
 
     def _sample(
@@ -330,6 +337,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             streamer,
             params,
             cast("Callable[..., None] | None", kwargs.get("input_capture_hook")),
+            kwargs.get("adapter_ids"),
         )
         with _torch_numbers(self.neuron_model), _one_torch_thread():
             sequences = loop.run()
@@ -349,6 +357,8 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
     ) -> torch.Tensor | GenerateDecoderOnlyOutput:
         """The loop that ``generate`` calls for a draft model and for prompt lookup."""
         settings = cast(AssistedSettings, generation_config)
+        if kwargs.get("adapter_ids") is not None:
+            refuse_with_proposals("adapter_ids", "leave it out")
         check_assisted(settings, kwargs.get("input_capture_hook"))
         prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
         self._check_sizes(prompts.lengths, input_ids, generation_config)

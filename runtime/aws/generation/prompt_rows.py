@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from graphgen.errors import GraphgenError
 
@@ -78,3 +79,11 @@ def check_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
             f"attention_mask is {[*attention_mask.shape]}, input_ids {[*input_ids.shape]}",
             help="give a 1 for each token and a 0 for padding",
         )
+
+
+def repeated(ids: object, times: int) -> object:
+    """The adapter of each answer, of as many to each prompt, in a list; other kinds stay."""
+    listed = ids.tolist() if hasattr(ids, "tolist") else ids  # pyright: ignore
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
+        return ids
+    return [one for one in cast("Sequence[object]", listed) for _ in range(times)]

@@ -61,7 +61,6 @@ REFUSED: tuple[RefusedArgument, ...] = (
     RefusedArgument(("inputs_embeds",), "embeddings as input of generate", "give input_ids"),
     RefusedArgument(("position_ids",), "a choice of positions",
                     "give attention_mask: a token's position is the number of tokens before it"),
-    RefusedArgument(("adapter_ids",), "multi-LoRA serving", "merge the adapter into the weights"),
     RefusedArgument(("synced_gpus",), "generation in step with other processes", "leave it out"),
 )  # fmt: skip
 _BY_NAME = {name: row for row in REFUSED for name in row.names}

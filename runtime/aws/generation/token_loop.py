@@ -46,6 +46,7 @@ class TokenLoop:
         pad: integer [], follows the end of sequence; ``None`` if no token ends a sequence.
         streamer: gets the tokens of each step.
         sampling_params: f32 [B,3] for programs that choose tokens; ``None`` for none.
+        adapter_ids: adapter of each row; ``None`` for the base model.
         hook: called with the inputs of each call of the model.
         scores: processed logits f32 [B,V] of each step, if requested.
         logits: logits f32 [B,V] of each step, if requested.
@@ -60,6 +61,7 @@ class TokenLoop:
     streamer: TokenStreamer | None
     sampling_params: torch.Tensor | None
     hook: Callable[..., None] | None = None
+    adapter_ids: object = None
     scores: tuple[torch.Tensor, ...] | None = None
     logits: tuple[torch.Tensor, ...] | None = None
     _seq_ids: torch.Tensor = field(init=False)
@@ -100,6 +102,7 @@ class TokenLoop:
             attention_mask=self.prompts.mask,
             position_ids=self.prompts.positions,
             sampling_params=self.sampling_params,
+            adapter_ids=self.adapter_ids,
             input_capture_hook=self.hook,
         )
         return cast(ModelOutput, output)

@@ -17,7 +17,6 @@ from graphgen.runtime.aws.nxdi import (
     HuggingFaceGenerationAdapter,
     LlamaInferenceConfig,
     LlamaNeuronConfig,
-    LoraServingConfig,
     NeuronConfig,
     NeuronLlamaForCausalLM,
     OnDeviceSamplingConfig,
@@ -308,11 +307,6 @@ def with_eagle(model_path: str) -> None:
     NeuronLlamaForCausalLM(model_path, config).compile_config()
 
 
-def with_adapters(model_path: str) -> None:
-    """Several LoRA adapters in one model."""
-    only(model_path, lora_config=LoraServingConfig(max_loras=1, lora_ckpt_paths={"a": "adapter"}))
-
-
 def only(model_path: str, **options: Any) -> None:
     """Attributes alone."""
     configured(model_path, **options).compile_config()
@@ -333,7 +327,6 @@ def test_the_documented_target_of_an_eagle_draft_is_taken(model_path: str):
 @pytest.mark.parametrize(
     ("program", "feature"),
     [
-        (with_adapters, "LoRA"),
         (lambda path: only(path, allow_input_truncation=True), "cutting prompts"),
     ],
 )

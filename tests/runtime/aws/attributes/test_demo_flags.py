@@ -36,6 +36,4 @@ def test_settings_of_the_run_that_are_not_built_name_the_feature():
     assert {row.flag for row in refused} == {
         "--input-start-offsets",
         "--enable-torch-dist",
-        "--enable-lora",
-        "--adapter-id",
     }

@@ -1,0 +1,1 @@
+"""Adapters under AWS's names. Read lora_settings.py first."""
