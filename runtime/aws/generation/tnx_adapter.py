@@ -90,6 +90,7 @@ class TnxApplication:
         position_ids: torch.Tensor | None = None,
         sampling_params: torch.Tensor | None = None,
         *,
+        adapter_ids: object = None,
         input_capture_hook: Callable[..., None] | None = None,
     ) -> object:
         """Run prompts padded on the right, or one more token of each sequence.
@@ -100,8 +101,18 @@ class TnxApplication:
             attention_mask: [B,S], 0 at padding.
             position_ids: integers [B,S].
             sampling_params: f32 [B,3] of top_k, top_p and temperature.
+            adapter_ids: ``None``.
             input_capture_hook: called with the inputs first.
+
+        Raises:
+            GraphgenError: GG0904 for adapters, which transformers-neuronx has not.
         """
+        if adapter_ids is not None:
+            raise GraphgenError(
+                "GG0904",
+                "adapter_ids: models of transformers-neuronx have no adapters",
+                help="load the model with NxD's names: NeuronLlamaForCausalLM and its lora_config",
+            )
         if input_capture_hook is not None:
             input_capture_hook(input_ids, attention_mask, position_ids, seq_ids, sampling_params)
         session = self.model.session
