@@ -92,7 +92,7 @@ def test_beams_and_other_objects_are_refused(pair: Pair):
     with pytest.raises(GraphgenError, match="beam search"):
         adapter.generate(padded()["input_ids"][:1], num_beams=2)
     with pytest.raises(GraphgenError, match="have no adapters") as raised:
-        adapter.generate(padded()["input_ids"][:1], adapter_ids=[0], max_length=16)
+        adapter.generate(padded()["input_ids"][:1], adapter_ids=[0], max_new_tokens=2)
     assert raised.value.code == "GG0904"
     with pytest.raises(GraphgenError, match="got a Linear"):
         tnx.HuggingFaceGenerationModelAdapter(adapter.config, cast(TnxModel, torch.nn.Linear(1, 1)))
