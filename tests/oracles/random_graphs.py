@@ -168,6 +168,8 @@ class Grower:
         for index, arrays in enumerate(self.given):
             mine = array if odd or not index else any_array(self.numbers, type_)
             arrays[value.name or ""] = np.asarray(mine, numpy_dtype(type_.dtype))
+        # The first rank has the sample's own numbers, which may be odd where none were asked for.
+        odd = odd or not np.isfinite(np.asarray(array, np.complex128)).all()
         self.known.append(Known(value, odd=odd and _has_places(type_.dtype)))
         return value
 

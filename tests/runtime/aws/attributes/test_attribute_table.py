@@ -241,7 +241,7 @@ def test_texts_are_clauses_without_a_period():
 def test_each_effect_is_carried_out_by_code_that_reads_the_attribute():
     # A compiler argument is read by the table itself.
     root = Path(inspect.getfile(neuron_config)).parents[1]
-    folders = [root / "application", root / "generation", root / "config"]
+    folders = [root / name for name in ("adapters", "application", "config", "generation")]
     folders.append(Path(inspect.getfile(graphgen)).parent / "cli" / "aws")
     text = "".join(path.read_text(encoding="utf-8") for f in folders for path in f.rglob("*.py"))
     settings = [row for row in NXD if isinstance(row.cpu, CompileSetting | RunTimeSetting)]
