@@ -82,7 +82,7 @@ def test_what_differs_is_named_in_every_process(what: str, model: Path, tmp_path
         changed[-4] ^= 1
         other.write_bytes(changed)
     elif what == "option":
-        words[1] += ["--max-len", "256"]
+        words[1] += ["--dtype", "bf16"]
     first, second = two_nodes(tmp_path, words)
     for ended in (first, second):
         assert ended.status == 1
