@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -32,6 +31,7 @@ import numpy as np
 from benchmarks.rows import Row, table, write_json
 from graphgen.runtime.benchmark.request_metrics import RequestTimes
 from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.distributed.launch_plan import free_port
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.load_test.load_prompts import LoadPrompt, PromptSizes, make_prompts
@@ -138,9 +138,7 @@ class RunningServer:
 @contextmanager
 def running(server: Server) -> Generator[RunningServer]:
     """Start a server, and end it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [part.format(port=port) for part in server.command]
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

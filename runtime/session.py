@@ -489,9 +489,9 @@ class Session:
             placed: inputs that are on the devices, instead of those in ``inputs``.
         """
         given, ranks = placed or {}, self.module.ranks
-        held = {**self._values, **(self.adapters.values if self.adapters else {})}
+        held = self.adapters.values if self.adapters else {}
         values = {key: put([array] * ranks) for key, array in inputs.items() if key not in given}
-        results = self.programs.get(name).launch({**held, **values, **given})
+        results = self.programs.get(name).launch({**self._values, **held, **values, **given})
         self._keep_states(results)
         return results
 

@@ -127,13 +127,12 @@ class _Term:
     """One low-rank term.
 
     Attributes:
-        x: [..., in], the values.
-        depth: the dimension of ``x`` that is summed over.
-        lora_a: [slots, r, in].
-        lora_b: [slots, ...], with r in dimension ``place``.
+        op: the second product, with B [slots, ...], whose r is in dimension ``place``.
+        low: the first product, of the values [..., in] with A [slots, r, in].
         mask: f32 [..., slots], 1 for the slot of each value.
         ids: s32 [B], the slots of the rows; ``None`` where the values are not [B, ...].
-        narrow: type of what is multiplied by B.
+        narrow: converts what is multiplied by B; ``None`` where it has its type already.
+        place: see ``op``.
     """
 
     op: Op

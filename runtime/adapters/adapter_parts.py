@@ -11,6 +11,7 @@ from graphgen.models import FAMILIES
 from graphgen.models.family import AnyFamily, FusedRows
 from graphgen.runtime.adapters.adapter_file import Adapter, LowRankPair, require_none
 from graphgen.runtime.checkpoint.interfaces import Array
+from graphgen.runtime.checkpoint.name_mapping import current_names
 from graphgen.runtime.checkpoint.split_rows import RowRange
 
 Shape = tuple[int, ...]
@@ -114,20 +115,11 @@ def _parts(adapter: Adapter, config: Mapping[str, object]) -> Iterator[AdapterPa
 
 
 def _current_names(family: AnyFamily | None, modules: Collection[str]) -> dict[str, str]:
-    """Today's name of each module, as :mod:`graphgen.runtime.checkpoint.name_mapping` has it."""
+    """Today's name of each module."""
     if family is None:
         return {name: name for name in modules}
-    found: dict[str, str] = {}
-    for own in modules:
-        renamed = [
-            (new + f"{own}.".removeprefix(old)).removesuffix(".")
-            for old, new in family.renamed
-            if f"{own}.".startswith(old)
-        ]
-        found[own] = renamed[0] if renamed else own
-    if any(name.startswith(f"{family.prefix}.") or name == "lm_head" for name in found.values()):
-        return found
-    return {own: f"{family.prefix}.{name}" for own, name in found.items()}
+    names = current_names(family, [f"{own}." for own in modules])
+    return {own: names[f"{own}."].removesuffix(".") for own in modules}
 
 
 def _problem(part: AdapterPart, targets: Targets, weights: Collection[str]) -> str:

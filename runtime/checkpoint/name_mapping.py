@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -27,25 +27,30 @@ def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         return checkpoint
-    stored = _names(family, checkpoint)
+    stored = {name: own for own, name in current_names(family, checkpoint.tensors()).items()}
     if all(name == own for name, own in stored.items()):
         return checkpoint
     return RenamedCheckpoint(checkpoint, stored)
 
 
-def _names(family: AnyFamily, checkpoint: Checkpoint) -> dict[str, str]:
-    """Stored name of every tensor, by its name today."""
+def current_names(family: AnyFamily, stored: Collection[str]) -> dict[str, str]:
+    """Today's name of every tensor, by its stored name.
+
+    Args:
+        family: of the model.
+        stored: names of all tensors; that of a module ends with a dot.
+    """
     current: dict[str, str] = {}
-    for own in checkpoint.tensors():
+    for own in stored:
         renamed = [
             new + own.removeprefix(old) for old, new in family.renamed if own.startswith(old)
         ]
-        current[renamed[0] if renamed else own] = own
-    if any(name.startswith(f"{family.prefix}.") for name in current):
+        current[own] = renamed[0] if renamed else own
+    if any(name.startswith(f"{family.prefix}.") for name in current.values()):
         return current
     return {
-        name if name.startswith("lm_head.") else f"{family.prefix}.{name}": own
-        for name, own in current.items()
+        own: name if name.startswith("lm_head.") else f"{family.prefix}.{name}"
+        for own, name in current.items()
     }
 
 

@@ -101,8 +101,9 @@ def with_adapter_files(
     needed = needed_settings(model, files.values(), only=not dynamic)
     targets = cast("tuple[str, ...]", needed["lora_target_modules"])
     if given := settings.lora_target_modules:
-        only = needed_settings(model, files.values(), only=True)["lora_target_modules"]
-        targets = tuple(sorted({*given, *cast("tuple[str, ...]", only)}))
+        # Those of the files alone: other adapters that follow have the given ones.
+        own = needed_settings(model, files.values(), only=True) if dynamic else needed
+        targets = tuple(sorted({*given, *cast("tuple[str, ...]", own["lora_target_modules"])}))
     return replace(
         settings,
         max_loras=max(slots, count),
