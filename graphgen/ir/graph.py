@@ -275,6 +275,17 @@ class Block:
         """The argument called ``name``, if there is one."""
         return self._by_name.get(name)
 
+    def first_user(self, value: Value) -> Op | None:
+        """The first op here, in program order, that reads ``value``.
+
+        ``Value.users`` is in the order in which uses were made: passes that take the first of it
+        treat a module and its copy differently.
+        """
+        users = value.users
+        if len(users) < 2:
+            return next(iter(users), None)
+        return next((op for op in self if op in users), None)
+
     def keep_args(self, kept: list[Value]) -> None:
         """Drop the arguments that are not in ``kept``; they must have no uses."""
         self.args = kept

@@ -147,7 +147,7 @@ class GatherEmitter:
         return op
 
     def _builder(self, before: Op | None, near: Value) -> Builder:
-        op = near.op or next(iter(near.users), None)
+        op = near.op or self.function.block.first_user(near)
         where = op.loc.through(self.rewriter.pass_name) if op is not None else None
         b = Builder(self.function, before=before, loc=where)
         b.made = self.made

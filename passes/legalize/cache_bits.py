@@ -102,7 +102,7 @@ def _as_bits(module: Module, row: Entry, rewriter: Rewriter) -> None:
         for function in module.programs():
             cache = function.arg(row.name)
             if cache is not None:
-                roots.append((function, next(iter(cache.users), None)))
+                roots.append((function, function.block.first_user(cache)))
                 _retype(function, cache, row.physical.dtype, rewriter)
     dtype = row.physical.dtype
     bits = _INTEGERS[dtype.bits]

@@ -230,7 +230,7 @@ def _uses(module: Module, row: Entry, rewriter: Rewriter) -> Sequence[_Use] | No
             continue
         use = _use(function, cache)
         if isinstance(use, NoMatch):
-            at = next(iter(cache.users), None) or function.block.first
+            at = function.block.first_user(cache) or function.block.first
             if at is not None:
                 rewriter.decline(function, _RULE, at, use)
             return None

@@ -137,6 +137,15 @@ def test_a_backward_loop_may_erase_the_current_op():
     assert names(block) == "ac"
 
 
+def test_the_first_user_is_the_first_in_the_program():
+    block, ops = block_of("ab")
+    x, early = block.args[0], negate(block, block.args[0], "c")
+    block.insert_before(early, ops["a"])
+    assert list(x.users) == [ops["a"], ops["b"], early]
+    assert block.first_user(x) is early
+    assert block.first_user(early.result) is None
+
+
 def test_users_count_operand_slots():
     block = Block()
     x, y = block.add_arg(T, "x"), block.add_arg(T, "y")
