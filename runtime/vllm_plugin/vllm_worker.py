@@ -1,0 +1,135 @@
+"""vLLM's worker over a model of graphgen: its caches are vLLM's blocks."""
+
+# vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_layout import KVCacheLayout
+from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
+from graphgen.runtime.engine import Engine, locate_checkpoint, open_engine
+from graphgen.runtime.terminal_progress import TerminalProgress
+from graphgen.runtime.vllm_plugin.model_options import check_supported, model_options
+from graphgen.runtime.vllm_plugin.served_adapters import ServedAdapters
+from graphgen.runtime.vllm_plugin.step_runner import StepRunner
+
+
+class GraphgenWorker(WorkerBase):
+    """Compiles and runs all ranks of a model in this process.
+
+    The model is opened when the number of blocks is known, which its programs are compiled for.
+    """
+
+    _engine: Engine | None = None
+    _runner: StepRunner | None = None
+    _adapters: ServedAdapters | None = None
+
+    def init_device(self) -> None:
+        """Nothing is to be set up before the model is known."""
+        check_supported(self.vllm_config)
+        self.device: Any = torch.device("cpu")
+
+    def load_model(self, *, load_dummy_weights: bool = False) -> None:
+        """Find the checkpoint, so that a wrong path fails first."""
+        locate_checkpoint(self.model_config.model)
+
+    def get_kv_cache_spec(self) -> dict[str, Any]:
+        """Keys and values of each layer in blocks, of all ranks together."""
+        config = self.model_config
+        layers = config.hf_text_config.num_hidden_layers
+        spec = FullAttentionSpec(
+            block_size=self.cache_config.block_size,
+            num_kv_heads=config.get_total_num_kv_heads(),
+            head_size=config.get_head_size(),
+            dtype=config.dtype,
+        )
+        return {f"model.layers.{number}.self_attn": spec for number in range(layers)}
+
+    def get_supported_kv_cache_layouts(self) -> list[str]:
+        """The order of vLLM's default; the caches never leave this worker."""
+        return [next(iter(KVCacheLayout)).name]
+
+    def determine_available_memory(self) -> int:
+        """Bytes of the caches: as requested, or of the number of blocks that the platform set."""
+        if (given := self.cache_config.kv_cache_memory_bytes) is not None:
+            return int(given)
+        blocks = self.cache_config.num_gpu_blocks_override
+        return blocks * sum(spec.page_size_bytes for spec in self.get_kv_cache_spec().values())
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        """Open the model with as many blocks as the block manager gives out."""
+        options = model_options(self.vllm_config, kv_cache_config.num_blocks)
+        name = self.model_config.model
+        engine, _ = open_engine(name, options, lambda _: [[0]], 1, TerminalProgress())
+        self._engine = engine
+        if self.lora_config is not None:
+            self._adapters = ServedAdapters(LoadedAdapters(engine.session, engine.model))
+        self._runner = StepRunner(self.vllm_config, engine.session, self._adapters)
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Compile every program, so that no request waits for it."""
+        start = time.perf_counter()
+        assert self._engine is not None
+        self._engine.session.warm_up()
+        return CompilationTimes(language_model=time.perf_counter() - start, encoder=0.0)
+
+    def update_max_model_len(self, max_model_len: int) -> None:
+        """Note that vLLM has shortened the longest sequence."""
+        self.model_config.max_model_len = max_model_len
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Launch a step; ``None`` where :meth:`sample_tokens` has to follow."""
+        assert self._runner is not None
+        return self._runner.launch(scheduler_output)
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """The tokens of the step that was launched."""
+        assert self._runner is not None
+        return self._runner.sample(grammar_output)
+
+    def execute_dummy_batch(self) -> None:
+        """Replicas of other processes need no company: no collective crosses them."""
+
+    def take_draft_token_ids(self) -> None:
+        """Nothing is proposed."""
+
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        """Answers to prompts."""
+        return ("generate",)
+
+    def synchronize_device(self) -> None:
+        """Steps are read before they return."""
+
+    def add_lora(self, lora_request: Any) -> bool:
+        """Load an adapter; False for one that is loaded."""
+        return self._served().add(lora_request)
+
+    def remove_lora(self, lora_id: int) -> bool:
+        """Unload an adapter by vLLM's number; False for an unknown one."""
+        return self._served().remove(lora_id)
+
+    def list_loras(self) -> set[int]:
+        """vLLM's numbers of the loaded adapters."""
+        return self._served().numbers
+
+    def _served(self) -> ServedAdapters:
+        if self._adapters is None:
+            raise GraphgenError(
+                "GG0705", "the programs have no slots for adapters", help="give --enable-lora"
+            )
+        return self._adapters
+
+    def reset_mm_cache(self) -> None:
+        """All inputs are tokens."""
+
+    def reset_encoder_cache(self) -> None:
+        """The model is a decoder alone."""
