@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphgen.passes.core.instrument import PassReport
 from graphgen.passes.core.pass_ import Pass
-from graphgen.passes.core.pipeline import paused_gc, run_pipeline
+from graphgen.passes.core.pipeline import run_pipeline
 from graphgen.passes.core.registry import PASSES, find_pass, parse_pipeline, register
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.core.rule import NoMatch, Rule, no_match, rule
@@ -21,7 +21,6 @@ __all__ = [
     "find_pass",
     "no_match",
     "parse_pipeline",
-    "paused_gc",
     "register",
     "rule",
     "run_pipeline",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
@@ -20,18 +18,7 @@ from graphgen.passes.core.order import check_order
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.core.settings import Verify, debugging
-
-
-@contextmanager
-def paused_gc() -> Generator[None]:
-    """Disable cyclic garbage collection: scanning the graph takes a fifth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+from graphgen.paused_collector import paused_collector
 
 
 def run_pipeline(
@@ -78,7 +65,7 @@ def run_pipeline(
     _check_fuel(limits, passes)
     checker = Checker(module, settings.verify if verify is None else Verify(verify))
     running = _Running(module, passes, checker, journal, limits, active, after)
-    with paused_gc(), guarded(module, passes, settings, running.checker.depth) as crash:
+    with paused_collector(), guarded(module, passes, settings, running.checker.depth) as crash:
         running.crash = crash
         return running.run()
 

@@ -16,6 +16,7 @@ from graphgen.cli.neuron.driver_options import NO_LIMITS, DriverOptions, takes_d
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.paused_collector import paused_collector
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
@@ -99,16 +100,16 @@ def compile_(
 
     _check_usage(model, output, weights=weights, dry_run=dry_run)
     layers, outline = _layers(flags), {"outline": driver_options.outline_layers}
-    if Path(model).name == CONFIG_FILE:
-        _refuse_options(model, sizes, {**compile_options, **outline})
-        programs = _configured(Path(model), target, lnc, layers)
-    else:
-        options = {**compile_options, **_sampling(on_device_sampling, do_sample), **outline}
-        demand = _demand(batch, dtype, sizes, options)
-        programs = _built(model, demand, target, lnc, layers)
+    with paused_collector():
+        if Path(model).name == CONFIG_FILE:
+            _refuse_options(model, sizes, {**compile_options, **outline})
+            programs = _configured(Path(model), target, lnc, layers)
+        else:
+            options = {**compile_options, **_sampling(on_device_sampling, do_sample), **outline}
+            programs = _built(model, _demand(batch, dtype, sizes, options), target, lnc, layers)
+        optimize_layouts(programs, output, driver_options)
+        plan = make_plan(programs.module, programs.options, output, driver_options, dry_run=dry_run)
     device = programs.options.device
-    optimize_layouts(programs, output, driver_options)
-    plan = make_plan(programs.module, programs.options, output, driver_options, dry_run=dry_run)
     if dry_run:
         emit(as_json, lambda: plan_json(device, plan), lambda: plan_report(device, plan))
         return
