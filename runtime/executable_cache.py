@@ -61,6 +61,23 @@ class ExecutableCache:
             found = self._programs[name] = self._make(name)
         return found
 
+    @property
+    def is_open(self) -> bool:
+        """True if further programs can be compiled here, as :meth:`beside` does."""
+        return True
+
+    def require_open(self, what: str) -> None:
+        """Refuse ``what`` where its programs cannot be compiled (GG1005)."""
+
+    def beside(self, module: Module) -> ExecutableCache:
+        """The programs of another module, such as one that copies rows, kept in the same folder.
+
+        Raises:
+            GraphgenError: GG1005 where they cannot be compiled.
+        """
+        self.require_open(", ".join(function.name for function in module.programs()))
+        return ExecutableCache(module, self.progress, self.folder)
+
     def compile_all(self) -> None:
         """Compile every program that is not compiled yet, with progress; a folder keeps them."""
         for function in self.module.programs():

@@ -114,7 +114,7 @@ _MODEL_FLAGS: Mapping[str, tuple[object, object]] = {
         None,
     ),
     "device": (
-        Annotated[str, _option("--device", help="auto, cpu or neuron; all run on this CPU.")],
+        Annotated[str, _option("--device", help="auto: what MODEL was compiled for; cpu; neuron.")],
         "auto",
     ),
     "use_v2_block_manager": (
@@ -223,6 +223,7 @@ class ServeFlags:
         model: those of :class:`~graphgen.runtime.aws.config.served_options.ServedFlags`.
         server: those of :class:`~graphgen.runtime.server.server_options.ServerOptions`.
         notes: remarks on flags without effect.
+        device: auto, cpu or neuron.
         speculation: what proposes tokens.
     """
 
@@ -230,6 +231,7 @@ class ServeFlags:
     server: Values
     notes: tuple[str, ...]
     speculation: SpeculationFlags = NO_SPECULATION
+    device: str = "auto"
 
 
 NO_FLAGS = ServeFlags({}, {}, ())
@@ -268,7 +270,7 @@ def _collected(given: Values) -> ServeFlags:
     server["adapters"] = read_adapters("--lora", cast("list[str] | None", given["lora"]))
     model["slots"] = {name: given[name] for name in _SLOTS if given[name] is not None}
     server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
-    return ServeFlags(model, server, _notes(given), speculation)
+    return ServeFlags(model, server, _notes(given), speculation, str(given["device"]))
 
 
 def _notes(given: Values) -> tuple[str, ...]:
@@ -278,8 +280,6 @@ def _notes(given: Values) -> tuple[str, ...]:
             "GG0705", f"--device {device} is unknown", help="one of auto, cpu, neuron"
         )
     found: list[str] = []
-    if device == "neuron":
-        found.append("--device neuron: the programs run on this machine's CPU")
     if given["use_v2_block_manager"]:
         found.append("--use-v2-block-manager has no effect: --block-size keeps caches in blocks")
     return tuple(found)

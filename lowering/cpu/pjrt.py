@@ -36,17 +36,26 @@ class Executable(Protocol):
         ...
 
 
+# The platform of JAX that programs are loaded on, in this process and inside of `on_platform`.
+CPU = "cpu"
+_home = CPU
+_PLATFORM: ContextVar[str | None] = ContextVar("_PLATFORM", default=None)
+
+
 def configure(devices: int) -> None:
     """Have at least ``devices`` virtual CPU devices; works once, before the first launch.
 
-    Of several processes each has its share of them.
+    Of several processes each has its share of them. In one that runs on other devices, nothing is
+    done.
 
     Raises:
         GraphgenError: GG0705 when JAX has started with fewer, or processes cannot share them.
     """
     import jax
 
-    jax.config.update("jax_platforms", "cpu")
+    if _home != CPU:
+        return
+    jax.config.update("jax_platforms", CPU)
     local = len(processes.local_ranks(devices))
     if cast(Any, jax.config).jax_num_cpu_devices >= local:
         return
@@ -62,8 +71,8 @@ def configure(devices: int) -> None:
             ) from error
 
 
-# The platform of JAX that programs are loaded on: another one inside of `on_platform` alone.
-_PLATFORM: ContextVar[str] = ContextVar("_PLATFORM", default="cpu")
+def _platform() -> str:
+    return _PLATFORM.get() or _home
 
 
 @contextmanager
@@ -81,7 +90,7 @@ def use_platform(name: str) -> None:
     import jax
     from jax.extend.backend import get_backend
 
-    jax.config.update("jax_platforms", f"{name},cpu")
+    jax.config.update("jax_platforms", f"{name},{CPU}")
     try:
         get_backend(name)
     except RuntimeError as error:
@@ -92,12 +101,19 @@ def use_platform(name: str) -> None:
         ) from error
 
 
+def run_on_platform(name: str) -> None:
+    """Load and run all programs of this process on the devices of a plugin of JAX (GG1005)."""
+    global _home
+    use_platform(name)
+    _home = name
+
+
 def devices(count: int) -> list[Any]:
     """The first ``count`` devices; GG0705 when the CPU has fewer, other platforms give those."""
     import jax
 
-    name = _PLATFORM.get()
-    if name == "cpu" and (count > 1 or processes.count() > 1):
+    name = _platform()
+    if name == CPU and (count > 1 or processes.count() > 1):
         configure(count)
     found = list(jax.devices(name))
     if processes.count() == 1:
@@ -131,7 +147,7 @@ def _options(ranks: int) -> Any:
     from jaxlib import xla_client
 
     options = cast(Any, xla_client.CompileOptions())
-    if _PLATFORM.get() == "cpu":
+    if _platform() == CPU:
         options.env_option_overrides = list(_overrides().items())
     options.num_replicas = ranks
     options.num_partitions = 1
@@ -146,7 +162,7 @@ def _options(ranks: int) -> Any:
 def _client() -> Any:
     from jax.extend.backend import get_backend
 
-    return get_backend(_PLATFORM.get())
+    return get_backend(_platform())
 
 
 def _device_list(ranks: int) -> Any:

@@ -136,10 +136,7 @@ class AdapterSlots:
             # Only here: a session whose slots stay empty runs without the builder.
             from graphgen.passes.adapters.write_slot_program import write_slot_module
 
-            kept = self._programs
-            self._writes = ExecutableCache(
-                write_slot_module(self._module), kept.progress, kept.folder
-            )
+            self._writes = self._programs.beside(write_slot_module(self._module))
         return self._writes
 
     def _check_slot(self, slot: int) -> None:

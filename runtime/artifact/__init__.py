@@ -6,16 +6,17 @@ from graphgen.runtime.artifact.artifact_folder import (
     MANIFEST,
     Artifact,
     is_artifact,
-    open_artifact,
     save_artifact,
     take_weights,
     write_weights,
 )
+from graphgen.runtime.artifact.open_artifact import is_for_device, open_artifact
 
 __all__ = [
     "MANIFEST",
     "Artifact",
     "is_artifact",
+    "is_for_device",
     "open_artifact",
     "save_artifact",
     "take_weights",

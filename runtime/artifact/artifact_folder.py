@@ -36,6 +36,8 @@ from graphgen.whole_file import unwritable, write_whole
 
 MANIFEST = "manifest.json"
 FORMAT = 2
+# The kind of a manifest of programs for a device.
+DEVICE_KIND = "programs for a Neuron device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def save_artifact(
             "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
         }
         write_flushed(folder / MANIFEST, sealed(manifest))
-    return open_artifact(path)
+    return read_artifact(path)
 
 
 def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress) -> Artifact:
@@ -232,7 +234,7 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
             write_whole(path / MANIFEST, sealed(manifest))
     except OSError as error:
         raise unwritable(str(path), error.strerror or str(error)) from error
-    return open_artifact(path)
+    return read_artifact(path)
 
 
 def take_weights(artifact: Artifact, earlier: Artifact) -> Artifact:
@@ -255,7 +257,7 @@ def take_weights(artifact: Artifact, earlier: Artifact) -> Artifact:
         write_whole(artifact.path / MANIFEST, sealed(manifest))
     except OSError as error:
         raise unwritable(str(artifact.path), error.strerror or str(error)) from error
-    return open_artifact(artifact.path)
+    return read_artifact(artifact.path)
 
 
 def _fingerprints(folder: Path, module: Module) -> list[str]:
@@ -279,7 +281,7 @@ def _require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
             raise _unusable(folder, f"is damaged: {name} was changed")
 
 
-def open_artifact(path: Path) -> Artifact:
+def read_artifact(path: Path) -> Artifact:
     """Open an artifact of this version and check that it is complete.
 
     The tensors in the files of weights are compared with their checksums when they are read.

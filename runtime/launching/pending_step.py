@@ -115,8 +115,7 @@ class TokenFeed:
             from graphgen.passes.specialize.token_feed_program import token_feed_module
 
             kept = self._programs
-            module = token_feed_module(kept.module, given, taken)
-            found = ExecutableCache(module, kept.progress, kept.folder)
+            found = kept.beside(token_feed_module(kept.module, given, taken))
             self._made[given, taken] = found
         return found
 

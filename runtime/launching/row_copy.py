@@ -37,7 +37,12 @@ class RowCopy:
 
     @property
     def possible(self) -> bool:
-        """True if every state has the rows of the cache, or its blocks, as its first dimension."""
+        """True if every state has the rows of the cache, or its blocks, as its first dimension.
+
+        The program has to be compiled here, too.
+        """
+        if not self._programs.is_open:
+            return False
         return self._blocks is not None or has_rows_first(self._programs.module, self._rows)
 
     def launch(
@@ -66,8 +71,7 @@ class RowCopy:
             # Only here: an artifact whose rows are not copied runs without the builder.
             from graphgen.passes.specialize.row_copy_program import row_copy_module
 
-            module, kept = row_copy_module(self._programs.module), self._programs
-            self._copies = ExecutableCache(module, kept.progress, kept.folder)
+            self._copies = self._programs.beside(row_copy_module(self._programs.module))
         return self._copies
 
 

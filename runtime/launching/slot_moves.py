@@ -63,6 +63,5 @@ class SlotMoves:
             # Only here: what runs without trees runs without the passes.
             from graphgen.passes.specialize.kv_move_program import kv_move_module
 
-            module, kept = kv_move_module(self._programs.module, self._count), self._programs
-            self._made = ExecutableCache(module, kept.progress, kept.folder)
+            self._made = self._programs.beside(kv_move_module(self._programs.module, self._count))
         return self._made

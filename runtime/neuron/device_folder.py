@@ -9,6 +9,7 @@
     config.json                                  the model
     env.sh                                       variables to export where it runs
     weights/tp{r}_sharded_checkpoint.safetensors the weights of rank r, if there are any
+    module.gg, tokenizer/                        with weights: what generates from them
 
 Nothing in it names a machine or a folder, so that it can be moved.
 """
@@ -28,19 +29,25 @@ from graphgen.lowering.abi import donated
 from graphgen.lowering.neuron.compile.cache.cache_entry import digest
 from graphgen.lowering.neuron.compile.driver import CompiledProgram
 from graphgen.lowering.neuron.compile.program_plan import COMMAND, HLO, NEFF
+from graphgen.runtime.artifact.artifact_folder import DEVICE_KIND
+from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
 from graphgen.runtime.folders.whole_folder import scratch_folder
+from graphgen.runtime.model import settings_of
 from graphgen.runtime.neuron.device_programs import DevicePrograms
 from graphgen.runtime.neuron.runtime_environment import environment_script, runtime_variables
 from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.tokenizer import Tokenizer
 from graphgen.runtime.weights.presharded import shard_weights, signature
+from graphgen.text import print_module
 from graphgen.version import __version__
 from graphgen.whole_file import write_whole
 
 MANIFEST, INTERFACES, ENVIRONMENT = "manifest.json", "interfaces.json", "env.sh"
 CONFIG, NEURON_CONFIG = "config.json", "neuron_config.json"
-_KIND = "programs for a Neuron device"
+# With the weights: what an engine opens.
+MODULE, TOKENIZER = "module.gg", "tokenizer"
 VERIFIED = "on no device: by the published contract alone"
 
 
@@ -71,7 +78,8 @@ class DeviceFolder:
 def begin_device_folder(path: Path) -> None:
     """Take the mark of completeness from a folder whose programs are about to change (GG0704)."""
     try:
-        (path / MANIFEST).unlink(missing_ok=True)
+        for name in (MANIFEST, MODULE):
+            (path / name).unlink(missing_ok=True)
     except OSError as error:
         what = f"cannot write '{path}': {error.strerror or error}"
         raise GraphgenError("GG0704", what) from error
@@ -116,11 +124,12 @@ def write_device_folder(
         for item in made
     ]
     content: dict[str, object] = {
-        "kind": _KIND,
+        "kind": DEVICE_KIND,
         "graphgen": __version__,
         "target": device.name,
         "lnc": device.lnc,
         "ranks": programs.module.ranks,
+        "settings": settings_of(programs.built.settings),
         "compiler": compiler,
         "verified": VERIFIED,
         "environment": dict(variables),
@@ -132,26 +141,49 @@ def write_device_folder(
 
 
 def write_device_weights(
-    path: Path, programs: DevicePrograms, checkpoint: Checkpoint, progress: Progress
+    path: Path,
+    programs: DevicePrograms,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer | None,
+    progress: Progress,
 ) -> None:
-    """Write the weights of every rank, in the place of earlier ones (GG0704, GG06xx).
+    """Write the weights of every rank and what generates from them, in the place of earlier ones.
 
     Call it between :func:`begin_device_folder` and :func:`write_device_folder`.
+
+    Args:
+        path: the folder.
+        programs: the model.
+        checkpoint: of the weights.
+        tokenizer: of the texts; ``None`` for a model without.
+        progress: notified of long tasks.
+
+    Raises:
+        GraphgenError: GG0704 if they cannot be written, GG06xx for the checkpoint.
     """
     try:
         with scratch_folder(path, ".weights-") as scratch:
-            shard_weights(scratch / "new", programs.module, checkpoint, progress)
-            for name in ("weights", "weights.json"):
+            new = scratch / "new"
+            shard_weights(new, programs.module, checkpoint, progress)
+            if tokenizer is not None:
+                save_tokenizer(tokenizer, new / TOKENIZER)
+            for name in ("weights", "weights.json", TOKENIZER):
                 if (path / name).is_dir():
                     shutil.rmtree(path / name)
-                os.replace(scratch / "new" / name, path / name)
+                if (new / name).exists():
+                    os.replace(new / name, path / name)
+        write_whole(path / MODULE, print_module(programs.module).encode())
     except OSError as error:
         what = f"cannot write the weights in {path}: {error.strerror or error}"
         raise GraphgenError("GG0704", what, help="free some space, or choose another") from error
 
 
-def open_device_folder(path: Path) -> DeviceFolder:
+def open_device_folder(path: Path, *, weights: bool = True) -> DeviceFolder:
     """Read a folder, and compare every file with its hash.
+
+    Args:
+        path: the folder.
+        weights: compare files of weights, too; their tensors have checksums of their own.
 
     Raises:
         GraphgenError: GG0703 for a folder that is incomplete, of another kind, or damaged.
@@ -159,7 +191,7 @@ def open_device_folder(path: Path) -> DeviceFolder:
     try:
         content = read_json(path / MANIFEST)
         require_sealed(path / MANIFEST, content)
-        _require_files(path, content)
+        _require_files(path, content, weights=weights)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise GraphgenError(
             "GG0703",
@@ -169,11 +201,13 @@ def open_device_folder(path: Path) -> DeviceFolder:
     return DeviceFolder(path, content)
 
 
-def _require_files(path: Path, content: Mapping[str, object]) -> None:
+def _require_files(path: Path, content: Mapping[str, object], *, weights: bool) -> None:
     """Compare the files with their hashes (ValueError, OSError)."""
-    if content.get("kind") != _KIND:
+    if content.get("kind") != DEVICE_KIND:
         raise ValueError(f"{MANIFEST} describes something else")
     for name, expected in cast("Mapping[str, str]", content["files"]).items():
+        if name.endswith(".safetensors") and not weights:
+            continue
         if digest(path / name) != expected:
             raise ValueError(f"{name} was changed")
 
@@ -202,4 +236,5 @@ def _digests(path: Path, made: Sequence[CompiledProgram]) -> dict[str, str]:
     files = [item.program.folder / name for item in made for name in (HLO, COMMAND, NEFF)]
     files += [path / name for name in (INTERFACES, CONFIG, ENVIRONMENT, NEURON_CONFIG)]
     files += [path / "weights.json", *sorted((path / "weights").glob("*.safetensors"))]
+    files += [path / MODULE, *sorted((path / TOKENIZER).glob("*.json"))]
     return {file.relative_to(path).as_posix(): digest(file) for file in files if file.is_file()}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.cpu import pjrt
 from graphgen.runtime.neuron.device_folder import ENVIRONMENT, DeviceFolder
 
 PLATFORM, HOOK = "neuron", "libneuronxla"
@@ -36,6 +37,17 @@ def require_device(folder: DeviceFolder, environment: Mapping[str, str]) -> None
             f"{len(wrong)} variables are not as the programs need them",
             note="\n".join(wrong),
             help=f"read {folder.path / ENVIRONMENT} in the shell before: . {ENVIRONMENT}",
+        )
+
+
+def require_cores(ranks: int) -> None:
+    """Refuse a platform in use with fewer devices than ranks (GG1005)."""
+    found = len(pjrt.devices(ranks))
+    if found < ranks:
+        raise GraphgenError(
+            "GG1005",
+            f"{ranks} cores are needed, and {found} are seen",
+            help="NEURON_RT_NUM_CORES says how many a process takes",
         )
 
 

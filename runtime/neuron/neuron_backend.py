@@ -1,32 +1,21 @@
 """Compiled programs on Neuron devices, through JAX's plugin: a backend like those of the CPU.
 
-The plugin asks ``libneuronxla.neuronx_cc`` to compile what it is given; while a program is loaded,
-that is answered with the NEFF of the folder, so that nothing is compiled. Written for the public
-sources that replace the same hook, and tried with a stand-in for the plugin alone.
+Arrays are sent at every call, and results fetched: what compares programs wants that. An engine
+keeps weights and caches on the devices (:mod:`~graphgen.runtime.neuron.device_artifact`).
 """
-
-# AWS's module has no types.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Function, Module
-from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.lowering.cpu import CpuProgram, pjrt
 from graphgen.lowering.cpu.backend import CpuBackend
-from graphgen.lowering.cpu.program import describe_program
-from graphgen.lowering.neuron.compile.program_plan import HLO
-from graphgen.lowering.neuron.wrapped_neff import wrap_neff
 from graphgen.runtime.neuron.device_folder import DeviceFolder
-from graphgen.runtime.neuron.device_requirements import HOOK, PLATFORM, require_device
+from graphgen.runtime.neuron.device_requirements import PLATFORM, require_cores, require_device
+from graphgen.runtime.neuron.load_program import load_program
 
 
 class NeuronBackend:
@@ -56,49 +45,14 @@ class NeuronBackend:
                 cores.
         """
         with pjrt.on_platform(PLATFORM):
-            found = len(pjrt.devices(len(inputs)))
-            if found < len(inputs):
-                raise GraphgenError(
-                    "GG1005",
-                    f"{len(inputs)} cores are needed, and {found} are seen",
-                    help="NEURON_RT_NUM_CORES says how many a process takes",
-                )
+            require_cores(len(inputs))
             program = self._programs.get(function.name)
             if program is None:
-                program = self._programs[function.name] = self._load(module, function)
+                program = self._programs[function.name] = load_program(
+                    self.folder, module, function
+                )
             return program.run_numpy(inputs)
 
     def noise(self, module: Module) -> float:
         """As of the CPU: a device rounds sums in orders of its own, too."""
         return CpuBackend().noise(module)
-
-    def _load(self, module: Module, function: Function) -> CpuProgram:
-        neff = self.folder.neffs.get(function.name)
-        manifest = self.folder.manifest
-        how = Compilation(str(manifest["target"]), int(str(manifest["lnc"])))
-        if neff is None or self.folder.key(function.name) != canonical_hash(module, function, how):
-            raise GraphgenError(
-                "GG0703",
-                f"{self.folder.path} was not compiled for this program {function.name}",
-                help="compile the module again, or load the one that was compiled",
-            )
-        text = pjrt.stablehlo_of(neff.with_name(HLO).read_bytes())
-        with _compiled_as(neff.read_bytes()):
-            executable = pjrt.compile_text(text, module.ranks)
-        return describe_program(module, function, executable)
-
-
-@contextmanager
-def _compiled_as(neff: bytes) -> Generator[None]:
-    """Answer the plugin's request to compile with a NEFF."""
-    hook: Any = import_module(HOOK)
-    before = hook.neuronx_cc
-
-    def neuronx_cc(code: bytes, *_: object, **__: object) -> tuple[int, bytes]:
-        return 0, wrap_neff(bytes(code), neff)
-
-    hook.neuronx_cc = neuronx_cc
-    try:
-        yield
-    finally:
-        hook.neuronx_cc = before

@@ -101,7 +101,7 @@ def pool_of(session: Session, *, prefix_sharing: bool = True) -> CachePool:
             session.limit,
             session.assign_blocks,
             session.copy_block,
-            shares=prefix_sharing,
+            shares=prefix_sharing and session.programs.is_open,
         )
     copy = session.copy_row if session.copies_rows else None
     return RowPool(session.rows, session.may_start, copy, keeps=prefix_sharing)

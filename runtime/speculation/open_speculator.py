@@ -64,6 +64,7 @@ def open_speculator(engine: Engine, options: SpeculationOptions, progress: Progr
 def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -> Proposer:
     if options.lookup:
         return PromptLookup(options.lookup)
+    engine.programs.require_open("the draft")
     path = options.draft or options.model
     with progress.task("opening the draft"):
         checkpoint = locate_checkpoint(path)

@@ -131,15 +131,33 @@ def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[Rank
     try:
         manifest = read_json(path / MANIFEST)
         _check(path, manifest, module, checkpoint)
-        require_sealed(path / MANIFEST, manifest)
-        for rank, wanted in enumerate(cast(list[str], manifest["files"])):
-            file = rank_file(path, rank)
-            if fingerprint(file) != wanted:
-                raise _unusable(path, f"are damaged: {file.name} was changed")
+        _require_files(path, manifest)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(path, f"cannot be read: {error}") from error
     with WeightReader([rank_file(path, rank) for rank in range(module.ranks)]) as reader:
         return [*reader.arrays()]
+
+
+def source_of(path: Path) -> str:
+    """The fingerprint of the checkpoint that a folder of prepared weights was made from.
+
+    Raises:
+        GraphgenError: GG0703 for a damaged manifest, or files that are not those written with it.
+    """
+    try:
+        manifest = read_json(path / MANIFEST)
+        _require_files(path, manifest)
+        return str(manifest["source"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unusable(path, f"cannot be read: {error}") from error
+
+
+def _require_files(path: Path, manifest: Mapping[str, object]) -> None:
+    require_sealed(path / MANIFEST, manifest)
+    for rank, wanted in enumerate(cast("list[str]", manifest["files"])):
+        file = rank_file(path, rank)
+        if fingerprint(file) != wanted:
+            raise _unusable(path, f"are damaged: {file.name} was changed")
 
 
 def _check(

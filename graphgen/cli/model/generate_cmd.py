@@ -1,4 +1,4 @@
-"""``graphgen generate``: answer prompts with a model, on this machine's CPU."""
+"""``graphgen generate``: answer prompts with a model, on this machine's CPU or its devices."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from graphgen.cli.adapters.adapter_options import NO_ADAPTERS, AdapterFlags, takes_adapters
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import note_remarks, write_json, write_stdout
+from graphgen.cli.machine.device_option import Device, check_device
 from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
 from graphgen.cli.model.sampling_options import (
     Deterministic,
@@ -53,7 +54,11 @@ DTYPES = ("f32", "bf16", "f16", "as-declared")
 
 
 Model = Annotated[
-    str, typer.Argument(help="A checkpoint folder, a GGUF file, an artifact folder, or smollm2.")
+    str,
+    typer.Argument(
+        help="A checkpoint folder, a GGUF file, an artifact folder, one that 'graphgen compile "
+        "--weights' has written, or smollm2."
+    ),
 ]
 Prompts = Annotated[
     list[str] | None, typer.Option("--prompt", help="What to answer; give it several times.")
@@ -107,6 +112,7 @@ def generate(
     sizes: CallSizes = NO_SIZES,
     artifact: ArtifactFolder = None,
     weights: WeightsFolder = None,
+    device: Device = "auto",
     compile_options: CompileOptions = NO_OPTIONS,
     speculation: SpeculationFlags = NO_SPECULATION,
     medusa: MedusaFlags = NO_MEDUSA,
@@ -137,15 +143,14 @@ def generate(
     \b
     Examples:
       graphgen generate smollm2 --chat --prompt "What is gravity?"
-      graphgen generate smollm2 --chat
-      graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
-      graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
+      graphgen generate model.gguf --artifact model.art --prompt "1, 2," --prompt "a, b," --json
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
       graphgen generate smollm2 --prompt-lookup 3 --speculation-length 5 --prompt "Once"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
     from graphgen.runtime.sampling.sampling_flags import on_device_pass, sampling_settings
 
+    check_device(model, device)
     filters = (temperature, top_k, top_p, top_p_min_tokens, min_p)
     filters = (*filters, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)

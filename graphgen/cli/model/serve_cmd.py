@@ -1,4 +1,4 @@
-"""``graphgen serve``: answer the requests of OpenAI's API, on this machine's CPU."""
+"""``graphgen serve``: answer OpenAI's API, on this machine's CPU or its devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str | None,
-    typer.Argument(help="A checkpoint folder, a GGUF file, an artifact folder, or smollm2."),
+    typer.Argument(
+        help="A checkpoint folder, a GGUF file, an artifact folder, one that 'graphgen compile "
+        "--weights' has written, or smollm2."
+    ),
 ]
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="The same as MODEL, as vLLM's server has it.")
@@ -67,7 +70,7 @@ def serve(
     from graphgen.runtime.speculation.speculator import check_in_step
     from graphgen.runtime.terminal_progress import TerminalProgress
 
-    for text in flags.notes:
+    for text in (*flags.notes, *_device_notes(name, flags.device)):
         note(text)
     model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
     options = served_options(name, model_flags)
@@ -95,6 +98,17 @@ def serve(
     _note_saturation(engine)
     if not ended_well:
         raise typer.Exit(1)
+
+
+def _device_notes(model: str, device: str) -> list[str]:
+    """A remark where commands of vLLM's name a device that MODEL was not compiled for (GG0705)."""
+    from graphgen.cli.machine.device_option import check_device
+    from graphgen.runtime.artifact import is_for_device
+
+    if device == "neuron" and not is_for_device(Path(model)):
+        return ["--device neuron: the model is not compiled for it, and runs on this machine's CPU"]
+    check_device(model, device)
+    return []
 
 
 def _with_slots(name: str, options: EngineOptions, flags: ServeFlags) -> EngineOptions:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
     from graphgen.runtime.neuron.device_programs import DevicePrograms
+    from graphgen.runtime.tokenizer import Tokenizer
 
 CONFIG_FILE = "neuron_config.json"
 # Sequences of a compilation that says nothing of lengths.
@@ -135,7 +136,8 @@ def _finish(
 
     if weights:
         checkpoint = _checkpoint(model, programs)
-        write_device_weights(output, programs, checkpoint, TerminalProgress())
+        tokenizer = _tokenizer(checkpoint)
+        write_device_weights(output, programs, checkpoint, tokenizer, TerminalProgress())
     built, device = programs.built, programs.options.device
     file = Path(model)
     if file.name == CONFIG_FILE:
@@ -156,6 +158,17 @@ def _checkpoint(model: str, programs: DevicePrograms) -> Checkpoint:
     checkpoint = locate_checkpoint(model)
     check_checkpoint(checkpoint, programs.module)
     return checkpoint
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    """The tokenizer of a checkpoint; one without is compiled all the same, with a note."""
+    from graphgen.runtime.tokenizer import load_tokenizer
+
+    try:
+        return load_tokenizer(checkpoint.path)
+    except GraphgenError as error:
+        note(f"no tokenizer, so that the folder takes no texts: {error.what}")
+        return None
 
 
 def _check_usage(model: str, output: Path | None, *, weights: bool, dry_run: bool) -> None:

@@ -1,0 +1,36 @@
+"""Open an artifact of this CPU, or a folder that was compiled for a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from graphgen.runtime.artifact.artifact_folder import (
+    DEVICE_KIND,
+    MANIFEST,
+    Artifact,
+    read_artifact,
+)
+from graphgen.runtime.folders.sealed_json import read_json
+
+
+def is_for_device(path: Path) -> bool:
+    """True for a folder that ``graphgen compile`` has written: it runs on devices alone."""
+    try:
+        return read_json(path / MANIFEST).get("kind") == DEVICE_KIND
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def open_artifact(path: Path) -> Artifact:
+    """Open a compiled model and check that it is complete; as what it was compiled for.
+
+    Raises:
+        GraphgenError: GG0703 as of :func:`~graphgen.runtime.artifact.artifact_folder.read_artifact`
+            and of :func:`~graphgen.runtime.neuron.device_artifact.open_device_artifact`.
+    """
+    if not is_for_device(path):
+        return read_artifact(path)
+    # Only here: what runs on this CPU starts without it.
+    from graphgen.runtime.neuron.device_artifact import open_device_artifact
+
+    return open_device_artifact(path)

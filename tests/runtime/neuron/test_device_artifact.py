@@ -1,0 +1,158 @@
+"""Generating and serving from a folder of compiled programs, with a stand-in for the plugin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2
+import pytest
+
+from graphgen.cli.machine.device_option import check_device
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.runtime.artifact import is_for_device, open_artifact
+from graphgen.runtime.artifact.artifact_folder import DEVICE_KIND
+from graphgen.runtime.folders.sealed_json import sealed
+from graphgen.runtime.neuron.device_artifact import LoadedPrograms
+from graphgen.runtime.neuron.device_folder import open_device_folder
+from graphgen.runtime.progress_callback import Silent
+from graphgen.version import __version__
+from tests.fake_compiler.fake_neuron import FakeNeuron
+from tests.oracles.small_gguf import write_small_model
+
+ROOT = Path(__file__).parents[3]
+PLUGIN = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "fake_plugin")])}
+ALONE = {"PYTHONPATH": str(ROOT)}
+COMPILED = ("--seq-len", "64", "--context-encoding-buckets", "16", "--dtype", "f32", "--tp", "2")
+ANSWER = ("--tp", "2", "--prompt", "Hello", "--max-new-tokens", "8", "--ignore-eos", "--json")
+
+
+def run(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A process of Python; ``variables`` are those it has more."""
+    command = [sys.executable, "-m", *map(str, words)]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def answered(ran: subprocess.CompletedProcess[str]) -> Any:
+    """The JSON that a process printed."""
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A folder of programs without weights."""
+    content: dict[str, object] = {"kind": DEVICE_KIND, "graphgen": __version__, "files": {}}
+    (tmp_path / "manifest.json").write_bytes(sealed(content))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str], list[int]]:
+    """A compiled folder with weights, the variables of its ``env.sh``, and tokens of the CPU."""
+    root = tmp_path_factory.mktemp("device")
+    model, out, fake = root / "small.gguf", root / "out", FakeNeuron(root / "fake")
+    write_small_model(model)
+    cache = ("--cache-dir", root / "cache", "--target", "trn1", "--weights", "-o", out)
+    ran = run("graphgen", "compile", model, *COMPILED, *cache, **ALONE, **fake.environment)
+    assert ran.returncode == 0, ran.stderr
+    wanted = open_device_folder(out).manifest["environment"]
+    here = answered(run("graphgen", "generate", model, *ANSWER, **ALONE))
+    return out, cast("dict[str, str]", wanted), here["outputs"][0]["tokens"]
+
+
+@pytest.mark.slow
+def test_a_folder_generates_on_the_device_what_the_cpu_does(
+    compiled: tuple[Path, dict[str, str], list[int]],
+):
+    out, wanted, tokens = compiled
+    words = ("graphgen", "generate", out, *ANSWER)
+    answer = answered(run(*words, "--device", "neuron", **PLUGIN, **wanted))
+    assert answer["outputs"][0]["tokens"] == tokens
+    # Chosen for what it was compiled for; refused with what is missing.
+    refused = run(*words, **ALONE, **wanted)
+    assert refused.returncode == 1
+    error = json.loads(refused.stdout)["error"]
+    assert error["code"] == "GG1005"
+    assert "the package libneuronxla is missing" in error["what"]
+    assert "jax-neuronx is missing" in error["what"]
+    few = {**wanted, "NEURON_RT_NUM_CORES": "1"}
+    error = json.loads(run(*words, **PLUGIN, **few).stdout)["error"]
+    assert error["code"] == "GG1005"
+    assert error["note"] == "NEURON_RT_NUM_CORES is 1, not 2"
+
+
+@pytest.mark.slow
+def test_weights_and_caches_stay_on_the_device(compiled: tuple[Path, dict[str, str], list[int]]):
+    out, wanted, tokens = compiled
+    said = answered(run("tests.runtime.neuron.generate_on_device", out, 2, **PLUGIN, **wanted))
+    assert said["first"] == said["again"] == tokens
+    # Each program is loaded once, as the NEFF of its own.
+    assert said["loaded"] == ["prefill.b1.s16", "decode.b1.c64"]
+    # A step sends its own inputs: a token, its position, row and length for each rank.
+    assert said["sent"] == 4 * 4 * 2
+    assert said["sent"] < said["states"]
+    assert said["kept"]
+    assert said["donated"]
+    # Rows are copied by a program that was not compiled.
+    assert (said["copies"], said["copy"]) == (False, "GG1005")
+
+
+@pytest.mark.slow
+def test_a_folder_is_served_on_the_device(compiled: tuple[Path, dict[str, str], list[int]]):
+    out, wanted, _ = compiled
+    command = [sys.executable, "-m", "graphgen", "serve", str(out), "--port", "0", "--json"]
+    server = subprocess.Popen(
+        [*command, "--tensor-parallel-size", "2", "--device", "neuron"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **PLUGIN, **wanted},
+    )
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    assert line, server.communicate()[1]
+    facts = json.loads(line)
+    body = {"model": facts["model"], "prompt": "Hello", "max_tokens": 8, "temperature": 0}
+    body |= {"ignore_eos": True}
+    url = f"{facts['url']}/v1/completions"
+    texts = [httpx2.post(url, json=body, timeout=120).json()["choices"][0]["text"] for _ in "ab"]
+    server.terminate()
+    assert server.communicate(timeout=120)[1].count("compiling") == 0
+    assert server.returncode == 0
+    here = answered(run("graphgen", "generate", out, *ANSWER, **PLUGIN, **wanted))
+    assert texts == [here["outputs"][0]["text"]] * 2
+
+
+def test_a_folder_without_weights_is_refused(bare: Path):
+    assert is_for_device(bare)
+    with pytest.raises(GraphgenError, match="has programs alone") as caught:
+        open_artifact(bare)
+    assert caught.value.code == "GG0703"
+    assert "graphgen compile CHECKPOINT --weights" in caught.value.help
+
+
+def test_a_device_is_chosen_by_what_the_model_was_compiled_for(bare: Path, tmp_path: Path):
+    check_device(str(bare), "auto")
+    check_device(str(bare), "neuron")
+    check_device(str(tmp_path / "none"), "cpu")
+    with pytest.raises(GraphgenError, match=r"--device cpu: .*was compiled for a device"):
+        check_device(str(bare), "cpu")
+    with pytest.raises(GraphgenError, match="is not compiled for it") as caught:
+        check_device("smollm2", "neuron")
+    assert "graphgen compile smollm2 --weights" in caught.value.help
+
+
+def test_programs_of_another_module_are_refused_on_a_device():
+    programs = LoadedPrograms(Module("m"), Silent())
+    with pytest.raises(GraphgenError, match="nothing is compiled here") as caught:
+        programs.beside(Module("other"))
+    with pytest.raises(GraphgenError, match="the draft was not compiled for the device"):
+        programs.require_open("the draft")
+    assert caught.value.code == "GG1005"
