@@ -16,12 +16,12 @@ from typing import cast
 import numpy as np
 
 from graphgen.build import Builder
-from graphgen.compile_config import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.ir import DType, Function, Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, compile_program
+from graphgen.option_words import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.whole_file import write_whole
 

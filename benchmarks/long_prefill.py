@@ -22,11 +22,12 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from graphgen.compile_config import DTYPES, TILES_AUTO, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import TensorType, dtype
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, DeviceValue, compile_program
 from graphgen.models import build, known_shape
+from graphgen.option_words import DTYPES, TILES_AUTO
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.whole_file import write_whole

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from graphgen.compile_config import CP_FORMS, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, dtype
 from graphgen.lowering.cost.roofline import roofline
@@ -31,6 +31,7 @@ from graphgen.models import build, known_shape
 from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import first_layers
 from graphgen.ops import OPS
+from graphgen.option_words import CP_FORMS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.sharding.collectives.collective_cost import sent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.option_words import EXCHANGE_AUTO
 from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
 from graphgen.targets import find_target, target_names
 
@@ -32,6 +33,12 @@ def _check_experts(config: CompileConfig) -> None:
                 f"default: tp={config.tp} ranks are not {name}={groups} groups of as many",
                 help=f"{name} is a divisor of tp; each group has 1/{name} of the experts",
             )
+    if config.expert_exchange != EXCHANGE_AUTO and config.tp == 1:
+        raise GraphgenError(
+            "GG0302",
+            f"default: expert_exchange={config.expert_exchange} on one rank, which has all experts",
+            help="leave it out, or give more ranks (tp)",
+        )
 
 
 def _check_rows(config: CompileConfig) -> None:

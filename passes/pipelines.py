@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import (
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.knob import knob
+from graphgen.option_words import (
     ACTIVATIONS_STATIC,
     ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
     DTYPES,
     KERNELS_ON,
-    CompileConfig,
 )
-from graphgen.errors import GraphgenError
-from graphgen.knob import knob
 from graphgen.passes.adapters.adapter_forms import AdapterForms
 from graphgen.passes.adapters.multi_lora import MultiLora
 from graphgen.passes.canonical.canonicalize import Canonicalize
@@ -243,7 +243,9 @@ def _shard(config: CompileConfig) -> list[Pass]:
             rules=config.rules,
         ),
         PadToMesh(),
-        Partition(gather_weights=config.weight_gather_length),
+        Partition(
+            gather_weights=config.weight_gather_length, expert_exchange=config.expert_exchange
+        ),
         *([GatherHeads()] if config.heads == GATHERED else []),
         MergeCollectives(),
         *([ReduceDtype(config.rpl_reduce_dtype)] if config.rpl_reduce_dtype != _PLAIN else []),

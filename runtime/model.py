@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, cast
 
 from graphgen.bucket_ladder import powers
-from graphgen.compile_config import KERNELS_OFF, KERNELS_ON, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
+from graphgen.option_words import KERNELS_OFF, KERNELS_ON
 
 if TYPE_CHECKING:
     from graphgen.models.medusa import MedusaShape

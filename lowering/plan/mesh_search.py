@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import cast
 
-from graphgen.compile_config import CP_FORMS, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.ladders.bucket_seconds import program_bounds
 from graphgen.lowering.plan.measure import layer_period
+from graphgen.option_words import CP_FORMS
 from graphgen.targets import Accelerator
 
 Changes = Mapping[str, object]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.ir import Function, Module, Op
+from graphgen.option_words import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.experts.block_loop import LoopFunctions

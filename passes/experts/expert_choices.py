@@ -10,24 +10,38 @@ from graphgen.ir.dtype import pred
 
 def kept_choices(b: Builder, call: ExpertCall) -> Value:
     """Choices pred [T,K] that are computed: the expert is one of E, and not yet full."""
-    first, end = b.full(0, call.indices.type), b.full(fixed(call.count), call.indices.type)
-    inside = b.binary(
-        "and", b.compare(call.indices, first, "GE"), b.compare(call.indices, end, "LT")
-    )
-    if not call.capacity:
+    return choices_within(b, call.indices, fixed(call.count), call.capacity)
+
+
+def choices_within(b: Builder, indices: Value, experts: int, capacity: int) -> Value:
+    """Choices s32 [T,K] of one of E experts, and among the first of it where it has a capacity."""
+    first, end = b.full(0, indices.type), b.full(experts, indices.type)
+    inside = b.binary("and", b.compare(indices, first, "GE"), b.compare(indices, end, "LT"))
+    if not capacity:
         return inside
-    before = earlier_tokens(b, call)
-    return b.binary("and", inside, b.compare(before, b.full(call.capacity, before.type), "LT"))
+    before = _earlier(b, indices, experts)
+    return b.binary("and", inside, b.compare(before, b.full(capacity, before.type), "LT"))
 
 
 def earlier_tokens(b: Builder, call: ExpertCall) -> Value:
     """The number s32 [T,K] of earlier tokens that have the expert of each choice; 0 for none."""
-    return at_choices(b, call, tokens_before(b, b.reduce(_same(b, call), [1], "or")))
+    return _earlier(b, call.indices, call.count)
 
 
 def at_choices(b: Builder, call: ExpertCall, x: Value) -> Value:
     """The entry of s32 [T,E] at the expert of each choice: s32 [T,K], 0 for an expert elsewhere."""
-    same = _same(b, call)
+    return _at(b, call.indices, x)
+
+
+def _earlier(b: Builder, indices: Value, experts: Dim) -> Value:
+    """As :func:`earlier_tokens`, of choices s32 [T,K] of E experts."""
+    chosen = b.reduce(b.one_hot(indices, experts, pred), [1], "or")
+    return _at(b, indices, tokens_before(b, chosen))
+
+
+def _at(b: Builder, indices: Value, x: Value) -> Value:
+    """As :func:`at_choices`, of choices s32 [T,K]."""
+    same = b.one_hot(indices, x.shape[1], pred)
     wide = b.broadcast_in_dim(x, same.shape, [0, 2])
     return b.reduce(b.select(same, wide, b.full(0, wide.type)), [2], "add")
 
@@ -56,8 +70,3 @@ def fixed(dim: Dim) -> int:
     """The size as a number; programs are specialized."""
     assert isinstance(dim, int)
     return dim
-
-
-def _same(b: Builder, call: ExpertCall) -> Value:
-    """The choices pred [T,K,E] that are each expert."""
-    return b.one_hot(call.indices, call.count, pred)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.compile_config import LATENT_AUTO, LATENT_FORMS
 from graphgen.ir import Function, Module, Value
 from graphgen.ir.dtype import f32
+from graphgen.option_words import LATENT_AUTO, LATENT_FORMS
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.experts.form_costs import rates_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.compile_config import DTYPES
 from graphgen.ir import DType, Function, Module, Op, Value, dtype
 from graphgen.ir.dtype import f16
+from graphgen.option_words import DTYPES
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.precision.scale_before_sum import (

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.compile_config import DTYPES
 from graphgen.composites.attention import attention_with
 from graphgen.composites.attention_parts import attention_part_with
 from graphgen.ir import DType, Module, Op, Value, dtype
 from graphgen.ir.dtype import f32
+from graphgen.option_words import DTYPES
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 

@@ -9,11 +9,11 @@ from math import isfinite
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.compile_config import ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, DType, Function, Module, Op, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f8e5m2, f32, f64, s32
+from graphgen.option_words import ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.compile_config import CACHE_SCALES
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value
+from graphgen.option_words import CACHE_SCALES
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.cache_form import (

@@ -13,7 +13,11 @@ from graphgen.passes.core import Rewriter
 from graphgen.passes.core.instrument import PassInstrument, PipelineStep
 from graphgen.passes.precision.reduce_dtype import ReduceDtype, narrowed_sums
 from graphgen.passes.sharding.collectives.collective_cost import sent
-from graphgen.passes.sharding.collectives.expert_exchange import all_to_all_bytes
+from graphgen.passes.sharding.collectives.expert_exchange import (
+    all_to_all_bytes,
+    exchanged_axes,
+    places,
+)
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.reshard.reshard_ops import ALL_GATHER, LOCAL, bytes_sent
 from graphgen.passes.sharding.shard import Shard
@@ -210,7 +214,14 @@ class _Tracer(Partitioner):
                 self.reason(value, layout.text, decided, self.together(op, strategy), sent)
 
     def together(self, op: Op, strategy: Strategy) -> str:
-        """The dimensions of an op that one axis cuts."""
+        """The dimensions of an op that one axis cuts, or the exchange of its tokens."""
+        split = exchanged_axes(op, strategy)
+        if split:
+            room, tokens = places(self.mesh, op, split, strategy.in_shardings[3].dims[0])
+            return (
+                f"{'*'.join(split)}: tokens go to the ranks of their experts by all-to-all, room "
+                f"for {room} of {tokens} on each"
+            )
         factors = factors_of(op)
         assert factors is not None
         texts = [

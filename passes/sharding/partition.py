@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,11 +16,14 @@ from graphgen.ir import (
     Sharding,
     Value,
 )
+from graphgen.option_words import EXCHANGE_ALL_TO_ALL, EXCHANGE_AUTO, EXPERT_EXCHANGES
 from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.options import choice
+from graphgen.passes.sharding.collectives.expert_exchange import exchanged_axes
 from graphgen.passes.sharding.divided_norms import divided_norms
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
 from graphgen.passes.sharding.solver.beam_search import ShardingSearch
-from graphgen.passes.sharding.solver.sharding_plan import make_plans
+from graphgen.passes.sharding.solver.sharding_plan import ShardingPlan, make_plans
 from graphgen.passes.sharding.spec.mesh import Mesh, check_divides, fits, mesh_of
 from graphgen.passes.sharding.spec.requested import requested_sharding, row_sharding
 from graphgen.passes.sharding.spmd.partitioner import Partitioner
@@ -51,6 +55,9 @@ class Partition(Pass):
             sent first, and work only where that is the same.
         gather_weights: least tokens a row of the programs of prompts in which ranks may gather
             weights where they use them, if that sends less than gathering tokens; 0 for none.
+        expert_exchange: how tokens that annotations split get to experts of other ranks, and back:
+            all-gather and reduce-scatter, or an all-to-all each way, whose buffers have room for
+            the worst case; auto for what sends less.
         beam: most ways to go on that are remembered between two ops; more find a cheaper program
             where many values are alive at once.
 
@@ -115,6 +122,7 @@ f32[1,4]
     latency: int = 1 << 23
     memory: int = 4
     gather_weights: int = 0
+    expert_exchange: str = choice(EXCHANGE_AUTO, EXPERT_EXCHANGES)
     beam: int = 192
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -124,7 +132,10 @@ f32[1,4]
         rules = (divided_norms(module),)
         for function in module.programs():
             rewriter.apply_rules(function, rules)
-        for function, plan in make_plans(module, search, self.gather_weights).items():
+        plans = make_plans(module, search, self.gather_weights)
+        if self.expert_exchange == EXCHANGE_ALL_TO_ALL:
+            _check_exchanges(plans.values())
+        for function, plan in plans.items():
             made = Function(function.name, phase=function.phase, dims=function.dims)
             Partitioner(module, function, made, rewriter, plan, search.planner).run()
             module.functions[function.name] = made
@@ -138,7 +149,21 @@ f32[1,4]
         mesh = mesh_of(module.mesh)
         for row in module.interface.values():
             _check_row(module, mesh, row)
-        return ShardingSearch(mesh, ReshardPlanner(mesh, self.latency, self.memory), self.beam)
+        planner = ReshardPlanner(mesh, self.latency, self.memory)
+        return ShardingSearch(mesh, planner, self.beam, exchange=self.expert_exchange)
+
+
+def _check_exchanges(plans: Iterable[ShardingPlan]) -> None:
+    """Require that some mixture exchanges its tokens (GG0302)."""
+    choices = [item for plan in plans for item in plan.choices.items()]
+    if not any(exchanged_axes(op, choice.strategy) for op, choice in choices):
+        raise GraphgenError(
+            "GG0302",
+            f"partition: expert_exchange={EXCHANGE_ALL_TO_ALL}, and no tokens of a mixture are "
+            "divided over ranks that divide its experts",
+            help="give each rank experts of its own (moe_ep_degree) and a part of the tokens "
+            "(rules=[prefill:sequence:tp], or ep*tp with several ranks a group), or leave it out",
+        )
 
 
 def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:

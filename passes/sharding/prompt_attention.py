@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from graphgen.compile_config import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import HELD_ROLES, PROMPT_PHASES, Function, Module, Op, Sharding, Value, sharding
 from graphgen.ir.sharding import Axes
+from graphgen.option_words import CP_AUTO, CP_FORMS
 from graphgen.passes.sharding.layout_rules import Annotation, resharded
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent, local_bytes
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import PROMPT_PHASES, Module
+from graphgen.option_words import CP_AUTO, CP_FORMS
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.heads.slot_groups import slot_ranks

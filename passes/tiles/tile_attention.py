@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.compile_config import DTYPES, TILES_AUTO, TILES_OFF
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Value, dtype
 from graphgen.ops.control import kernel_of
+from graphgen.option_words import DTYPES, TILES_AUTO, TILES_OFF
 from graphgen.passes.core import Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.kernels.attention_match import has_attention_kernel

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from graphgen.compile_config import KERNELS_OFF, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.exec.decode_steps import STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE, Module
 from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
 from graphgen.lowering.neuron.compile.options.default_options import LONG, Situation
 from graphgen.lowering.neuron.compile.program_plan import PlanOptions, options_by_default
+from graphgen.option_words import KERNELS_OFF
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.runtime.model import BuiltModel, logical_module, steps_of

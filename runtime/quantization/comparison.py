@@ -11,15 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.compile_config import (
-    ACTIVATIONS_DYNAMIC,
-    ACTIVATIONS_STATIC,
-    ACTIVATIONS_WIDE,
-    DTYPES,
-    CompileConfig,
-)
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.option_words import ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC, ACTIVATIONS_WIDE, DTYPES
 from graphgen.passes.quantize.quantize_flags import quantization_pass
 from graphgen.passes.quantize.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.interfaces import Checkpoint

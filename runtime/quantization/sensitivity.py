@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphgen.compile_config import ACTIVATIONS_WIDE, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.json_value import Json
+from graphgen.option_words import ACTIVATIONS_WIDE
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import WeightScheme
 from graphgen.runtime.checkpoint.interfaces import Checkpoint

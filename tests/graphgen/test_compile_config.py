@@ -11,11 +11,12 @@ import typer
 from typer.testing import CliRunner
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import f32
 from graphgen.knob import flag_fields, knob
 from graphgen.models import build, known_shape
+from graphgen.option_words import HEAD_STRATEGIES
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.options import options_of, read_options
 from graphgen.passes.core.registry import NamedPipeline
@@ -105,7 +106,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("page_cache", "cache_blocks"),
         *("flash_decoding", "flash_decoding_ranks"),
         *("expert_dispatch", "expert_block_size", "moe_ep_degree", "capacity_factor"),
-        "moe_prefill_ep_degree",
+        *("moe_prefill_ep_degree", "expert_exchange"),
         *("latent_attention", "attention_block"),
         *("cp_degree", "cp_form", "cp_balance", "mlp_cp_degree", "attention_dp_degree"),
         *("max_loras", "max_lora_rank", "lora_target_modules"),

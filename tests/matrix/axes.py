@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from graphgen.compile_config import DTYPES, HEAD_STRATEGIES
 from graphgen.ir import Dim, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.models.family_registry import BUILT_IN, FAMILIES
+from graphgen.option_words import DTYPES, HEAD_STRATEGIES
 from graphgen.targets import target_names
 
 # A value of each axis, or of some.
@@ -131,6 +131,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "return_expert_index": "tests/runtime/test_router_outputs.py varies it",
     "moe_prefill_ep_degree": "it is of two phases; tests/passes/sharding/test_hybrid_experts.py "
     "varies it",
+    "expert_exchange": "it is of tokens that are divided; "
+    "tests/passes/sharding/test_expert_exchange.py varies it",
     "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "
     "varies it",
     "latent_attention": "it is of latent attention alone; tests/passes/latent varies it",

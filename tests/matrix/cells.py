@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from graphgen.compile_config import ACTIVATIONS_STATIC, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import MEANING, Array, numpy_dtype
 from graphgen.exec.adapters import adapter_rows
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
@@ -22,6 +22,7 @@ from graphgen.ir.clone import clone_module
 from graphgen.models import build
 from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import first_layers
+from graphgen.option_words import ACTIVATIONS_STATIC
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.cache_form import FIXED_SCALES

@@ -16,9 +16,10 @@ from graphgen.cli.compile_options import (
 from graphgen.cli.console import emit
 from graphgen.cli.files import read_text
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
-from graphgen.compile_config import ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.option_words import ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE
 from graphgen.report.table import Table
 
 if TYPE_CHECKING:

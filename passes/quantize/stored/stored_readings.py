@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from graphgen.compile_config import ACTIVATIONS_WIDE
 from graphgen.ir import Module, dtype
+from graphgen.option_words import ACTIVATIONS_WIDE
 from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
 from graphgen.passes.quantize.stored.read_config import stored_quantizations
 from graphgen.targets import find_target

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import BALANCE_AUTO, BALANCE_OFF, BALANCE_ON, CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import PROMPT_PHASES, Function, Module, Op
+from graphgen.option_words import BALANCE_AUTO, BALANCE_OFF, BALANCE_ON, CP_AUTO, CP_FORMS
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.sharding.prompt_attention import RING, PromptAttention, PromptForm

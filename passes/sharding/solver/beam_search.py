@@ -18,6 +18,8 @@ from operator import itemgetter
 
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
+from graphgen.option_words import EXCHANGE_AUTO
+from graphgen.passes.sharding.collectives.expert_exchange import exchange_strategies, split_tokens
 from graphgen.passes.sharding.reshard.reshard_planner import UNREACHABLE, ReshardPlanner, pack
 from graphgen.passes.sharding.solver.dominance import Dominance, Live, Present, State
 from graphgen.passes.sharding.solver.joined_axes import splits_apart, uses_together
@@ -142,6 +144,7 @@ class ShardingSearch:
         around: ops around attention, where caches are split along their slots.
         divided: attention whose slots are divided over these axes, whatever it costs.
         slots: the axes that split caches so.
+        exchange: how tokens get to experts of other ranks, of ``EXPERT_EXCHANGES``.
         truncated: true if states were dropped, so that the result may not be optimal.
     """
 
@@ -152,6 +155,7 @@ class ShardingSearch:
     around: Set[Op] = frozenset()
     divided: Set[Op] = frozenset()
     slots: Axes = ()
+    exchange: str = EXCHANGE_AUTO
     truncated: bool = False
     dominance: Dominance = field(init=False)
     _strategies: dict[_StrategyKey, tuple[Strategy, ...]] = field(
@@ -190,6 +194,7 @@ class ShardingSearch:
         if found is None:
             ring = ring_strategy(op, self.mesh)
             found = (ring,) if ring is not None else strategies(op, self.mesh, self.slots)
+            found = exchange_strategies(op, self.mesh, found, self.exchange)
             apart, divided, _ = self._limits(op)
             if not apart:
                 found = tuple([way for way in found if uses_together(way, self.joined)])
@@ -199,9 +204,9 @@ class ShardingSearch:
         return found
 
     def _limits(self, op: Op) -> tuple[bool, bool, tuple[object, ...]]:
-        """Limits of an op: it may use a joined axis alone, must divide slots, or is a ring."""
-        ring = (op.operands[0].sharding,) if ring_axes(op) else ()
-        return not self.joined or op in self.around or splits_apart(op), op in self.divided, ring
+        """Limits of an op: it may use a joined axis alone, must divide slots, has split tokens."""
+        split = (op.operands[0].sharding,) if ring_axes(op) or split_tokens(op) else ()
+        return not self.joined or op in self.around or splits_apart(op), op in self.divided, split
 
     def node(
         self,
@@ -345,8 +350,10 @@ class ShardingSearch:
 
     def _own_cost(self, strategy: Strategy) -> int:
         """The cost of the op itself: its work, and the collectives inside of it."""
-        inside = self.planner.inside(strategy.sent, strategy.collectives)
-        return self.planner.labor(strategy.work) + inside
+        labor = self.planner.labor(strategy.work)
+        if strategy.requested:
+            return labor
+        return labor + self.planner.inside(strategy.sent, strategy.collectives)
 
     def _with(
         self,

@@ -35,6 +35,7 @@ class Strategy:
         work: bytes one rank reads and writes, plus one per :data:`BALANCE` operations.
         sent: bytes that all ranks send inside of the op, whose special form has collectives.
         collectives: how many of these follow one another: those of several results start together.
+        requested: whether an option requests these, so that a search counts them for nothing.
         whole: true if all values are replicated.
     """
 
@@ -45,6 +46,7 @@ class Strategy:
     work: int = 0
     sent: int = 0
     collectives: int = 0
+    requested: bool = False
 
     @property
     def whole(self) -> bool:

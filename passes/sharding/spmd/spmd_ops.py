@@ -13,8 +13,10 @@ from graphgen.ir.dims import Shape
 from graphgen.ir.sharding import Axes
 from graphgen.ops.attention import attention_terms
 from graphgen.ops.windows.convolution import dims_of
+from graphgen.passes.sharding.collectives.expert_exchange import exchanged_axes
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.mesh import Mesh
+from graphgen.passes.sharding.spmd.exchanged_experts import ExpertExchange
 from graphgen.passes.sharding.spmd.ring_attention import Ring
 
 
@@ -224,11 +226,13 @@ def _experts(
 ) -> Sequence[Value]:
     """The experts of this part by number within it; one rank adds the bias of the results.
 
-    Numbers of other parts are outside of 0..E-1, and those contribute nothing.
+    Numbers of other parts are outside of 0..E-1, and those contribute nothing. Tokens that
+    ranks have a part of each are exchanged.
     """
     b, (x, indices, weights, *held) = context.b, operands
     experts, inner, _ = strategy.in_shardings[3].dims
-    if experts:
+    split = exchanged_axes(op, strategy)
+    if experts and not split:
         count = held[0].shape[0]
         assert isinstance(count, int)
         start = b.binary("multiply", context.place(experts), count)
@@ -238,6 +242,12 @@ def _experts(
         ours = b.compare(first, b.full(0, first.type), "EQ")
         bias = held[-1]
         held[-1] = b.select(b.broadcast_in_dim(ours, bias.shape, []), bias, b.full(0, bias.type))
+    if split:
+        at = strategy.in_shardings[0].dims.index(split)
+        places = context.place(split), context.place(experts)
+        exchange = ExpertExchange(b, context.mesh, op, split, experts, *places, at)
+        with b:
+            return exchange.experts(x, (indices, weights), held)
     return b.emit(op.name, [x, indices, weights, *held], dict(op.attrs)).results
 
 

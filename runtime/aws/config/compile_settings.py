@@ -8,14 +8,14 @@ from math import isfinite
 from typing import Final, TypedDict, cast
 
 from graphgen.bucket_ladder import powers
-from graphgen.compile_config import (
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.option_words import (
     ACTIVATIONS_DYNAMIC,
     ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
     CACHE_DTYPES,
-    CompileConfig,
 )
-from graphgen.errors import GraphgenError
 from graphgen.passes.kernels.neuron.neuron_rules import NATIVE
 from graphgen.runtime.aws.adapters.lora_settings import adapter_fields
 from graphgen.runtime.aws.config.expert_config import BlockwiseMatmulConfig, MoENeuronConfig

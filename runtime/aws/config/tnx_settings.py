@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from graphgen.compile_config import CACHE_DTYPES, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.models import read_model_config
+from graphgen.option_words import CACHE_DTYPES
 from graphgen.runtime.aws.attributes.tnx_rows import STRATEGIES
 from graphgen.runtime.aws.config.compile_settings import ELEMENTS
 from graphgen.runtime.aws.config.tnx_config import (

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from graphgen.compile_config import EXPERT_DISPATCH
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Module, Op, tensor
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16, f32
 from graphgen.ops import OPS
+from graphgen.option_words import EXPERT_DISPATCH
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.verify import make_workload, validate
 from tests.passes.experts.mixtures import KINDS, Attributes, arrays, choices, mixture

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from graphgen.compile_config import EXPERT_DISPATCH
+from graphgen.option_words import EXPERT_DISPATCH
 from graphgen.passes.experts import token_blocks
 from graphgen.passes.pipelines import parse
 from graphgen.passes.verify import Verdict, make_workload, validate

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.compile_config import EXPERT_DISPATCH, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate
+from graphgen.option_words import EXPERT_DISPATCH
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.experts.limit_expert_capacity import capacity

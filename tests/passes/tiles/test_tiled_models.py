@@ -9,11 +9,12 @@ from unittest import mock
 import pytest
 
 from graphgen.build import Builder
-from graphgen.compile_config import TILES_OFF, CompileConfig
+from graphgen.compile_config import CompileConfig
 from graphgen.composites import partial_attention
 from graphgen.composites.partial_attention import PartialAttention
 from graphgen.ir import Module, TensorType, Value, dtype
 from graphgen.models import build, known_shape
+from graphgen.option_words import TILES_OFF
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import phases
 from graphgen.passes.tiles.tile_attention import TileAttention
