@@ -2,7 +2,7 @@
 
 A rank has t tokens, and for each rank of its group a buffer of m places, the most of its tokens
 that can have experts there. Every rank knows the choices of all tokens, so that sender and receiver
-agree without a word on which token lies in which place: those with an expert of the receiver that
+agree without a word on which token has which place: those with an expert of the receiver that
 is not full, in the order of the sender. An empty place has any token, which chose no expert.
 """
 
@@ -144,7 +144,7 @@ class ExpertExchange:
         return b.reshape(rows, (self.ranks, room, x.shape[1]))
 
     def _of_sources(self, reserved: Value) -> Value:
-        """The number s32 [n*m], among all tokens by rank, of what lies in each place here."""
+        """The number s32 [n*m], among all tokens by rank, of the one in each place here."""
         b, (ranks, _, tokens) = self.b, map(fixed, reserved.shape)
         zero = b.full(0, self.owner.type)
         here = b.dynamic_slice(reserved, [zero, self.owner, zero], (ranks, 1, tokens))
