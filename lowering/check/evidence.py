@@ -47,7 +47,8 @@ class RuleEvidence:
     def trust(self) -> str:
         """The trust in a rule with this evidence, in words."""
         by = f"by neuronx-cc {self.compiler}"
-        counts = f"{len(self.confirmed)} of {len(self.confirmed | self.contradicted)} cases"
+        every = len(self.confirmed | self.contradicted)
+        counts = f"{len(self.confirmed)} of {every} case{'s' * (every != 1)}"
         return f"device: {self.verdict} {by} ({counts})"
 
 

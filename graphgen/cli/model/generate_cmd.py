@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -182,11 +182,31 @@ def _run_in_launch(
 
 def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Asked) -> _Asked:
     """The request of process 0; options that processes cannot share are refused (GG0705)."""
-    from graphgen.cli.launching.launched_inputs import SharedInputs, refuse_in_launch
-    from graphgen.runtime.artifact import is_artifact
+    from graphgen.cli.launching.launched_inputs import SharedInputs
 
     mine = SharedInputs(asked.texts, asked.chat, asked.new_tokens, asked.ignore_eos, asked.sampling)
+    if group.place.index == 0:
+        # The others wait for its inputs, so that one process alone reports what all were given.
+        _check_shared(model, options, asked)
     inputs = mine.of_first(group)
+    shared = replace(
+        asked,
+        texts=inputs.texts,
+        chat=inputs.chat,
+        new_tokens=inputs.new_tokens,
+        ignore_eos=inputs.ignore_eos,
+        sampling=inputs.sampling,
+    )
+    _check_shared(model, options, shared)
+    return shared
+
+
+def _check_shared(model: str, options: EngineOptions, asked: _Asked) -> None:
+    """Refuse what several processes cannot share, ranks with a remainder among it (GG0705)."""
+    from graphgen.cli.launching.launched_inputs import refuse_in_launch
+    from graphgen.lowering.cpu.processes import local_ranks
+    from graphgen.runtime.artifact import is_artifact
+
     refuse_in_launch(
         {
             "--artifact": options.artifact,
@@ -196,17 +216,10 @@ def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Ask
             "speculation": asked.speculation.is_asked or asked.speculation.fused,
             "Medusa": asked.medusa.is_asked or asked.medusa.heads,
             "an adapter": asked.adapters.files or options.requested.get("max_loras"),
-            "a conversation": inputs.chat and not inputs.texts,
+            "a conversation": asked.talk,
         }
     )
-    return replace(
-        asked,
-        texts=inputs.texts,
-        chat=inputs.chat,
-        new_tokens=inputs.new_tokens,
-        ignore_eos=inputs.ignore_eos,
-        sampling=inputs.sampling,
-    )
+    local_ranks(cast("int", options.requested.get("tp", options.config.tp)))
 
 
 def _options(

@@ -81,6 +81,7 @@ def write(
     """
     from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
     from graphgen.runtime.device_kit.kit_archive import write_kit
+    from graphgen.runtime.device_kit.runner.log_text import counted
     from graphgen.runtime.terminal_progress import TerminalProgress
     from graphgen.targets import accelerator
 
@@ -96,7 +97,7 @@ def write(
         )
     nbytes = write_kit(output, builder)
     facts: dict[str, Json] = {"kit": str(output), "bytes": nbytes, "cases": {**counts}}
-    shown = ", ".join(f"{count} cases for {name}" for name, count in counts.items())
+    shown = ", ".join(f"{counted(count, 'case')} for {name}" for name, count in counts.items())
     text = f"wrote {output}: {shown}; there: tar xzf, then python3 run.py\n"
     emit(as_json, lambda: facts, lambda: text)
 

@@ -9,6 +9,7 @@ from graphgen.json_value import Json
 from graphgen.report.table import Report, Table
 from graphgen.runtime.device_kit.findings.reading import KitReading
 from graphgen.runtime.device_kit.findings.verdicts import LEARNED, UNSURE
+from graphgen.runtime.device_kit.runner.log_text import counted
 
 
 def reading_json(reading: KitReading) -> Json:
@@ -43,11 +44,11 @@ def reading_report(reading: KitReading) -> Report:
     results, facts = reading.results, reading.results["facts"]
     how = f"executed by {facts['execution']}" if facts["execution"] else "compiled only"
     head = (
-        f"{len(results['cases'])} cases on {facts['instance'] or results['target']}, "
+        f"{counted(len(results['cases']), 'case')} on {facts['instance'] or results['target']}, "
         f"neuronx-cc {facts['compiler']}, {how}\n"
     )
     if results["missing"]:
-        head += f"{results['missing']} cases are missing: run.py goes on where it was\n"
+        head += f"missing: {counted(results['missing'], 'case')}; run.py goes on where it was\n"
     counts = ", ".join(f"{count} {kind}" for kind, count in reading.counts.items())
     parts: list[str | Table] = [head, f"verdicts: {counts}\n"]
     if rules := _rules(reading):
@@ -57,7 +58,9 @@ def reading_report(reading: KitReading) -> Report:
     if times := _times(reading):
         parts.append(Table(["program", "published ms", "measured ms", "times as long"], times))
     if reading.contradictions:
-        parts.append(f"{len(reading.contradictions)} contradictions, ready to be filed:\n")
+        parts.append(
+            f"{counted(len(reading.contradictions), 'contradiction')}, ready to be filed:\n"
+        )
         parts += [f"{item.title}\n{item.body}" for item in reading.contradictions]
     return parts
 
@@ -68,9 +71,8 @@ def _rules(reading: KitReading) -> list[list[str]]:
         confirmed = cast("Sequence[str]", row["confirmed"])
         contradicted = cast("Sequence[str]", row["contradicted"])
         trust = "raised" if not contradicted else "lowered" if not confirmed else "mixed"
-        rows.append(
-            [str(row["rule"]), f"{len(confirmed)} cases", f"{len(contradicted)} cases", trust]
-        )
+        counts = (counted(len(names), "case") for names in (confirmed, contradicted))
+        rows.append([str(row["rule"]), *counts, trust])
     return rows
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from graphgen.json_value import Json
 from graphgen.runtime.device_kit.findings.verdicts import CONTRADICTS, WRONG, CaseVerdict
 from graphgen.runtime.device_kit.runner.kit_types import Comparison, Results
+from graphgen.runtime.device_kit.runner.log_text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,5 +89,7 @@ def _body(item: CaseVerdict, results: Results) -> str:
 
 def _wrong(output: Comparison) -> str:
     place = f"element {output['at']} is {output['got']}, expected {output['want']}"
-    count = f"{output['wrong']} of {output['count']} elements of `{output['name']}` are wrong"
+    verb = "is" if output["wrong"] == 1 else "are"
+    every = counted(output["count"], "element")
+    count = f"{output['wrong']} of {every} of `{output['name']}` {verb} wrong"
     return f"* {count}; {place}" if output["count"] else f"* `{output['name']}`: {output['note']}"

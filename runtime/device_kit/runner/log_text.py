@@ -14,6 +14,11 @@ _PATH = re.compile(r"(?<![\w/.])(?:/[\w.+@~-]+){2,}")
 _TAIL_LINES, _TAIL_CHARACTERS = 40, 6000
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and its noun: ``1 case``, ``3 cases``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def codes_of(text: str) -> list[str]:
     """The compiler's codes that a log names, each once, in order."""
     return list(dict.fromkeys(_CODE.findall(text)))

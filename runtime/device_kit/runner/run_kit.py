@@ -23,6 +23,7 @@ from graphgen.runtime.device_kit.runner.kit_files import (
     require_files,
 )
 from graphgen.runtime.device_kit.runner.kit_types import CaseResult, KitCase, Manifest
+from graphgen.runtime.device_kit.runner.log_text import counted
 from graphgen.runtime.device_kit.runner.result_store import ResultStore, joined, write_whole
 from graphgen.runtime.device_kit.runner.sdk_facts import (
     NoCompilerError,
@@ -115,7 +116,8 @@ class KitRun:
         self._say(self._heading(len(cases)))
         waiting = [case for case in cases if not self._kept(case)]
         if len(waiting) < len(cases):
-            self._say(f"{len(cases) - len(waiting)} cases are finished already")
+            done = len(cases) - len(waiting)
+            self._say(f"{counted(done, 'case')} {'is' if done == 1 else 'are'} finished already")
         jobs = self._arguments.jobs or min(_MOST_JOBS, os.cpu_count() or 1)
         pool = ThreadPoolExecutor(jobs)
         status = 0
@@ -136,7 +138,7 @@ class KitRun:
     def _heading(self, count: int) -> str:
         how = f"executed by {self._device.name}" if self._device.name else self._device.why_none
         how = how if self._device.name else f"compiled only: {how}"
-        return f"{count} cases for {self._target}, neuronx-cc {self._version}, {how}"
+        return f"{counted(count, 'case')} for {self._target}, neuronx-cc {self._version}, {how}"
 
     def _kept(self, case: KitCase) -> bool:
         found = self._store.find(case)

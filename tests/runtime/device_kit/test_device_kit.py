@@ -114,7 +114,7 @@ def test_a_kit_runs_alone_and_changes_the_trust_of_rules(small_kit: UnpackedKit,
     healed = with_evidence(module, plain, request, read_evidence(evidence))
     assert {item.severity for item in healed if item.rule == "dtype"} == {"error"}
     assert {item.trust for item in healed if item.rule == "dtype"} == {
-        "device: confirmed by neuronx-cc 2.27.5334.0+abcdef01 (1 of 1 cases)"
+        "device: confirmed by neuronx-cc 2.27.5334.0+abcdef01 (1 of 1 case)"
     }
     assert not [item for item in healed if item.rule == "device"]
 
@@ -139,7 +139,7 @@ def test_a_run_that_is_killed_goes_on_and_limits_hold(small_kit: UnpackedKit, tm
     kit.device.orders = {kit.hlo_hash("op/tanh/f32"): "crash", kit.hlo_hash("op/tuple/f32"): "hang"}
     picked = ["--only", "op/add/s32", "--only", "op/t*", "--run-timeout", "3", "--jobs", "1"]
     _, said = kit.run(*work, *picked)
-    assert "1 cases are finished already" in said
+    assert "1 case is finished already" in said
     found = by_name(json.loads((tmp_path / "results.json").read_text()))
     assert found["op/add/s32"]["compilation"]["end"] == "time-out"
     assert found["op/tanh/f32"]["execution"]["why"] == "the runtime crashed"
@@ -228,8 +228,25 @@ def test_without_the_runtime_programs_run_through_jax(small_kit: UnpackedKit, tm
 
 
 @pytest.mark.slow
+def test_rates_are_measured_at_their_full_size(tmp_path: Path):
+    kit = UnpackedKit(tmp_path, ("rate/products/bf16", "rate/products/f32", "rate/memory"))
+    results, said = kit.run()
+    assert "3 cases for trn2" in said
+    found = by_name(results)
+    assert found["rate/memory"]["execution"]["outputs"][0]["count"] == 8192
+    assert found["rate/products/f32"]["execution"]["outputs"][0]["count"] == 2048**2
+    assert all(item["right"] for case in found.values() for item in case["execution"]["outputs"])
+    reading = read_kit_results(kit.folder / "results.json")
+    assert {item.name for item in reading.figures} == {
+        "products of bf16, TFLOP/s", "products of f32, TFLOP/s", "memory, GB/s",
+    }  # fmt: skip
+    assert all(0 < item.measured < item.published for item in reading.figures)
+    assert kit.device.runs["xla"] >= 3
+
+
+@pytest.mark.slow
 def test_much_of_a_kit_agrees_with_a_device_that_follows_the_rules(tmp_path: Path):
-    # All of it takes minutes here: a process a case. Rates are for devices alone.
+    # All of it takes minutes here: a process a case.
     kit = UnpackedKit(tmp_path, ("op/*/bf16", "rewrite", "model/llama-3.1-8b", "flag"))
     kit.run()
     reading = read_kit_results(kit.folder / "results.json")

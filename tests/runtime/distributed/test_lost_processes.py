@@ -99,6 +99,13 @@ def test_two_nodes_answer_the_prompt_of_the_first(model: Path, tmp_path: Path):
     assert not second.out
 
 
+def test_ranks_with_a_remainder_are_reported_once(model: Path, tmp_path: Path):
+    ended = launch(tmp_path, 2, command(model, 3, *TEXT))
+    assert ended.status == 1
+    assert ended.err.count("error[") == 1
+    assert "error[GG0705]: 2 processes cannot share 3 ranks equally" in ended.err
+
+
 def test_a_process_that_fails_by_itself(model: Path, tmp_path: Path):
     words = [command(model, 2, *TEXT), command(tmp_path / "missing", 2)]
     first, second = two_nodes(tmp_path, words)

@@ -55,7 +55,7 @@ def test_check_weighs_findings_by_evidence(tmp_path: Path):
     assert graphgen("check", module, "--target", "trn1").exit_code == 1
     weighed = facts("check", module, "--target", "trn1", "--evidence", evidence)
     assert {(item["severity"], item["trust"]) for item in weighed["findings"]} == {
-        ("warn", "device: contradicted by neuronx-cc 2.27.1.0 (0 of 1 cases)")
+        ("warn", "device: contradicted by neuronx-cc 2.27.1.0 (0 of 1 case)")
     }
     # Another target's rules are as they were.
     assert graphgen("check", module, "--target", "trn2", "--evidence", evidence).exit_code == 1
