@@ -26,6 +26,7 @@ from graphgen.models.families.llama_like.smollm3 import SMOLLM3
 from graphgen.models.families.mixtures.dbrx import DBRX
 from graphgen.models.families.mixtures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.families.mixtures.gpt_oss import GPT_OSS
+from graphgen.models.families.mixtures.granite_moe import GRANITE_MOE
 from graphgen.models.families.mixtures.llama4 import LLAMA4
 from graphgen.models.families.mixtures.mixtral import MIXTRAL
 from graphgen.models.families.mixtures.qwen_moe import QWEN2_MOE, QWEN3_MOE
@@ -66,6 +67,7 @@ _ALL: tuple[AnyFamily, ...] = (
     GLM,
     GLM4,
     DBRX,
+    GRANITE_MOE,
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         DeepseekV2InferenceConfig,
         DeepseekV3InferenceConfig,
         GptOssInferenceConfig,
+        GraniteMoeInferenceConfig,
         Llama4InferenceConfig,
         MixtralInferenceConfig,
         NeuronDbrxForCausalLM,
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
         NeuronDeepseekV3Model,
         NeuronGptOssForCausalLM,
         NeuronGptOssModel,
+        NeuronGraniteMoeForCausalLM,
+        NeuronGraniteMoeModel,
         NeuronLlama4ForCausalLM,
         NeuronLlama4Model,
         NeuronMixtralForCausalLM,
@@ -165,7 +168,7 @@ _LLAMA_LIKE = (
 )
 _MIXTURES = (
     *("Mixtral", "Qwen2Moe", "Qwen3Moe", "Dbrx"),
-    *("GptOss", "Llama4", "DeepseekV2", "DeepseekV3"),
+    *("GptOss", "GraniteMoe", "Llama4", "DeepseekV2", "DeepseekV3"),
 )
 _OTHERS = ("Gemma2", "Gemma3", "GPT2", "OPT", "Bloom", "GPTJ", "GPTNeoX", "StableLm", "Falcon")
 
@@ -252,6 +255,7 @@ __all__ = [
     "GlmInferenceConfig",
     "GptOssInferenceConfig",
     "GraniteInferenceConfig",
+    "GraniteMoeInferenceConfig",
     "HuggingFaceGenerationAdapter",
     "HybridShardingConfig",
     "InferenceConfig",
@@ -302,6 +306,8 @@ __all__ = [
     "NeuronGptOssModel",
     "NeuronGraniteForCausalLM",
     "NeuronGraniteModel",
+    "NeuronGraniteMoeForCausalLM",
+    "NeuronGraniteMoeModel",
     "NeuronLlama4ForCausalLM",
     "NeuronLlama4Model",
     "NeuronLlamaForCausalLM",

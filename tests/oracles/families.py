@@ -291,6 +291,23 @@ ORACLES |= {
             },
         },
     ),
+    "granitemoe": Oracle(
+        "GraniteMoe",
+        {
+            **DECODER,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 5.0,
+        },
+        {
+            "plain": {},
+            "one expert, tied": {"num_experts_per_tok": 1, "tie_word_embeddings": True},
+            ALL_AT_ONCE: {"attention_bias": True, "rope_parameters": THETA},
+        },
+    ),
     "deepseek_v3": Oracle(
         "DeepseekV3",
         {**_LATENT, "n_group": 4, "topk_group": 2},

@@ -16,6 +16,7 @@ VARIANTS = {
     "phi3": "mistral",
     "glm": "glm4",
     "granite": "llama",
+    "granitemoe": "mixtral",
     "qwen3_moe": "qwen2_moe",
     "stablelm": "gpt_neox",
 }

@@ -46,6 +46,14 @@ def write_decoder(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_rope_scaling_factor(rope["factor"])
 
 
+def write_factors(writer: gguf.GGUFWriter, config: Any) -> None:
+    """Granite's."""
+    writer.add_attention_scale(config.attention_multiplier)
+    writer.add_embedding_scale(config.embedding_multiplier)
+    writer.add_residual_scale(config.residual_multiplier)
+    writer.add_logit_scale(config.logits_scaling)
+
+
 def paired(name: str, values: Array, config: Any) -> Array:
     """llama.cpp rotates neighbors in Llama's heads."""
     heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads

@@ -19,6 +19,7 @@ from tests.oracles.gguf_converter import (
     Converter,
     paired,
     write_decoder,
+    write_factors,
     write_sizes,
 )
 from tests.oracles.gguf_newer_models import FUSED, MIXTURES
@@ -49,10 +50,7 @@ def _stablelm(writer: gguf.GGUFWriter, config: Any) -> None:
 
 def _granite(writer: gguf.GGUFWriter, config: Any) -> None:
     write_decoder(writer, config)
-    writer.add_attention_scale(config.attention_multiplier)
-    writer.add_embedding_scale(config.embedding_multiplier)
-    writer.add_residual_scale(config.residual_multiplier)
-    writer.add_logit_scale(config.logits_scaling)
+    write_factors(writer, config)
 
 
 def _gpt2(writer: gguf.GGUFWriter, config: Any) -> None:

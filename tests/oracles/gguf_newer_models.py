@@ -14,6 +14,7 @@ from tests.oracles.gguf_converter import (
     paired,
     plain_tensors,
     write_decoder,
+    write_factors,
     write_sizes,
 )
 
@@ -104,6 +105,18 @@ def _llama4(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_expert_feed_forward_length(config.intermediate_size)
 
 
+def _granite_moe(writer: gguf.GGUFWriter, config: Any) -> None:
+    _mixtral(writer, config)
+    write_factors(writer, config)
+
+
+def _granite_moe_tensors(model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
+    """The table knows experts as Mixtral's, and down as the stack of checkpoints."""
+    for name, values in plain_tensors(model):
+        renamed = name.replace("experts.down_proj", "output_linear")
+        yield renamed.replace("block_sparse_moe.experts", "mlp.experts"), values
+
+
 def _deepseek(writer: gguf.GGUFWriter, config: Any) -> None:
     write_latent(writer, config)
     writer.add_head_count_kv(1)
@@ -162,6 +175,9 @@ MIXTURES: Mapping[str, Converter] = {
     "gpt_oss": Converter(gguf.MODEL_ARCH.GPT_OSS, _gpt_oss, tensors=_gpt_oss_tensors),
     "dbrx": Converter(gguf.MODEL_ARCH.DBRX, _dbrx, tensors=_dbrx_tensors),
     "llama4_text": Converter(gguf.MODEL_ARCH.LLAMA4, _llama4),
+    "granitemoe": Converter(
+        gguf.MODEL_ARCH.GRANITE_MOE, _granite_moe, paired, _granite_moe_tensors
+    ),
     "deepseek_v2": Converter(gguf.MODEL_ARCH.DEEPSEEK2, _deepseek, tensors=_deepseek_tensors),
     "deepseek_v3": Converter(gguf.MODEL_ARCH.DEEPSEEK2, _deepseek, tensors=_deepseek_tensors),
 }

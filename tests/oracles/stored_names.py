@@ -111,10 +111,24 @@ def _dbrx(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             yield name, tensor
 
 
+def _granite_moe(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Of gate and up [E,2I,H], one after the other; the router is a layer of a module."""
+    for name, tensor in model.state_dict().items():
+        before, found, last = name.partition(".experts.")
+        if last == "gate_up_proj":
+            for part, half in zip(("gate", "up"), tensor.chunk(2, dim=1), strict=True):
+                yield f"{before}.experts.{part}_proj.weight", half
+        elif found:
+            yield f"{before}.experts.down_proj.weight", tensor
+        else:
+            yield name.replace(".router.weight", ".router.layer.weight"), tensor
+
+
 # Those whose checkpoints have the tensors of transformers' models, and how they are split.
 _AS_HELD: dict[str, Callable[[PreTrainedModel], Iterator[tuple[str, Tensor]]]] = {
     "gpt_oss": _gpt_oss,
     "llama4_text": _llama4,
     "stablelm": stacked_norms,
     "dbrx": _dbrx,
+    "granitemoe": _granite_moe,
 }

@@ -21,6 +21,7 @@ FAMILIES = [
     "deepseek_v3",
     "llama4_text",
     "dbrx",
+    "granitemoe",
 ]
 FORMS = ["all", "selective", "capacity", "blockwise"]
 # Five experts: two groups of ranks hold three each, one of which is padding.

@@ -62,10 +62,8 @@ class GemmaConfig(DecoderConfig):
 
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
+        return replace(
+            DecoderConfig.attention(self, layer),
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
             scale=self.query_pre_attn_scalar**-0.5,

@@ -53,8 +53,7 @@ class StableLmConfig(DecoderConfig):
 
     def attention(self, layer: int) -> AttentionConfig:
         """Every layer is the same."""
-        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
-        return AttentionConfig(heads, kv_heads, self.head_dim, qkv_bias=self.use_qkv_bias)
+        return replace(DecoderConfig.attention(self, layer), qkv_bias=self.use_qkv_bias)
 
     def mini(self) -> Self:
         """See :func:`~.decoder_config.smaller`; heads of 16, of which a quarter is even."""

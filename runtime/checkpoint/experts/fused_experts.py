@@ -20,7 +20,7 @@ from graphgen.runtime.checkpoint.interfaces import (
     TensorInfo,
 )
 
-_EXPERTS: Final = ".experts."
+_EXPERTS: Final = "experts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TensorPart:
     rank: int = 3
 
 
-# What follows ``X.experts.`` -> the parts of a tensor.
+# What a stored name ends in -> the parts of the tensor; what is before it names the mixture.
 Form = Mapping[str, tuple[TensorPart, ...]]
 
 
@@ -74,6 +74,14 @@ def _second_turned(array: Array) -> Array:
     return _turned(array[:, :, array.shape[2] // 2 :])
 
 
+def _first_rows(array: Array) -> Array:
+    return array[:, : array.shape[1] // 2]
+
+
+def _last_rows(array: Array) -> Array:
+    return array[:, array.shape[1] // 2 :]
+
+
 _RANKS: Final = {"bias": 2, "weight_blocks": 4}
 
 
@@ -87,22 +95,30 @@ def _interleaved(last: str, *takes: Callable[[Array], Array]) -> tuple[TensorPar
 # transformers' GptOssExperts: matrices are [E,in,out], and features of gate and up take turns.
 # Its MXFP4 blocks [E,out,groups,16] and scales [E,out,groups] are rows of outputs already.
 _GPT_OSS: Final[Form] = {
-    "gate_up_proj": _interleaved("weight", _even_turned, _odd_turned),
-    "gate_up_proj_bias": _interleaved("bias", _even, _odd),
-    "gate_up_proj_blocks": _interleaved("weight_blocks", _even, _odd),
-    "gate_up_proj_scales": _interleaved("weight_scales", _even, _odd),
-    "down_proj": (TensorPart("down_proj.weight", _turned),),
-    "down_proj_bias": (TensorPart("down_proj.bias", _whole, 2),),
-    "down_proj_blocks": (TensorPart("down_proj.weight_blocks", _whole, 4),),
-    "down_proj_scales": (TensorPart("down_proj.weight_scales", _whole),),
+    "experts.gate_up_proj": _interleaved("weight", _even_turned, _odd_turned),
+    "experts.gate_up_proj_bias": _interleaved("bias", _even, _odd),
+    "experts.gate_up_proj_blocks": _interleaved("weight_blocks", _even, _odd),
+    "experts.gate_up_proj_scales": _interleaved("weight_scales", _even, _odd),
+    "experts.down_proj": (TensorPart("down_proj.weight", _turned),),
+    "experts.down_proj_bias": (TensorPart("down_proj.bias", _whole, 2),),
+    "experts.down_proj_blocks": (TensorPart("down_proj.weight_blocks", _whole, 4),),
+    "experts.down_proj_scales": (TensorPart("down_proj.weight_scales", _whole),),
 }
 # transformers' Llama4TextExperts: matrices are [E,in,out], and gate stands before up.
 _LLAMA4: Final[Form] = {
-    "gate_up_proj": (
+    "experts.gate_up_proj": (
         TensorPart("gate_proj.weight", _first_turned),
         TensorPart("up_proj.weight", _second_turned),
     ),
-    "down_proj": (TensorPart("down_proj.weight", _turned),),
+    "experts.down_proj": (TensorPart("down_proj.weight", _turned),),
+}
+# transformers' GraniteMoeExperts as they are saved: rows of gate stand before those of up.
+_GRANITE: Final[Form] = {
+    "input_linear.weight": (
+        TensorPart("gate_proj.weight", _first_rows),
+        TensorPart("up_proj.weight", _last_rows),
+    ),
+    "output_linear.weight": (TensorPart("down_proj.weight", _whole),),
 }
 
 
@@ -117,9 +133,9 @@ def _dbrx(config: Mapping[str, object]) -> Form:
         return array.reshape(experts, rows // experts, width)
 
     return {
-        "mlp.w1": (TensorPart("w1.weight", apart, 2),),
-        "mlp.v1": (TensorPart("v1.weight", apart, 2),),
-        "mlp.w2": (TensorPart("w2.weight", lambda array: _turned(apart(array)), 2),),
+        "experts.mlp.w1": (TensorPart("w1.weight", apart, 2),),
+        "experts.mlp.v1": (TensorPart("v1.weight", apart, 2),),
+        "experts.mlp.w2": (TensorPart("w2.weight", lambda array: _turned(apart(array)), 2),),
     }
 
 
@@ -128,7 +144,8 @@ def form_of(config: Mapping[str, object]) -> Form | None:
     kind = config.get("model_type")
     if kind == "dbrx":
         return _dbrx(config)
-    return {"gpt_oss": _GPT_OSS, "llama4_text": _LLAMA4}.get(str(kind))
+    forms = {"gpt_oss": _GPT_OSS, "llama4_text": _LLAMA4, "granitemoe": _GRANITE}
+    return forms.get(str(kind))
 
 
 def with_split_experts(checkpoint: Checkpoint) -> Checkpoint:
@@ -172,11 +189,10 @@ class SplitExperts(CheckpointView):
 def _parts(base: Checkpoint, form: Form) -> Iterator[tuple[str, tuple[str, TensorPart]]]:
     """(name in the view, (stored name, part)) of every tensor."""
     for own, info in base.tensors().items():
-        before, found, last = own.rpartition(_EXPERTS)
-        parts = form.get(last, ()) if found else ()
-        parts = [part for part in parts if part.rank == len(info.shape)]
+        last = next((last for last in form if own.endswith(f".{last}")), "")
+        parts = [part for part in form.get(last, ()) if part.rank == len(info.shape)]
         for part in parts:
-            yield f"{before}{_EXPERTS}{part.name}", (own, part)
+            yield f"{own.removesuffix(last)}{_EXPERTS}{part.name}", (own, part)
         if not parts:
             yield own, (own, TensorPart("", _whole))
 

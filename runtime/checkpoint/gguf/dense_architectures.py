@@ -34,6 +34,8 @@ _ATTENTION_CAP, _LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 _SCORES, _EMBEDDINGS = "attention.scale", "embedding_scale"
 _ADDENDS, _LOGITS = "residual_scale", "logit_scale"
 _PARALLEL: Final = "use_parallel_residual"
+GRANITE_FACTORS: Final = frozenset({_SCORES, _EMBEDDINGS, _ADDENDS, _LOGITS})
+"""Settings of Granite's factors."""
 
 
 def _olmo2_config(header: GgufHeader) -> Config:
@@ -81,6 +83,10 @@ def _stablelm_config(header: GgufHeader) -> Config:
 
 
 def _granite_config(header: GgufHeader) -> Config:
+    return {**granite_decoder(header), **biases(header)}
+
+
+def granite_decoder(header: GgufHeader) -> Config:
     """Llama's settings and four factors; without one of the scores it is the root of the head size.
 
     Models without rotary positions state that by a key that means something else elsewhere.
@@ -91,7 +97,6 @@ def _granite_config(header: GgufHeader) -> Config:
     head_dim = cast("int", config["head_dim"])
     return {
         **config,
-        **biases(header),
         "attention_multiplier": header.positive_float(header.own(_SCORES), head_dim**-0.5),
         "embedding_multiplier": header.positive_float(header.own(_EMBEDDINGS), 1.0),
         "residual_multiplier": header.positive_float(header.own(_ADDENDS), 1.0),
@@ -156,7 +161,7 @@ _GRANITE: Final = GgufArchitecture(
     layers="model.layers",
     whole=DECODER_NAMES,
     layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS | {_SCORES, _EMBEDDINGS, _ADDENDS, _LOGITS},
+    settings=DECODER_SETTINGS | GRANITE_FACTORS,
     config=_granite_config,
     restore=ROTARY,
 )

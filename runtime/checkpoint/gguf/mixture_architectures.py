@@ -1,4 +1,4 @@
-"""GGUF architectures with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-OSS, DBRX and Llama 4.
+"""GGUF architectures with experts: Mixtral, Qwen-MoE, GPT-OSS, DBRX, Llama 4 and GraniteMoe.
 
 A layer's experts are one stack ``blk.0.ffn_gate_exps.weight`` [E,I,H], as those of graphgen's
 families are.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
+from graphgen.runtime.checkpoint.gguf.dense_architectures import GRANITE_FACTORS, granite_decoder
 from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     DECODER_LAYER,
     DECODER_NAMES,
@@ -200,6 +201,15 @@ def _llama4_config(header: GgufHeader) -> Config:
     }
 
 
+def _granite_moe_config(header: GgufHeader) -> Config:
+    return {
+        **granite_decoder(header),
+        "attention_bias": has_bias(header, "attn_q"),
+        "num_local_experts": size_of(header, _COUNT),
+        "num_experts_per_tok": size_of(header, _USED),
+    }
+
+
 _MIXTRAL: Final = GgufArchitecture(
     name="llama",
     model_type="mixtral",
@@ -292,4 +302,15 @@ _LLAMA4: Final = GgufArchitecture(
     settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {WINDOW, _STEP},
     config=_llama4_config,
 )
-MIXTURES: Final = (_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _GPT_OSS, _DBRX, _LLAMA4)
+_GRANITE_MOE: Final = GgufArchitecture(
+    name="granitemoe",
+    model_type="granitemoe",
+    hf_class="GraniteMoeForCausalLM",
+    layers="model.layers",
+    whole=DECODER_NAMES,
+    layer={**DECODER_LAYER, **expert_layer("block_sparse_moe", "router.layer", PROJECTIONS)},
+    settings=DECODER_SETTINGS | GRANITE_FACTORS | {_COUNT, _USED},
+    config=_granite_moe_config,
+    restore=ROTARY,
+)
+MIXTURES: Final = (_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _GPT_OSS, _DBRX, _LLAMA4, _GRANITE_MOE)

@@ -50,6 +50,7 @@ NEWER: list[tuple[str, str, dict[str, Any]]] = [
     ("gpt_oss", "plain", {"swiglu_limit": 7.0}),
     ("gpt_oss", "no biases, tied", {"swiglu_limit": 7.0, "rope_parameters": THETA}),
     ("dbrx", "plain", {}),
+    ("granitemoe", "plain", {}),
     ("llama4_text", "plain", LLAMA4),
     ("llama4_text", "dense layers", {**LLAMA4, "use_qk_norm": True}),
     ("deepseek_v2", "queries of hidden states", {"rope_parameters": _SCALED}),

@@ -21,6 +21,7 @@ FAMILIES = [
     "deepseek_v3",
     "llama4_text",
     "dbrx",
+    "granitemoe",
 ]
 
 

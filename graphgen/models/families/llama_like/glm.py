@@ -58,12 +58,7 @@ class GlmConfig(DecoderConfig):
 
     def attention(self, layer: int) -> AttentionConfig:
         """Every layer is the same."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
-            qkv_bias=self.attention_bias,
-        )
+        return replace(DecoderConfig.attention(self, layer), qkv_bias=self.attention_bias)
 
     def mini(self) -> Self:
         """See :func:`~.decoder_config.smaller`; with many query heads a key has, a narrow MLP."""

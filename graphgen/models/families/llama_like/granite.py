@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.decoders.decoder import EMBEDDING, body, head
@@ -43,17 +44,34 @@ class GraniteConfig(LlamaConfig):
         return to_hf(self, "granite", "GraniteForCausalLM")
 
 
-def read_granite(config: Mapping[str, object]) -> GraniteConfig:
-    """A ``config.json`` of ``model_type: granite`` (GG0502, GG0503)."""
-    reader = ConfigReader(config)
-    read = GraniteConfig(
-        **read_sizes(reader, positions=2048),
-        mlp_bias=reader.boolean("mlp_bias", False),
+class GraniteFactors(TypedDict):
+    """Fields of :class:`GraniteConfig`, as keyword arguments of it and of its subclasses."""
+
+    attention_bias: bool
+    embedding_multiplier: float
+    residual_multiplier: float
+    attention_multiplier: float
+    logits_scaling: float
+
+
+def read_factors(reader: ConfigReader) -> GraniteFactors:
+    """The factors, and whether attention has biases."""
+    return GraniteFactors(
         attention_bias=reader.boolean("attention_bias", False),
         embedding_multiplier=reader.number("embedding_multiplier", 1.0),
         residual_multiplier=reader.number("residual_multiplier", 1.0),
         attention_multiplier=reader.number("attention_multiplier", 1.0),
         logits_scaling=reader.number("logits_scaling", 1.0),
+    )
+
+
+def read_granite(config: Mapping[str, object]) -> GraniteConfig:
+    """A ``config.json`` of ``model_type: granite`` (GG0502, GG0503)."""
+    reader = ConfigReader(config)
+    read = GraniteConfig(
+        **read_sizes(reader, positions=2048),
+        **read_factors(reader),
+        mlp_bias=reader.boolean("mlp_bias", False),
     )
     reader.finish()
     return read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphgen.models.config_reader import ConfigReader
@@ -21,13 +21,8 @@ class LlamaConfig(DecoderConfig):
 
     def attention(self, layer: int) -> AttentionConfig:
         """Every layer is the same."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
-            qkv_bias=self.attention_bias,
-            out_bias=self.attention_bias,
-        )
+        biased = self.attention_bias
+        return replace(DecoderConfig.attention(self, layer), qkv_bias=biased, out_bias=biased)
 
     def mini(self) -> Self:
         """See :func:`~.decoder_config.smaller`."""

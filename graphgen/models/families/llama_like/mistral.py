@@ -22,12 +22,7 @@ class MistralConfig(DecoderConfig):
 
     def attention(self, layer: int) -> AttentionConfig:
         """Every layer is the same."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
-            window=self.sliding_window or 0,
-        )
+        return replace(DecoderConfig.attention(self, layer), window=self.sliding_window or 0)
 
     def mini(self) -> Self:
         """See :func:`~.decoder_config.smaller`; the window is felt after 6 tokens."""

@@ -41,10 +41,8 @@ class QwenConfig(DecoderConfig):
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""
         sliding = self.layer_types[layer] == SLIDING
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
+        return replace(
+            DecoderConfig.attention(self, layer),
             qkv_bias=self.attention_bias or self.kind.startswith("qwen2"),
             out_bias=self.attention_bias,
             window=self.sliding_window or 0 if sliding else 0,

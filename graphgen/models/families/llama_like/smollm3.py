@@ -39,10 +39,8 @@ class SmolLm3Config(DecoderConfig):
 
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
+        return replace(
+            DecoderConfig.attention(self, layer),
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
             window=self.sliding_window or 0 if self.layer_types[layer] == SLIDING else 0,

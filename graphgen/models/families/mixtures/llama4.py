@@ -66,10 +66,8 @@ class Llama4Config(DecoderConfig):
 
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""
-        return AttentionConfig(
-            self.num_attention_heads,
-            self.num_key_value_heads,
-            self.head_dim,
+        return replace(
+            DecoderConfig.attention(self, layer),
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
             rotated=self.rotated[layer],

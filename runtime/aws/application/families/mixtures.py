@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphgen.models.families.mixtures.dbrx import DBRX
 from graphgen.models.families.mixtures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.families.mixtures.gpt_oss import GPT_OSS
+from graphgen.models.families.mixtures.granite_moe import GRANITE_MOE
 from graphgen.models.families.mixtures.llama4 import LLAMA4
 from graphgen.models.families.mixtures.mixtral import MIXTRAL
 from graphgen.models.families.mixtures.qwen_moe import QWEN2_MOE, QWEN3_MOE
@@ -155,3 +156,21 @@ class NeuronDbrxForCausalLM(NeuronBaseForCausalLM):
     _STATE_DICT_MODEL_PREFIX = f"{DBRX.prefix}."
     _model_cls = NeuronDbrxModel
     _config_cls = DbrxInferenceConfig
+
+
+class GraniteMoeInferenceConfig(ExpertsConfig):
+    """The configuration of GraniteMoe."""
+
+
+class NeuronGraniteMoeModel(NeuronBaseModel):
+    """The model of GraniteMoe."""
+
+    family = GRANITE_MOE
+
+
+class NeuronGraniteMoeForCausalLM(NeuronBaseForCausalLM):
+    """GraniteMoe."""
+
+    _STATE_DICT_MODEL_PREFIX = f"{GRANITE_MOE.prefix}."
+    _model_cls = NeuronGraniteMoeModel
+    _config_cls = GraniteMoeInferenceConfig
