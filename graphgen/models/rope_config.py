@@ -70,11 +70,11 @@ def _read_yarn(scaling: ConfigReader, theta: float, reader: ConfigReader) -> Rop
 
 
 def read_longrope(reader: ConfigReader) -> RopeConfig | None:
-    """LongRoPE (arXiv 2402.13753), up to the context before it was stretched.
+    """LongRoPE (arXiv 2402.13753); ``None`` for another kind.
 
-    ``None`` for another kind. Beyond that context transformers divides by ``long_factor`` in calls
-    that reach there, and leaves keys in the cache as they are, so that the numbers depend on how a
-    text is cut into calls; no program here goes so far.
+    transformers divides by ``long_factor`` in calls that reach beyond the context before it was
+    stretched, and computes a text from its beginning when it gets there. Here a cache has one kind
+    of keys: those of ``long_factor`` if its rows have more slots than that context.
     """
     scaling, theta = _scaling(reader)
     if scaling.config.get("rope_type") not in ("longrope", "su", "yarn"):

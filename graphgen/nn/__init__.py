@@ -6,6 +6,7 @@ from graphgen.nn.activations import ACTIVATIONS, activate
 from graphgen.nn.attention import (
     Alibi,
     AttentionConfig,
+    LongFrequencies,
     Normalize,
     Rotary,
     StepInputs,
@@ -32,7 +33,7 @@ from graphgen.nn.mixture import (
     routed,
 )
 from graphgen.nn.norm import layer_norm, rms_norm
-from graphgen.nn.rope import RopeConfig, inverse_frequencies
+from graphgen.nn.rope import RopeConfig, inverse_frequencies, long_frequencies
 
 __all__ = [
     "ACTIVATIONS",
@@ -41,6 +42,7 @@ __all__ = [
     "ExpertForm",
     "ExpertGroups",
     "LatentConfig",
+    "LongFrequencies",
     "MixtureConfig",
     "Normalize",
     "RopeConfig",
@@ -63,6 +65,7 @@ __all__ = [
     "linear",
     "linear_biases",
     "lm_head",
+    "long_frequencies",
     "mixture",
     "mlp",
     "normalized",

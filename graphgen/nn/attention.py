@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, DType, Literal, Value
-from graphgen.ir.dtype import f32
+from graphgen.ir.dtype import f32, s32
 from graphgen.nn.linear import linear
 
 
@@ -109,13 +109,45 @@ class AttentionConfig:
 Normalize = Callable[[str, Value], Value]
 
 
+@dataclass(frozen=True, slots=True)
+class LongFrequencies:
+    """Inverse frequencies f32 [D/2] of rows that have more than ``above`` slots."""
+
+    inv_freq: Literal
+    above: int
+
+
 def rotary(
-    b: Builder, step: StepInputs, inv_freq: Literal, factor: float = 1.0, pairs: str = "halves"
+    b: Builder,
+    step: StepInputs,
+    inv_freq: Literal,
+    factor: float = 1.0,
+    pairs: str = "halves",
+    long: LongFrequencies | None = None,
 ) -> Rotary:
-    """The rotary tables of a step, from the inverse frequencies f32 [D/2], times ``factor``."""
-    tables = b.rope_table(step.positions, inv_freq)
+    """The rotary tables of a step, from the inverse frequencies f32 [D/2], times ``factor``.
+
+    Those of ``long`` take their place in caches with rows that are longer.
+    """
+    tables: Sequence[Value] = b.rope_table(step.positions, inv_freq)
+    if long is not None:
+        tables = _by_length(b, step, tables, long)
     cos, sin = tables if factor == 1 else [b.multiply(table, factor) for table in tables]
     return Rotary(cos, sin, pairs)
+
+
+def _by_length(
+    b: Builder, step: StepInputs, tables: Sequence[Value], long: LongFrequencies
+) -> Sequence[Value]:
+    """The tables, or those of ``long``: one choice for all calls, as cached keys are rotated."""
+    slots = step.allocated
+    last = b.slice_dim(b.iota(s32, (slots,), 0), 0, slots - 1, slots)
+    is_long = b.compare(b.reshape(last, ()), b.literal(long.above, s32), "GE")
+    others = b.rope_table(step.positions, long.inv_freq)
+    return [
+        b.select(b.broadcast_in_dim(is_long, table.shape, []), other, table)
+        for table, other in zip(tables, others, strict=True)
+    ]
 
 
 def causal_mask(b: Builder, step: StepInputs, window: int = 0, chunk: int = 0) -> Value:

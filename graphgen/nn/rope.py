@@ -20,13 +20,15 @@ class RopeConfig:
             ``rope_scaling.rope_type``.
         factor: the stretch of the others than ``default``.
         low_freq_factor, high_freq_factor: the band ``llama3`` blends over.
-        original_positions: the context length before the stretch (``llama3``, ``yarn``).
+        original_positions: the context length before the stretch (``llama3``, ``yarn``,
+            ``longrope``).
         attention_factor: what cosine and sine are multiplied by (``yarn``, ``longrope``).
         beta_fast, beta_slow: the turns between which ``yarn`` blends.
         truncate: whether the blend of ``yarn`` begins and ends at whole dimensions.
         mscale_all_dim: what DeepSeek's models scale scores by (``yarn``); 0 for nothing.
-        short_factors: divisor of each frequency (``longrope``), up to ``original_positions``.
-        long_factors: those beyond, where no program goes; kept for the configuration.
+        short_factors: divisor of each frequency (``longrope``) in caches whose rows have up to
+            ``original_positions``.
+        long_factors: those in larger ones.
     """
 
     theta: float = 10000.0
@@ -54,7 +56,8 @@ def scaled_frequencies(config: RopeConfig, head_dim: int) -> list[float]:
 
     ``llama3`` keeps wavelengths shorter than original/high, divides those longer than original/low
     by ``factor``, and blends linearly in between, if they differ (Llama 3.1 model card;
-    transformers' ``_compute_llama3_parameters``). ``longrope`` divides each by a factor of its own.
+    transformers' ``_compute_llama3_parameters``). ``longrope`` divides each by its short factor;
+    see :func:`long_frequencies`.
     """
     if config.kind == "yarn":
         return yarn_frequencies(
@@ -66,10 +69,25 @@ def scaled_frequencies(config: RopeConfig, head_dim: int) -> list[float]:
             beta_slow=config.beta_slow,
             truncate=config.truncate,
         )
-    plain = [config.theta ** (-2.0 * i / head_dim) for i in range(head_dim // 2)]
+    plain = _plain(config, head_dim)
     if config.kind == "longrope":
         return [f / factor for f, factor in zip(plain, config.short_factors, strict=True)]
     return [_scaled(config, frequency) for frequency in plain]
+
+
+def long_frequencies(config: RopeConfig, head_dim: int) -> Literal | None:
+    """f32 [head_dim / 2] of caches with longer rows than ``original_positions``, of ``longrope``.
+
+    ``None`` for the other kinds.
+    """
+    if config.kind != "longrope":
+        return None
+    pairs = zip(_plain(config, head_dim), config.long_factors, strict=True)
+    return Literal.of(f32, [f / factor for f, factor in pairs])
+
+
+def _plain(config: RopeConfig, head_dim: int) -> list[float]:
+    return [config.theta ** (-2.0 * i / head_dim) for i in range(head_dim // 2)]
 
 
 def _scaled(config: RopeConfig, frequency: float) -> float:

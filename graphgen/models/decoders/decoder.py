@@ -37,7 +37,7 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
     hundreds of times larger than the rest, and 8 bits of mantissa lose the small ones.
     """
     frequencies, factor = config.rope_frequencies(), config.rope.attention_factor
-    turns = rotary(b, step, frequencies, factor, config.rope_pairs)
+    turns = rotary(b, step, frequencies, factor, config.rope_pairs, config.long_frequencies())
     attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
     windows = dict.fromkeys(attention.window for attention in attentions)
     masks = {window: causal_mask(b, step, window) for window in windows}

@@ -10,7 +10,15 @@ from graphgen.ir import Literal
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.rope_config import read_rope, rope_to_hf
 from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
-from graphgen.nn import ACTIVATIONS, AttentionConfig, MixtureConfig, RopeConfig, inverse_frequencies
+from graphgen.nn import (
+    ACTIVATIONS,
+    AttentionConfig,
+    LongFrequencies,
+    MixtureConfig,
+    RopeConfig,
+    inverse_frequencies,
+    long_frequencies,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,11 @@ class DecoderConfig:
     def rope_frequencies(self) -> Literal:
         """f32 [rotary_dim / 2]."""
         return inverse_frequencies(self.rope, self.rotary_dim)
+
+    def long_frequencies(self) -> LongFrequencies | None:
+        """Those of LongRoPE for caches whose rows are longer than the context it stretches."""
+        found = long_frequencies(self.rope, self.rotary_dim)
+        return None if found is None else LongFrequencies(found, self.rope.original_positions)
 
 
 Config = TypeVar("Config", bound=DecoderConfig)

@@ -1,6 +1,7 @@
 """Phi-3 and Phi-4: Mistral's decoder; q, k, v and gate, up are one layer each in checkpoints.
 
-Parts of heads may be rotated (Phi-4-mini), and LongRoPE is read up to its original context.
+Parts of heads may be rotated (Phi-4-mini). LongRoPE divides frequencies by other factors where the
+rows of a cache are longer than the context that it stretches.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def read_phi3(config: Mapping[str, object]) -> Phi3Config:
     )
     rotated(read.head_dim, fraction)
     if rope is not None:
-        read = _within_context(read, rope)
+        _check_factors(rope, read.rotary_dim // 2)
     # The context before it was stretched matters to LongRoPE alone.
     reader.neutral("original_max_position_embeddings")
     for key in ("full_attn_mod", "interpolate_factor"):
@@ -84,9 +85,8 @@ def read_phi3(config: Mapping[str, object]) -> Phi3Config:
     return read
 
 
-def _within_context(config: Phi3Config, rope: RopeConfig) -> Phi3Config:
-    """The configuration without the positions at which other factors begin (GG0503)."""
-    count = config.rotary_dim // 2
+def _check_factors(rope: RopeConfig, count: int) -> None:
+    """Refuse lists of factors that are not one for each frequency (GG0503)."""
     for key, factors in (("short", rope.short_factors), ("long", rope.long_factors)):
         if len(factors) != count:
             raise GraphgenError(
@@ -94,8 +94,6 @@ def _within_context(config: Phi3Config, rope: RopeConfig) -> Phi3Config:
                 f"config: rope_scaling.{key}_factor has {len(factors)} numbers for {count} "
                 "frequencies",
             )
-    most = min(config.max_position_embeddings, rope.original_positions)
-    return replace(config, max_position_embeddings=most)
 
 
 def _fused(config: Phi3Config) -> Mapping[str, FusedRows]:
