@@ -35,7 +35,8 @@ def stored_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
 def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
     """Every tensor as checkpoints have it: one for each expert, or those of the model."""
     if model.config.model_type in (*_AS_HELD, *FUSED):
-        return dict(model.state_dict())
+        names = _SAVED.get(str(model.config.model_type), {})
+        return {_saved(name, names): tensor for name, tensor in model.state_dict().items()}
     found: dict[str, Tensor] = {}
     for name, tensor in _stored(model):
         layer, experts, last = name.partition(".experts.")
@@ -44,6 +45,21 @@ def checkpoint_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
         else:
             found[name] = tensor
     return found
+
+
+# What other names checkpoints have than the models of transformers, by the ends of names.
+_SAVED = {
+    "granitemoe": {
+        "experts.gate_up_proj": "input_linear.weight",
+        "experts.down_proj": "output_linear.weight",
+        "router.weight": "router.layer.weight",
+    }
+}
+
+
+def _saved(name: str, names: dict[str, str]) -> str:
+    end = next((end for end in names if name.endswith(f".{end}")), "")
+    return name.removesuffix(end) + names[end] if end else name
 
 
 def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
