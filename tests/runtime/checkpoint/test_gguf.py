@@ -372,8 +372,8 @@ def test_other_architectures_are_refused(tmp_path: Path):
     assert str(caught.value) == (
         "error[GG0501]: the GGUF file holds architecture 'gemma'; "
         "supported: bloom, chatglm, dbrx, deepseek2, falcon, gemma2, gemma3, glm4, gpt-oss, gpt2, "
-        "gptneox, granite, granitemoe, llama, llama4, olmo2, phi3, qwen2, qwen2moe, qwen3, qwen3moe, "
-        "smollm3, stablelm\n"
+        "gptneox, granite, granitemoe, llama, llama4, olmo2, phi3, qwen2, qwen2moe, qwen3, "
+        "qwen3moe, smollm3, stablelm\n"
         f"  --> {path}\n"
         "  help: use the model's safetensors checkpoint instead"
     )
