@@ -115,7 +115,7 @@ class DecoderConfig:
         return inverse_frequencies(self.rope, self.rotary_dim)
 
     def long_frequencies(self) -> LongFrequencies | None:
-        """Those of LongRoPE for caches whose rows are longer than the context it stretches."""
+        """Frequencies of caches whose rows are longer than the context that LongRoPE stretches."""
         found = long_frequencies(self.rope, self.rotary_dim)
         return None if found is None else LongFrequencies(found, self.rope.original_positions)
 
