@@ -1,8 +1,8 @@
-"""GGUF architectures of OLMo-2, Gemma 2, StableLM, Granite and SmolLM3."""
+"""GGUF architectures of OLMo-2, Gemma 2, StableLM and SmolLM3."""
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     DECODER_LAYER,
@@ -31,11 +31,7 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
 from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
 
 _ATTENTION_CAP, _LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
-_SCORES, _EMBEDDINGS = "attention.scale", "embedding_scale"
-_ADDENDS, _LOGITS = "residual_scale", "logit_scale"
 _PARALLEL: Final = "use_parallel_residual"
-GRANITE_FACTORS: Final = frozenset({_SCORES, _EMBEDDINGS, _ADDENDS, _LOGITS})
-"""Settings of Granite's factors."""
 
 
 def _olmo2_config(header: GgufHeader) -> Config:
@@ -79,28 +75,6 @@ def _stablelm_config(header: GgufHeader) -> Config:
         "qk_layernorm": "blk.0.attn_q_norm.weight" in header.tensors,
         "use_parallel_residual": "blk.0.ffn_norm.weight" not in header.tensors,
         "vocab_size": vocab_size(header),
-    }
-
-
-def _granite_config(header: GgufHeader) -> Config:
-    return {**granite_decoder(header), **biases(header)}
-
-
-def granite_decoder(header: GgufHeader) -> Config:
-    """Llama's settings and four factors; without one of the scores it is the root of the head size.
-
-    Models without rotary positions state that by a key that means something else elsewhere.
-    """
-    config, finetuned = decoder_config(header), header.own("rope.scaling.finetuned")
-    if header.optional_bool(finetuned) is False:
-        raise header.unsupported(finetuned, "models without rotary positions are not supported")
-    head_dim = cast("int", config["head_dim"])
-    return {
-        **config,
-        "attention_multiplier": header.positive_float(header.own(_SCORES), head_dim**-0.5),
-        "embedding_multiplier": header.positive_float(header.own(_EMBEDDINGS), 1.0),
-        "residual_multiplier": header.positive_float(header.own(_ADDENDS), 1.0),
-        "logits_scaling": header.positive_float(header.own(_LOGITS), 1.0),
     }
 
 
@@ -154,17 +128,6 @@ _STABLELM: Final = GgufArchitecture(
     settings=SIZES | {EPSILON, _PARALLEL, "rope.dimension_count", "rope.freq_base"},
     config=_stablelm_config,
 )
-_GRANITE: Final = GgufArchitecture(
-    name="granite",
-    model_type="granite",
-    hf_class="GraniteForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS | GRANITE_FACTORS,
-    config=_granite_config,
-    restore=ROTARY,
-)
 _SMOLLM3: Final = GgufArchitecture(
     name="smollm3",
     model_type="smollm3",
@@ -176,4 +139,4 @@ _SMOLLM3: Final = GgufArchitecture(
     config=_smollm3_config,
     restore=ROTARY,
 )
-DENSE: Final = (_OLMO2, _GEMMA2, _STABLELM, _GRANITE, _SMOLLM3)
+DENSE: Final = (_OLMO2, _GEMMA2, _STABLELM, _SMOLLM3)

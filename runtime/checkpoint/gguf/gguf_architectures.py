@@ -38,6 +38,7 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     vocab_size,
 )
 from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
+from graphgen.runtime.checkpoint.gguf.granite_architectures import GRANITE
 from graphgen.runtime.checkpoint.gguf.latent_architectures import LATENT
 from graphgen.runtime.checkpoint.gguf.mixture_architectures import MIXTURES
 
@@ -242,7 +243,7 @@ GPT_NEOX: Final = GgufArchitecture(
 )
 
 _ALL: Final = (
-    *(*MIXTURES, *LATENT, *DENSE, *FUSED),
+    *(*MIXTURES, *LATENT, *DENSE, *FUSED, *GRANITE),
     *(LLAMA, QWEN2, QWEN3, GEMMA3, GPT2, BLOOM, GPT_NEOX),
 )
 ARCHITECTURES: Final[Mapping[str, tuple[GgufArchitecture, ...]]] = {

@@ -1,4 +1,4 @@
-"""GGUF architectures with experts: Mixtral, Qwen-MoE, GPT-OSS, DBRX, Llama 4 and GraniteMoe.
+"""GGUF architectures with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-OSS, DBRX and Llama 4.
 
 A layer's experts are one stack ``blk.0.ffn_gate_exps.weight`` [E,I,H], as those of graphgen's
 families are.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from graphgen.runtime.checkpoint.gguf.dense_architectures import GRANITE_FACTORS, granite_decoder
 from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
     DECODER_LAYER,
     DECODER_NAMES,
@@ -34,11 +33,12 @@ from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
 )
 from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
 
-_COUNT, _USED = "expert_count", "expert_used_count"
+EXPERT_COUNT: Final = "expert_count"
+EXPERTS_USED: Final = "expert_used_count"
 _INNER, _SHARED_INNER = "expert_feed_forward_length", "expert_shared_feed_forward_length"
 _CLAMP: Final = "attention.clamp_kqv"
 _STEP: Final = "interleave_moe_layer_step"
-MIXTURE_SETTINGS: Final = frozenset({_COUNT, _USED, _INNER})
+MIXTURE_SETTINGS: Final = frozenset({EXPERT_COUNT, EXPERTS_USED, _INNER})
 """Settings that mixtures share."""
 
 
@@ -65,20 +65,20 @@ def inner_size(header: GgufHeader) -> int:
     if key in header.metadata:
         return header.positive_int(key)
     # llama.cpp's default.
-    return size_of(header, "feed_forward_length") // size_of(header, _USED)
+    return size_of(header, "feed_forward_length") // size_of(header, EXPERTS_USED)
 
 
 def _mixtral_config(header: GgufHeader) -> Config:
     return {
         **decoder_config(header),
-        "num_local_experts": size_of(header, _COUNT),
-        "num_experts_per_tok": size_of(header, _USED),
+        "num_local_experts": size_of(header, EXPERT_COUNT),
+        "num_experts_per_tok": size_of(header, EXPERTS_USED),
         "sliding_window": None,
     }
 
 
 def _has_experts(header: GgufHeader) -> bool:
-    return header.metadata.get(header.own(_COUNT)) not in (None, 0)
+    return header.metadata.get(header.own(EXPERT_COUNT)) not in (None, 0)
 
 
 def _qwen_config(header: GgufHeader, *, normalized: bool) -> Config:
@@ -90,8 +90,8 @@ def _qwen_config(header: GgufHeader, *, normalized: bool) -> Config:
     """
     return {
         **decoder_config(header),
-        "num_experts": size_of(header, _COUNT),
-        "num_experts_per_tok": size_of(header, _USED),
+        "num_experts": size_of(header, EXPERT_COUNT),
+        "num_experts_per_tok": size_of(header, EXPERTS_USED),
         "moe_intermediate_size": inner_size(header),
         "norm_topk_prob": normalized,
         "decoder_sparse_step": 1,
@@ -132,8 +132,8 @@ def _gpt_oss_config(header: GgufHeader) -> Config:
         **config,
         "rope_scaling": scaling,
         "intermediate_size": inner_size(header),
-        "num_local_experts": size_of(header, _COUNT),
-        "num_experts_per_tok": size_of(header, _USED),
+        "num_local_experts": size_of(header, EXPERT_COUNT),
+        "num_experts_per_tok": size_of(header, EXPERTS_USED),
         "sliding_window": size_of(header, WINDOW),
         "layer_types": kinds,
         "attention_bias": has_bias(header, "attn_q"),
@@ -161,8 +161,8 @@ def _dbrx_config(header: GgufHeader) -> Config:
         "ffn_config": {
             "ffn_act_fn": {"name": "silu"},
             "ffn_hidden_size": size_of(header, "feed_forward_length"),
-            "moe_num_experts": size_of(header, _COUNT),
-            "moe_top_k": size_of(header, _USED),
+            "moe_num_experts": size_of(header, EXPERT_COUNT),
+            "moe_top_k": size_of(header, EXPERTS_USED),
             "moe_normalize_expert_weights": 1.0,
         },
     }
@@ -183,14 +183,14 @@ def _llama4_config(header: GgufHeader) -> Config:
     config = decoder_config(header)
     if header.own(WINDOW) in header.metadata:
         raise header.unsupported(header.own(WINDOW), "layers have chunks of 8192 tokens")
-    experts = size_of(header, _COUNT)
+    experts = size_of(header, EXPERT_COUNT)
     return {
         **config,
         "intermediate_size": inner_size(header),
         "intermediate_size_mlp": config["intermediate_size"],
         "interleave_moe_layer_step": size_of(header, _STEP),
         "num_local_experts": experts,
-        "num_experts_per_tok": size_of(header, _USED),
+        "num_experts_per_tok": size_of(header, EXPERTS_USED),
         "no_rope_layers": every_fourth_plain(header),
         "attention_chunk_size": 8192,
         "use_qk_norm": experts != 128,
@@ -201,15 +201,6 @@ def _llama4_config(header: GgufHeader) -> Config:
     }
 
 
-def _granite_moe_config(header: GgufHeader) -> Config:
-    return {
-        **granite_decoder(header),
-        "attention_bias": has_bias(header, "attn_q"),
-        "num_local_experts": size_of(header, _COUNT),
-        "num_experts_per_tok": size_of(header, _USED),
-    }
-
-
 _MIXTRAL: Final = GgufArchitecture(
     name="llama",
     model_type="mixtral",
@@ -217,7 +208,7 @@ _MIXTRAL: Final = GgufArchitecture(
     layers="model.layers",
     whole=DECODER_NAMES,
     layer={**DECODER_LAYER, **expert_layer("block_sparse_moe", "gate", ("w1", "w3", "w2"))},
-    settings=DECODER_SETTINGS | {_COUNT, _USED},
+    settings=DECODER_SETTINGS | {EXPERT_COUNT, EXPERTS_USED},
     config=_mixtral_config,
     restore=ROTARY,
     fits=_has_experts,
@@ -281,7 +272,7 @@ _DBRX: Final = GgufArchitecture(
         "attn_output": "norm_attn_norm.attn.out_proj",
         "attn_output_norm": "norm_attn_norm.norm_2",
     },
-    settings=SIZES | {EPSILON, _COUNT, _USED, _CLAMP, "rope.freq_base"},
+    settings=SIZES | {EPSILON, EXPERT_COUNT, EXPERTS_USED, _CLAMP, "rope.freq_base"},
     config=_dbrx_config,
     fused=_dbrx_fused,
     in_config=frozenset(),
@@ -302,15 +293,4 @@ _LLAMA4: Final = GgufArchitecture(
     settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {WINDOW, _STEP},
     config=_llama4_config,
 )
-_GRANITE_MOE: Final = GgufArchitecture(
-    name="granitemoe",
-    model_type="granitemoe",
-    hf_class="GraniteMoeForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={**DECODER_LAYER, **expert_layer("block_sparse_moe", "router.layer", PROJECTIONS)},
-    settings=DECODER_SETTINGS | GRANITE_FACTORS | {_COUNT, _USED},
-    config=_granite_moe_config,
-    restore=ROTARY,
-)
-MIXTURES: Final = (_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _GPT_OSS, _DBRX, _LLAMA4, _GRANITE_MOE)
+MIXTURES: Final = (_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _GPT_OSS, _DBRX, _LLAMA4)
