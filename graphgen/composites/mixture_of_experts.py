@@ -9,10 +9,16 @@ from math import inf
 from graphgen.build import Builder
 from graphgen.composites.basics import gelu, silu
 from graphgen.composites.drawing import prefix_sums
+from graphgen.composites.expert_adapters import (
+    ExpertAdapters,
+    Term,
+    slot_mask,
+)
 from graphgen.ir import Attrs, Dim, DType, Value, attrs_of
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f32, s32
+from graphgen.ops.mixtures.experts_op import expert_operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,8 @@ class ExpertCall:
         gate_bias, up_bias: [E,I], or none.
         down_bias: [E,H], or none.
         attrs: those of the op.
+        slots: s32 [T], the adapter of each token; ``None`` without adapters.
+        low_rank: the matrices of adapters, [L,E,...], in the order of the op.
     """
 
     x: Value
@@ -40,6 +48,8 @@ class ExpertCall:
     up_bias: Value | None = None
     down_bias: Value | None = None
     attrs: Attrs = EMPTY
+    slots: Value | None = None
+    low_rank: Sequence[Value] = ()
 
     @property
     def count(self) -> Dim:
@@ -61,9 +71,19 @@ def expert_call(b: Builder, operands: Sequence[Value], attrs: Attrs) -> ExpertCa
     """The operands of an op ``experts`` with x, indices and weights reshaped to rows of tokens."""
     tokens = product(operands[0].shape[:-1])
     x, indices, weights = (b.reshape(v, (tokens, v.shape[-1])) for v in operands[:3])
-    gate, up, down, *given = operands[3:]
+    plain, low_rank = expert_operands(operands)
+    gate, up, down, *given = plain[3:]
     biases = given or [None, None, None]
-    return ExpertCall(x, indices, weights, gate, up, down, *biases, attrs=attrs)
+    slots = b.reshape(low_rank[0], (tokens,)) if low_rank else None
+    held = (x, indices, weights, gate, up, down, *biases)
+    return ExpertCall(*held, attrs=attrs, slots=slots, low_rank=tuple(low_rank[1:]))
+
+
+def adapters_of(b: Builder, call: ExpertCall) -> ExpertAdapters | None:
+    """The adapters of the tokens of a call, if it has some."""
+    if call.slots is None:
+        return None
+    return ExpertAdapters(slot_mask(b, call.slots, call.low_rank[0].shape[0]), call.low_rank)
 
 
 def every_expert(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
@@ -77,12 +97,19 @@ def every_expert(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequenc
         at, contracting, batch = 0, ([2], [2]), ((0,), (0,))
     else:
         inputs, at, contracting, batch = call.x, 1, ([1], [2]), ((), ())
-    gate, up = (
-        plus_bias(b, b.dot_general(inputs, weight, contracting, batch, f32), bias, [at, 2])
-        for weight, bias in ((call.gate, call.gate_bias), (call.up, call.up_bias))
-    )
+    adapters = adapters_of(b, call)
+    terms = (None, None, None) if adapters is None else adapters.of_all(b, at)
+
+    def product(weight: Value, bias: Value | None, term: Term | None) -> Value:
+        y = b.dot_general(inputs, weight, contracting, batch, f32)
+        return plus_bias(b, y if term is None else y + term(inputs), bias, [at, 2])
+
+    gate = product(call.gate, call.gate_bias, terms[0])
+    up = product(call.up, call.up_bias, terms[1])
     hidden = gated(b, gate, up, attrs, call.x.dtype)
     y = b.dot_general(hidden, call.down, ([2], [2]), ([at], [0]), f32)
+    if terms[2] is not None:
+        y = y + terms[2](hidden)
     y = plus_bias(b, y, call.down_bias, [0, 2])
     if not call.early:
         y = y * b.broadcast_in_dim(shares, y.shape, [0, 1])

@@ -15,7 +15,8 @@ LORA_A, LORA_B = ".lora_A", ".lora_B"
 def adapter_rows(module: Module) -> dict[str, tuple[Entry, Entry]]:
     """The projections that have adapters, each with the rows of its A and its B.
 
-    The logical types are A [slots, r, in] and B [slots, out, r], of an embedding A [slots, r, V].
+    The logical types are A [slots, r, in] and B [slots, out, r], of an embedding A [slots, r, V];
+    those of experts have the experts after the slots.
     """
     interface = module.interface
     names = [
@@ -37,7 +38,8 @@ def whole_adapter(module: Module, parts: Mapping[str, Array]) -> dict[str, Array
 
     Args:
         module: has the rows.
-        parts: A [r', in] and B [out, r'] by name, with r' of at most the module's rank.
+        parts: A [r', in] and B [out, r'] by name, with r' of at most the module's rank; of experts
+            [E, r', in] and [E, out, r'].
     """
     found: dict[str, Array] = {}
     for a, b in adapter_rows(module).values():
@@ -45,7 +47,7 @@ def whole_adapter(module: Module, parts: Mapping[str, Array]) -> dict[str, Array
             whole = np.zeros((1, *row.logical.dims[1:]), numpy_dtype(row.logical.dtype))
             if row.name in parts:
                 given = parts[row.name]
-                whole[0, : given.shape[0], : given.shape[1]] = given
+                whole[0][tuple(slice(0, size) for size in given.shape)] = given
             found[row.name] = whole
     return found
 

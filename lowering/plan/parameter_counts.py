@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Dim, Module, Role, Value
+from graphgen.ops.mixtures.experts_op import expert_operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def parameter_counts(module: Module) -> ParameterCounts:
     for op in programs[0].block if programs else ():
         if op.name == "experts":
             chosen = _fixed(op.operands[1].shape[-1])
-            for weight in op.operands[3:]:
+            for weight in expert_operands(op.operands)[0][3:]:
                 experts = _fixed(weight.shape[0])
                 idle += _fixed(weight.type.size) // experts * max(experts - chosen, 0)
     return ParameterCounts(total, total - idle)
@@ -51,7 +52,7 @@ def active_bytes(module: Module) -> int:
     for op in programs[0].block if programs else ():
         if op.name == "experts":
             experts, chosen = _fixed(op.operands[3].shape[0]), _fixed(op.operands[1].shape[-1])
-            for value in _sources(op.operands[3:]):
+            for value in _sources(expert_operands(op.operands)[0][3:]):
                 share = value.type.nbytes * max(experts - chosen, 0) // experts
                 idle[value.name or ""] = share
     return total - sum(idle.values())

@@ -9,9 +9,9 @@ import numpy as np
 from graphgen.build import Builder
 from graphgen.eval import Array
 from graphgen.exec.adapters import LORA_A, LORA_B, adapter_rows
-from graphgen.ir import Function, Module, Role, Value, entry, tensor
+from graphgen.ir import Function, Module, Role, TensorType, Value, entry, tensor
 from graphgen.ir.clone import clone_module
-from graphgen.passes.adapters.product_sites import AdapterSite, program_sites
+from graphgen.passes.adapters.product_sites import AdapterSite, ExpertSite, program_sites
 
 # A weight of the merged module: what is added to the matrix of a projection.
 _DELTA = ".lora_delta"
@@ -26,9 +26,13 @@ def merged_module(module: Module, adapted: Module) -> Module:
     """
     made, known = clone_module(module), adapter_rows(adapted)
     for function in made.programs():
-        for site in program_sites(made, function).sites:
+        sites = program_sites(made, function)
+        for site in sites.sites:
             if site.module in known:
                 _merge(made, function, site)
+        for mixture in sites.mixtures:
+            if known.keys() >= {*mixture.modules}:
+                _merge_mixture(made, function, mixture)
     return made
 
 
@@ -41,7 +45,7 @@ def merged_weights(adapted: Module, tensors: Mapping[str, Array], slot: int) -> 
     for name in adapter_rows(adapted):
         a, b = (tensors[name + last].astype(np.float64) for last in (LORA_A, LORA_B))
         found[name + _DELTA] = (
-            (b[slot] @ a[slot]) if slot >= 0 else np.zeros((b.shape[1], a.shape[2]))
+            b[slot] @ a[slot] if slot >= 0 else np.zeros((*b.shape[1:-1], a.shape[-1]))
         )
     return found
 
@@ -65,7 +69,23 @@ def _merge(module: Module, function: Function, site: AdapterSite) -> None:
     function.block.erase(op)
 
 
+def _merge_mixture(module: Module, function: Function, site: ExpertSite) -> None:
+    op, operands = site.op, list(site.op.operands)
+    with Builder(function, before=op, loc=op.loc) as b:
+        for place, name in enumerate(site.modules, 3):
+            matrix = operands[place]
+            operands[place] = matrix + _addend(module, function, name, matrix.type)
+        made = b.emit(op.name, operands, dict(op.attrs))
+    function.replace_uses(op.result, made.result)
+    function.block.erase(op)
+
+
 def _delta(module: Module, function: Function, site: AdapterSite, like: Value) -> Value:
-    name, type_ = site.module + _DELTA, tensor(like.dtype, (site.outputs, site.inputs))
+    type_ = tensor(like.dtype, (site.outputs, site.inputs))
+    return _addend(module, function, site.module, type_)
+
+
+def _addend(module: Module, function: Function, projection: str, type_: TensorType) -> Value:
+    name = projection + _DELTA
     module.interface.setdefault(name, entry(Role.WEIGHT, name, type_))
     return function.arg(name) or function.block.add_arg(type_, name)

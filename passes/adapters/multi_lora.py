@@ -21,7 +21,12 @@ from graphgen.ir import (
     tensor,
 )
 from graphgen.ir.dtype import f32, s32
-from graphgen.passes.adapters.product_sites import AdapterSite, ProgramSites, program_sites
+from graphgen.passes.adapters.product_sites import (
+    AdapterSite,
+    ExpertSite,
+    ProgramSites,
+    program_sites,
+)
 from graphgen.passes.core import Pass, Rewriter, no_match, register
 
 _RULE = "add-adapter"
@@ -38,7 +43,8 @@ class MultiLora(Pass):
     is part of its B. Matrices are tensors of the role ``slotted``, [slots, r, in] and [slots, out,
     r], which a program writes while others run; the adapter of a projection that a checkpoint
     fuses is that of the whole tensor. All slots are multiplied and one is kept, as ``experts``
-    does.
+    does, which takes the adapters of its own matrices itself: [slots, E, r, in] and [slots, E, out,
+    r].
 
     The pass stands before all that lays out, splits, quantizes or fuses projections, which then
     carries the adapters too.
@@ -47,7 +53,8 @@ class MultiLora(Pass):
         max_loras: slots.
         rank: r; adapters of a smaller rank have zeros.
         targets: last parts of the names of projections, such as ``q_proj``; by default all but
-            embeddings, heads and routers.
+            embeddings, heads, routers and experts. Those of experts have ``experts.`` in front, and
+            one of them stands for all three.
 
     Given:
         module @m level=canonical {
@@ -120,21 +127,22 @@ dtype=f32 : f32[2,6]
             adapted = _AdaptedProgram(module, function, self.max_loras, self.rank)
             for op, why in found.refused.items():
                 rewriter.decline(function, _RULE, op, why)
-            for site in found.sites:
+            for site in found.all_sites:
                 if rewriter.exhausted:
                     return
                 if not site.wanted(self.targets):
-                    why = no_match(f"targets do not name {site.module}", site.op.result, depth=5)
+                    name = site.module if isinstance(site, AdapterSite) else site.modules[0]
+                    why = no_match(f"targets do not name {name}", site.op.result, depth=5)
                     rewriter.decline(function, _RULE, site.op, why)
                 elif not rewriter.leaves_out(function, site.op, _RULE):
                     adapted.add(site, rewriter)
 
     def _check_targets(self, programs: Sequence[ProgramSites]) -> None:
         """Require that each target names a projection of some program (GG0302)."""
-        found = [site for program in programs for site in program.sites]
+        found = [site for program in programs for site in program.all_sites]
         for target in self.targets:
             if not any(site.wanted((target,)) for site in found):
-                known = sorted({site.module.rpartition(".")[2] for site in found})
+                known = sorted({name for site in found for name in _ends(site)})
                 raise GraphgenError(
                     "GG0302",
                     f"multi-lora: targets={target} names no projection",
@@ -158,9 +166,14 @@ class _AdaptedProgram:
     rank: int
     masks: dict[tuple[Dim, ...], Value] = field(default_factory=dict[tuple[Dim, ...], Value])
 
-    def add(self, site: AdapterSite, rewriter: Rewriter) -> None:
+    def add(self, site: AdapterSite | ExpertSite, rewriter: Rewriter) -> None:
         """Add the term of one site."""
         op = site.op
+        if isinstance(site, ExpertSite):
+            with rewriter.before(self.function, op) as b:
+                value = self._of_experts(b, site)
+            rewriter.replace(self.function, op, [value], _RULE)
+            return
         with rewriter.before(self.function, op) as b:
             plain = b.emit(op.name, op.operands, dict(op.attrs)).result
             of_site = self._of_lookup if site.chain is None else self._of_product
@@ -176,6 +189,15 @@ class _AdaptedProgram:
         low = b.dot_general(x, lora_a, ([depth], [2]), dtype=f32)
         expand, place = site.chain.expand(b, lora_b)
         return self._expanded(b, low, dtype, expand, place)
+
+    def _of_experts(self, b: Builder, site: ExpertSite) -> Value:
+        x = site.op.operands[0]
+        operands = [*site.op.operands, self._slots_of(b, x.shape[:-1])]
+        for module, (inputs, outputs) in zip(site.modules, site.sizes, strict=True):
+            lead = (self.slots, site.count)
+            shapes = (*lead, self.rank, inputs), (*lead, outputs, self.rank)
+            operands += self._pair(module, x.dtype, *shapes)
+        return b.emit(site.op.name, operands, dict(site.op.attrs)).result
 
     def _of_lookup(self, b: Builder, site: AdapterSite) -> Value:
         table, tokens = site.op.operands
@@ -202,15 +224,16 @@ class _AdaptedProgram:
         return b.dot_general(b.convert(chosen, dtype), expand, sides, dtype=f32)
 
     def _tensors(self, site: AdapterSite, dtype: DType) -> tuple[Value, Value]:
-        shapes = {
-            f"{site.module}.lora_A": (self.slots, self.rank, site.inputs),
-            f"{site.module}.lora_B": (self.slots, site.outputs, self.rank),
-        }
-        made = [
-            self._argument(Role.SLOTTED, name, tensor(dtype, shape))
-            for name, shape in shapes.items()
-        ]
-        return made[0], made[1]
+        shapes = (self.slots, self.rank, site.inputs), (self.slots, site.outputs, self.rank)
+        return self._pair(site.module, dtype, *shapes)
+
+    def _pair(
+        self, module: str, dtype: DType, of_a: tuple[int, ...], of_b: tuple[int, ...]
+    ) -> tuple[Value, Value]:
+        return (
+            self._argument(Role.SLOTTED, f"{module}.lora_A", tensor(dtype, of_a)),
+            self._argument(Role.SLOTTED, f"{module}.lora_B", tensor(dtype, of_b)),
+        )
 
     def _argument(self, role: Role, name: str, type_: TensorType) -> Value:
         """The argument of a name, declared where it is not yet (GG0107 for one of another type)."""
@@ -231,14 +254,8 @@ class _AdaptedProgram:
         """f32 [*lead, slots]: 1 for the slot of the row that each value belongs to, else 0."""
         found = self.masks.get(lead)
         if found is None:
-            first, *others = lead
-            ids = self._ids(first)
-            rows, tokens = ids.shape[0], self._tokens_of_row()
-            # Mixtures have the tokens of all rows one after the other.
-            flat = first != rows
-            if flat and (others or rows * tokens != first):
-                raise _unknown_rows(self.function, lead)
-            whole = (rows, tokens) if flat else lead
+            ids, whole = self._rows_of(lead)
+            flat = whole != lead
             shape = (*whole, self.slots)
             own = b.broadcast_in_dim(ids, shape, [0])
             slots = b.iota(s32, shape, len(whole))
@@ -247,9 +264,32 @@ class _AdaptedProgram:
             self.masks[lead] = found
         return found
 
+    def _rows_of(self, lead: tuple[Dim, ...]) -> tuple[Value, tuple[Dim, ...]]:
+        """The slots s32 [B] of rows, and the leading sizes with B apart."""
+        first, *others = lead
+        ids = self._ids(first)
+        rows, tokens = ids.shape[0], self._tokens_of_row()
+        # Mixtures have the tokens of all rows one after the other.
+        flat = first != rows
+        if flat and (others or rows * tokens != first):
+            raise _unknown_rows(self.function, lead)
+        return ids, (rows, tokens) if flat else lead
+
+    def _slots_of(self, b: Builder, lead: tuple[Dim, ...]) -> Value:
+        """The slot of the row that each value belongs to, s32 [*lead]."""
+        ids, whole = self._rows_of(lead)
+        return b.reshape(b.broadcast_in_dim(ids, whole, [0]), lead)
+
     def _tokens_of_row(self) -> Dim:
         positions = self.function.arg("positions")
         return positions.shape[1] if positions is not None else 1
+
+
+def _ends(site: AdapterSite | ExpertSite) -> list[str]:
+    """The targets that name a site and no more than its kind."""
+    if isinstance(site, AdapterSite):
+        return [site.module.rpartition(".")[2]]
+    return [".".join(module.split(".")[-2:]) for module in site.modules]
 
 
 def _unknown_rows(function: Function, lead: tuple[Dim, ...]) -> GraphgenError:

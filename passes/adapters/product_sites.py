@@ -45,11 +45,42 @@ class AdapterSite:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertSite:
+    """A mixture, whose experts have adapters of all three projections, or none.
+
+    Attributes:
+        op: ``experts``.
+        modules: the checkpoint's names of gate, up and down, which end with ``experts.NAME``.
+        sizes: (inputs, outputs) of each, of one expert.
+        count: E.
+    """
+
+    op: Op
+    modules: tuple[str, str, str]
+    sizes: tuple[tuple[int, int], ...]
+    count: int
+
+    def wanted(self, targets: Sequence[str]) -> bool:
+        """True if one of ``targets`` names a projection, with ``experts.`` in front."""
+        return any(
+            module == name or (module.endswith(f".{name}") and "." in name)
+            for module in self.modules
+            for name in targets
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramSites:
     """The sites of one program, and why its other products are none."""
 
     sites: Sequence[AdapterSite]
+    mixtures: Sequence[ExpertSite]
     refused: Mapping[Op, NoMatch]
+
+    @property
+    def all_sites(self) -> Sequence[AdapterSite | ExpertSite]:
+        """Those of both kinds."""
+        return [*self.sites, *self.mixtures]
 
 
 def program_sites(module: Module, function: Function) -> ProgramSites:
@@ -58,6 +89,7 @@ def program_sites(module: Module, function: Function) -> ProgramSites:
     tables = {op.operands[0] for op in function.block if op.name == "embedding"}
     vocabulary = _vocabulary(module, tables)
     sites: list[AdapterSite] = []
+    mixtures: list[ExpertSite] = []
     refused: dict[Op, NoMatch] = {}
     for op in function.block:
         if op.name == "embedding":
@@ -69,7 +101,25 @@ def program_sites(module: Module, function: Function) -> ProgramSites:
                 refused[op] = found
             else:
                 sites.append(found)
-    return ProgramSites(sites, refused)
+        elif op.name == "experts":
+            mixture = _of_mixture(op)
+            if isinstance(mixture, NoMatch):
+                refused[op] = mixture
+            else:
+                mixtures.append(mixture)
+    return ProgramSites(sites, mixtures, refused)
+
+
+def _of_mixture(op: Op) -> ExpertSite | NoMatch:
+    matrices = op.operands[3:6]
+    for matrix in matrices:
+        if matrix.op is not None or not (matrix.name or "").endswith(".weight"):
+            what = "its matrices are not those of the checkpoint, one stack for each projection"
+            return no_match(what, matrix)
+    gate, up, down = ((matrix.name or "").removesuffix(".weight") for matrix in matrices)
+    shapes = [matrix.type.dims for matrix in matrices]
+    sizes = tuple((inputs, outputs) for _, outputs, inputs in shapes)
+    return ExpertSite(op, (gate, up, down), sizes, shapes[0][0])
 
 
 def _of_embedding(op: Op) -> AdapterSite | None:

@@ -15,6 +15,7 @@ from graphgen.build import Builder
 from graphgen.composites.mixture_of_experts import ExpertCall
 from graphgen.ir import Attrs, Function, Loc, TensorType, Value, tensor
 from graphgen.ir.dtype import f32, pred, s32
+from graphgen.passes.experts.block_adapters import adapters_of_block
 from graphgen.passes.experts.block_products import mlp, weights_of
 from graphgen.passes.experts.expert_choices import fixed
 from graphgen.passes.experts.expert_parts import part_of, stored_values
@@ -55,8 +56,9 @@ class LoopFunctions:
         out = b.full(0.0, tensor(f32, (count + 1, size, fixed(call.down.shape[1]))))
         first = b.literal(0, s32)
         live = b.concatenate([blocks.live, b.full(0, tensor(pred, (1,)))], 0)
-        state = [first, out, live, blocks.experts, blocks.rows, *stored]
-        read = [first, blocks.experts, blocks.rows, *stored]
+        adapters = [] if blocks.slots is None else [blocks.slots, *call.low_rank]
+        read = [first, blocks.experts, blocks.rows, *stored, *adapters]
+        state = [first, out, live, *read[1:]]
         make = partial(_block, call.attrs, weights, stored)
         block = self.name_of("block", [value.type for value in read], make, loc)
         empty = self.name_of("empty", [], partial(_zeros, tensor(f32, out.shape[1:])), loc)
@@ -103,9 +105,14 @@ def _block(
     """The results f32 [B,H] of one block."""
     at, experts, rows, *given = read
     expert = b.reshape(b.dynamic_slice(experts, [at], [1]), ())
-    own = {value: _entry(b, arg, expert) for value, arg in zip(stored, given, strict=True)}
+    held, low_rank = given[: len(stored)], given[len(stored) :]
+    own = {value: _entry(b, arg, expert) for value, arg in zip(stored, held, strict=True)}
     parts = [_first(b, part_of(b, weight, 1, own.__getitem__)) for weight in weights]
-    return [mlp(b, attrs, _first(b, _entry(b, rows, at)), parts)]
+    adapters = None
+    if low_rank:
+        slots = _first(b, _entry(b, low_rank[0], at))
+        adapters = adapters_of_block(b, slots, low_rank[1:], expert)
+    return [mlp(b, attrs, _first(b, _entry(b, rows, at)), parts, adapters)]
 
 
 def _entry(b: Builder, x: Value, at: Value) -> Value:

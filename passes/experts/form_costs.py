@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graphgen.ir import DType, Op
+from graphgen.ops.mixtures.experts_op import expert_operands
 from graphgen.passes.experts.token_blocks import block_count
 from graphgen.report.units import number, size
 from graphgen.targets import Target, accelerator
@@ -36,6 +37,7 @@ class MixtureSizes:
         width: H, features of a token.
         bytes: of an element of a weight as it is stored, at least 1.
         capacity: C, tokens of an expert at most; T without one.
+        adapters: elements of the matrices of all adapters of an expert.
     """
 
     tokens: int
@@ -45,6 +47,7 @@ class MixtureSizes:
     width: int
     bytes: int
     capacity: int
+    adapters: int = 0
 
     @staticmethod
     def of(op: Op) -> MixtureSizes:
@@ -57,7 +60,9 @@ class MixtureSizes:
         widened = op.operands[3].producer("dequantize")
         stored = gate if widened is None else widened.operands[0].type
         each = max(1, stored.dtype.bits // 8)
-        return MixtureSizes(rows, indices.dims[-1], experts, inner, width, each, limit)
+        low_rank = expert_operands(op.operands)[1][1:]
+        adapters = sum(prod(value.type.dims) for value in low_rank) // experts
+        return MixtureSizes(rows, indices.dims[-1], experts, inner, width, each, limit, adapters)
 
     @property
     def pairs(self) -> int:
@@ -66,8 +71,8 @@ class MixtureSizes:
 
     @property
     def matrices(self) -> int:
-        """Elements of the three matrices of an expert."""
-        return 3 * self.inner * self.width
+        """Elements of the three matrices of an expert, and of its adapters."""
+        return 3 * self.inner * self.width + self.adapters
 
     @property
     def used(self) -> float:

@@ -34,6 +34,7 @@ class TokenBlocks:
         live: pred [N]; false for a block without tokens.
         places: the place s32 [T,K] of each choice among the N*B, or 0 where it is not kept.
         kept: pred [T,K], as :func:`kept_choices` gives it.
+        slots: s32 [N,B], the adapter of each token; ``None`` without adapters.
     """
 
     rows: Value
@@ -41,6 +42,7 @@ class TokenBlocks:
     live: Value
     places: Value
     kept: Value
+    slots: Value | None = None
 
 
 def block_count(pairs: int, experts: int, block: int) -> int:
@@ -63,7 +65,9 @@ def choice_blocks(b: Builder, call: ExpertCall) -> TokenBlocks:
     rows = b.reshape(_repeated(b, call), (count, 1, call.x.shape[1]))
     places = b.reshape(b.iota(s32, (count,), 0), (tokens, chosen))
     experts = b.reshape(clamped_indices(b, call), (count,))
-    return TokenBlocks(rows, experts, b.reshape(kept, (count,)), places, kept)
+    slots = _repeated_slots(b, call)
+    slots = None if slots is None else b.reshape(slots, (count, 1))
+    return TokenBlocks(rows, experts, b.reshape(kept, (count,)), places, kept, slots)
 
 
 def sorted_blocks(b: Builder, call: ExpertCall, block: int) -> TokenBlocks:
@@ -149,8 +153,10 @@ def _filled(
     numbers = placed_tokens(b, places, kept, count, choices=call.early)
     numbers = b.binary("maximum", numbers, b.full(0, numbers.type))
     rows = b.reshape(entries_of(b, source, numbers), (*sizes, call.x.shape[1]))
+    slots = _repeated_slots(b, call) if call.early else call.slots
+    slots = None if slots is None else b.reshape(entries_of(b, slots, numbers), sizes)
     places = b.select(kept, places, b.full(0, places.type))
-    return TokenBlocks(rows, experts, live, places, kept)
+    return TokenBlocks(rows, experts, live, places, kept, slots)
 
 
 def _repeated(b: Builder, call: ExpertCall) -> Value:
@@ -159,6 +165,14 @@ def _repeated(b: Builder, call: ExpertCall) -> Value:
     wide = b.broadcast_in_dim(call.x, (tokens, chosen, width), [0, 2])
     wide = scaled(b, wide, call.weights) if call.early else wide
     return b.reshape(wide, (fixed(tokens) * fixed(chosen), width))
+
+
+def _repeated_slots(b: Builder, call: ExpertCall) -> Value | None:
+    """The adapter of the token of each choice, s32 [T*K]."""
+    if call.slots is None:
+        return None
+    shape = tuple(fixed(size) for size in call.indices.shape)
+    return b.reshape(b.broadcast_in_dim(call.slots, shape, [0]), (shape[0] * shape[1],))
 
 
 def _tokens_of_experts(b: Builder, call: ExpertCall) -> Value:

@@ -6,16 +6,20 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
 from graphgen.models.family import AnyFamily, FusedRows
 from graphgen.runtime.adapters.adapter_file import Adapter, LowRankPair, require_none
+from graphgen.runtime.checkpoint.experts.stacked_experts import stacked_name
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.checkpoint.name_mapping import current_names
 from graphgen.runtime.checkpoint.split_rows import RowRange
 
 Shape = tuple[int, ...]
-# By projection the shapes of A (rank, in) and B (out, rank), rank the largest that programs take.
+# By projection the shapes of A (rank, in) and B (out, rank), rank the largest that programs take;
+# those of experts have the number of experts in front.
 Targets = Mapping[str, tuple[Shape, Shape]]
 _MERGE: Final = "merge it into the checkpoint: graphgen merge-lora"
 
@@ -28,11 +32,13 @@ class AdapterPart:
         target: name of the projection.
         pair: the stored factors.
         rows: the rows of B, where a checkpoint holds several projections as one.
+        expert: number of the expert that the module is of; ``None`` for other modules.
     """
 
     target: str
     pair: LowRankPair
     rows: RowRange | None
+    expert: int | None = None
 
     @property
     def outputs(self) -> int:
@@ -60,26 +66,42 @@ def adapter_parts(
     _refuse_merged_only(adapter)
     parts = list(_parts(adapter, config))
     problems = [line for part in parts if (line := _problem(part, targets, weights))]
-    problems += _missing(adapter, {part.target for part in parts}, targets)
+    problems += _missing(adapter, {(part.target, part.expert) for part in parts}, targets)
     require_none(problems, adapter.path, "these programs")
     return parts
 
 
 def projections(adapter: Adapter, config: Mapping[str, object]) -> set[str]:
-    """The last parts of the names of the projections that an adapter is of, such as ``q_proj``."""
-    return {part.target.rpartition(".")[2] for part in _parts(adapter, config)}
+    """The last parts of the names of the projections that an adapter is of, such as ``q_proj``.
+
+    Those of experts have ``experts.`` in front, as the targets of ``multi-lora`` have.
+    """
+    found: set[str] = set()
+    for part in _parts(adapter, config):
+        parts = part.target.split(".")
+        found.add(".".join(parts[-1:] if part.expert is None else parts[-2:]))
+    return found
 
 
-def read_parts(adapter: Adapter, parts: list[AdapterPart]) -> dict[str, Array]:
+def read_parts(adapter: Adapter, parts: list[AdapterPart], targets: Targets) -> dict[str, Array]:
     """The tensors of the parts: ``P.lora_A`` [r,in] and ``P.lora_B`` [out,r] with the scale in it.
 
-    B is f32, A as it is stored: a view of the file.
+    B is f32, A as it is stored: a view of the file. Those of experts are stacks, [E,r,in] and
+    [E,out,r] with zeros for an expert without an adapter.
     """
     found: dict[str, Array] = {}
     for part in parts:
         a, b = adapter.factors(part.pair.module)
-        found[f"{part.target}.lora_A"] = a
-        found[f"{part.target}.lora_B"] = b if part.rows is None else part.rows.of(b)
+        b = b if part.rows is None else part.rows.of(b)
+        for name, factor, shape in zip(
+            ("lora_A", "lora_B"), (a, b), targets[part.target], strict=True
+        ):
+            whole = f"{part.target}.{name}"
+            if part.expert is None:
+                found[whole] = factor
+            else:
+                stack = found.setdefault(whole, np.zeros(shape, np.float32))
+                stack[part.expert][: factor.shape[0], : factor.shape[1]] = factor
     return found
 
 
@@ -105,7 +127,8 @@ def _parts(adapter: Adapter, config: Mapping[str, object]) -> Iterator[AdapterPa
         layout = fused.get(last)
         total = 0 if layout is None else sum(rows for _, rows in layout.parts) * layout.blocks
         if layout is None or pair.b.shape[0] != total:
-            yield AdapterPart(module, pair, None)
+            target, expert = stacked_name(module)
+            yield AdapterPart(target, pair, None, expert)
             continue
         start = 0
         for part, rows in layout.parts:
@@ -130,8 +153,11 @@ def _problem(part: AdapterPart, targets: Targets, weights: Collection[str]) -> s
             return f"'{pair.a.name}': the programs were compiled without '{part.target}'"
         return f"'{pair.a.name}': the model has no '{part.target}'"
     (most, inputs), (outputs, _) = wanted[0][-2:], wanted[1][-2:]
-    if len(wanted[0]) != 2:
-        return f"'{pair.a.name}': adapters of experts are not built"
+    experts = wanted[0][0] if len(wanted[0]) > 2 else None
+    if (part.expert is None) != (experts is None):
+        return f"'{pair.a.name}': the model has no '{pair.module}'"
+    if experts is not None and part.expert is not None and part.expert >= experts:
+        return f"'{pair.a.name}': the model has {experts} experts"
     if pair.a.shape[1] != inputs or part.outputs != outputs:
         return (
             f"'{pair.a.name}' {list(pair.a.shape)} and '{pair.b.name}' {list(pair.b.shape)} do not "
@@ -142,9 +168,15 @@ def _problem(part: AdapterPart, targets: Targets, weights: Collection[str]) -> s
     return ""
 
 
-def _missing(adapter: Adapter, found: Collection[str], targets: Targets) -> Iterator[str]:
+def _missing(
+    adapter: Adapter, found: Collection[tuple[str, int | None]], targets: Targets
+) -> Iterator[str]:
     """A line for each projection that the configuration names and the adapter has nothing for."""
     config = adapter.config
-    for target in targets if config.targets else ():
-        if target not in found and config.names(target):
-            yield f"'{target}.lora_A' is missing: target_modules names '{target}'"
+    for target, (of_a, _) in targets.items() if config.targets else ():
+        owner, _, last = target.rpartition(".")
+        numbers = range(of_a[0]) if len(of_a) > 2 else (None,)
+        for number in numbers:
+            name = target if number is None else f"{owner}.{number}.{last}"
+            if (target, number) not in found and config.names(name):
+                yield f"'{name}.lora_A' is missing: target_modules names '{name}'"

@@ -46,7 +46,8 @@ class AdapterSlots:
 
     Attributes:
         slots, rank: number of adapters at once, and the largest low rank.
-        targets: by projection, the shapes (r, in) of its A and (out, r) of its B.
+        targets: by projection, the shapes (r, in) of its A and (out, r) of its B; those of experts
+            have the number of experts in front.
         of_rows: s32 [R], the slot of each row of the cache, -1 for none.
         values: what the programs read, by name.
     """
@@ -61,7 +62,7 @@ class AdapterSlots:
             name: (a.logical.dims[1:], b.logical.dims[1:]) for name, (a, b) in pairs.items()
         }
         first = next(iter(pairs.values()))[0].logical.dims
-        self.slots, self.rank = first[0], first[1]
+        self.slots, self.rank = first[0], first[-2]
         self.of_rows: npt.NDArray[np.int32] = np.full(rows, NO_ADAPTER, np.int32)
         self.values: dict[str, DeviceValue] = {}
         self.reset()
@@ -153,8 +154,12 @@ class AdapterSlots:
             known = ", ".join(sorted({known.rpartition(".")[2] for known in self.targets}))
             what = f"{name} is no tensor of an adapter of this model"
             raise GraphgenError("GG0705", what, help=f"projections end with {known}")
-        wanted, axis = self.targets[target][last == "lora_B"], 0 if last == "lora_A" else 1
-        fits = array.ndim == 2 and array.shape[1 - axis] == wanted[1 - axis]
+        wanted, axis = self.targets[target][last == "lora_B"], -2 if last == "lora_A" else -1
+        fits = array.ndim == len(wanted) and all(
+            size == most
+            for place, (size, most) in enumerate(zip(array.shape, wanted, strict=True))
+            if place != len(wanted) + axis
+        )
         if not fits or not 0 < array.shape[axis] <= wanted[axis]:
             raise GraphgenError(
                 "GG0705",

@@ -80,7 +80,8 @@ class LoadedAdapters:
                     where=str(path),
                     help="unload it and load it again",
                 )
-            return self._slots.prepare(read_parts(again, self._parts(again)))
+            parts = self._parts(again)
+            return self._slots.prepare(read_parts(again, parts, self._slots.targets))
 
         self.store.register(name, path, load)
 
@@ -144,6 +145,7 @@ def needed_settings(
     opened = [open_adapter(path) for path in paths]
     names = {name for adapter in opened for name in projections(adapter, config)}
     own = names & {"lm_head", "embed_tokens", "wte", "word_embeddings", "embed_out"}
+    own |= {name for name in names if "." in name}
     targets = tuple(sorted(names)) if only or own else ()
     return {
         "max_loras": len(opened),

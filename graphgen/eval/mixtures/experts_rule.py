@@ -7,19 +7,23 @@ on the number of rows, and so a token would on the choices of others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from graphgen.eval.arithmetic import Arithmetic, Array
 from graphgen.eval.op_rules import COMPOSITES, composite_rule
 from graphgen.eval.rules_elementwise import logistic
 from graphgen.ir import Attrs, attrs_of
 from graphgen.ir.dtype import f32
+from graphgen.ops.mixtures.experts_op import expert_operands
 
 
 @composite_rule("experts")
 def _experts(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    operand, indices, weights, *held = x
+    plain, low_rank = expert_operands(x)
+    operand, indices, weights, *held = plain
     rows = operand.reshape(-1, operand.shape[-1])
     chosen = indices.reshape(len(rows), indices.shape[-1])
     shares = weights.reshape(chosen.shape).astype(how.dtype(f32))
@@ -32,7 +36,9 @@ def _experts(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arra
         share[tokens, 0] = shares[tokens, at]
         early = attrs.text("modulate") == "input"
         given = (rows.astype(share.dtype) * share).astype(rows.dtype) if early else rows
-        made = _mlp(how, attrs, given, [weight[expert] for weight in held])
+        own = [matrices[:, expert] for matrices in low_rank[1:]]
+        adapted = _Adapted(low_rank[0].reshape(-1), own) if own else None
+        made = _mlp(how, attrs, given, [weight[expert] for weight in held], adapted)
         out[tokens] += (made if early else made * share)[tokens]
     shape = (*operand.shape[:-1], out.shape[1])
     return [out.astype(how.dtype(attrs.element("dtype"))).reshape(shape)]
@@ -50,19 +56,47 @@ def kept_tokens(indices: Array, expert: int, capacity: int) -> tuple[Array, Arra
     return (tokens[:capacity], at[:capacity]) if capacity else (tokens, at)
 
 
-def _mlp(how: Arithmetic, attrs: Attrs, x: Array, weights: Sequence[Array]) -> Array:
+@dataclass(frozen=True, slots=True)
+class _Adapted:
+    """The slot [N] of each token, and a and b [L,...] of gate, up and down of one expert."""
+
+    slots: Array
+    matrices: Sequence[Array]
+
+    def term(self, x: Array, place: int, kind: DTypeLike) -> Array:
+        """``b a x`` of each token with the matrices of its slot; zeros for one without."""
+        lora_a, lora_b = (matrix.astype(kind) for matrix in self.matrices[place : place + 2])
+        out = np.zeros((len(x), lora_b.shape[1]), kind)
+        for slot in range(len(lora_a)):
+            own = (self.slots == slot)[:, None]
+            low = (x.astype(kind) @ lora_a[slot].T).astype(x.dtype).astype(kind)
+            out += np.where(own, low @ lora_b[slot].T, 0)
+        return out
+
+
+def _mlp(
+    how: Arithmetic,
+    attrs: Attrs,
+    x: Array,
+    weights: Sequence[Array],
+    adapted: _Adapted | None,
+) -> Array:
     """One expert's result in f32 for its tokens [N,H]."""
     kind = how.dtype(f32)
     gate_weight, up_weight, down_weight = (weight.astype(kind) for weight in weights[:3])
     biases = [bias.astype(kind) for bias in weights[3:]] or [np.zeros((), kind)] * 3
-    wide = x.astype(kind)
-    gate = _clipped(attrs, "gate", wide @ gate_weight.T + biases[0])
-    up = _clipped(attrs, "up", wide @ up_weight.T + biases[1])
+
+    def product(x: Array, weight: Array, place: int) -> Array:
+        y = x.astype(kind) @ weight.T + biases[place]
+        return y if adapted is None else y + adapted.term(x, 2 * place, kind)
+
+    gate = _clipped(attrs, "gate", product(x, gate_weight, 0))
+    up = _clipped(attrs, "up", product(x, up_weight, 1))
     scaled = gate * how.scalar(attrs.number("activation_scale"))
     active = _activated(how, attrs.text("activation"), scaled)
     active = gate * active if attrs.text("glu") == "swiglu" else active
     hidden = (active * (up + how.scalar(attrs.number("up_offset")))).astype(x.dtype)
-    return hidden.astype(kind) @ down_weight.T + biases[2]
+    return product(hidden, down_weight, 2)
 
 
 def _clipped(attrs: Attrs, name: str, x: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import TypeVar
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import f32, s32
@@ -12,15 +13,20 @@ from graphgen.ops.factors import Factors, Notation
 from graphgen.ops.opdef import REQUIRED, Attr, define, float_operand, rank_of, require
 from graphgen.ops.traits import Trait, Types
 
+Operand = TypeVar("Operand")
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "sigmoid")
-_WHOLE = Notation("* H, * K, * K, e i H, e i H, e o i, e i, e i, e o -> * o", {"e": "add"}, "e")
+_PLAIN, _BIASES = "* H, * K, * K, e i H, e i H, e o i", ", e i, e i, e o"
+_LOW_RANK = ", *, L e R H, L e i R, L e R H, L e i R, L e R i, L e o R"
+_TERMS, _WITH_BIASES, _ADAPTER_TERMS = 6, 9, 7
 
 
 def _factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     """Experts and inner features are reduced; a capacity counts all tokens."""
-    found = _WHOLE(operands, results, attrs)
+    plain, low_rank = expert_operands(operands)
+    text = f"{_PLAIN}{_BIASES * (len(plain) > _TERMS)}{_LOW_RANK * bool(low_rank)} -> * o"
+    found = Notation(text, {"e": "add"}, "e")(operands, results, attrs)
     inner = found.operands[3][1][0]
-    special = found.special | ({inner} if len(operands) > _TERMS else frozenset[int]())
+    special = found.special | ({inner} if len(plain) > _TERMS else frozenset[int]())
     found = replace(found, reduction={**found.reduction, inner: "add"}, special=special)
     if not attrs.integer("capacity"):
         return found
@@ -28,7 +34,11 @@ def _factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     return replace(found, need_replication=found.need_replication | tokens)
 
 
-_TERMS = 6
+def expert_operands(operands: Sequence[Operand]) -> tuple[Sequence[Operand], Sequence[Operand]]:
+    """The operands of ``experts`` without those of adapters, and those, or none."""
+    adapted = len(operands) in (_TERMS + _ADAPTER_TERMS, _WITH_BIASES + _ADAPTER_TERMS)
+    plain = len(operands) - _ADAPTER_TERMS * adapted
+    return operands[:plain], operands[plain:]
 
 
 def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
@@ -39,7 +49,8 @@ def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
 
 @define(
     "experts",
-    "operand indices weights gate up down gate_bias? up_bias? down_bias?",
+    "operand indices weights gate up down gate_bias? up_bias? down_bias? slots? gate_a? gate_b? "
+    "up_a? up_b? down_a? down_b?",
     Attr("activation", "text", "silu", choices=ACTIVATIONS),
     Attr("glu", "text", "glu", choices=("glu", "swiglu")),
     Attr("activation_scale", "number", 1.0),
@@ -72,10 +83,18 @@ def _experts(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     x, and not the result (Llama 4). A ``capacity`` C above 0 drops the tokens of an expert after
     its first C, in the order of the tokens (arXiv 2006.16668).
 
+    The last seven operands are low-rank adapters, all or none, after the biases if there are
+    some: ``slots`` s32 [...], that of each token, outside of 0..L-1 for none; ``gate_a`` and
+    ``up_a`` [L,E,r,H] with ``gate_b`` and ``up_b`` [L,E,I,r], ``down_a`` [L,E,r,I] with ``down_b``
+    [L,E,H,r]. With the slot s of a token the matrix W of its expert e is ``W + b[s,e] a[s,e]``,
+    where the product with ``a`` is rounded once to the type of x (arXiv 2106.09685).
+
     Example:
         %y = experts(%x, %i, %w, %gate, %up, %down) dtype=f32 : f32[B,S,8]
     """
-    require(len(types) in (_TERMS, 9), "all three biases are given, or none")
+    plain, low_rank = expert_operands(types)
+    whole = len(plain) in (_TERMS, _WITH_BIASES)
+    require(whole, "all three biases are given, or none, and all seven operands of adapters")
     float_operand(types)
     x, indices, gate = types[0], types[1], types[3]
     require(x.rank >= 1, f"needs a dimension of features, got {x.text}", 0)
@@ -92,9 +111,24 @@ def _experts(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
         tensor(x.dtype, (experts, types[5].shape[1], inner)),
         *[tensor(x.dtype, (experts, inner))] * 2,
         tensor(x.dtype, (experts, types[5].shape[1])),
-    ]
-    for index, (given, right) in enumerate(zip(types[1:], wanted, strict=False), 1):
+    ][: len(plain) - 1]
+    if low_rank:
+        wanted += _adapter_types(types, low_rank, len(plain))
+    for index, (given, right) in enumerate(zip(types[1:], wanted, strict=True), 1):
         require(given is right, f"needs {right.text}, got {given.text}", index)
     require(attrs.integer("capacity") >= 0, f"a capacity of {attrs.integer('capacity')} tokens")
     require(attrs.element("dtype").is_float, f"a sum of {attrs.element('dtype').name}")
     return (tensor(attrs.element("dtype"), (*tokens, types[5].shape[1])),)
+
+
+def _adapter_types(
+    types: Sequence[TensorType], low_rank: Sequence[TensorType], first: int
+) -> list[TensorType]:
+    """The types of the operands of adapters; sizes L and r are those of ``gate_a``."""
+    x, gate, down = types[0], types[3], types[5]
+    rank_of(types, first + 1, 4, "gate_a")
+    slots, _, rank, _ = low_rank[1].shape
+    (experts, inner, width), out = gate.shape, down.shape[1]
+    shapes = ((rank, width), (inner, rank)) * 2 + ((rank, inner), (out, rank))
+    pairs = [tensor(x.dtype, (slots, experts, *shape)) for shape in shapes]
+    return [tensor(s32, x.shape[:-1]), *pairs]

@@ -62,7 +62,11 @@ class ExpertExchange:
         return places(self.mesh, self.op, self.split, self.held)
 
     def experts(
-        self, x: Value, choices: tuple[Value, Value], held: Sequence[Value]
+        self,
+        x: Value,
+        choices: tuple[Value, Value],
+        held: Sequence[Value],
+        low_rank: Sequence[Value] = (),
     ) -> Sequence[Value]:
         """The results of this rank's tokens.
 
@@ -70,6 +74,7 @@ class ExpertExchange:
             x: its tokens, [...,H].
             choices: indices s32 [...,K] and weights f32 [...,K] of all tokens.
             held: this rank's part of the experts.
+            low_rank: its part of the adapters: the slots s32 [...] of all tokens, and matrices.
         """
         b, (room, tokens) = self.b, self.sizes
         indices = self._kept(choices[0])
@@ -84,10 +89,20 @@ class ExpertExchange:
         taken = entries_of(b, b.reshape(shares, every), _first(b, where))
         given = b.reshape(got, (self.ranks * room, width))
         attrs: dict[str, AttrValue] = dict(self.op.attrs)
-        y = b.emit("experts", [given, own, taken, *held], attrs).result
+        adapters = self._adapters(low_rank, _first(b, where))
+        y = b.emit("experts", [given, own, taken, *held, *adapters], attrs).result
         back = self._exchange(b.reshape(y, (self.ranks, room, y.shape[1])))
         made = self._sum(b.reshape(back, y.shape), self._mine(reserved))
         return [b.reshape(made, (*x.shape[:-1], made.shape[1]))]
+
+    def _adapters(self, low_rank: Sequence[Value], where: Value) -> Sequence[Value]:
+        """The operands of adapters for the tokens ``where`` among all."""
+        if not low_rank:
+            return ()
+        b, (slots, *matrices) = self.b, low_rank
+        by_source = self._by_source(b.reshape(slots, (*slots.shape, 1)))
+        every = b.reshape(by_source, (self.ranks * self.sizes[1],))
+        return [entries_of(b, every, where), *matrices]
 
     def _kept(self, indices: Value) -> Value:
         """The choices s32 [...,K] with -1 where an expert is full, in the order of all tokens."""

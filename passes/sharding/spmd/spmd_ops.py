@@ -12,6 +12,7 @@ from graphgen.ir import AttrValue, Dim, Op, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.sharding import Axes
 from graphgen.ops.attention import attention_terms
+from graphgen.ops.mixtures.experts_op import expert_operands
 from graphgen.ops.windows.convolution import dims_of
 from graphgen.passes.sharding.collectives.expert_exchange import exchanged_axes
 from graphgen.passes.sharding.solver.strategies import Strategy
@@ -229,7 +230,8 @@ def _experts(
     Numbers of other parts are outside of 0..E-1, and those contribute nothing. Tokens that
     ranks have a part of each are exchanged.
     """
-    b, (x, indices, weights, *held) = context.b, operands
+    plain, low_rank = expert_operands(operands)
+    b, (x, indices, weights, *held) = context.b, plain
     experts, inner, _ = strategy.in_shardings[3].dims
     split = exchanged_axes(op, strategy)
     if experts and not split:
@@ -247,8 +249,8 @@ def _experts(
         places = context.place(split), context.place(experts)
         exchange = ExpertExchange(b, context.mesh, op, split, experts, *places, at)
         with b:
-            return exchange.experts(x, (indices, weights), held)
-    return b.emit(op.name, [x, indices, weights, *held], dict(op.attrs)).results
+            return exchange.experts(x, (indices, weights), held, low_rank)
+    return b.emit(op.name, [x, indices, weights, *held, *low_rank], dict(op.attrs)).results
 
 
 def _last_token(

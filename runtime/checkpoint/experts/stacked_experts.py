@@ -33,15 +33,22 @@ def with_stacked_experts(checkpoint: Checkpoint) -> Checkpoint:
     """
     stacks: dict[str, dict[int, TensorInfo]] = {}
     for name, info in checkpoint.tensors().items():
-        found = _EXPERT.search(name)
-        if found is not None:
-            whole = f"{name[: found.start()]}.{found[1]}.{name[found.end() :]}"
-            stacks.setdefault(whole, {})[int(found[2])] = info
+        whole, number = stacked_name(name)
+        if number is not None:
+            stacks.setdefault(whole, {})[number] = info
     if not stacks:
         return checkpoint
     return StackedExperts(
         checkpoint, {name: _in_order(checkpoint, name, held) for name, held in stacks.items()}
     )
+
+
+def stacked_name(name: str) -> tuple[str, int | None]:
+    """The name of the stack of a tensor or module, and its number; ``None`` for a single one."""
+    found = _EXPERT.search(name)
+    if found is None:
+        return name, None
+    return f"{name[: found.start()]}.{found[1]}.{name[found.end() :]}", int(found[2])
 
 
 def numbered_experts(checkpoint: Checkpoint) -> Mapping[str, tuple[str, ...]]:

@@ -9,6 +9,7 @@ import pytest
 from graphgen.build import Builder
 from graphgen.compile_config import CompileConfig
 from graphgen.eval import MEANING
+from graphgen.exec.adapters import resident_rows
 from graphgen.exec.session import Workload
 from graphgen.ir import ADAPTER_RANK, Function, Module, Op, Role, dtype
 from graphgen.ir.clone import clone_module
@@ -139,6 +140,35 @@ def test_adapters_lie_beside_quantized_weights(quantization: str):
     assert kinds == {32}
     assert any(row.physical.dtype.bits == 8 for row in narrow.entries(Role.PARAM))
     assert difference(module, narrow, workload) <= MEANING_BUDGET
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tp": 4, "moe_ep_degree": 2},
+        pytest.param({"tp": 2, "quantization": "quantize-weights"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"tp": 2, "moe_ep_degree": 2, "moe_prefill_ep_degree": 1}, marks=pytest.mark.slow
+        ),
+        pytest.param({"outline": True, "target": "trn2", "tp": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_experts_of_a_rank_have_their_adapters(options: dict[str, object]):
+    """A rank has the matrices of its experts and inner features, for all slots."""
+    module = mini("mixtral")
+    passes = "multi-lora{max_loras=2,rank=3,targets=[q_proj,experts.w1]}"
+    run_pipeline(module, parse_pipeline(passes))
+    workload = make_workload(module, sizes=WorkloadSizes(3, 8, 8, 16))
+    ranks = compiled(module, **options)
+    parts = [row for row in resident_rows(ranks) if "experts.w1.lora_B" in row.name]
+    assert parts
+    _, count, inner, _ = module.interface[
+        "model.layers.0.block_sparse_moe.experts.w1.lora_B"
+    ].logical.dims
+    for row in parts:
+        assert row.physical.dims[1] * row.physical.dims[2] * ranks.ranks == count * inner
+    assert difference(module, ranks, workload) <= MEANING_BUDGET
 
 
 def test_no_collective_is_added():

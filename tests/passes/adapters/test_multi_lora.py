@@ -90,6 +90,35 @@ def test_embeddings_and_heads_have_adapters_where_they_are_named(family: str, ta
     assert difference(before, after, workload) <= MEANING_BUDGET
 
 
+@pytest.mark.parametrize(
+    ("family", "target"),
+    [
+        ("mixtral", "experts.w1"),
+        pytest.param("gpt_oss", "experts.down_proj", marks=pytest.mark.slow),
+        pytest.param("llama4_text", "experts.up_proj", marks=pytest.mark.slow),
+        pytest.param("dbrx", "experts.v1", marks=pytest.mark.slow),
+    ],
+)
+def test_experts_have_adapters_where_they_are_named(family: str, target: str):
+    """One of their projections stands for all three; biases and weighted inputs stay."""
+    before = mini(family)
+    after, workload = adapted(before, f"q_proj,{target}")
+    shapes = [
+        pair[0].logical.dims for name, pair in adapter_rows(after).items() if "expert" in name
+    ]
+    assert [dims[0] for dims in shapes] == [SLOTS] * 3
+    assert {dims[2] for dims in shapes} == {RANK}
+    assert difference(before, after, workload) <= MEANING_BUDGET
+
+
+def test_experts_are_not_among_projections_that_no_target_names():
+    after, _ = adapted(mini("mixtral"))
+    assert not any("experts" in name for name in adapter_rows(after))
+    with pytest.raises(GraphgenError, match="targets=w1 names no projection") as raised:
+        adapted(mini("mixtral"), "w1")
+    assert "experts.w1" in raised.value.help
+
+
 def test_a_projection_that_the_checkpoint_fuses_has_one_adapter():
     after, _ = adapted(mini("gpt2"), "c_attn")
     ((a, b),) = adapter_rows(after).values()

@@ -25,8 +25,12 @@ def mixture(
     inner: int = 4,
     width: int = 6,
     routed: bool = False,
+    adapters: int = 0,
 ) -> Module:
-    """A module of one op, with x [T,H]; ``routed`` are the choices of the best of logits [T,E]."""
+    """A module of one op, with x [T,H]; ``routed`` are the choices of the best of logits [T,E].
+
+    With ``adapters`` of rank 3 the tokens have them in the input ``slots``.
+    """
     module = Module("m", "canonical")
     function = module.add(Function("decode", phase="decode"))
     with Builder(function, module=module) as b:
@@ -44,6 +48,12 @@ def mixture(
                 b.weight(f"{name}_bias", element, (experts, shape[0]))
                 for name, shape in shapes.items()
             ]
+        if adapters:
+            given.append(b.input("slots", s32, (tokens,)))
+            for name, (out, into) in shapes.items():
+                lead = (adapters, experts)
+                given.append(b.weight(f"{name}.lora_A", element, (*lead, 3, into)))
+                given.append(b.weight(f"{name}.lora_B", element, (*lead, out, 3)))
         op = b.emit("experts", (x, indices, weights, *given), {"dtype": f32, **(attrs or {})})
         b.output("y", op.result)
     return module
