@@ -151,6 +151,15 @@ def test_adapters_lie_beside_quantized_weights(quantization: str):
             {"tp": 2, "moe_ep_degree": 2, "moe_prefill_ep_degree": 1}, marks=pytest.mark.slow
         ),
         pytest.param({"outline": True, "target": "trn2", "tp": 2}, marks=pytest.mark.slow),
+        pytest.param(
+            {
+                "tp": 2,
+                "moe_ep_degree": 2,
+                "rules": ("prefill:sequence:tp",),
+                "expert_exchange": "all-to-all",
+            },
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=str,
 )
