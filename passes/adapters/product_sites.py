@@ -79,7 +79,7 @@ class ProgramSites:
 
     @property
     def all_sites(self) -> Sequence[AdapterSite | ExpertSite]:
-        """Those of both kinds."""
+        """Projections and mixtures."""
         return [*self.sites, *self.mixtures]
 
 

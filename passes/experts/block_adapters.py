@@ -18,7 +18,7 @@ from graphgen.passes.experts.token_blocks import TokenBlocks
 
 
 def in_place_adapters(b: Builder, call: ExpertCall, blocks: TokenBlocks) -> ExpertAdapters | None:
-    """Those of blocks of which number n is of expert n."""
+    """The adapters of blocks of which number n is of expert n."""
     if blocks.slots is None:
         return None
     mask = slot_mask(b, blocks.slots, call.low_rank[0].shape[0])
@@ -26,7 +26,7 @@ def in_place_adapters(b: Builder, call: ExpertCall, blocks: TokenBlocks) -> Expe
 
 
 def gathered_adapters(b: Builder, call: ExpertCall, blocks: TokenBlocks) -> ExpertAdapters | None:
-    """Those of blocks of any experts: [L,N,...], or of blocks of one token [1,N,...]."""
+    """The adapters of blocks of any experts: [L,N,...], or [1,N,...] for one token each."""
     if blocks.slots is None:
         return None
     slots, size = call.low_rank[0].shape[0], fixed(blocks.slots.shape[1])
@@ -45,7 +45,7 @@ def gathered_adapters(b: Builder, call: ExpertCall, blocks: TokenBlocks) -> Expe
 def adapters_of_block(
     b: Builder, slots: Value, matrices: Sequence[Value], expert: Value
 ) -> ExpertAdapters:
-    """Those of one block.
+    """The adapters of one block.
 
     Args:
         b: where to build.
