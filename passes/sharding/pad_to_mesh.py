@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import HELD_ROLES, Function, Module, Op, Sharding, Value
-from graphgen.ir.dtype import lowest, s32
+from graphgen.ir.dtype import f8e8m0fnu, lowest, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.relation import EQUAL
 from graphgen.passes.heads.fold_gather import FOLD_RULES, FoldRule, gather_source
@@ -223,7 +223,9 @@ class _Padding:
         if kept < len(gather.blocks):
             high = [0] * made.type.rank
             high[gather.dim] = (len(gather.blocks) - kept) * gather.block
-            made = b.pad(made, b.literal(0, made.dtype), [0] * len(high), high)
+            # Powers of two have no zero. They are scales, of numbers that are zeros.
+            least = 2.0**-127 if made.dtype is f8e8m0fnu else 0
+            made = b.pad(made, b.literal(least, made.dtype), [0] * len(high), high)
         self.rewriter.replace(self.function, op, [made], "say-simpler", created=b.made)
 
     def _erase_dead(self) -> None:

@@ -32,7 +32,12 @@ AXES: Mapping[str, tuple[str, ...]] = {
         "f8e4m3",
         "f8e5m2",
         "int4 in groups",
-        *("stored int8 a row", "stored 4 bits in groups", "stored f8e4m3 in blocks"),
+        *(
+            "stored int8 a row",
+            "stored 4 bits in groups",
+            "stored f8e4m3 in blocks",
+            "stored MXFP4",
+        ),
     ),
     "phases": ("prefill and decode", "decode alone"),
     "interface": ("tokens", "embeddings", "hidden states", "every token", "features"),

@@ -47,12 +47,18 @@ QUANTIZATION = {
     # Whole steps of the kernel, and with some ranks an edge between ranks inside of a group.
     "int4 in groups": "quantize-weights{dtype=int4,scheme=group,group_size=32}",
 }
+# Numbers of MXFP4 that share an exponent.
+MX_GROUP = 32
 # Weights as a checkpoint stores them: a scheme of each kind of product that they lead to. The other
 # schemes differ in names and bytes alone; tests/runtime/checkpoint has every one.
-STORED: Mapping[str, ReadQuantized] = {
-    "stored int8 a row": ReadQuantized("compressed-tensors", "s8", (1, 0)),
-    "stored 4 bits in groups": ReadQuantized("gptq", "u4", (1, 16), zero_points=True),
-    "stored f8e4m3 in blocks": ReadQuantized("fp8", "f8e4m3fn", (32, 32)),
+STORED: Mapping[str, tuple[ReadQuantized, ...]] = {
+    "stored int8 a row": (ReadQuantized("compressed-tensors", "s8", (1, 0)),),
+    "stored 4 bits in groups": (ReadQuantized("gptq", "u4", (1, 16), zero_points=True),),
+    "stored f8e4m3 in blocks": (ReadQuantized("fp8", "f8e4m3fn", (32, 32)),),
+    # Matrices are stored by one scheme, and experts by another.
+    "stored MXFP4": tuple(
+        [ReadQuantized(name, "f4e2m1fn", (1, MX_GROUP)) for name in ("mxfp4", "mxfp4-experts")]
+    ),
 }
 # Element type and scale of quantized caches.
 CACHED: Mapping[str, tuple[str, str]] = {
@@ -260,18 +266,26 @@ def _model(cell: Cell, *, plain: bool = False, one_layer: bool = False) -> Modul
         inputs_embeds=cell["interface"] == "embeddings" and not plain,
         feature_layers=(1, 0, -1) if cell["interface"] == "features" and not plain else (),
     )
-    reading = STORED.get(cell["weights"])
-    if reading is not None:
+    readings = STORED.get(cell["weights"], ())
+    if readings:
         rescaled = find_target(cell["target"]).is_accelerator
         modules = tuple(_multiplied(module, family.embedding))
-        run_pipeline(module, [replace(reading, rescaled=rescaled, modules=modules)])
+        run_pipeline(
+            module, [replace(each, rescaled=rescaled, modules=modules) for each in readings]
+        )
     return module
 
 
 def _multiplied(module: Module, embedding: str) -> set[str]:
-    """The modules whose weight products read, but for a head that is tied to the embedding."""
-    dots = [op for f in module.programs() for op in f.ops if op.name == "dot_general"]
-    names = {op.operands[1].name or "" for op in dots} & module.interface.keys()
+    """The modules whose weight products read, but for a head that is tied to the embedding.
+
+    Experts with a short group of inputs are left out, which MXFP4 does not have.
+    """
+    ops = [op for f in module.programs() for op in f.ops]
+    read = [op.operands[1] for op in ops if op.name == "dot_general"]
+    experts = [value for op in ops if op.name == "experts" for value in op.operands[3:6]]
+    read += [value for value in experts if int(str(value.shape[-1])) % MX_GROUP == 0]
+    names = {value.name or "" for value in read} & module.interface.keys()
     return {name.removesuffix(".weight") for name in names - {embedding}}
 
 
@@ -310,6 +324,10 @@ def _stored_numbers(name: str, array: Array, seed: int) -> Array:
     if array.dtype in (np.int32, np.int8):
         ends = np.iinfo(array.dtype)
         return rng.integers(ends.min, ends.max, array.shape, array.dtype, endpoint=True)
+    if array.dtype == np.uint8:
+        # Bytes of numbers, and exponents from 1/256 to 1/16.
+        ends = (119, 123) if name.endswith(("_scale", "_scales")) else (0, 255)
+        return rng.integers(*ends, array.shape, np.uint8, endpoint=True)
     if array.dtype.itemsize == 1:
         return (40 * rng.standard_normal(array.shape)).clip(-240, 240).astype(array.dtype)
     if name.endswith((".scales", ".weight_scale", ".weight_scale_inv")):

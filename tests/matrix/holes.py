@@ -86,7 +86,7 @@ _BY_THEMSELVES = ("SHARD_OVER_BATCH", "ALL_GATHER_HEADS")
 # Of the last, a product has one scale for several columns of what is summed.
 _NOT_OF_8_BITS = (
     *("as they are", "int4 in groups"),
-    *("stored 4 bits in groups", "stored f8e4m3 in blocks"),
+    *("stored 4 bits in groups", "stored f8e4m3 in blocks", "stored MXFP4"),
 )
 HOLES: tuple[Hole, ...] = (
     Hole(

@@ -203,6 +203,19 @@ def test_stored_scales_of_whole_blocks_go_on_past_the_last_row(
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
+@pytest.mark.slow
+def test_exponents_of_experts_that_do_not_divide_are_padded():
+    """Powers of two have no zero to pad with: 128 inner features over three ranks."""
+    module = build({**known_shape("mixtral-8x7b"), "num_hidden_layers": 1}, f32, mini=True)
+    stored = ReadQuantized("mxfp4-experts", "f4e2m1fn", (1, 32), modules=("*.experts.*",))
+    run_pipeline(module, [*parse_pipeline("canonicalize"), stored])
+    passes = default(replace(BUCKETS, tp=3))
+    run_pipeline(module, passes[: [one.name for one in passes].index("shard")])
+    rest = parse_pipeline("shard{tp=3},pad-to-mesh,partition")
+    verdicts = validate(module, rest, make_workload(module, 2))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+
+
 def test_padding_heads_of_one_group_with_a_zero_point_are_zeros():
     """Two heads of 8 features share a group of 16, whose number 0 is not 0."""
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
