@@ -21,14 +21,14 @@ def _words(size: int, bits: int) -> int:
 
 def pack_quantized_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """Words along the columns, zero points in words along the rows; both offset by half a range."""
-    rows, columns = shape
+    *outer, rows, columns = shape
     bits, counts = form.element.bits, form.counts(shape)
     found = {
-        "weight_packed": tensor(s32, (rows, _words(columns, bits))),
+        "weight_packed": tensor(s32, (*outer, rows, _words(columns, bits))),
         "weight_scale": tensor(form.scale, counts),
     }
     if form.zero_points:
-        found["weight_zero_point"] = tensor(s32, (_words(rows, bits), counts[1]))
+        found["weight_zero_point"] = tensor(s32, (*outer, _words(rows, bits), counts[-1]))
     return found
 
 
@@ -36,11 +36,12 @@ def pack_quantized_widen(
     b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, ...], dtype: DType
 ) -> Value:
     """Numbers with a sign: what is stored is half a range larger."""
-    values = _signed(b, form, unpack(b, parts["weight_packed"], 1, form.element.bits), shape)
+    last = len(shape) - 1
+    values = _signed(b, form, unpack(b, parts["weight_packed"], last, form.element.bits), shape)
     zero = parts.get("weight_zero_point")
     if zero is not None:
         counts = form.counts(shape)
-        zero = _signed(b, form, unpack(b, zero, 0, form.element.bits), counts)
+        zero = _signed(b, form, unpack(b, zero, last - 1, form.element.bits), counts)
     return widened(b, form, values, parts["weight_scale"], zero, dtype)
 
 
@@ -55,9 +56,9 @@ def pack_quantized_pack(form: StoredForm, numbers: Array, scale: Array) -> Mappi
 
 def mxfp4_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """Two numbers in a byte along the columns, and a byte of exponent a block."""
-    rows, columns = shape
+    *outer, columns = shape
     return {
-        "weight_packed": tensor(u8, (rows, columns // 2)),
+        "weight_packed": tensor(u8, (*outer, columns // 2)),
         "weight_scale": tensor(u8, form.counts(shape)),
     }
 
@@ -87,7 +88,7 @@ def mxfp4_pack(form: StoredForm, numbers: Array, scale: Array) -> Mapping[str, A
 
 def _signed(b: Builder, form: StoredForm, numbers: Value, shape: tuple[int, ...]) -> Value:
     """Unsigned numbers less half their range, without those that fill the last words."""
-    cut = b.slice(numbers, [0, 0], shape) if numbers.shape != shape else numbers
+    cut = b.slice(numbers, [0] * len(shape), shape) if numbers.shape != shape else numbers
     wide = b.convert(cut, s8 if form.element.bits < 8 else s32)
     half = b.full(1 << (form.element.bits - 1), wide.type)
     return b.convert(b.binary("subtract", wide, half), _of_sign(form.element, Kind.SIGNED))

@@ -67,10 +67,17 @@ _ALL = (
         ("weight_shape", "weight_g_idx"),
         pack_quantized_pack,
         "weight_shape",
+        ranks=(2, 3),
     ),
     # The same, "mxfp4-pack-quantized".
     StoredScheme(
-        "mxfp4", "weight_packed", "weight_scale", mxfp4_parts, mxfp4_widen, pack=mxfp4_pack
+        "mxfp4",
+        "weight_packed",
+        "weight_scale",
+        mxfp4_parts,
+        mxfp4_widen,
+        pack=mxfp4_pack,
+        ranks=(2, 3),
     ),
     # transformers' own, of GPT-OSS's experts, with gate and up apart.
     StoredScheme(

@@ -57,6 +57,34 @@ def test_experts_are_written_one_by_one_and_read_back(source: Path, tmp_path: Pa
     np.testing.assert_allclose(logits(tmp_path / "out"), loaded, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("scheme", ["int4:group:16", "mxfp4"])
+def test_experts_are_written_in_4_bits_and_read_back(source: Path, tmp_path: Path, scheme: str):
+    # The 48 inputs of w2 are no groups of 32.
+    skip = ("lm_head", "w2") if scheme == "mxfp4" else ("lm_head",)
+    request = QuantizationRequest(scheme_of_text(scheme), skip)
+    made = quantize_checkpoint(open_checkpoint(source), tmp_path / "out", request, Silent())
+    assert {name.rpartition(".")[2] for name in made.kept} == set(skip)
+    before, after = (load_file(path / "model.safetensors") for path in (source, tmp_path / "out"))
+    found = [name.removesuffix(".weight") for name in before if ".experts." in name]
+    experts = [name for name in found if name not in made.kept]
+    assert len(experts) > 0
+    for name in experts:
+        assert f"{name}.weight" not in after
+        packed = after[f"{name}.weight_packed"]
+        assert packed.nbytes * 2 == before[f"{name}.weight"].size
+        if scheme != "mxfp4":
+            assert after[f"{name}.weight_shape"].tolist() == [*before[f"{name}.weight"].shape]
+    quantized = logits(tmp_path / "out")
+    if scheme == "mxfp4":
+        plain = logits(source)
+        assert 0 < np.abs(quantized - plain).max() < np.abs(plain).max()
+        return
+    # The same rounding as while a checkpoint is loaded.
+    options = "dtype=int4,scheme=group,group_size=16,skip=[lm_head]"
+    loaded = logits(source, quantization=f"quantize-weights{{{options}}}")
+    np.testing.assert_allclose(quantized, loaded, rtol=0, atol=1e-5)
+
+
 def test_gptq_rounds_each_expert_for_its_own_tokens(source: Path, tmp_path: Path):
     checkpoint = open_checkpoint(source)
     for folder, windows in (("nearest", ()), ("gptq", WINDOWS)):
