@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphgen.build import Builder
+from graphgen.composites.quantize import spread_blocks
 from graphgen.ir import DType, TensorType, Value, tensor
 from graphgen.ir.dtype import f32, s4, s8, u4, u8
 from graphgen.passes.quantize.stored.scheme import Parts, StoredForm, Widen, widened
 
 BLOCK = 32
-# A weight that is the same number m in a whole block has no steps: it is (q - z) * (-m / z) there,
-# with z so large that no q of 4 bits is seen in f32.
-_FAR = 2.0**24
 
 
 def nibble_parts(run: int, *, minimum: bool) -> Parts:
@@ -62,11 +60,13 @@ def nibble_widen(run: int) -> Widen:
             wide = b.convert(numbers, s8)
             signed = b.convert(b.binary("subtract", wide, b.full(8, wide.type)), s4)
             return widened(b, form, signed, scale, None, dtype)
-        scale, least = b.convert(scale, f32), b.convert(least, f32)
+        # A block that is the same number m has no steps: it is (0 - -1) * m, in the type of d.
         flat = b.compare(scale, b.full(0.0, scale.type), "EQ")
-        far = b.full(_FAR, scale.type)
-        steps = b.select(flat, b.binary("divide", b.negate(least), far), scale)
-        zero = b.select(flat, far, b.binary("divide", b.negate(least), steps))
-        return widened(b, form, numbers, steps, zero, dtype)
+        spread = spread_blocks(b, flat, form.sizes(shape), shape)
+        numbers = b.select(spread, b.full(0, numbers.type), numbers)
+        steps = b.select(flat, b.full(1.0, scale.type), scale)
+        zero = b.binary("divide", b.negate(b.convert(least, f32)), b.convert(steps, f32))
+        zero = b.select(flat, b.full(-1.0, zero.type), zero)
+        return widened(b, form, numbers, b.select(flat, least, scale), zero, dtype)
 
     return widen

@@ -155,7 +155,10 @@ def test_the_flag_answers_with_4_bits(tmp_path: Path):
     held = {name: row.logical for name, row in module.interface.items() if "_proj" in name}
     assert held["model.layers.0.mlp.down_proj.qs"].text == "u8[256,16,16]"
     floats = [type_ for type_ in held.values() if type_.dtype.is_float]
-    assert max(prod(type_.dims) for type_ in floats) == 512 * 256 // 32
+    # Gate and up are one product: scales in the type of the file, and zero points, quotients.
+    largest = [type_.dtype.name for type_ in floats if prod(type_.dims) == 2 * 512 * 256 // 32]
+    assert sorted(largest) == ["f16"] * LAYERS + ["f32"] * LAYERS
+    assert max(prod(type_.dims) for type_ in floats) == 2 * 512 * 256 // 32
     facts("generate", *model, "--artifact", str(tmp_path / "wide"))
     kept = error("generate", *model, "--keep-quantized", "--artifact", str(tmp_path / "wide"))
     assert "was compiled for keep_quantized False, asked for True" in kept
