@@ -17,8 +17,7 @@ from graphgen.bucket_ladder import bucket_ladder, chunk_sizes
 from graphgen.errors import GraphgenError
 from graphgen.knob import knob
 from graphgen.option_words import (
-    ACTIVATIONS_DYNAMIC,
-    ACTIVATIONS_STATIC,
+    ACTIVATIONS,
     ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
     BALANCE_AUTO,
@@ -222,11 +221,10 @@ class CompileConfig:
     )
     activation_quantization_type: str = knob(
         ACTIVATIONS_WIDE,
-        "rows that 8-bit weights are multiplied by become 8-bit numbers too: ``dynamic`` with a "
-        "scale for each row, ``static`` with one for each product, found beforehand.",
-        choices=(ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC),
-        flag="8-bit activations in products with 8-bit weights: dynamic, a scale a row; static, "
-        "one a product.",
+        "rows that narrow weights are multiplied by become 8-bit numbers too, with a scale a row "
+        "(``dynamic``), a product, found beforehand (``static``), or a group (``blocks``).",
+        choices=ACTIVATIONS,
+        flag="8-bit activations beside narrow weights: dynamic (a scale a row), static or blocks.",
         option="--activation-quantization-type",
     )
     activation_ranges: str = knob(

@@ -22,7 +22,8 @@ DEFAULT_CACHE_SCALE = {**dict.fromkeys(CACHE_DTYPES, "none"), "int8": "per_token
 # Attention in the element type of the model.
 ATTENTION_OF_MODEL = "model"
 # Values of ``activation_quantization_type``.
-ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC = "none", "dynamic", "static"
+ACTIVATIONS = ("none", "dynamic", "static", "blocks")
+ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC, ACTIVATIONS_BLOCKS = ACTIVATIONS
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 # Values of ``cp_form``: how attention gets at the keys of ranks that share a prompt.

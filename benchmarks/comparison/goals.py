@@ -34,6 +34,7 @@ GOALS = (
     Goal("bf16.b1.*.prefill", BEST, 0.9),
     Goal("f32.b1.*.decode", FLOOR, 1.15),
     Goal("int8.b1.*.decode", "llama-cpp", 0.9),
+    Goal("int4.b1.*.decode", "llama-cpp", 0.9),
 )
 
 
@@ -47,10 +48,11 @@ def goal_lines(cases: Sequence[Measured], perplexities: Perplexities) -> list[st
                 share = _share(goal, measured, phase) if fnmatchcase(name, goal.cases) else None
                 if share is not None:
                     lines.append(_line(name, goal.beside, goal.most, share, "2f"))
-    int8 = perplexities.get("int8", {})
-    if OURS in int8 and "llama-cpp" in int8:
-        share = int8[OURS] / int8["llama-cpp"]
-        lines.append(_line("int8 perplexity", "llama-cpp", 1.0, share, "4f"))
+    for weights in ("int8", "int4"):
+        found = perplexities.get(weights, {})
+        if OURS in found and "llama-cpp" in found:
+            share = found[OURS] / found["llama-cpp"]
+            lines.append(_line(f"{weights} perplexity", "llama-cpp", 1.0, share, "4f"))
     return lines
 
 

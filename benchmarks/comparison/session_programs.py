@@ -18,8 +18,12 @@ SETTINGS: Mapping[str, CompileConfig] = {
     "f32": CompileConfig(dtype="f32"),
     "bf16": CompileConfig(dtype="bf16"),
     "int8": CompileConfig(dtype="bf16", quantization=f"quantize-weights{_HEAD}"),
-    # Of a checkpoint in int4: what is left is the head.
-    "int4": CompileConfig(dtype="bf16", quantization=f"quantize-weights{_HEAD}"),
+    # Of a checkpoint in int4: what is left is the head. Rows are integers too, as llama.cpp's.
+    "int4": CompileConfig(
+        dtype="bf16",
+        quantization=f"quantize-weights{_HEAD}",
+        activation_quantization_type="blocks",
+    ),
 }
 """Settings by ``Case.weights``."""
 

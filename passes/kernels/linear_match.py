@@ -5,7 +5,7 @@
 [norm ->] product -> left half -> activation -> * right half [-> convert]
 
 A norm is ``rms_norm`` or ``layer_norm``; a product is a ``dot_general``, or what
-``narrow_match.py`` finds around it.
+``narrow_match.py`` and ``integer_rows_match.py`` find around it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.canonical.slice_algebra import bounds
 from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.kernels.integer_rows_match import IntegerRows, match_integer_rows
 from graphgen.passes.kernels.kernel_call import KernelCalls, appending, present
 from graphgen.passes.kernels.narrow_match import (
     GroupedWeight,
@@ -46,6 +47,7 @@ class LinearMatch:
         dot: the product.
         narrow: its weight with a scale, if that is in 8 bits.
         grouped: its weight with a scale a group.
+        rows: its left operand, if that is rounded to integers.
         norm: the norm of its left operand, if the product alone reads it.
         after: the ops that follow the product, in order.
         bias: [N], what is added to each row of the product.
@@ -57,6 +59,7 @@ class LinearMatch:
     dot: Op
     narrow: NarrowWeight | None = None
     grouped: GroupedWeight | None = None
+    rows: IntegerRows | None = None
     norm: Op | None = None
     after: list[Op] = field(default_factory=list[Op])
     bias: Value | None = None
@@ -68,6 +71,7 @@ class LinearMatch:
     def ops(self) -> list[Op]:
         """All ops, in an order in which they can run."""
         before = [self.norm] if self.norm else []
+        before += self.rows.ops if self.rows else []
         scaling = self.narrow.scaling if self.narrow else []
         widen = [weight.widen for weight in (self.narrow, self.grouped) if weight]
         return [*before, *widen, self.dot, *scaling, *self.after]
@@ -86,7 +90,12 @@ class LinearMatch:
     @property
     def x(self) -> Value:
         """The left operand, before the norm."""
-        return self.norm.operands[0] if self.norm else self.dot.operands[0]
+        return self.norm.operands[0] if self.norm else self.normed
+
+    @property
+    def normed(self) -> Value:
+        """The left operand after the norm, before it is rounded to integers."""
+        return self.rows.x if self.rows else self.dot.operands[0]
 
     def call(self, b: Builder, calls: KernelCalls) -> Sequence[Value]:
         """Insert the call; the packed weight is made before it, unpacked in its meaning."""
@@ -114,6 +123,7 @@ class LinearMatch:
             "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
             "scale": scale is not None,
             "group": self.grouped.group if self.grouped else 0,
+            "x_group": self.rows.group if self.rows else 0,
             "zero": zero is not None,
             "bias": self.bias is not None,
             "residual": self.residual is not None,
@@ -152,8 +162,10 @@ def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
     why = _why_not(found, prepared)
     if why is not None:
         return why
-    norm = dot.operands[0].producer("rms_norm") or dot.operands[0].producer("layer_norm")
-    if norm is not None and prepared.only_reader(norm.result) is dot and _norm_fits(norm, dot):
+    found.rows = match_integer_rows(dot, narrow or grouped)
+    norm = found.normed.producer("rms_norm") or found.normed.producer("layer_norm")
+    reader = found.rows.only_op(prepared) if found.rows else dot
+    if norm is not None and prepared.only_reader(norm.result) is reader and _norm_fits(norm, dot):
         found.norm = norm
     if not _add_gate(found, prepared):
         _add_bias(found, prepared)

@@ -37,11 +37,12 @@ class SelectKernels(Pass):
     compiler, or this CPU without the kernels run the function; the kernel is run where it is there.
     The kernel ``linear`` is a product with the ``rms_norm`` or ``layer_norm`` before it, the
     additions of a bias and a residual, an activation or a gated one after it. Weights in 8 and 4
-    bits are widened inside of it, also those with a scale a group. It reads its weight in tiles of
-    16 columns; packing is ops in the program, which ``lift-weights`` moves out, so this runs before
-    it. The kernel ``attention`` reads keys and values where they lie in the caches, ``cache_write``
-    rotates and rounds them and writes them there in place, and ``rope`` rotates queries. Norms that
-    no product takes in are calls of ``norm``, and choices among logits are calls of ``top_k``.
+    bits are widened inside of it, also those with a scale a group, or multiplied with integers that
+    the rows become. It reads its weight in tiles of 16 columns; packing is ops in the program,
+    which ``lift-weights`` moves out, so this runs before it. The kernel ``attention`` reads keys
+    and values where they lie in the caches, ``cache_write`` rotates and rounds them and writes them
+    there in place, and ``rope`` rotates queries. Norms that no product takes in are calls of
+    ``norm``, and choices among logits are calls of ``top_k``.
 
     For Neuron, norms and activations become custom calls that its compiler documents, and the
     kernels in NKI among ``native`` calls of the artifacts that the file ``artifacts`` lists; see
@@ -93,8 +94,8 @@ f32[2,16]
           %1 = transpose(%0) permutation=[0,2,1] : f32[1,4,16]
           %y = call(%x, %1) to_apply=kernel.linear results=[f32[2,16]] kernel="graphgen.linear" \
 config="{\\"columns\\":16,\\"norm\\":false,\\"offset\\":false,\\"epsilon\\":0.0,\\"scale\\":false,\
-\\"group\\":0,\\"zero\\":false,\\"bias\\":false,\\"residual\\":false,\\"activation\\":\\"none\\",\
-\\"gated\\":false}" : f32[2,16]
+\\"group\\":0,\\"x_group\\":0,\\"zero\\":false,\\"bias\\":false,\\"residual\\":false,\
+\\"activation\\":\\"none\\",\\"gated\\":false}" : f32[2,16]
           return y = %y
         }
     """

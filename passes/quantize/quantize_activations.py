@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from math import isfinite
 from typing import ClassVar
 
@@ -12,13 +11,18 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, DType, Function, Module, Op, Value
 from graphgen.ir.dims import product
-from graphgen.ir.dtype import f8e5m2, f32, f64, s32
-from graphgen.option_words import ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC
+from graphgen.ir.dtype import f8e5m2, f32, f64, s8, s32
+from graphgen.option_words import ACTIVATIONS_BLOCKS, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
-from graphgen.passes.quantize.static_scales import StaticScales
-from graphgen.passes.weights.derived import PreparedValues
+from graphgen.passes.quantize.rows.block_rows import (
+    ChosenWeights,
+    block_product,
+    block_weight,
+    bounded,
+)
+from graphgen.passes.quantize.rows.static_scales import StaticScales
 from graphgen.passes.weights.materialization import widened
 
 # The number that the largest of a row becomes. NxD Inference's: 240 for f8e4m3, as Neuron's ends.
@@ -42,6 +46,11 @@ class QuantizeActivations(Pass):
     file ``ranges``, which ``graphgen calibrate`` writes, or without it from ``X.input_scale`` of a
     checkpoint, beside ``X.weight``. What is beyond it becomes the largest number.
 
+    With ``scale=blocks``, the products of weights that are integers, of 4 bits too, read
+    ``dequantize(n, scale)``: integers of 8 bits, with a scale for each group of the weight, or each
+    64 elements where that has no groups. A row's largest element then takes steps from its own
+    block alone. ``select-kernels`` makes such products ones of integers on the CPU.
+
     A product of which ``native`` has no type is made of the same numbers, widened: it is rounded
     alike. A norm that nothing else reads is joined with what follows it: ``rms_norm_quantize``.
 
@@ -49,7 +58,8 @@ class QuantizeActivations(Pass):
         native: element types of products of the target; others are widened again.
         clamp_bound: largest absolute value of what is quantized, NxD Inference's
             ``quantize_clamp_bound``; 0 for any.
-        scale: ``dynamic`` for one a row, ``static`` for one a product, found beforehand.
+        scale: ``dynamic`` for one a row, ``static`` for one a product, found beforehand, ``blocks``
+            for one a block of a row.
         ranges: the file that static scales come from; empty for those of the checkpoint.
         weights: names, as in a shell, of the weights whose products have narrow rows; none for all.
         rescaled: f8e4m3fn numbers of the checkpoint became 240 at most, for Neuron; so do those of
@@ -101,7 +111,9 @@ s32[2,6]
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     native: tuple[str, ...] = ()
     clamp_bound: float = 0.0
-    scale: str = choice(ACTIVATIONS_DYNAMIC, (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC))
+    scale: str = choice(
+        ACTIVATIONS_DYNAMIC, (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC, ACTIVATIONS_BLOCKS)
+    )
     ranges: str = ""
     rescaled: bool = False
     weights: tuple[str, ...] = ()
@@ -111,8 +123,10 @@ s32[2,6]
         """The budget of the coarsest type.
 
         A step is as fine as one of a weight with a scale a channel, but a static scale spans the
-        largest numbers of all rows: most have half of the steps.
+        largest numbers of all rows: most have half of the steps. Blocks are of integers.
         """
+        if self.scale == ACTIVATIONS_BLOCKS:
+            return NARROW_BUDGETS[s8]
         return (2 if self.scale == ACTIVATIONS_STATIC else 1) * NARROW_BUDGETS[f8e5m2]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -125,20 +139,26 @@ s32[2,6]
         if not (self.clamp_bound >= 0 and isfinite(self.clamp_bound)):
             what = f"{self.name}: clamp_bound={self.clamp_bound} is no bound"
             raise GraphgenError("GG0302", what, help="give a number above 0, or 0 for none")
-        static = self.scale == ACTIVATIONS_STATIC
+        static, blocks = self.scale == ACTIVATIONS_STATIC, self.scale == ACTIVATIONS_BLOCKS
         if self.ranges and not static:
             what = f"{self.name}: scale={self.scale} reads no ranges"
             raise GraphgenError("GG0302", what, help="leave them out, or give scale=static")
         programs = module.programs()
-        chosen = {each: _Chosen(module, each, self.weights) for each in programs}
-        if not any(_narrow_weight(op, chosen[each]) for each in programs for op in each.block):
+        chosen = {each: ChosenWeights(module, each, self.weights) for each in programs}
+        narrow = block_weight if blocks else _narrow_weight
+        if not any(narrow(op, chosen[each]) for each in programs for op in each.block):
             named = f" called {' or '.join(self.weights)}" if self.weights else ""
+            kind = "integers of 4 or 8 bits" if blocks else "8 bits"
             raise GraphgenError(
                 "GG0304",
-                f"{self.name}: no product has a weight of 8 bits{named}",
+                f"{self.name}: no product has a weight of {kind}{named}",
                 help="quantize the weights too: --quantized, or a quantized checkpoint",
             )
         for function in programs:
+            if blocks:
+                own = block_product(chosen[function], self.clamp_bound)
+                rewriter.apply_rules(function, (own,))
+                continue
             scales = (
                 StaticScales(module, function, self.ranges, rescaled=self.rescaled)
                 if static
@@ -150,21 +170,7 @@ s32[2,6]
                 scales.require_some()
 
 
-class _Chosen:
-    """Weights of a program by their names; all of them without patterns."""
-
-    def __init__(self, module: Module, function: Function, patterns: Sequence[str]) -> None:
-        self._patterns = patterns
-        self._prepared = PreparedValues(module, function, {}) if patterns else None
-
-    def __contains__(self, weight: Value) -> bool:
-        if self._prepared is None:
-            return True
-        names = self._prepared.sources(weight)
-        return any(fnmatchcase(name, each) for name in names for each in self._patterns)
-
-
-def _narrow_weight(op: Op, chosen: _Chosen) -> Value | None:
+def _narrow_weight(op: Op, chosen: ChosenWeights) -> Value | None:
     """The right operand in 8 bits, where it has a scale that does not differ along what is summed.
 
     Numbers with a scale a group of columns are ``dequantize``, not a conversion.
@@ -176,7 +182,7 @@ def _narrow_weight(op: Op, chosen: _Chosen) -> Value | None:
 
 
 def _narrow_product(
-    options: QuantizeActivations, static: StaticScales | None, chosen: _Chosen
+    options: QuantizeActivations, static: StaticScales | None, chosen: ChosenWeights
 ) -> Rule:
     @rule("dot_general")
     def narrow_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
@@ -188,7 +194,7 @@ def _narrow_product(
         if why is not None:
             return why
         summed = op.attrs.integers("lhs_contracting_dims")
-        bound = _bounded(b, lhs, options.clamp_bound)
+        bound = bounded(b, lhs, options.clamp_bound)
         if static is not None:
             made = static.quantize(b, bound, weight)
             if isinstance(made, NoMatch):
@@ -225,11 +231,6 @@ def _spread(b: Builder, op: Op, scale: Value, sums: Value) -> Value:
     rows = [dim for dim in kept if dim not in batch]
     ordered = b.transpose(scale, [kept.index(dim) for dim in (*batch, *rows)])
     return b.broadcast_in_dim(ordered, sums.shape, list(range(len(kept))))
-
-
-def _bounded(b: Builder, x: Value, bound: float) -> Value:
-    """``x`` within the bound; 0 for any."""
-    return b.clamp(b.literal(-bound, x.dtype), x, b.literal(bound, x.dtype)) if bound else x
 
 
 def _quantized(b: Builder, x: Value, element: DType, dims: Sequence[int]) -> tuple[Value, Value]:

@@ -14,8 +14,8 @@ from graphgen.ir.dtype import DTYPES, f32
 from graphgen.passes.core import Pass, Rewriter
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.quantize.rows.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.scale_products import scale_product
-from graphgen.passes.quantize.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
 from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 

@@ -14,7 +14,13 @@ import numpy.typing as npt
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
-from graphgen.option_words import ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC, ACTIVATIONS_WIDE, DTYPES
+from graphgen.option_words import (
+    ACTIVATIONS_BLOCKS,
+    ACTIVATIONS_DYNAMIC,
+    ACTIVATIONS_STATIC,
+    ACTIVATIONS_WIDE,
+    DTYPES,
+)
 from graphgen.passes.quantize.quantize_flags import quantization_pass
 from graphgen.passes.quantize.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -85,8 +91,8 @@ def compared_models(names: str, base: CompileConfig) -> list[ComparedModel]:
     Args:
         names: separated by commas: ``f32``, ``bf16`` or ``f16``; ``int8``, ``f8e4m3`` or another
             quantized element type, with ``:per_tensor_symmetric`` and the like appended, and
-            ``+dynamic`` or ``+static`` for activations in 8 bits too; ``stored`` for a GGUF file's
-            own blocks; or the folder of a checkpoint, with ``+...`` likewise.
+            ``+dynamic``, ``+static`` or ``+blocks`` for activations in 8 bits too; ``stored`` for a
+            GGUF file's own blocks; or the folder of a checkpoint, with ``+...`` likewise.
         base: element type of what is not quantized, ranks, and the ranges of static activations.
             The type of activations is that of quantized rows that name none.
 
@@ -96,7 +102,7 @@ def compared_models(names: str, base: CompileConfig) -> list[ComparedModel]:
     return [_compared(name.strip(), base) for name in names.split(",") if name.strip()]
 
 
-_SUFFIXES = (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC)
+_SUFFIXES = (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC, ACTIVATIONS_BLOCKS)
 
 
 def _compared(name: str, base: CompileConfig) -> ComparedModel:

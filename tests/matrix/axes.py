@@ -68,7 +68,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "softmax": DTYPES,
     "tiles of attention": ("least cost", "3x5", "off"),
     "numbers of logits": DTYPES,
-    "activations": ("as they are", "dynamic", "static"),
+    "activations": ("as they are", "dynamic", "static", "in blocks"),
 }
 # The axis of each option of a compilation; an option without one says why.
 AXIS_OF_OPTION: Mapping[str, str] = {

@@ -71,7 +71,12 @@ CACHED: Mapping[str, tuple[str, str]] = {
     "f8e5m2 a token": ("f8e5m2", "per_token"),
     "f8e4m3fn cast": ("f8e4m3fn", "none"),
 }
-ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic", "static": "static"}
+ACTIVATIONS = {
+    "as they are": "none",
+    "dynamic": "dynamic",
+    "static": "static",
+    "in blocks": "blocks",
+}
 FORMS = {
     "": ("auto", "auto"),
     ", gathering": ("gather", "auto"),

@@ -88,6 +88,10 @@ _NOT_OF_8_BITS = (
     *("as they are", "int4 in groups"),
     *("stored 4 bits in groups", "stored f8e4m3 in blocks", "stored MXFP4"),
 )
+_NOT_OF_INTEGERS = (
+    *("as they are", "f8e4m3", "f8e5m2"),
+    *("stored f8e4m3 in blocks", "stored MXFP4"),
+)
 HOLES: tuple[Hole, ...] = (
     Hole(
         ("ranks", "heads"),
@@ -98,10 +102,19 @@ HOLES: tuple[Hole, ...] = (
     ),
     Hole(
         ("weights", "activations"),
-        lambda cell: cell["activations"] != "as they are" and cell["weights"] in _NOT_OF_8_BITS,
+        lambda cell: (
+            cell["activations"] in ("dynamic", "static") and cell["weights"] in _NOT_OF_8_BITS
+        ),
         "Activations in 8 bits are multiplied by weights in 8 bits.",
         "GG0304",
         "no product has a weight of 8 bits",
+    ),
+    Hole(
+        ("weights", "activations"),
+        lambda cell: cell["activations"] == "in blocks" and cell["weights"] in _NOT_OF_INTEGERS,
+        "Activations in blocks are integers, and multiplied by integers.",
+        "GG0304",
+        "no product has a weight of integers",
     ),
     Hole(
         ("family", "weights", "activations"),
@@ -112,7 +125,7 @@ HOLES: tuple[Hole, ...] = (
         ),
         "The family stores a row of weights an input, and a sum over inputs has no one scale.",
         "GG0304",
-        "no product has a weight of 8 bits",
+        "no product has a weight of",
     ),
     Hole(
         ("family", "experts"),

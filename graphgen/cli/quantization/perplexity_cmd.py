@@ -19,7 +19,7 @@ from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
-from graphgen.option_words import ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE
+from graphgen.option_words import ACTIVATIONS_BLOCKS, ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE
 from graphgen.report.table import Table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def perplexity(
             "--compare",
             metavar="NAME,...",
             help="Several in one table: f32, bf16, int8, int8:per_tensor_symmetric, f8e4m3, or a "
-            "folder with a quantized checkpoint; +dynamic or +static: 8-bit activations too.",
+            "folder with a quantized checkpoint; +dynamic, +static, +blocks: 8-bit activations.",
         ),
     ] = None,
     sensitivity: Annotated[
@@ -53,7 +53,7 @@ def perplexity(
             "--sensitivity",
             metavar="SCHEME",
             help="Quantize each part alone, as int8, int4:group:64 or mxfp4; rank what it costs. "
-            "+dynamic: its activations too, in 8 bits.",
+            "+dynamic, +blocks: its activations too, in 8 bits.",
         ),
     ] = None,
     each: Annotated[
@@ -213,10 +213,13 @@ def _rank(
 
     stem, plus, activations = name.partition("+")
     scheme = scheme_of_text(stem)
-    if plus and (activations != ACTIVATIONS_DYNAMIC or scheme.dtype not in DTYPES):
+    dynamic = activations == ACTIVATIONS_DYNAMIC and scheme.dtype in DTYPES
+    blocks = activations == ACTIVATIONS_BLOCKS and scheme.dtype in ("int8", "int4")
+    if plus and not (dynamic or blocks):
         raise _no_effect(
-            f"--sensitivity {name}: what an 8-bit weight is multiplied by can be dynamic alone",
-            "such as int8+dynamic",
+            f"--sensitivity {name}: what an 8-bit weight is multiplied by can be dynamic, and what "
+            "an integer is multiplied by in blocks",
+            "such as int8+dynamic or int4+blocks",
         )
     windows = read_windows(checkpoint, *text)
     rows_of = activations or ACTIVATIONS_WIDE

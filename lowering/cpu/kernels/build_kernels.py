@@ -44,7 +44,7 @@ INSTRUCTION_SETS: Final = {
         "baseline": (),
         "avx2": ("-mavx2", "-mfma", "-mf16c"),
         "avx512": _WIDE,
-        "avx512_bf16": (*_WIDE, "-mavx512bf16"),
+        "avx512_bf16": (*_WIDE, "-mavx512bf16", "-mavx512vnni"),
     },
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.passes.quantize.static_scales import INPUT_SCALE
+from graphgen.passes.quantize.rows.static_scales import INPUT_SCALE
 from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
 from graphgen.passes.quantize.stored.read_config import stored_quantization
 from graphgen.passes.quantize.stored.stored_readings import SCALES

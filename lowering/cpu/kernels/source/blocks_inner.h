@@ -19,6 +19,7 @@ constexpr int kGroup = 8;
 // that lie side by side.
 struct Bf16Steps {
   using X = uint32_t;
+  using Sum = Floats;
   static constexpr int64_t kDepth = 2;
   static constexpr int64_t kStride = 32;
   using W = uint16_t;
@@ -49,6 +50,7 @@ struct Bf16Steps {
 
 struct F32Steps {
   using X = float;
+  using Sum = Floats;
   static constexpr int64_t kDepth = 1;
   static constexpr int64_t kStride = 16;
   using W = float;
@@ -63,6 +65,7 @@ struct F32Steps {
 
 struct F16Steps {
   using X = float;
+  using Sum = Floats;
   static constexpr int64_t kDepth = 1;
   static constexpr int64_t kStride = 16;
   using W = uint16_t;
@@ -80,13 +83,20 @@ template <typename Steps>
 struct XRows {
   const typename Steps::X* steps;
   int64_t stride;
-  // The sums of x over each group; null without zero points.
+  // The sums of x over each group; null without zero points, but for integers.
   const float* sums;
+  // Of integers, the scale of each group; else null.
+  const float* scales = nullptr;
 
   XRows from(int64_t row, int64_t groups) const {
-    return {steps + row * stride, stride, sums ? sums + row * groups : nullptr};
+    const auto part = [&](const float* all) { return all ? all + row * groups : nullptr; };
+    return {steps + row * stride, stride, part(sums), part(scales)};
   }
 };
+
+// Whether x and the weight are integers.
+template <typename Steps>
+constexpr bool kOfIntegers = std::is_same_v<typename Steps::Sum, Ints>;
 
 // Sixteen columns of a weight, with the scales and zero points of their groups, [groups][16].
 template <typename W>
@@ -109,13 +119,15 @@ struct GroupFacts {
   template <typename W>
   GroupFacts(const Tile<W>& tile, const Depth& depth, int64_t group) {
     const int64_t at = group * kLanes;
-    scale = LoadWide(depth.scale, tile.scale, at, at + kLanes);
+    scale = tile.scale ? LoadWide(depth.scale, tile.scale, at, at + kLanes) : Splat(1.0f);
     less = tile.zero ? -LoadWide(depth.zero, tile.zero, at, at + kLanes) : Floats{};
   }
 
-  // The sum so far and that of the group; x_sum is the sum of x over it, or null.
-  Floats Add(Floats all, Floats sum, const float* x_sum) const {
+  // The sum so far and that of the group; x_sum is the sum of x over it, or null, and x_scale what
+  // both are multiplied with, or null.
+  Floats Add(Floats all, Floats sum, const float* x_sum, const float* x_scale) const {
     if (x_sum) sum = MultiplyAdd(less, Splat(*x_sum), sum);
+    if (x_scale) sum = sum * Splat(*x_scale);
     return MultiplyAdd(sum, scale, all);
   }
 };
@@ -129,7 +141,13 @@ void Block(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, const De
   const typename Steps::X* steps = x.steps;
   const int64_t stride = x.stride;
   for (int64_t group = 0; group < depth.groups; ++group) {
-    Floats sum[kRows][kTiles] = {};
+    typename Steps::Sum sum[kRows][kTiles] = {};
+    if constexpr (kOfIntegers<Steps>) {
+      for (int row = 0; row < kRows; ++row) {
+        const Ints start = Steps::Start(x.sums[row * depth.groups + group]);
+        for (int tile = 0; tile < kTiles; ++tile) sum[row][tile] = start;
+      }
+    }
     const int64_t end = std::min(depth.steps, (group + 1) * depth.of_group);
     for (int64_t step = group * depth.of_group; step < end; ++step) {
       typename Steps::Wide wide[kTiles];
@@ -147,15 +165,20 @@ void Block(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, const De
       }
     }
     for (int tile = 0; tile < kTiles; ++tile) {
-      if (!tiles->scale) {
-        for (int row = 0; row < kRows; ++row) sums[row * kGroup + tile] = sum[row][tile];
-        continue;
+      if constexpr (!kOfIntegers<Steps>) {
+        if (!tiles->scale) {
+          for (int row = 0; row < kRows; ++row) sums[row * kGroup + tile] = sum[row][tile];
+          continue;
+        }
       }
       const GroupFacts facts(tiles[tile], depth, group);
+      const bool less = kOfIntegers<Steps> ? tiles->zero != nullptr : x.sums != nullptr;
       for (int row = 0; row < kRows; ++row) {
         Floats& all = sums[row * kGroup + tile];
-        const float* x_sum = x.sums ? x.sums + row * depth.groups + group : nullptr;
-        all = facts.Add(group ? all : Floats{}, sum[row][tile], x_sum);
+        const int64_t at = row * depth.groups + group;
+        const float* x_sum = less ? x.sums + at : nullptr;
+        const float* x_scale = kOfIntegers<Steps> ? x.scales + at : nullptr;
+        all = facts.Add(group ? all : Floats{}, Convert<Floats>(sum[row][tile]), x_sum, x_scale);
       }
     }
   }

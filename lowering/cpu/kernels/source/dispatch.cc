@@ -45,7 +45,10 @@ Kernels Choose() {
   __builtin_cpu_init();
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (wide && __builtin_cpu_supports("avx512bf16")) return GRAPHGEN_KERNELS(avx512_bf16);
+  // Each CPU with bf16 products has those of bytes.
+  if (wide && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
+    return GRAPHGEN_KERNELS(avx512_bf16);
+  }
   if (wide) return GRAPHGEN_KERNELS(avx512);
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     return GRAPHGEN_KERNELS(avx2);

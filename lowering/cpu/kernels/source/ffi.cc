@@ -71,7 +71,7 @@ int64_t PackedSize(const Linear& linear) {
 // product's type is the norm's; without a norm x's.
 ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
                       int64_t columns, bool has_norm, bool has_offset, float epsilon, bool has_scale,
-                      int64_t group, bool has_zero, bool has_bias, bool has_residual,
+                      int64_t group, int64_t x_group, bool has_zero, bool has_bias, bool has_residual,
                       std::string_view activation, bool gated) {
   const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
   const size_t expected = 2 + has_norm + has_offset + has_scale + has_zero + has_bias + has_residual;
@@ -104,6 +104,12 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   const bool whole = group % linear.step() == 0 || group >= linear.depth;
   if (group < 0 || !whole || (group > 0 && !has_scale) || (group == 0 && has_zero)) {
     return ffi::Error::InvalidArgument("graphgen.linear: groups do not fit the weight");
+  }
+  linear.x_group = x_group;
+  const bool integers = linear.narrow == Narrow::kS8 || linear.narrow == Narrow::kS4;
+  if (x_group && (!integers || x_group < 0 || (group && group != x_group) ||
+                  (x_group % linear.step() && x_group < linear.depth))) {
+    return ffi::Error::InvalidArgument("graphgen.linear: groups of x do not fit the weight");
   }
   linear.x = x.untyped_data();
   linear.weight = weight.untyped_data();
@@ -388,6 +394,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
                                   .Attr<float>("epsilon")
                                   .Attr<bool>("scale")
                                   .Attr<int64_t>("group")
+                                  .Attr<int64_t>("x_group")
                                   .Attr<bool>("zero")
                                   .Attr<bool>("bias")
                                   .Attr<bool>("residual")

@@ -30,6 +30,12 @@ enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh, kGeluSigmoid };
 //   (Σ x · number - zero point · Σ x) · scale
 // so where x is infinite a zero point makes a NaN.
 //
+// With x_group, x is rounded to integers of 8 bits first, with a scale for each x_group numbers of
+// a row: their largest magnitude / 127, at least the smallest normal f32. Its product with a weight
+// of integers is one of integers, and the sum over the groups, in their order, of
+//   (Σ x · number - zero point · Σ x) · scale of x · scale
+// A group with a NaN or an infinity has such a scale, so the row becomes NaN.
+//
 // Packed weights are zero beyond N and K:
 //   bf16, 8 bits          [columns / 16][K / 2][16][2]
 //   4 bits                [columns / 16][K / 8][16], words as nibbles_inner.h has them
@@ -51,6 +57,7 @@ struct Linear {
   const void* scale = nullptr;      // f32 [product_columns()], or one; packed with groups
   bool one_scale = false;
   int64_t group = 0;                // a multiple of step(), or K; 0 without groups
+  int64_t x_group = 0;              // of integers; `group` if there is one; 0 for x as it is
   const void* zero = nullptr;       // of groups, packed
   Type scale_type = Type::kF32;     // of groups
   Type zero_type = Type::kF32;
@@ -72,7 +79,10 @@ struct Linear {
   }
 
   // Groups of a column, the last of which may be short.
-  int64_t groups() const { return group ? (depth + group - 1) / group : 1; }
+  int64_t groups() const {
+    const int64_t size = group ? group : x_group;
+    return size ? (depth + size - 1) / size : 1;
+  }
 };
 
 // Computes out. The instruction set is the best one that both this build and the CPU have.

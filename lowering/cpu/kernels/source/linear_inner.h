@@ -4,6 +4,7 @@
 #include "blocks_inner.h"
 #include "narrow_inner.h"
 #include "nibbles_inner.h"
+#include "integers_inner.h"
 
 inline void StoreLanes(const Linear& linear, int64_t row, int64_t column, Floats value) {
   const int64_t start = row * linear.columns;
@@ -95,6 +96,11 @@ class Rows {
   float* sums_ = nullptr;
 };
 
+#include "integer_rows_inner.h"
+
+template <typename Steps>
+using RowsOf = std::conditional_t<kOfIntegers<Steps>, IntegerRows<Steps>, Rows<Steps>>;
+
 // A sum with the scale of its columns, from `column` of the product on.
 inline Floats Scaled(const Linear& linear, int64_t column, Floats sum) {
   if (!linear.scale || linear.group) return sum;
@@ -183,7 +189,7 @@ Tile<typename Steps::W> TileAt(const Linear& linear, const Depth& depth, int64_t
 
 // Computes `count` tiles of the result from `first` on, at most a group, for all rows.
 template <typename Steps>
-void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t count) {
+void Group(const Linear& linear, const RowsOf<Steps>& x, int64_t first, int64_t count) {
   const bool gated = linear.gated;
   Tile<typename Steps::W> tiles[kGroup];
   // Gated, the tiles of the left and of the right half alternate.
@@ -193,7 +199,7 @@ void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t co
     const int64_t number = gated ? first + t / 2 + t % 2 * half : first + t;
     tiles[t] = TileAt<Steps>(linear, x.depth(), number);
   }
-  if constexpr (std::is_same_v<typename Steps::W, uint8_t>) {
+  if constexpr (std::is_same_v<typename Steps::W, uint8_t> && !kOfIntegers<Steps>) {
     if (linear.rows > kMostRows) {
       return RunRowsWidened<Steps>(linear, x.rows(), x.depth(), tiles, all, first * kLanes);
     }
@@ -203,7 +209,7 @@ void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t co
 
 template <typename Steps>
 void Run(const Linear& linear, const TaskPool& pool) {
-  const Rows<Steps> x(linear, pool);
+  const RowsOf<Steps> x(linear, pool);
   const int64_t tiles = (linear.columns + kLanes - 1) / kLanes;
   const int64_t group = linear.gated ? kGroup / 2 : kGroup;
   // Small groups where there are few, so that all threads have as much to do.
@@ -226,6 +232,10 @@ void RunBytes(const Linear& linear, const TaskPool& pool) {
 }
 
 void RunLinear(const Linear& linear, const TaskPool& pool) {
+  if (linear.x_group) {
+    if (linear.narrow == Narrow::kS4) return Run<NibbleIntegerSteps>(linear, pool);
+    return Run<ByteIntegerSteps>(linear, pool);
+  }
   switch (linear.narrow) {
     case Narrow::kS8: return RunBytes<Narrow::kS8>(linear, pool);
     case Narrow::kF8E4M3: return RunBytes<Narrow::kF8E4M3>(linear, pool);

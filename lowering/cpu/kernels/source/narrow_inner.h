@@ -115,6 +115,7 @@ struct PairOfFloats {
 template <Narrow kNarrow>
 struct NarrowF32Steps {
   using X = PairOfFloats;
+  using Sum = Floats;
   static constexpr int64_t kDepth = 2;
   static constexpr int64_t kStride = 32;
   using W = uint8_t;
@@ -145,6 +146,7 @@ struct NarrowF32Steps {
 template <Narrow kNarrow>
 struct NarrowBf16Steps {
   using X = Bf16Steps::X;
+  using Sum = Floats;
   static constexpr int64_t kDepth = 2;
   static constexpr int64_t kStride = 32;
   using W = uint8_t;

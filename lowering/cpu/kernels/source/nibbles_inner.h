@@ -58,6 +58,7 @@ struct NibbleF32Steps {
   struct X {
     PairOfFloats pairs[4];
   };
+  using Sum = Floats;
   static constexpr int64_t kDepth = 8;
   static constexpr int64_t kStride = 64;
   using W = uint8_t;
@@ -87,6 +88,7 @@ struct NibbleBf16Steps {
   struct X {
     Bf16Steps::X pairs[4];
   };
+  using Sum = Floats;
   static constexpr int64_t kDepth = 8;
   static constexpr int64_t kStride = 64;
   using W = uint8_t;

@@ -43,6 +43,7 @@ class LinearCase:
         scale: ``column`` for one of each column, ``tensor`` for one of all; empty for none.
         group: numbers of a column that share a scale instead; 0 for none.
         zero: type of the zero points of groups; empty for none.
+        x_group: numbers of a row that share a scale, rounded to integers; 0 for none.
         axis: of the weight that is contracted.
         norm: whether ``rms_norm`` stands before it.
         bias: whether one row is added to all.
@@ -67,6 +68,7 @@ class LinearCase:
     scale: str = ""
     group: int = 0
     zero: str = ""
+    x_group: int = 0
     group_scale: str = "f32"
     offset: bool = False
     whole: str = ""
@@ -95,6 +97,7 @@ class LinearCase:
             "epsilon": EPSILON if self.norm else 0.0,
             "scale": bool(self.scale or self.group),
             "group": min(self.group, self.depth),
+            "x_group": min(self.x_group, self.depth),
             # Numbers without a sign have one: half of their range.
             "zero": bool(self.zero or (self.group and self.narrow == "u4")),
             "bias": self.bias,
@@ -144,6 +147,9 @@ class LinearCase:
             norm = "layer_norm(%x, %norm, %offset)" if self.offset else "rms_norm(%x, %norm)"
             lines += [f"%n = {norm} epsilon={EPSILON} : {type_}"]
             x = "%n"
+        if self.x_group:
+            lines += self._rounding(x)
+            x = "%rounded"
         last = len(self.outer)
         after = bool(self.bias or self.residual or self.activation or self.whole)
         rounded = self.scale != "" and self.result != "f32" and not after
@@ -164,6 +170,16 @@ class LinearCase:
         if self.residual:
             lines += [f"%y = add(%{value}, %r) : {type_}"]
         return lines + (self._gate() if self.activation else [])
+
+    def _rounding(self, x: str) -> list[str]:
+        """The left operand as integers with a scale a block, widened."""
+        block = f"block=[{','.join(['1'] * len(self.outer) + [str(self.x_group)])}]"
+        numbers, wide = (_type(kind, *self.outer, self.depth) for kind in ("s8", self.dtype))
+        scales = _type("f32", *self.outer, -(-self.depth // self.x_group))
+        return [
+            f"%i, %is = quantize({x}) dtype=s8 limit=127.0 {block} : {numbers}, {scales}",
+            f"%rounded = dequantize(%i, %is) {block} dtype={self.dtype} : {wide}",
+        ]
 
     def _activated(self, value: str) -> list[str]:
         type_ = _type("f32", *self.outer, self.columns)
@@ -292,6 +308,7 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
     w = w if case.axis else w.T
     w, size = _dequantized(case, given, w) if case.group else (w, np.abs(w))
     step, denormal = STEPS[case.dtype]
+    few = 6 if case.dtype != "f32" else case.depth
     ties: Any = 0.0
     least = SMALLEST_NORMAL * (np.abs(x).sum(-1, keepdims=True) + np.abs(w).sum(-1) + 1)
     if case.norm:
@@ -310,8 +327,10 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
         else:
             x = x * scale * norm
         largest = [np.abs(row * size).max(-1) for row in x.reshape(-1, case.depth)]
-        few = 6 if case.dtype != "f32" else case.depth
         ties = ties + few * step * np.reshape(largest, (*case.outer, -1))
+    if case.x_group:
+        x, lost = _rounded(case, x, size, few)
+        ties = ties + lost
     sums = np.abs(x) @ size.T
     error = (case.depth + 4) * STEPS["f32"][0] * sums + ties + least
     if case.group:
@@ -336,6 +355,27 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
         error, value = _gated(case.columns, value, error)
     relative, least = STEPS[case.result]
     return error + relative * (np.abs(value) + error) + least
+
+
+def _rounded(case: LinearCase, x: Array, size: Array, few: int) -> tuple[Array, Array]:
+    """Rows as integers in blocks are, and what two ways of rounding them may lose."""
+    x, steps = _in_blocks(x, case.x_group)
+    # The meaning rounds the rows to the type of the product.
+    lost = STEPS[case.dtype][0] * np.abs(x) @ size.T
+    if case.norm:
+        # A number on the other side of a tie of the integers.
+        largest = [np.abs(row * size).max(-1) for row in steps.reshape(-1, case.depth)]
+        lost = lost + few * np.reshape(largest, (*case.outer, -1))
+    return x, lost
+
+
+def _in_blocks(x: Array, block: int) -> tuple[Array, Array]:
+    """Rows rounded to integers with a scale a block, and the scale of each element."""
+    starts = np.arange(0, x.shape[-1], block)
+    largest = np.maximum.reduceat(np.abs(x), starts, -1)
+    scale = np.maximum(largest / 127, SMALLEST_NORMAL)
+    steps = scale.take(np.arange(x.shape[-1]) // block, -1)
+    return np.rint(x / steps) * steps, steps
 
 
 def _dequantized(case: LinearCase, given: dict[str, Array], numbers: Array) -> tuple[Array, Array]:

@@ -50,7 +50,7 @@ std::vector<Variant> VariantsOfThisCpu() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
     found.push_back(VARIANT(avx512));
-    if (__builtin_cpu_supports("avx512bf16")) {
+    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
       found.push_back(VARIANT(avx512_bf16));
     }
   }
@@ -72,6 +72,7 @@ struct Case {
   int64_t group = 0;
   bool zero = false;
   Type scale_type = Type::kF32, zero_type = Type::kF32;  // of groups
+  int64_t x_group = 0;
 };
 
 // A linear with the memory that it reads and writes.
@@ -138,7 +139,7 @@ Problem Make(const Case& of, std::mt19937& random) {
       linear.offset = made.offset.get();
     }
   }
-  linear.group = of.group;
+  linear.group = of.group, linear.x_group = of.x_group;
   if (of.group) {
     const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
     linear.scale_type = of.scale_type, linear.zero_type = of.zero_type;
@@ -185,11 +186,14 @@ double Activate(Activation activation, double x) {
   }
 }
 
-// One sum of products. A normalized row is rounded twice to the weight's type.
-Near Product(const Problem& of, int64_t row, int64_t column) {
-  const Linear& linear = of.linear;
+// A number of a row of x, what its roundings lose but for a factor, and the step of its integers.
+struct Left {
+  double x, lost, step;
+};
+
+// A row of x after the norm. A normalized row is rounded twice to the weight's type.
+std::vector<Left> RowOf(const Linear& linear, int64_t row) {
   double squares = 0, mean = 0;
-  double sum = 0, size = 0, losses = 0;
   for (int64_t k = 0; linear.offset && k < linear.depth; ++k) {
     mean += At(linear.x_type, linear.x, row * linear.depth + k) / linear.depth;
   }
@@ -198,14 +202,9 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
     squares += x * x;
   }
   const double scale = 1 / std::sqrt(squares / linear.depth + linear.epsilon);
-  // Of the group of a depth, packed.
-  const auto fact = [&](Type type, const void* facts, int64_t k, double otherwise) -> double {
-    const int64_t at = column / kLanes * linear.groups() + k / std::max<int64_t>(linear.group, 1);
-    return linear.group && facts ? At(type, facts, at * kLanes + column % kLanes) : otherwise;
-  };
+  std::vector<Left> found(linear.depth);
   for (int64_t k = 0; k < linear.depth; ++k) {
-    double x = At(linear.x_type, linear.x, row * linear.depth + k);
-    double lost = 0;
+    double x = At(linear.x_type, linear.x, row * linear.depth + k), lost = 0;
     if (linear.norm) {
       const double factor = scale * At(linear.type, linear.norm, k);
       // The roundings of the mean and of the numbers that it is taken from.
@@ -217,6 +216,40 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
         x += offset;
       }
     }
+    found[k] = {x, lost, 0};
+  }
+  return found;
+}
+
+// Rounds a row to integers, as the kernel does it where no norm stands before: in f32.
+void RoundInGroups(const Linear& linear, std::vector<Left>& row) {
+  for (int64_t first = 0; linear.x_group && first < linear.depth; first += linear.x_group) {
+    const int64_t end = std::min(linear.depth, first + linear.x_group);
+    float largest = 0;
+    for (int64_t k = first; k < end; ++k) {
+      largest = std::max(largest, std::fabs(static_cast<float>(row[k].x)));
+    }
+    const float scale = std::max(largest / 127.0f, 0x1p-126f);
+    for (int64_t k = first; k < end; ++k) {
+      row[k].x = static_cast<double>(std::nearbyint(static_cast<float>(row[k].x) / scale)) * scale;
+      row[k].step = scale;
+    }
+  }
+}
+
+// One sum of products.
+Near Product(const Problem& of, int64_t row, int64_t column) {
+  const Linear& linear = of.linear;
+  double sum = 0, size = 0, losses = 0;
+  std::vector<Left> left = RowOf(linear, row);
+  RoundInGroups(linear, left);
+  // Of the group of a depth, packed.
+  const auto fact = [&](Type type, const void* facts, int64_t k, double otherwise) -> double {
+    const int64_t at = column / kLanes * linear.groups() + k / std::max<int64_t>(linear.group, 1);
+    return linear.group && facts ? At(type, facts, at * kLanes + column % kLanes) : otherwise;
+  };
+  for (int64_t k = 0; k < linear.depth; ++k) {
+    const double x = left[k].x;
     const int64_t at = column * linear.depth + k;
     const double weight = linear.narrow == Narrow::kNone
                               ? At(linear.type, of.flat.get(), at)
@@ -226,10 +259,12 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
     sum += x * (weight - zero) * group_scale;
     const double sizes = std::fabs(group_scale) * (std::fabs(weight) + std::fabs(zero));
     size += std::fabs(x) * sizes;
-    losses += lost * (linear.depth + 8) * 0x1p-24 * sizes;
+    losses += left[k].lost * (linear.depth + 8) * 0x1p-24 * sizes;
+    // A normalized number may be rounded to the other side.
+    if (linear.norm) losses += left[k].step * sizes;
   }
   // Roundings of f32 that all go one way; those of a normalized row.
-  const double sums = (linear.depth + linear.groups() + 10) * 0x1p-24;
+  const double sums = (linear.depth + 2 * linear.groups() + 10) * 0x1p-24;
   const double norms = linear.norm ? 2 * StepOf(linear.type) : 0;
   const Near product{sum, (sums + norms) * size + losses};
   if (!linear.scale || linear.group) return product;
@@ -313,10 +348,11 @@ void CheckRowsAlone(const Variant& variant, Problem& problem, const TaskPool& po
 }
 
 // NaN and infinity in one row of x leave the others alone.
-void CheckNotFinite(const Variant& variant, Type type, Narrow narrow, const TaskPool& pool) {
+void CheckNotFinite(const Variant& variant, Type type, Narrow narrow, const TaskPool& pool,
+                    int64_t group = 0) {
   std::mt19937 random(7);
   Case of{5, 19, 37, type};
-  of.narrow = narrow;
+  of.narrow = narrow, of.group = of.x_group = group;
   Problem problem = Make(of, random);
   Put(type, problem.x.get(), 1 * 19 + 18, NAN);
   Put(type, problem.x.get(), 3 * 19 + 0, INFINITY);
@@ -400,6 +436,11 @@ Case Drawn(int index, std::mt19937& random) {
       of.zero = below(2);
       of.scale_type = static_cast<Type>(below(3)), of.zero_type = static_cast<Type>(below(3));
     }
+    if (of.narrow == Narrow::kS8 || of.narrow == Narrow::kS4) {
+      // A weight in 4 bits is multiplied with integers of its own groups.
+      const bool integers = below(2) && (of.group || of.narrow == Narrow::kS8);
+      if (integers) of.x_group = of.group ? of.group : 2 * (1 + below(20));
+    }
   }
   return of;
 }
@@ -418,6 +459,8 @@ void CheckVariant(const Variant& variant, int cases) {
     CheckNotFinite(variant, type, Narrow::kNone, TaskPool{});
     for (Narrow narrow : kNarrow) {
       CheckNotFinite(variant, type, narrow, TaskPool{});
+      const bool integers = narrow == Narrow::kS8 || narrow == Narrow::kS4;
+      if (integers) CheckNotFinite(variant, type, narrow, TaskPool{}, 8);
       CheckCodes(variant, type, narrow);
     }
     Check(variant, Make({0, 3, 5, type}, random), TaskPool{});

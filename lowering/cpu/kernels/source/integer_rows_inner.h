@@ -1,0 +1,93 @@
+// Rows of x as integers of 8 bits with a scale a group. Part of linear_inner.h.
+
+// The rows in the form of the blocks, zero beyond K, with the scale and the sum of each group. The
+// memory is the thread's: one at a time.
+template <typename Steps>
+class IntegerRows {
+ public:
+  using X = typename Steps::X;
+
+  IntegerRows(const Linear& linear, const TaskPool& pool) : linear_(linear) {
+    const int64_t steps = (linear.depth + Steps::kDepth - 1) / Steps::kDepth;
+    depth_ = {steps, linear.x_group / Steps::kDepth, linear.groups(), linear.scale_type,
+              linear.zero_type};
+    if (depth_.groups == 1) depth_.of_group = steps;
+    x_ = ThreadMemory<kRowsOfX, X>(linear.rows * steps);
+    sums_ = ThreadMemory<kSumsOfX, float>(linear.rows * depth_.groups);
+    scales_ = ThreadMemory<kScalesOfX, float>(linear.rows * depth_.groups);
+    const int64_t share = 8;
+    ParallelFor(pool, (linear.rows + share - 1) / share, [&](int64_t part) {
+      const int64_t end = std::min(linear.rows, (part + 1) * share);
+      for (int64_t row = part * share; row < end; ++row) Make(row);
+    });
+  }
+
+  XRows<Steps> rows() const { return {x_, depth_.steps, sums_, scales_}; }
+  const Depth& depth() const { return depth_; }
+
+ private:
+  void Make(int64_t row) {
+    const Linear& l = linear_;
+    const Norm norm = {l.rows, l.depth, l.x_type, l.type, l.x, l.norm, l.offset, l.epsilon};
+    const NormedRow normed(norm, row);
+    const int64_t start = row * l.depth;
+    // Whole vectors, so that what is beyond K can be stored.
+    const int64_t padded = (l.depth + kLanes - 1) / kLanes * kLanes;
+    float* floats = ThreadMemory<kFloatsOfX, float>(padded);
+    for (int64_t at = 0; at < l.depth; at += kLanes) {
+      const Floats value = l.norm ? normed.At(at)
+                                  : LoadWide(l.x_type, l.x, start + at, start + l.depth);
+      Store(floats + at, Rounded(l.type, value));
+    }
+    for (int64_t group = 0; group < depth_.groups; ++group) {
+      const int64_t first = group * l.x_group, end = std::min(l.depth, first + l.x_group);
+      const int64_t at = row * depth_.groups + group;
+      scales_[at] = ScaleOf(floats, first, end);
+      X* to = x_ + row * depth_.steps + first / Steps::kDepth;
+      sums_[at] = static_cast<float>(Numbers(floats, first, end, scales_[at], to));
+    }
+  }
+
+  // The largest magnitude / 127; a NaN where there is one.
+  static float ScaleOf(const float* floats, int64_t first, int64_t end) {
+    Ints largest = {};
+    for (int64_t at = first; at < end; at += kLanes) {
+      // Without a sign, numbers are in the order of their bits, NaNs last.
+      const Ints size = (Ints)(AsWords(LoadWide(Type::kF32, floats, at, end)) & 0x7fffffffu);
+      largest = (Ints)Choose((Words)(size > largest), (Words)size, (Words)largest);
+    }
+    int32_t most = 0;
+    for (int lane = 0; lane < kLanes; ++lane) most = std::max<int32_t>(most, largest[lane]);
+    const float scale = Load<float>(&most) / 127.0f;
+    return scale < FLT_MIN ? FLT_MIN : scale;
+  }
+
+  // Stores the numbers of a group, and returns their sum; zeros with a scale that is not finite.
+  static int32_t Numbers(const float* floats, int64_t first, int64_t end, float scale, X* to) {
+    const bool finite = std::isfinite(scale);
+    // 1.5 · 2^23: adding it rounds to an integer, to the nearest even one.
+    const float magic = 12582912.0f;
+    Ints sums = {};
+    for (int64_t at = first; at < end; at += kLanes) {
+      Ints numbers = {};
+      if (finite) {
+        const Floats steps = LoadWide(Type::kF32, floats, at, end) / Splat(scale);
+        numbers = (Ints)(AsWords(steps + magic) - AsWords(Splat(magic)));
+      }
+      sums += numbers;
+      int8_t bytes[kLanes];
+      Store(bytes, Convert<Bytes>((Words)numbers));
+      const int64_t lanes = std::min(kLanes, end - at);
+      for (int64_t lane = 0; lane < lanes; lane += Steps::kDepth) *to++ = Steps::Ordered(bytes + lane);
+    }
+    int32_t sum = 0;
+    for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
+    return sum;
+  }
+
+  const Linear& linear_;
+  Depth depth_;
+  X* x_ = nullptr;
+  float* sums_ = nullptr;
+  float* scales_ = nullptr;
+};
