@@ -40,7 +40,7 @@ class IntegerRows:
 
     @property
     def x(self) -> Value:
-        """What is rounded."""
+        """The rows before they are rounded."""
         return self.quantize.operands[0]
 
     def only_op(self, prepared: PreparedValues) -> Op | None:
