@@ -12,7 +12,7 @@ from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s4, s8, u4
 from graphgen.passes.kernels.narrow_match import GroupedWeight, NarrowWeight
 from graphgen.passes.kernels.packed_weight import depth_of_step
-from graphgen.passes.quantize.rows.block_rows import LIMIT
+from graphgen.passes.quantize.rows.integer_blocks import LIMIT
 from graphgen.passes.weights.derived import PreparedValues
 
 # Sums of a group's numbers are exact in f32 up to here.

@@ -16,7 +16,7 @@ from graphgen.option_words import ACTIVATIONS_BLOCKS, ACTIVATIONS_DYNAMIC, ACTIV
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
-from graphgen.passes.quantize.rows.block_rows import (
+from graphgen.passes.quantize.rows.integer_blocks import (
     ChosenWeights,
     block_product,
     block_weight,
