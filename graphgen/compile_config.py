@@ -20,20 +20,14 @@ from graphgen.option_words import (
     ACTIVATIONS,
     ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
-    BALANCE_AUTO,
-    BALANCE_OFF,
-    BALANCE_ON,
     CACHE_DTYPES,
     CACHE_SCALES,
-    CP_AUTO,
-    CP_FORMS,
     DEFAULT_CACHE_SCALE,
     DISPATCH_AUTO,
     DTYPES,
     EXCHANGE_AUTO,
     EXPERT_DISPATCH,
     EXPERT_EXCHANGES,
-    HEAD_STRATEGIES,
     KERNELS_AUTO,
     KERNELS_OFF,
     KERNELS_ON,
@@ -41,105 +35,18 @@ from graphgen.option_words import (
     LATENT_FORMS,
     TILES_AUTO,
 )
-from graphgen.targets import target_names
+from graphgen.rank_config import RankConfig
 
 C = TypeVar("C", bound="CompileConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileConfig:
+class CompileConfig(RankConfig):
     """All that the programs of a model depend on, beside the model itself.
 
     The help of each field is its documentation; ``graphgen pipeline default`` prints it.
     """
 
-    target: str = knob("cpu", "what to legalize for.", choices=target_names, flag=None)
-    tp: int = knob(
-        1,
-        "ranks the model is split over; 1 leaves out the sharding phase.",
-        flag="Ranks to split the model over.",
-        minimum=1,
-    )
-    moe_ep_degree: int = knob(
-        1,
-        "groups of the ranks that have experts of their own; the ranks of a group share each of "
-        "them.",
-        flag="Groups of the ranks with experts of their own, a divisor of --tp; by default 1.",
-        minimum=1,
-        option="--moe-ep-degree",
-    )
-    moe_prefill_ep_degree: int = knob(
-        0,
-        "``moe_ep_degree`` of the programs that read prompts, if theirs is another; experts are "
-        "then held twice. 0 for the same.",
-        flag="Groups of the ranks with experts of their own while prompts are read, if not "
-        "--moe-ep-degree: experts are then held twice.",
-        minimum=1,
-        option="--moe-prefill-ep-degree",
-    )
-    cp_degree: int = knob(
-        1,
-        "ranks that share the tokens of a prompt, each with the heads of all of them; the others "
-        "divide heads.",
-        flag="Ranks that share the tokens of a prompt, a divisor of --tp; by default 1.",
-        minimum=1,
-        option="--cp-degree",
-    )
-    cp_form: str = knob(
-        CP_AUTO,
-        "how attention gets at the keys of ranks that share a prompt: it gathers them, exchanges "
-        "tokens for heads, or passes blocks of keys on in a ring.",
-        choices=CP_FORMS,
-        flag=None,
-    )
-    cp_balance: str = knob(
-        BALANCE_AUTO,
-        "whether rank i of a ring of n has blocks i and 2n - 1 - i of the tokens, so that causal "
-        "masks leave all ranks as much to do.",
-        choices=(BALANCE_AUTO, BALANCE_ON, BALANCE_OFF),
-        flag=None,
-    )
-    mlp_cp_degree: int = knob(
-        1,
-        "ranks that share the tokens of a prompt in the MLP too: 1 or cp_degree.",
-        flag=None,
-        minimum=1,
-    )
-    weight_gather_length: int = knob(
-        1024,  # Shorter prompts have fewer numbers than a layer's weights in every known model.
-        "least tokens a row of prefill and chunk programs that may gather weights where they use "
-        "them, if that sends less than tokens do; 0 for none.",
-        flag=None,
-        minimum=0,
-    )
-    attention_dp_degree: int = knob(
-        1,
-        "groups of the ranks with attention and caches for rows of their own.",
-        flag="Groups of the ranks with attention and caches for sequences of their own, a divisor "
-        "of --tp; by default 1.",
-        minimum=1,
-        option="--attention-dp-degree",
-    )
-    heads: str = knob(
-        "auto",
-        "the strategy of the pass ``heads``.",
-        choices=HEAD_STRATEGIES,
-        flag="How several ranks hold the heads of keys and values; by default auto.",
-        option="--group-query-attention",
-    )
-    flash_decoding: bool = knob(
-        False,
-        "whether ranks that share a key-value head divide the slots of its cache, where each would "
-        "hold a copy.",
-        flag="Divide caches over the ranks that share a key-value head, in place of copies.",
-    )
-    flash_decoding_ranks: int = knob(
-        0,
-        "ranks that divide the slots of a cache under ``flash_decoding``; 0 for the fewest that "
-        "hold each key-value head once.",
-        flag=None,
-        minimum=0,
-    )
     batch: tuple[int, ...] = knob((1,), "sizes of B.", flag=None)
     prefill_batch: tuple[int, ...] = knob(
         (), "sizes of B of the prefill programs; by default those of ``batch``.", flag=None

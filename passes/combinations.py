@@ -6,6 +6,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.option_words import EXCHANGE_AUTO
 from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
+from graphgen.rank_config import AUTO
 from graphgen.targets import find_target, target_names
 
 # Strategies whose copies of key-value heads flash decoding replaces.
@@ -14,6 +15,7 @@ _FLASH_HEADS = ("auto", "REPLICATE_TO_TP_DEGREE", "REPLICATED_HEADS")
 
 def check_combinations(config: CompileConfig) -> None:
     """Refuse options that cannot be together (GG0302)."""
+    _check_mesh(config)
     _check_experts(config)
     _check_rows(config)
     _check_flash(config)
@@ -21,6 +23,16 @@ def check_combinations(config: CompileConfig) -> None:
     _check_own_rows(config)
     _check_kernels(config)
     _check_cache_type(config)
+
+
+def _check_mesh(config: CompileConfig) -> None:
+    """Refuse a mesh that is still to be chosen: a pipeline does not know the model (GG0302)."""
+    if config.parallelism == AUTO:
+        raise GraphgenError(
+            "GG0302",
+            "default: parallelism=auto is chosen for a model, which pipelines do not know",
+            help="graphgen plan MODEL --tp N --search says the options that it stands for",
+        )
 
 
 def _check_experts(config: CompileConfig) -> None:

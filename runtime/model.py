@@ -14,10 +14,12 @@ from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 from graphgen.option_words import KERNELS_OFF, KERNELS_ON
+from graphgen.rank_config import AUTO, MANUAL
 
 if TYPE_CHECKING:
     from graphgen.models.medusa import MedusaShape
     from graphgen.passes.core import PassReport
+    from graphgen.targets import Accelerator
 
 # ``max_len``, and what follows from the machine: not part of the settings of an artifact.
 _DERIVED = ("slots", "min_rows")
@@ -131,12 +133,30 @@ def build_model(
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.pipelines import default
 
-    config = on_this_machine(settings)
+    settings, chosen = with_mesh(model, settings)
+    config = replace(on_this_machine(settings), parallelism=MANUAL)
     if every_token:
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
     module, steps = logical_module(model, config, every_token=every_token)
-    steps += steps_of(run_pipeline(module, default(config)))
+    steps += [*chosen, *steps_of(run_pipeline(module, default(config)))]
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
+
+
+def with_mesh(
+    model: Mapping[str, object], settings: CompileConfig, device: Accelerator | None = None
+) -> tuple[CompileConfig, list[PassStep]]:
+    """The settings with the mesh that ``parallelism=auto`` stands for, and the choice as a step.
+
+    They are still ``auto``, so that an artifact is found by the options that it was made with.
+    """
+    if settings.parallelism != AUTO:
+        return settings, []
+    # Only here: the search compiles the model many times.
+    from graphgen.lowering.plan.chosen_mesh import chosen_mesh
+
+    made = chosen_mesh(model, settings, device)
+    step = PassStep("choose-mesh", 0, 0, 0, 0.0, (made.remark,) if made.remark else ())
+    return replace(made.config, parallelism=AUTO), [step]
 
 
 def on_this_machine(settings: CompileConfig) -> CompileConfig:

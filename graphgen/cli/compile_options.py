@@ -21,6 +21,7 @@ from graphgen.cli.model.quantization_options import (
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.knob import flag_fields
+from graphgen.rank_config import AUTO, CHOSEN_FIELDS
 
 # The values of the flags, by field name.
 CompileOptions = Mapping[str, object]
@@ -121,6 +122,7 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
 
         values["quantization"] = quantization_pass(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
     _check_cache_options(values)
+    _check_parallelism(values)
     if "heads" in values and "tp" in values:
         check_heads(values["heads"], values["tp"])
     if values.get("rpl_reduce_dtype") is not None and values.get("tp") == 1:
@@ -130,7 +132,12 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
             help="give --tp N too, or leave it out",
         )
     # A flag that is not given is at None or False: nothing is requested.
-    return {name: value for name, value in values.items() if value not in (None, False)}
+    return {name: value for name, value in values.items() if _is_given(value)}
+
+
+def _is_given(value: object) -> bool:
+    """False for what a flag is at that is not given; 0 is a value."""
+    return value is not None and value is not False
 
 
 def _check_cache_options(values: Mapping[str, object]) -> None:
@@ -143,6 +150,20 @@ def _check_cache_options(values: Mapping[str, object]) -> None:
                 f"{option} has no effect without --kv-cache-quant",
                 help="add --kv-cache-quant",
             )
+
+
+def _check_parallelism(values: Mapping[str, object]) -> None:
+    """Refuse --parallelism auto where it has no effect, and what it chooses itself (GG0705)."""
+    if values.get("parallelism") != AUTO:
+        return
+    if values.get("tp") == 1:
+        what = "--parallelism auto has no effect on one rank"
+        raise GraphgenError("GG0705", what, help="give --tp N too, or leave it out")
+    for name in CHOSEN_FIELDS:
+        if _is_given(values.get(name)):
+            option = f"--{name.replace('_', '-')}"
+            what = f"{option} has no meaning with --parallelism auto, which chooses it"
+            raise GraphgenError("GG0705", what, help="leave out one of them")
 
 
 def check_heads(strategy: object, tp: object) -> None:

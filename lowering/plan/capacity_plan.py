@@ -83,7 +83,7 @@ def make_plan(
     demand = replace(demand, target=target.name)
     # A configuration that cannot be read is refused before any degree is tried.
     period = layer_period(config)
-    one = estimate(config, _whole_experts(demand), 1, period)
+    one = estimate(config, _for_one_rank(demand), 1, period)
     looked = sorted({*_candidates(target), tp} - {0})
     degrees = tuple(_degree(config, target, demand, rules, one, n, period) for n in looked)
     serving = [item for item in degrees if item.serves]
@@ -113,7 +113,7 @@ def _degree(
     period: int,
 ) -> Degree:
     try:
-        known = tp == 1 and demand == _whole_experts(demand)
+        known = tp == 1 and demand == _for_one_rank(demand)
         use = one if known else estimate(config, demand, tp, period)
     except GraphgenError as error:
         use, refusal = None, error.what
@@ -127,9 +127,10 @@ def _degree(
     return Degree(tp, use, needs, refusal)
 
 
-def _whole_experts(demand: CompileConfig) -> CompileConfig:
+def _for_one_rank(demand: CompileConfig) -> CompileConfig:
     """The demand without groups of ranks, which one rank has none of."""
-    return replace(demand, moe_ep_degree=1, moe_prefill_ep_degree=0)
+    one = replace(demand, moe_ep_degree=1, moe_prefill_ep_degree=0, cp_degree=1)
+    return replace(one, mlp_cp_degree=1, attention_dp_degree=1)
 
 
 def _needs(use: CoreUse, target: Accelerator, rules: str, tp: int) -> int:

@@ -4,41 +4,48 @@ A request is one prefill of the longest bucket and ``generated`` decode steps of
 each shared by the rows of its program:
 ``seconds = prefill / prefill rows + generated * step / rows``. By default ``generated``
 is the slots of a cache row beyond the longest prefill bucket; where prompts may fill the row, half
-of its slots. Seconds are rooflines of the compiled programs, bounds from below.
+of its slots. Seconds are rooflines of the compiled programs, bounds from below; for the CPU, of
+which no rates are known, they stand for what ``partition`` minimizes, in bytes.
 
-Every mesh that the degrees allow is compiled: slots of caches divided (flash decoding), prompts
-shared (context parallelism in each form, in the MLP too or not), rows divided (attention data
-parallelism), and the last two together. The switches of layouts are tried on the plain mesh, and
+Every mesh that the degrees allow is looked at: slots of caches divided (flash decoding), rows
+divided (attention data parallelism), prompts shared (context parallelism in each form, in the MLP
+too or not), and the last two together. The switches of layouts are tried on the plain mesh, and
 those of gathered weights on the best one, too.
+
+A mesh is compiled unless it cannot be the best: no program of n ranks takes less than 1/n of that
+of one rank, and decode steps are those of the mesh without shared prompts. Times that differ by
+less than 0.1 % are the same, so that nothing is held twice for so little.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import cast
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.ladders.bucket_seconds import program_bounds
+from graphgen.lowering.plan.ladders.bucket_seconds import ProgramBound
 from graphgen.lowering.plan.measure import layer_period
+from graphgen.lowering.plan.short_bounds import short_bounds
 from graphgen.option_words import CP_FORMS
+from graphgen.rank_config import CHOSEN_FIELDS, MANUAL
 from graphgen.targets import Accelerator
 
 Changes = Mapping[str, object]
 
 PLAIN: Changes = {}
 # Fields that the search sets.
-MESH_FIELDS = (
-    *("flash_decoding", "flash_decoding_ranks", "cp_degree", "cp_form", "mlp_cp_degree"),
-    *("attention_dp_degree", "weight_gather_length", "rules"),
-)
+MESH_FIELDS = (*CHOSEN_FIELDS, "rules")
 _TOKENS = ("prefill:sequence:tp",)
 # Layouts of one mesh that ``partition`` chooses by bytes and collectives, and seldom loses by.
 _GATHERS: tuple[Changes, ...] = ({"weight_gather_length": 0}, {"weight_gather_length": 1})
 _LAYOUTS = (*_GATHERS, *[{"rules": _TOKENS, **gathers} for gathers in ({}, *_GATHERS)])
 # Seconds that differ by a smaller share are the same; fewer settings are then better.
-_SAME = 1e-9
+SAME = 1e-3
+# Fields that decode steps depend on.
+_STEP_FIELDS = {"flash_decoding", "flash_decoding_ranks", "attention_dp_degree"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +90,12 @@ class MeshSearch:
     """The answer.
 
     Attributes:
-        target: the accelerator.
         demand: the configuration to compile for, on the plain mesh.
         generated: tokens of an answer.
         options: all that were tried; the first is the plain mesh.
         chosen: the one of least seconds that fits; ``None`` where none does.
     """
 
-    target: Accelerator
     demand: CompileConfig
     generated: int
     options: tuple[MeshOption, ...]
@@ -107,9 +112,9 @@ def meshes(demand: CompileConfig) -> Iterator[Changes]:
     for ranks in divisors:
         yield {"flash_decoding": True, "flash_decoding_ranks": ranks}
     groups = [n for n in divisors if demand.cache_rows % n == 0]
-    for rows in [{}, *[{"attention_dp_degree": n} for n in groups]]:
-        if rows:
-            yield rows
+    for number in groups:
+        yield {"attention_dp_degree": number}
+    for rows in ({}, *[{"attention_dp_degree": number} for number in groups]):
         for ranks in divisors:
             # Ranks that divide rows divide the ranks that share a prompt.
             if ranks % rows.get("attention_dp_degree", 1) == 0:
@@ -132,16 +137,16 @@ def generated_tokens(demand: CompileConfig) -> int:
 
 def search_meshes(
     config: Mapping[str, object],
-    target: Accelerator,
+    target: Accelerator | None,
     demand: CompileConfig,
     generated: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> MeshSearch:
-    """Compile every mesh of ``demand.tp`` ranks, and choose the cheapest that fits.
+    """Look at every mesh of ``demand.tp`` ranks, and choose the cheapest that fits.
 
     Args:
         config: a ``config.json``; Hugging Face's names.
-        target: the accelerator.
+        target: the accelerator; ``None`` for the CPU.
         demand: the configuration to compile for; what it says of the mesh is not used.
         generated: tokens of an answer; 0 for the rule of the module.
         progress: takes the fraction done.
@@ -149,8 +154,9 @@ def search_meshes(
     Raises:
         GraphgenError: GG0501 to GG0503 for a configuration that cannot be read.
     """
-    plain = {item.name: item.default for item in fields(demand) if item.name in MESH_FIELDS}
-    demand = replace(demand, target=target.name).updated({**plain, "rules": demand.rules})
+    plain = {item.name: item.default for item in fields(demand) if item.name in CHOSEN_FIELDS}
+    name = "cpu" if target is None else target.name
+    demand = replace(demand, target=name, parallelism=MANUAL).updated(plain)
     cost = _Cost(config, target, demand, generated or generated_tokens(demand))
     asked = list(meshes(demand))
     most = len(asked) + len(_LAYOUTS) + len(_GATHERS)
@@ -165,14 +171,14 @@ def search_meshes(
     best = cheapest(found)
     if best and _is_mesh(best.changes):
         tries([{**best.changes, **layout} for layout in _GATHERS])
-    return MeshSearch(target, demand, cost.generated, tuple(found), cheapest(found))
+    return MeshSearch(demand, cost.generated, tuple(found), cheapest(found))
 
 
 def cheapest(options: Sequence[MeshOption]) -> MeshOption | None:
     """The option of least seconds that can serve; of equal ones that with the fewest settings."""
     able = [item for item in options if not item.refused]
     least = min([item.seconds for item in able], default=0.0)
-    equal = [item for item in able if item.seconds <= least * (1 + _SAME)]
+    equal = [item for item in able if item.seconds <= least * (1 + SAME)]
     return min(equal, key=lambda item: len(item.changes), default=None)
 
 
@@ -182,7 +188,7 @@ class _Cost:
     def __init__(
         self,
         config: Mapping[str, object],
-        target: Accelerator,
+        target: Accelerator | None,
         demand: CompileConfig,
         generated: int,
     ) -> None:
@@ -203,26 +209,57 @@ class _Cost:
             outline=False,
         )
         self.period = layer_period(config)
+        self.best = math.inf
+        # Seconds of a step by the fields that it depends on; no program of the ranks takes less
+        # than their share of one rank's.
+        self.steps: dict[frozenset[tuple[str, object]], float] = {}
+        self.ideal_prefill, self.ideal_step = self._ideal()
 
     def option(self, changes: Changes) -> MeshOption:
         """The figures of one mesh; an error that a user would get is why it is refused."""
-        demand = self.demand
-        if "rules" in changes and demand.rules:
+        if "rules" in changes and self.demand.rules:
             return MeshOption(changes, refused="the configuration has rules of its own")
+        key = frozenset(item for item in changes.items() if item[0] in _STEP_FIELDS)
+        least = self._request(self.ideal_prefill, self.steps.get(key, self.ideal_step))
+        if least >= self.best * (1 - SAME):
+            return MeshOption(changes, refused=f"takes {least:.4g} s at least, another less")
         try:
-            demand = demand.updated(changes)
-            found = program_bounds(
-                self.config, self.target, demand, ("prefill", "decode"), self.period
-            )
+            prefill, step = self._bounds(self.demand.updated(changes))
         except GraphgenError as error:
             return MeshOption(changes, refused=f"{error.code}: {error.what}")
-        prefill = found["prefill", demand.context[0]]
-        step = found["decode", demand.tokens[0]]
-        seconds = prefill.seconds / max(demand.prefill_batch or demand.batch)
-        seconds += self.generated * step.seconds / max(demand.batch)
-        needs, room = prefill.core_bytes + self.target.code_bytes, self.target.hbm_bytes
-        why = f"needs {needs / 1e9:.1f} GB of {room / 1e9:.1f} GB a core" if needs > room else ""
+        self.steps[key] = step.seconds
+        seconds = self._request(prefill.seconds, step.seconds)
+        needs, why = self._needs(prefill.core_bytes)
+        if not why:
+            self.best = min(self.best, seconds)
         return MeshOption(changes, prefill.seconds, step.seconds, seconds, needs, why)
+
+    def _bounds(self, demand: CompileConfig) -> tuple[ProgramBound, ProgramBound]:
+        """A prefill, and a decode step."""
+        phases = ("prefill", "decode")
+        found = short_bounds(self.config, self.target, demand, phases, self.period)
+        return found["prefill", demand.context[0]], found["decode", demand.tokens[0]]
+
+    def _ideal(self) -> tuple[float, float]:
+        """Seconds of a prefill and of a step that no mesh of the ranks takes less than."""
+        alone = {"tp": 1, "moe_ep_degree": 1, "moe_prefill_ep_degree": 0, "rules": ()}
+        try:
+            prefill, step = self._bounds(self.demand.updated({**alone, "heads": "auto"}))
+        except GraphgenError:
+            return 0.0, 0.0
+        return prefill.seconds / self.demand.tp, step.seconds / self.demand.tp
+
+    def _request(self, prefill: float, step: float) -> float:
+        """Seconds of a request."""
+        rows = max(self.demand.prefill_batch or self.demand.batch)
+        return prefill / rows + self.generated * step / max(self.demand.batch)
+
+    def _needs(self, held: int) -> tuple[int, str]:
+        """Bytes of a core with a program's code, and why they do not fit; unknown of the CPU."""
+        if self.target is None:
+            return held, ""
+        needs, room = held + self.target.code_bytes, self.target.hbm_bytes
+        return needs, f"needs {needs / 1e9:.1f} GB of {room / 1e9:.1f} GB a core" * (needs > room)
 
 
 def _is_mesh(changes: Changes) -> bool:

@@ -14,7 +14,8 @@ from graphgen.lowering.neuron.compile.program_plan import PlanOptions, options_b
 from graphgen.option_words import KERNELS_OFF
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
-from graphgen.runtime.model import BuiltModel, logical_module, steps_of
+from graphgen.rank_config import MANUAL
+from graphgen.runtime.model import BuiltModel, logical_module, steps_of, with_mesh
 from graphgen.targets import Accelerator
 
 # AWS's tools know sub-models under these names, which are the folders of their programs.
@@ -65,8 +66,10 @@ def device_programs(
         GraphgenError: GG0501 to GG0503 for the configuration, GG0304 if it cannot be split.
     """
     settings = replace(settings, target=device.name, kernels=KERNELS_OFF)
+    settings, chosen = with_mesh(model, settings, device)
+    settings = replace(settings, parallelism=MANUAL)
     module, steps = logical_module(model, settings)
-    steps += steps_of(run_pipeline(module, default(settings)))
+    steps += [*chosen, *steps_of(run_pipeline(module, default(settings)))]
     built = BuiltModel(dict(model), settings, module, steps)
     base = Situation(
         phase="",

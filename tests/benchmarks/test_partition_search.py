@@ -15,9 +15,9 @@ from benchmarks.partition_search import (
     dearer,
     line,
     measured,
-    program_cost,
     settings,
 )
+from graphgen.lowering.plan.sent_cost import sent_cost
 from graphgen.passes.sharding.partition import Partition
 from graphgen.text import parse
 
@@ -45,7 +45,8 @@ def test_costs_are_bytes_collectives_and_work_of_what_runs():
     """An all-reduce of 16 bytes sends as many; prepared weights and unread values are not run."""
     module = parse(PROGRAM)
     work = (3 * 16) // Partition.memory + (2 * 16) // Partition.memory
-    assert program_cost(module, module.function("f")) == 16 + Partition.latency + work
+    function = module.function("f")
+    assert sent_cost(module, function, list(function.block)) == 16 + Partition.latency + work
 
 
 def test_a_cheaper_setting_of_the_same_mesh_is_found():

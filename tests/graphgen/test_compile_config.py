@@ -23,6 +23,7 @@ from graphgen.passes.core.registry import NamedPipeline
 from graphgen.passes.heads.head_strategies import STRATEGIES
 from graphgen.passes.inspect.pass_docs import page_of
 from graphgen.passes.pipelines import default, phases
+from graphgen.rank_config import CHOSEN_FIELDS
 from graphgen.runtime.engine import EngineOptions
 from graphgen.runtime.model import config_of, settings_of
 
@@ -65,6 +66,10 @@ def test_a_new_option_is_a_flag():
     assert given("--spare-cache", "--tp", "2") == {"tp": 2, "dtype": "f32", "spare_cache": True}
     quantized = given("--quantized", "--quantization-dtype", "f8e4m3")
     assert quantized["quantization"] == "quantize-weights{dtype=f8e4m3}"
+
+
+def test_zero_is_a_value_of_a_flag():
+    assert given("--weight-gather-length", "0")["weight_gather_length"] == 0
 
 
 def test_a_new_option_is_one_of_the_pipeline():
@@ -130,7 +135,7 @@ def test_what_the_pipeline_and_the_commands_have():
     flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
     flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
     flags |= {"latent_attention", "flash_decoding", "attention_block"}
-    flags |= {"cp_degree", "attention_dp_degree", "max_loras", "max_lora_rank"}
+    flags |= {"parallelism", "cp_balance", *CHOSEN_FIELDS, "max_loras", "max_lora_rank"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 

@@ -16,6 +16,7 @@ from graphgen.cli.neuron.plan_sizes import NO_SIZES, PlanSizes, takes_plan_sizes
 from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, PlotFile, check_plot
 from graphgen.compile_config import CompileConfig
 from graphgen.json_value import Json
+from graphgen.rank_config import AUTO
 from graphgen.report.table import Table, render
 from graphgen.targets import DEFAULT_ACCELERATOR
 
@@ -66,8 +67,9 @@ def plan(
     Everything is read off the compiled programs, so no weights are needed; 1 GB is 1e9 bytes.
     --plot draws it by degree, by program (bucket) and by tensor. With --lengths the buckets and
     rows are those that answer a file of real requests in the least time; the file is CSV with the
-    header prompt,answer or prompt,answer,count, or one JSON object a line. --search compiles every
-    mesh of --tp ranks, and marks the one with which a request takes the least time.
+    header prompt,answer or prompt,answer,count, or one JSON object a line. --search compares all
+    meshes of --tp ranks, and marks the one with which a request takes the least time; with
+    --parallelism auto the memory is that of this one.
 
     \b
     Examples:
@@ -78,6 +80,7 @@ def plan(
       graphgen plan llama-3.1-8b --target trn2 --seq 8192 --plot memory.svg
       graphgen plan llama-3.1-8b --target trn1 --tp 32 --lora-rank 16 --lora-reserve 2000000000
       graphgen plan llama-3.1-8b --target trn2 --tp 4 --lengths requests.csv
+      graphgen plan llama-3.1-8b --target trn2 --tp 32 --seq 131072 --parallelism auto
     """
     from graphgen.targets import accelerator
 
@@ -89,6 +92,7 @@ def plan(
     if sizes.search:
         _emit_search(as_json, model, where, replace(demand, tp=tp), sizes.answer_tokens or 0)
     elif sizes.lengths is None:
+        demand = _with_mesh(model, where, replace(demand, tp=tp or demand.tp))
         made = _plan(model, where, demand, rules, tp)
         held = _capacity(made, sizes)
         emit(as_json, lambda: _json(model, made, held), lambda: _text(model, made, held))
@@ -98,6 +102,19 @@ def plan(
         demand, tp = advice.demand, advice.demand.tp
     if plot is not None:
         _draw(plot, model, _plan(model, where, demand, rules, tp))
+
+
+def _with_mesh(model: str, where: Accelerator, demand: CompileConfig) -> CompileConfig:
+    """The configuration with the mesh that --parallelism auto stands for."""
+    if demand.parallelism != AUTO:
+        return demand
+    from graphgen.lowering.plan.chosen_mesh import chosen_mesh
+    from graphgen.runtime.checkpoint.model_config import model_config
+
+    config = model_config(model, keep_quantized=demand.keep_quantized)
+    made = chosen_mesh(config, replace(demand, target=where.name), where)
+    note(made.remark)
+    return made.config
 
 
 def _draw(plot: str, model: str, made: CapacityPlan) -> None:
@@ -149,7 +166,7 @@ def _emit_search(
     from graphgen.cli.passes.mesh_report import mesh_json, mesh_report, searched
 
     made = searched(model, where, demand, generated)
-    emit(as_json, lambda: mesh_json(model, made), lambda: mesh_report(model, made))
+    emit(as_json, lambda: mesh_json(model, where, made), lambda: mesh_report(model, where, made))
 
 
 def _capacity(made: CapacityPlan, sizes: PlanSizes) -> AdapterCapacity | None:

@@ -11,6 +11,7 @@ import typer
 from graphgen.cli.flag_group import Command, flag, takes_flags
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.rank_config import AUTO, CHOSEN_FIELDS
 
 Batch = Annotated[
     int | None,
@@ -126,6 +127,13 @@ class PlanSizes:
 
     def check_search(self, demand: CompileConfig, rules: str, tp: int, plot: object) -> None:
         """Refuse --search with what it chooses itself, or has no use for (GG0705)."""
+        if demand.parallelism == AUTO:
+            if tp < 2:
+                what = "--parallelism auto needs ranks"
+                raise GraphgenError("GG0705", what, help="give --tp N, at least 2")
+            if self.lengths is not None:
+                what = "--parallelism auto has no meaning with --lengths"
+                raise GraphgenError("GG0705", what, help="leave out one of them")
         if not self.search:
             if self.answer_tokens is not None:
                 what = "--answer-tokens has no meaning without --search"
@@ -137,10 +145,11 @@ class PlanSizes:
             "--lengths": self.lengths is not None,
             "--rules aws": rules == "aws",
             "--plot": plot is not None,
-            "--flash-decoding": demand.flash_decoding,
-            "--cp-degree": demand.cp_degree > 1,
-            "--attention-dp-degree": demand.attention_dp_degree > 1,
+            "--parallelism auto": demand.parallelism == AUTO,
         }
+        usual = CompileConfig()
+        for name in CHOSEN_FIELDS:
+            given[f"--{name.replace('_', '-')}"] = getattr(demand, name) != getattr(usual, name)
         for name in [name for name, is_given in given.items() if is_given]:
             raise GraphgenError(
                 "GG0705", f"{name} has no meaning with --search", help=f"leave out {name}"

@@ -17,13 +17,13 @@ def searched(
     from graphgen.runtime.terminal_progress import TerminalProgress
 
     config = model_config(model, keep_quantized=demand.keep_quantized)
-    with TerminalProgress().task("compiling every mesh of few layers") as progress:
+    with TerminalProgress().task("comparing meshes of few layers") as progress:
         return search_meshes(config, target, demand, generated, progress)
 
 
-def mesh_report(model: str, made: MeshSearch) -> Report:
+def mesh_report(model: str, target: Accelerator, made: MeshSearch) -> Report:
     """All meshes, those that serve first and the fastest of them on top; the choice below."""
-    demand, target = made.demand, made.target
+    demand = made.demand
     head = (
         f"{model}, {demand.dtype}, tp {demand.tp}, batch {demand.cache_rows}, {demand.max_len} "
         f"positions on {target.name} ({target.hbm_bytes / 1e9:.2f} GB a core)\n"
@@ -61,20 +61,20 @@ def _choice(made: MeshSearch) -> str:
     return text + (flags if item.flags or not item.changes else "")
 
 
-def mesh_json(model: str, made: MeshSearch) -> Json:
+def mesh_json(model: str, target: Accelerator, made: MeshSearch) -> Json:
     """The same numbers; times in seconds, sizes in bytes of a core."""
     demand = made.demand
     return {
         "model": model,
-        "target": made.target.name,
-        "lnc": made.target.lnc,
+        "target": target.name,
+        "lnc": target.lnc,
         "tp": demand.tp,
         "dtype": demand.dtype,
         "batch": demand.cache_rows,
         "seq": demand.max_len,
         "context": max(demand.context),
         "generated": made.generated,
-        "core_bytes": made.target.hbm_bytes,
+        "core_bytes": target.hbm_bytes,
         "meshes": [_option_json(item) for item in made.options],
         "chosen": None if made.chosen is None else _option_json(made.chosen),
     }
