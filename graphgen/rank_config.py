@@ -1,4 +1,4 @@
-"""The options of a compilation that say how a model lies over ranks."""
+"""The options of a compilation about ranks: how many there are, and what each of them has."""
 
 from __future__ import annotations
 

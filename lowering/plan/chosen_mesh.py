@@ -70,7 +70,7 @@ def by_seconds(made: MeshSearch) -> list[MeshOption]:
 
 
 def compiles(model: Mapping[str, object], config: CompileConfig) -> bool:
-    """Whether programs compile that the search leaves out: of chunks, and those that verify."""
+    """True if programs compile that the search leaves out: of chunks, and those that verify."""
     more = [VERIFY] * bool(config.speculation_length) + [VERIFY_TREE] * bool(config.tree_nodes)
     if not (config.chunk or more or config.steps_per_launch > 1):
         return True

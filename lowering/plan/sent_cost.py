@@ -15,18 +15,19 @@ from graphgen.passes.sharding.collectives.collective_cost import sent
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.solver.strategies import op_work
+from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.weights.derived import PreparedValues
 
 
 def partitioned_only(passes: Sequence[Pass]) -> Sequence[Pass]:
-    """The passes up to the programs of a rank whose collectives are merged; all on one rank."""
+    """The passes up to the programs of a rank whose collectives are merged, or of a lone rank."""
     names = [item.name for item in passes]
-    parted = MergeCollectives.name in names
-    return passes[: names.index(MergeCollectives.name) + 1] if parted else passes
+    last = MergeCollectives.name if MergeCollectives.name in names else Specialize.name
+    return passes[: names.index(last) + 1]
 
 
 def sent_cost(module: Module, function: Function, ops: Iterable[Op]) -> int:
-    """What the search minimizes, of some ops of the program of a rank, without unread ones."""
+    """The cost of some ops of the program of a rank, without those that nothing reads."""
     prepared, live, found = PreparedValues(module, function, {}), _live(function), 0
     for op in ops:
         if op in live and not prepared.of_weights(op.results[0]):

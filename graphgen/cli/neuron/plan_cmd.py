@@ -77,7 +77,6 @@ def plan(
       graphgen plan llama-3.1-405b --target trn2 --seq 12288 --tp 64
       graphgen plan llama-3.1-8b --target inf2 --rules aws --json
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
-      graphgen plan llama-3.1-8b --target trn2 --seq 8192 --plot memory.svg
       graphgen plan llama-3.1-8b --target trn1 --tp 32 --lora-rank 16 --lora-reserve 2000000000
       graphgen plan llama-3.1-8b --target trn2 --tp 4 --lengths requests.csv
       graphgen plan llama-3.1-8b --target trn2 --tp 32 --seq 131072 --parallelism auto
