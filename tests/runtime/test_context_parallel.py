@@ -15,7 +15,7 @@ from tests.runtime.test_tp_families import write_mini
 
 # Compiled in a few seconds: one axis, over which all ranks share prompts.
 QUICK = "a balanced ring of all ranks, windows, in tiles"
-CASES: Mapping[str, tuple[str, Mapping[str, int | str | tuple[int, ...]]]] = {
+CASES: Mapping[str, tuple[str, Mapping[str, int | str | tuple[int | str, ...]]]] = {
     "a balanced ring": (
         "llama-3.1-8b",
         {"tp": 4, "cp_degree": 2, "cp_form": "ring", "cp_balance": "on"},
@@ -36,6 +36,15 @@ CASES: Mapping[str, tuple[str, Mapping[str, int | str | tuple[int, ...]]]] = {
     "tokens are exchanged for heads": (
         "gemma-3-1b",
         {"tp": 4, "cp_degree": 2, "cp_form": "all-to-all"},
+    ),
+    "tokens are exchanged for those of a rank's experts": (
+        "mixtral-8x7b",
+        {
+            "tp": 4,
+            "moe_ep_degree": 2,
+            "expert_exchange": "all-to-all",
+            "rules": ("prefill:sequence:ep*tp",),
+        },
     ),
     "sinks, one prompt at a time": (
         "gpt-oss-20b",
