@@ -372,8 +372,7 @@ class CompileConfig(RankConfig):
             bucketing: False for one bucket per phase, the largest.
 
         Raises:
-            GraphgenError: GG0705 for sizes below 1, for buckets and prompts longer than the
-                sequences, for the same bucket twice, and for buckets without bucketing.
+            GraphgenError: GG0705 for sizes and buckets that contradict each other.
         """
         longest = max_context or (max(context) if context else max_len)
         if longest > max_len:

@@ -45,6 +45,13 @@ class RankConfig:
         option="--parallelism",
         pipeline=False,
     )
+    pp_degree: int = knob(
+        1,
+        "stages of layers, each of tp ranks.",
+        flag="Stages of layers, each of --tp ranks; by default 1.",
+        minimum=1,
+        option="--pp-degree",
+    )
     moe_ep_degree: int = knob(
         1,
         "groups of the ranks that have experts of their own; the ranks of a group share each of "

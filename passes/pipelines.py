@@ -57,6 +57,7 @@ from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.prompts.balance_tokens import BalanceTokens
 from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
+from graphgen.passes.stages.pipeline_stages import PipelineStages
 from graphgen.passes.striping.stripe_cache import StripeCache
 from graphgen.passes.tiles.tile_attention import TileAttention
 from graphgen.passes.weights.lift import LiftWeights
@@ -107,6 +108,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "legalize": _legalize(config),
         "outline": [OutlineLayers()] if config.outline else [],
         "steps": _several_steps(config),
+        "stages": _stages(config),
     }
     _check_target(config.target, tuple(own))
     return tuple(Phase(name, (*passes, *_of_target(config, name))) for name, passes in own.items())
@@ -129,6 +131,12 @@ def _several_steps(config: CompileConfig) -> list[Pass]:
     """Programs of several decode steps; by name, since the pass needs NumPy."""
     count = config.steps_per_launch
     return parse_pipeline(f"unroll-steps{{steps={count}}}") if count > 1 else []
+
+
+def _stages(config: CompileConfig) -> list[Pass]:
+    """Layers in stages of a pipeline, when every rank's program is whole."""
+    count = config.pp_degree
+    return [PipelineStages(count, config.target)] if count > 1 else []
 
 
 def _kernels(config: CompileConfig) -> list[Pass]:

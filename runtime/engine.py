@@ -288,7 +288,7 @@ def open_engine(
         tokenizer = load_tokenizer(checkpoint.path)
     prompts = encode(tokenizer)
     settings = _settings(checkpoint, options, prompts, new_tokens)
-    configure(settings.tp)
+    configure(settings.tp * settings.pp_degree)
     with progress.task("building the graph"):
         built = _built(checkpoint, settings, options.fused)
     checkpoint = _check_tensors(checkpoint, built)
@@ -455,7 +455,7 @@ def _from_artifact(
     times = [start, time.perf_counter()]
     # Threads read the weights while JAX is imported and the tokenizer is read.
     with artifact.start_weights(checkpoint) as finish:
-        configure(settings.tp)
+        configure(settings.tp * settings.pp_degree)
         times.append(time.perf_counter())
         tokenizer = load_tokenizer(artifact.path / "tokenizer")
         prompts = encode(tokenizer)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from graphgen.analysis.stages.stage_chain import divide_states, stage_count, stage_modules
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
-from graphgen.lowering.cpu.program import program_key, serialize_program
+from graphgen.lowering.cpu.pjrt import moved, on_devices_from
+from graphgen.lowering.cpu.program import DeviceValue, program_key, serialize_program
+from graphgen.lowering.cpu.staged_program import StagedProgram
 from graphgen.runtime.progress_callback import Progress
 from graphgen.whole_file import write_whole
 
@@ -44,6 +48,7 @@ class ExecutableCache:
         texts: SHA-256 of each program's StableHLO without locations, where known in advance.
         reports: one for each program used so far, in order.
         warm_ups: seconds of each program's first launch.
+        suffix: after the names of programs, where their compilation is reported.
     """
 
     module: Module
@@ -52,9 +57,13 @@ class ExecutableCache:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     reports: list[ExecutableReport] = field(default_factory=list[ExecutableReport])
     warm_ups: dict[str, float] = field(default_factory=dict[str, float])
-    _programs: dict[str, CpuProgram] = field(default_factory=dict[str, CpuProgram])
+    suffix: str = ""
+    _programs: dict[str, CpuProgram | StagedProgram] = field(
+        default_factory=dict[str, CpuProgram | StagedProgram]
+    )
+    _stages: list[ExecutableCache] = field(default_factory=list["ExecutableCache"])
 
-    def get(self, name: str) -> CpuProgram:
+    def get(self, name: str) -> CpuProgram | StagedProgram:
         """The program ``name``, loaded or compiled the first time."""
         found = self._programs.get(name)
         if found is None:
@@ -76,6 +85,8 @@ class ExecutableCache:
             GraphgenError: GG1005 where they cannot be compiled.
         """
         self.require_open(", ".join(function.name for function in module.programs()))
+        if self.stages():
+            divide_states(module, [set(stage.module.interface) for stage in self.stages()])
         return ExecutableCache(module, self.progress, self.folder)
 
     def compile_all(self) -> None:
@@ -84,12 +95,52 @@ class ExecutableCache:
             if not self.compiled(function.name):
                 self.get(function.name)
 
+    def placed(self, weights: Mapping[str, DeviceValue]) -> Mapping[str, DeviceValue]:
+        """Weights on the devices of the first stage that reads each, where there are stages."""
+        found = dict(weights)
+        for number, stage in reversed(list(enumerate(self.stages()))):
+            with on_devices_from(number * self.module.ranks):
+                for name in stage.module.interface.keys() & weights.keys():
+                    found[name] = moved(weights[name], self.module.ranks)
+        return found
+
+    def stages(self) -> list[ExecutableCache]:
+        """The programs of each stage of a pipeline; empty for a module that is not divided."""
+        if not self._stages and stage_count(self.module) > 1:
+            folder = self.folder
+            self._stages = [
+                ExecutableCache(
+                    part,
+                    self.progress,
+                    None if folder is None else folder / f"stage{number}",
+                    suffix=f", stage {number}",
+                )
+                for number, part in enumerate(stage_modules(self.module))
+            ]
+        return self._stages
+
     def compiled(self, name: str) -> bool:
         """True if :meth:`get` does not have to compile the program."""
+        if self.stages():
+            return all(stage.compiled(name) for stage in self.stages())
         path = self.path(name)
         return name in self._programs or (path is not None and path.is_file())
 
-    def _make(self, name: str) -> CpuProgram:
+    def _staged(self, name: str) -> StagedProgram:
+        """The chain of a program's stages, each compiled for its devices."""
+        made: list[CpuProgram] = []
+        for number, stage in enumerate(self.stages()):
+            with on_devices_from(number * self.module.ranks):
+                found = stage.get(name)
+            assert isinstance(found, CpuProgram)
+            made.append(found)
+            self.reports.append(stage.reports[-1])
+        outputs = tuple([name for name, _ in self.module.function(name).outputs])
+        return StagedProgram(name, made, outputs, self.module.ranks)
+
+    def _make(self, name: str) -> CpuProgram | StagedProgram:
+        if self.stages():
+            return self._staged(name)
         function = self.module.function(name)
         start = time.perf_counter()
         path = self.path(name)
@@ -97,7 +148,7 @@ class ExecutableCache:
         if data is not None:
             program = load_program(self.module, function, data)
         else:
-            with self.progress.task(f"compiling {name}"):
+            with self.progress.task(f"compiling {name}{self.suffix}"):
                 program = compile_program(self.module, function)
             if path:
                 # The folder only saves time: a read-only artifact still runs.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import numpy_dtype
 from graphgen.exec.decode_steps import STEP_TOKENS, STEPS
 from graphgen.exec.inputs import stated_vocabulary
 from graphgen.exec.weights import default_layouts
@@ -21,6 +20,7 @@ from graphgen.runtime.adapters.adapter_slots import adapter_slots
 from graphgen.runtime.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import block_table_of
+from graphgen.runtime.launching.empty_states import empty_states
 from graphgen.runtime.launching.feature_log import FeatureLog
 from graphgen.runtime.launching.launch_inputs import launch_inputs
 from graphgen.runtime.launching.launch_observer import LaunchObserver
@@ -106,8 +106,9 @@ class Session:
         self.table: Final = ProgramTable(self.module)
         self.rows, self.slots, self.steps = self.table.rows, self.table.slots, self.table.steps
         self.blocks: Final = block_table_of(self.module)
-        most = self.blocks.longest if self.blocks else self.slots
-        self.limit: Final = min(self.table.limit, most)
+        self.limit: Final = min(
+            self.table.limit, self.blocks.longest if self.blocks else self.slots
+        )
         self.lengths: Ints = np.zeros(self.rows, np.int32)
         self.changes = 0
         self._values: dict[str, DeviceValue] = {}
@@ -128,7 +129,7 @@ class Session:
             GraphgenError: GG0705 for a weight that is missing.
         """
         check_weights(self.module, weights)
-        self._values = dict(weights)
+        self._values = dict(self.programs.placed(weights))
         for name, table in default_layouts(self.module).items():
             self.use_layout(name, table)
         self.reset()
@@ -181,14 +182,11 @@ class Session:
         """Empty all rows."""
         self.changes += 1
         self.lengths = np.zeros(self.rows, np.int32)
-        for name in self._states:
-            type_ = self.module.interface[name].physical
-            zeros = np.zeros(type_.dims, numpy_dtype(type_.dtype))
-            self._values[name] = put([zeros] * self.module.ranks)
+        self._values.update(empty_states(self.module))
 
     def may_start(self, row: int, position: int) -> bool:
         """True if a row can go on at a position; caches that are rings go back to 0 only."""
-        held = int(self.lengths[row])
+        held = self.lengths[row]
         return position in (0, held) or (position < held and not self._rings)
 
     def move_slots(self, seq_ids: Sequence[int], moves: Sequence[Sequence[int]]) -> None:
@@ -198,7 +196,7 @@ class Session:
 
     @property
     def copies_rows(self) -> bool:
-        """True if :meth:`copy_row` knows where the rows of all states are."""
+        """True if :meth:`copy_row` finds the rows of all states."""
         return self.blocks is None and self._row_copy.possible
 
     def copy_row(self, source: int, target: int) -> None:
@@ -215,8 +213,8 @@ class Session:
         """Compile or load every program and launch it once; no row changes.
 
         Args:
-            in_flight: the programs that hand tokens from step to step, too.
-            copies: the program that copies rows or blocks, too, if they can be copied.
+            in_flight: those that hand tokens from step to step, too.
+            copies: that which copies rows or blocks, too, if they can be copied.
         """
         for size in (size for size in self.table.sizes if size.name not in self._warm):
             self._warm_up(size)
@@ -289,9 +287,8 @@ class Session:
         waiting = fed or {}
         columns = np.flatnonzero((call.positions >= 0).any(0))
         phase = self.table.phase_of(call, len(columns))
-        watched = self.observers or self.feature_log is not None
         at_once = len(call.seq_ids) <= self.table.batches(phase)[-1]
-        if at_once and not watched and len(self.table.parts(phase, columns)) == 1:
+        if at_once and not self._watched and len(self.table.parts(phase, columns)) == 1:
             return self._started(phase, call.part(np.arange(len(call.seq_ids)), columns), waiting)
         for row, token in waiting.items():
             call.tokens[row, call.positions[row] >= 0] = token.read()
@@ -424,31 +421,42 @@ class Session:
         most = self.table.batches(phase)[-1]
         for part in self.table.parts(phase, columns):
             active = np.flatnonzero((call.positions[:, part] >= 0).any(1))
-            for start in range(0, len(active), most):
-                rows = active[start : start + most]
-                yield rows, part, self._run(phase, call.part(rows, part))
+            groups = [active[start : start + most] for start in range(0, len(active), most)]
+            begun = (self._begun(phase, call.part(rows, part)) for rows in groups)
+            # Stages of a pipeline work on several groups of rows at a time.
+            for rows, read in zip(groups, begun if self._watched else [*begun], strict=True):
+                yield rows, part, read()
 
     def _collect(self, call: StepCall, parts: Iterable[tuple[Index, Index, Outputs]]) -> RowResults:
         """The outputs of all parts in the rows and columns of the call."""
         return collected(call.positions.shape, parts, self._is_per_token)
 
+    @property
+    def _watched(self) -> bool:
+        return bool(self.observers) or self.feature_log is not None
+
     def _is_per_token(self, name: str) -> bool:
         return self.module.interface[name].logical.shape[1:-1][:1] == (self._tokens_of_call,)
 
-    def _run(self, phase: str, call: StepCall) -> Outputs:
-        """Run one program for at most as many rows as it has; the outputs of those rows."""
+    def _begun(self, phase: str, call: StepCall) -> Callable[[], Outputs]:
+        """Start a program for at most as many rows as it has; reads the outputs of those rows."""
         size = self._ready(phase, call)
         inputs = self._inputs.of(size, call)
         self._advance(call)
         for observer in tuple(self.observers):
             observer.before_launch(self, size.name, inputs)
-        outputs = self.outputs.read(size.name, self._launch(size.name, inputs))
-        for observer in tuple(self.observers):
-            observer.after_launch(self, size.name)
-        results = self._inputs.results(outputs, size, call, self._is_per_token)
-        if self.feature_log is not None:
-            self.feature_log.note(call, results)
-        return results
+        started = self.outputs.of(self._launch(size.name, inputs))
+
+        def read() -> Outputs:
+            outputs = self.outputs.read(size.name, started)
+            for observer in tuple(self.observers):
+                observer.after_launch(self, size.name)
+            results = self._inputs.results(outputs, size, call, self._is_per_token)
+            if self.feature_log is not None:
+                self.feature_log.note(call, results)
+            return results
+
+        return read
 
     def _ready(self, phase: str, call: StepCall) -> ProgramSize:
         """The program of a launch, launched before if XLA has products of its own to plan."""
@@ -468,10 +476,7 @@ class Session:
         self.changes += 1
 
     def _warm_up(self, size: ProgramSize) -> None:
-        """Launch once with all rows idle, which changes no state.
-
-        XLA plans its products in a first launch; that half a second counts as compilation.
-        """
+        """Launch once with all rows idle: what XLA plans then counts as compilation."""
         self.programs.get(size.name)
         start = time.perf_counter()
         self.outputs.wait(self._launch(size.name, self._inputs.idle(size)))
@@ -481,13 +486,7 @@ class Session:
     def _launch(
         self, name: str, inputs: Outputs, placed: Mapping[str, DeviceValue] | None = None
     ) -> dict[str, list[DeviceValue]]:
-        """Start a program; the results are those of each rank, and may not be there yet.
-
-        Args:
-            name: of the program.
-            inputs: by name.
-            placed: inputs that are on the devices, instead of those in ``inputs``.
-        """
+        """Start a program, whose results are not there yet; inputs in ``placed`` go first."""
         given, ranks = placed or {}, self.module.ranks
         held = self.adapters.values if self.adapters else {}
         values = {key: put([array] * ranks) for key, array in inputs.items() if key not in given}

@@ -71,6 +71,20 @@ def configure(devices: int) -> None:
             ) from error
 
 
+# Number of the first device that programs run on: of a stage of a pipeline not 0.
+_FIRST: ContextVar[int] = ContextVar("_FIRST", default=0)
+
+
+@contextmanager
+def on_devices_from(first: int) -> Generator[None]:
+    """Compile, load and place for the devices from ``first`` on in a ``with`` block."""
+    before = _FIRST.set(first)
+    try:
+        yield
+    finally:
+        _FIRST.reset(before)
+
+
 def _platform() -> str:
     return _PLATFORM.get() or _home
 
@@ -112,12 +126,12 @@ def devices(count: int) -> list[Any]:
     """The first ``count`` devices; GG0705 when the CPU has fewer, other platforms give those."""
     import jax
 
-    name = _platform()
-    if name == CPU and (count > 1 or processes.count() > 1):
-        configure(count)
+    name, first = _platform(), _FIRST.get()
+    if name == CPU and (first + count > 1 or processes.count() > 1):
+        configure(first + count)
     found = list(jax.devices(name))
     if processes.count() == 1:
-        return found[:count]
+        return found[first : first + count]
     # An environment may give processes more devices than they have ranks.
     each, homes = len(processes.local_ranks(count)), range(processes.count())
     return [d for home in homes for d in [d for d in found if d.process_index == home][:each]]
@@ -304,6 +318,30 @@ def _over(homes: tuple[Any, ...], dims: int) -> Any:
         return SingleDeviceSharding(homes[0])
     mesh = Mesh(np.array(homes), ("rank",))
     return NamedSharding(mesh, PartitionSpec("rank") if dims else PartitionSpec())
+
+
+def moved(value: Any, ranks: int) -> Any:
+    """A value of a launch on the devices of :func:`on_devices_from`; itself where it is there.
+
+    Args:
+        value: an argument of a launch, or one array a rank as a launch gives it.
+        ranks: number of ranks.
+    """
+    import jax
+
+    pieces: list[Any] = value if isinstance(value, list) else _pieces(value)
+    homes = devices(ranks)
+    if [next(iter(piece.devices())) for piece in pieces] == homes:
+        return join(pieces) if isinstance(value, list) else value
+    return join([jax.device_put(piece, home) for piece, home in zip(pieces, homes, strict=True)])
+
+
+def _pieces(value: Any) -> list[Any]:
+    """The array of each rank."""
+    if len(value.devices()) == 1:
+        return [value]
+    shards = sorted(value.addressable_shards, key=lambda shard: shard.device.id)
+    return [shard.data for shard in shards]
 
 
 def result_handlers(kinds: Sequence[tuple[tuple[int, ...], np.dtype[Any]]], ranks: int) -> Any:

@@ -79,8 +79,9 @@ def launch_plan(flags: LaunchFlags, env: Mapping[str, str]) -> LaunchPlan:
     if _number(env, "NEURON_PP_STAGES", 1) != 1:
         raise GraphgenError(
             "GG0705",
-            f"NEURON_PP_STAGES={env['NEURON_PP_STAGES']}: pipeline parallelism is not built",
-            help="unset it: ranks of tensor parallelism are spread over the processes",
+            f"NEURON_PP_STAGES={env['NEURON_PP_STAGES']}: stages of a pipeline stay in one process",
+            help="unset it: ranks of tensor parallelism are spread over the processes; generate "
+            "--pp-degree divides layers in one",
         )
     per_node = flags.per_node or _number(env, "LOCAL_WORLD_SIZE", 1)
     world = _number(env, "WORLD_SIZE", per_node)

@@ -13,6 +13,12 @@ def check_async(session: Session) -> None:
         GraphgenError: GG0705 for programs that give logits, whose tokens the host has to choose,
             for programs that take embeddings, and for modules without decode programs.
     """
+    if session.programs.stages():
+        raise GraphgenError(
+            "GG0705",
+            "async_mode hands tokens over on the devices, and stages of a pipeline have others",
+            help="leave async_mode out, or pp_degree",
+        )
     if not session.chooses:
         raise GraphgenError(
             "GG0705",

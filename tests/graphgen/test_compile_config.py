@@ -116,13 +116,14 @@ def test_what_the_pipeline_and_the_commands_have():
         *("cp_degree", "cp_form", "cp_balance", "mlp_cp_degree", "attention_dp_degree"),
         *("max_loras", "max_lora_rank", "lora_target_modules"),
         "weight_gather_length",
+        "pp_degree",
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         "activation_quantization_weights",
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
     }
     flags = {
-        "tp",
+        *("tp", "pp_degree"),
         "heads",
         "roll_window_cache",
         "page_cache",
@@ -152,6 +153,7 @@ def test_the_phases_are_the_story_of_a_compilation():
         ("legalize", "legalize cse dce"),
         ("outline", ""),
         ("steps", ""),
+        ("stages", ""),
     ]
 
 

@@ -114,6 +114,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "flash_decoding_ranks": "as flash_decoding; tests/passes/striping varies it",
     "parallelism": "it chooses values of other axes; tests/lowering/plan varies it",
+    "pp_degree": "the programs of a cell run whole; tests/passes/stages varies it",
     "prefill_batch": "the calls of a cell are all of one batch size",
     "rows": "a cache has the rows of the calls",
     "slots": "a row of a cache has the slots of the largest bucket",

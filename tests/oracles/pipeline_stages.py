@@ -41,6 +41,7 @@ EXTRA = {
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
     *("limit-expert-capacity", "stripe-cache", "balance-tokens", "multi-lora", "adapter-forms"),
+    "pipeline-stages",
 )
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {

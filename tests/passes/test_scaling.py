@@ -23,8 +23,11 @@ MOST = 2.5
 RANKS = ("partition", "gather-heads")
 # on-device-sampling looks at outputs alone, and these graphs give no logits; unroll-steps copies
 # decode programs that choose tokens; quantize-activations refuses graphs without narrow weights,
-# fuse-speculation those without a draft.
-OTHERS = ("on-device-sampling", "unroll-steps", "quantize-activations", "fuse-speculation")
+# fuse-speculation those without a draft, pipeline-stages those without layers.
+OTHERS = (
+    *("on-device-sampling", "unroll-steps", "quantize-activations", "fuse-speculation"),
+    "pipeline-stages",
+)
 NAMES = [name for name in our_passes() if name not in OTHERS]
 
 

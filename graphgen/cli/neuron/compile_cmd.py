@@ -58,7 +58,9 @@ DryRun = Annotated[
 
 @takes_driver_options()
 @takes_sizes()
-@takes_compile_options(without=["dtype", "kernels", "keep_quantized", "steps_per_launch"])
+@takes_compile_options(
+    without=["dtype", "pp_degree", "kernels", "keep_quantized", "steps_per_launch"]
+)
 def compile_(
     model: Model,
     output: Output = None,

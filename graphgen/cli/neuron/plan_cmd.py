@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @takes_compile_options(
     without=[
         "tp",
+        "pp_degree",
         "heads",
         "dtype",
         "quantization",

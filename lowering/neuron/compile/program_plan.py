@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from graphgen.analysis.stages.stage_chain import stage_count
 from graphgen.errors import GraphgenError
 from graphgen.exec.bind import isolate
 from graphgen.ir import Function, Module
@@ -127,8 +128,14 @@ def plan_programs(
         checked: run the rules of ``graphgen check``.
 
     Raises:
-        GraphgenError: GG0705 for options that contradict the target.
+        GraphgenError: GG0705 for options that contradict the target, and for stages of a pipeline.
     """
+    if stage_count(module) > 1:
+        raise GraphgenError(
+            "GG0705",
+            "stages of a pipeline are not compiled for devices",
+            help="leave pp_degree out",
+        )
     return [plan_program(module, item, options, checked=checked) for item in module.programs()]
 
 

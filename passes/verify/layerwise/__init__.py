@@ -1,5 +1,5 @@
 """Real models validated layer by layer, with weights that are streamed.
 
-Read ``validate_layers`` first; ``layer_cuts`` and ``layer_segments`` cut a module, ``streamed_run``
+Read ``validate_layers`` first; ``layer_segments`` cuts a module, ``streamed_run``
 evaluates what is cut out.
 """

@@ -6,15 +6,15 @@ are the same module just when they compute the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphgen.analysis import called, fingerprint, inlined
+from graphgen.analysis.stages.layer_cuts import ProgramCuts, cut_program, layer_scopes, needed
 from graphgen.errors import GraphgenError
 from graphgen.exec.weights import weight_programs
-from graphgen.ir import RANK, Entry, Function, Module, Op, Role, Value
+from graphgen.ir import RANK, Entry, Function, Module, Role, Value
 from graphgen.ir.clone import Cloner
-from graphgen.passes.verify.layerwise.layer_cuts import ProgramCuts, cut_program, layer_scopes
 from graphgen.passes.verify.layerwise.rank_variance import varying_values
 
 # The residual stream at the beginning and at the end of a segment.
@@ -212,7 +212,7 @@ def _extracted(
     names: _ShortNames,
 ) -> Function:
     """The part of a function that computes some values, given the value ``begin``."""
-    ops, read = _needed([value for _, value in outputs], begin)
+    ops, read = needed([value for _, value in outputs], begin)
     made = Function(source.name, source.phase, dict(source.dims))
     cloner = Cloner(names=False)
     if begin is not None and begin in read:
@@ -225,22 +225,6 @@ def _extracted(
             cloner.op(op, made.block)
     made.outputs = [(name, cloner.mapping[value]) for name, value in outputs]
     return made
-
-
-def _needed(wanted: Iterable[Value], begin: Value | None) -> tuple[set[Op], set[Value]]:
-    """The ops and values that some values are computed from, no further than ``begin``."""
-    ops: set[Op] = set()
-    seen: set[Value] = set()
-    work = list(wanted)
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if value is not begin and value.op is not None and value.op not in ops:
-            ops.add(value.op)
-            work.extend(value.op.operands)
-    return ops, seen
 
 
 def _preparation(

@@ -9,8 +9,9 @@ the meaning and in the program's own types for the rounding.
 
 A layer that a pass leaves as it is, or whose text before and after equals, up to the layer's
 number, that of one already compared in this pass, is not run again. Weights are streamed: see
-``streamed_array``. Where the program after a pass cannot be cut (see ``layer_cuts``) its layers are
-compared together, and the verdict says which.
+``streamed_array``. Where the program after a pass cannot be cut (see
+``graphgen.analysis.stages.layer_cuts``) its layers are compared together, and the verdict says
+which.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class NeuronApplicationBase:
         """The model's programs, ready to be compiled (GG05xx)."""
         self._print_notes()
         settings = self.compile_config()
-        configure(settings.tp)
+        configure(settings.tp * settings.pp_degree)
         with self.progress.task("building the graph"):
             return build_programs(self._built_config(), self.config, settings)
 
@@ -312,7 +312,7 @@ class NeuronApplicationBase:
         self._print_notes()
         folder = Path(compiled_model_path)
         artifact = open_compiled(folder, self.compile_config(), self.model_config())
-        configure(artifact.model.settings.tp)
+        configure(artifact.model.settings.tp * artifact.model.settings.pp_degree)
         programs = artifact.programs(self.progress)
         session = self._start(artifact.model, programs, self._weights(artifact))
         self.is_compiled = True

@@ -95,8 +95,8 @@ PARALLELISM = owned_by(
         COUNT,
         1,
         "source",
-        "ranks that hold different layers",
-        Refused("pipeline parallelism", "set it to 1, and use tp_degree"),
+        "stages of layers, each with ranks of its own",
+        CompileSetting("pp_degree"),
     ),
     Attribute(
         "ep_degree",

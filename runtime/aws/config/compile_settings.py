@@ -72,6 +72,7 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         target=target,
         tp=_count(config, "tp_degree"),
         flash_decoding=bool(config.value("flash_decoding_enabled")),
+        pp_degree=_count(config, "pp_degree"),
         cp_degree=_count(config, "cp_degree"),
         mlp_cp_degree=_count(config, "mlp_cp_degree"),
         attention_dp_degree=_count(config, "attention_dp_degree"),

@@ -174,7 +174,6 @@ IMPOSSIBLE = [
 LATER = [
     Case({"direct_cast": False}, "KVQuantizationConfig"),
     Case({"lora_bias": "all"}, "LoraServingConfig"),
-    case(pp_degree=2),
     case(start_rank_id=8, world_size=16, local_ranks_size=8, tp_degree=16),
     case(allow_input_truncation=True),
     case(is_prefix_caching=True, is_block_kv_layout=True),

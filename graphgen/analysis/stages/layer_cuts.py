@@ -14,7 +14,7 @@ after a fusion across layers, the two stages stay together and are compared as o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.analysis.layers import scope_of
@@ -141,3 +141,19 @@ def _derived(value: Value, cut: Value, sources: Mapping[Value, int]) -> bool:
             return False
         work.extend(item.op.operands)
     return True
+
+
+def needed(wanted: Iterable[Value], begin: Value | None) -> tuple[set[Op], set[Value]]:
+    """The ops and values that some values are computed from, no further than ``begin``."""
+    ops: set[Op] = set()
+    seen: set[Value] = set()
+    work = list(wanted)
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value is not begin and value.op is not None and value.op not in ops:
+            ops.add(value.op)
+            work.extend(value.op.operands)
+    return ops, seen
