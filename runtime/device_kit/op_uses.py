@@ -13,19 +13,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graphgen.ops.opdef import OPS, Trait, ops_with
 from graphgen.text.grammar import parse_type
 
 # What each index in `s32<5` is below.
 _INDEX = re.compile(r"<(\d+)")
-UNARY = (
-    *("abs", "sign", "negate", "not", "exponential", "exponential_minus_one", "log"),
-    *("log_plus_one", "sqrt", "rsqrt", "cbrt", "logistic", "tanh", "cosine", "sine", "tan", "erf"),
-    *("ceil", "floor", "round_nearest_even", "round_nearest_afz", "popcnt", "count_leading_zeros"),
-)
-BINARY = (
-    *("add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "power"),
-    *("atan2", "and", "or", "xor", "shift_left", "shift_right_logical", "shift_right_arithmetic"),
-)
 _TABLE = """
 is_finite: is_finite {t}[4,8] -> pred[4,8]
 real: real {t}[4,8] -> f32[4,8]
@@ -153,8 +145,7 @@ def op_uses(kinds: Sequence[str], rare: Sequence[str] = ()) -> list[OpUse]:
         rare: types with a few uses only.
     """
     table = [line for line in _TABLE.splitlines() if line]
-    table += [f"{op}: {op} {{t}}[4,8] -> {{t}}[4,8]" for op in UNARY]
-    table += [f"{op}: {op} {{t}}[4,8] {{t}}[4,8] -> {{t}}[4,8]" for op in BINARY]
+    table += _elementwise(table)
     found = [_use(line, kind) for line in table for kind in kinds]
     found += [
         _use(line, kind) for line in table for kind in rare if line.partition(":")[0] in _OF_RARE
@@ -162,6 +153,18 @@ def op_uses(kinds: Sequence[str], rare: Sequence[str] = ()) -> list[OpUse]:
     for line in filter(None, _SPECIAL.splitlines()):
         wanted, _, rest = line.partition("| ")
         found += [_use(rest, kind) for kind in wanted.split()]
+    return found
+
+
+def _elementwise(table: Sequence[str]) -> list[str]:
+    """Uses of the ops that take and give elements of one type, but for those that have a line."""
+    written = {line.partition(":")[0] for line in table}
+    found: list[str] = []
+    for name in ops_with(Trait.ELEMENTWISE):
+        op, most = OPS[name], 2
+        if name in written or op.attrs or op.composite or len(op.operands) > most:
+            continue
+        found.append(f"{name}: {name} {' '.join(['{t}[4,8]'] * len(op.operands))} -> {{t}}[4,8]")
     return found
 
 

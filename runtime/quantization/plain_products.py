@@ -6,6 +6,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.passes.core import Pass
 from graphgen.passes.experts.dispatch_experts import DispatchExperts
 from graphgen.passes.pipelines import phases
+from graphgen.targets import DEFAULT_ACCELERATOR
 
 
 def around_products(config: CompileConfig) -> tuple[list[Pass], list[Pass]]:
@@ -17,4 +18,4 @@ def around_products(config: CompileConfig) -> tuple[list[Pass], list[Pass]]:
         [item for phase in part for item in phase.passes] for part in (every[:last], every[last:])
     )
     # A buffer for each expert, with room for all tokens, and no loop over them as on the CPU.
-    return [*before, DispatchExperts("capacity", target="trn2")], after
+    return [*before, DispatchExperts("capacity", target=DEFAULT_ACCELERATOR)], after

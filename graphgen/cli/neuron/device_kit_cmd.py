@@ -17,8 +17,6 @@ from graphgen.json_value import Json
 if TYPE_CHECKING:
     from graphgen.runtime.device_kit.findings.reading import KitReading
 
-# The devices that people have; --target trn3 makes a kit for that one, too.
-_TARGETS = ("trn1", "trn2", "inf2")
 _WRITE = "write"
 
 
@@ -82,10 +80,12 @@ def write(
     from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
     from graphgen.runtime.device_kit.kit_archive import write_kit
     from graphgen.runtime.device_kit.runner.log_text import counted
+    from graphgen.runtime.device_kit.runner.sdk_facts import TARGETS
     from graphgen.runtime.terminal_progress import TerminalProgress
     from graphgen.targets import accelerator
 
-    devices = [accelerator(name) for name in dict.fromkeys(target or _TARGETS)]
+    # By default those of known instances; --target trn3 makes a kit for that one, too.
+    devices = [accelerator(name) for name in dict.fromkeys(target or TARGETS.values())]
     with TerminalProgress().task("making the cases"):
         builder = build_kit(devices, wanted_by(only or []))
     counts = {name: len(rows["cases"]) for name, rows in builder.targets.items()}

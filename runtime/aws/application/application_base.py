@@ -36,6 +36,7 @@ from graphgen.runtime.aws.application.compiler_args import (
 from graphgen.runtime.aws.application.neuron_hlo import NeuronPrograms, compile_if_possible
 from graphgen.runtime.aws.application.program_forms import ProgramForms
 from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
+from graphgen.runtime.aws.attributes.device_rows import UNSTATED_TARGET
 from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.eagle_checks import check_eagle, eagle_layers
@@ -216,7 +217,7 @@ class NeuronApplicationBase:
 
     def _compiler_args(self, tag: str) -> str:
         """The default arguments for a tag, with those of :meth:`get_compiler_args` merged in."""
-        target = self.target() or "trn1"
+        target = self.target() or UNSTATED_TARGET
         default = default_compiler_args(self.neuron_config, tag, target)
         return merge_compiler_args(default, self.get_compiler_args())
 

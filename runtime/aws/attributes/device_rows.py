@@ -49,6 +49,10 @@ def _world(values: Values) -> object:
     return product
 
 
+# The device that AWS's tools compile for where none is named and none is there.
+UNSTATED_TARGET = "trn1"
+
+
 def _logical_cores(values: Values) -> object:
     """The LNC of the target, or of the one that AWS's variable names; 1 where neither does."""
     platform = str(values["target"] or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", ""))

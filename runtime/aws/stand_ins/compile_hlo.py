@@ -7,6 +7,7 @@ needs this process's CPU devices is done by ``ParallelModel.load``.
 from __future__ import annotations
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.attributes.device_rows import UNSTATED_TARGET
 
 # The first bytes of what stands for a NEFF here.
 MAGIC = b"graphgen HLO for this CPU\n"
@@ -16,7 +17,7 @@ def neuron_xla_compile(
     module_bytes: bytes,
     compiler_flags: str | list[str] = "",
     input_format: str = "hlo",
-    platform_target: str = "trn1",
+    platform_target: str = UNSTATED_TARGET,
     **settings: object,
 ) -> bytes:
     """Keep an HLO module for :class:`ParallelModel`, whose ``load`` compiles it for this CPU.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from graphgen.lowering.neuron.compile.cache.cache_store import CacheStore
@@ -39,6 +40,8 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
         monkeypatch.setenv(name, "us-east-1")
+    # Clients are kept, with the address of an earlier test's server.
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     client = boto3.client("s3")
     client.create_bucket(Bucket="shared")
     yield client
