@@ -13,6 +13,7 @@ from graphgen.lowering.neuron.compile.options.default_options import LONG, Situa
 from graphgen.lowering.neuron.compile.program_plan import PlanOptions, options_by_default
 from graphgen.option_words import KERNELS_OFF
 from graphgen.passes.core import run_pipeline
+from graphgen.passes.outline.mark_layers import MarkLayers
 from graphgen.passes.pipelines import default
 from graphgen.rank_config import MANUAL
 from graphgen.runtime.model import BuiltModel, logical_module, steps_of, with_mesh
@@ -53,6 +54,8 @@ def device_programs(
     settings: CompileConfig,
     device: Accelerator,
     layers: Sequence[OptionLayer],
+    *,
+    marked: bool = False,
 ) -> DevicePrograms:
     """Build a model for a device; nothing of this machine is in the programs.
 
@@ -61,6 +64,7 @@ def device_programs(
         settings: what is compiled; its target is replaced by the device.
         device: the device.
         layers: the user's options of the compiler.
+        marked: layers begin and end with marks for the compiler.
 
     Raises:
         GraphgenError: GG0501 to GG0503 for the configuration, GG0304 if it cannot be split.
@@ -69,7 +73,8 @@ def device_programs(
     settings, chosen = with_mesh(model, settings, device)
     settings = replace(settings, parallelism=MANUAL)
     module, steps = logical_module(model, settings)
-    steps += [*chosen, *steps_of(run_pipeline(module, default(settings)))]
+    passes = [*default(settings), *([MarkLayers()] if marked else [])]
+    steps += [*chosen, *steps_of(run_pipeline(module, passes))]
     built = BuiltModel(dict(model), settings, module, steps)
     base = Situation(
         phase="",

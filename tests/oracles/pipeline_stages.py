@@ -37,11 +37,12 @@ EXTRA = {
 # attention apart, which kernels are selected for (tests/passes/precision, and an axis as well); so
 # are products with 8-bit weights (tests/passes/quantize, and an axis); a limit on the tokens of an
 # expert makes another model (tests/passes/experts), and so do adapters (tests/passes/adapters, and
-# an axis); tokens are balanced where ranks share prompts (tests/passes/sharding, and an axis).
+# an axis); tokens are balanced where ranks share prompts (tests/passes/sharding, and an axis);
+# layers are marked for Neuron's compiler alone (tests/passes/outline).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
     *("limit-expert-capacity", "stripe-cache", "balance-tokens", "multi-lora", "adapter-forms"),
-    "pipeline-stages",
+    *("pipeline-stages", "mark-layers"),
 )
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {

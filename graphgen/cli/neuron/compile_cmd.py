@@ -17,7 +17,7 @@ from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.paused_collector import paused_collector
-from graphgen.targets import DEFAULT_ACCELERATOR
+from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
     from graphgen.runtime.neuron.device_programs import DevicePrograms
     from graphgen.runtime.tokenizer import Tokenizer
+    from graphgen.targets import Accelerator
 
 CONFIG_FILE = "neuron_config.json"
 # Sequences of a compilation that says nothing of lengths.
@@ -105,11 +106,12 @@ def compile_(
     layers, outline = _layers(flags), {"outline": driver_options.outline_layers}
     with paused_collector():
         if Path(model).name == CONFIG_FILE:
-            _refuse_options(model, sizes, {**compile_options, **outline})
+            _refuse_options(model, sizes, {**compile_options, **outline}, driver_options)
             programs = _configured(Path(model), target, lnc, layers)
         else:
             options = {**compile_options, **_sampling(on_device_sampling, do_sample), **outline}
-            programs = _built(model, _demand(batch, dtype, sizes, options), target, lnc, layers)
+            demand, marked = _demand(batch, dtype, sizes, options), driver_options.layer_markers
+            programs = _built(model, demand, accelerator(target, lnc), layers, marked=marked)
         optimize_layouts(programs, output, driver_options)
         plan = make_plan(programs.module, programs.options, output, driver_options, dry_run=dry_run)
     device = programs.options.device
@@ -132,6 +134,7 @@ def _finish(
     weights: bool,
 ) -> None:
     """Write the files beside the programs, weights among them if they are wanted."""
+    from graphgen.passes.outline.mark_layers import is_marked
     from graphgen.runtime.aws.compilation.described_settings import described_settings
     from graphgen.runtime.neuron.device_folder import write_device_folder, write_device_weights
     from graphgen.runtime.terminal_progress import TerminalProgress
@@ -145,7 +148,8 @@ def _finish(
     if file.name == CONFIG_FILE:
         config = file.read_text(encoding="utf-8")
     else:
-        config = described_settings(built.config, built.settings, device)
+        marked = any(is_marked(item) for item in built.module.programs())
+        config = described_settings(built.config, built.settings, device, marked=marked)
     if not config:
         note(f"no {CONFIG_FILE}: it has no words for these options")
     assert plan.compiler is not None
@@ -215,21 +219,30 @@ def _demand(batch: int, dtype: str, sizes: CallSizes, options: CompileOptions) -
 
 
 def _built(
-    model: str, demand: CompileConfig, target: str, lnc: int, layers: list[OptionLayer]
+    model: str,
+    demand: CompileConfig,
+    device: Accelerator,
+    layers: list[OptionLayer],
+    *,
+    marked: bool,
 ) -> DevicePrograms:
     from graphgen.runtime.checkpoint.model_config import model_config
     from graphgen.runtime.neuron.device_programs import device_programs
     from graphgen.runtime.terminal_progress import TerminalProgress
-    from graphgen.targets import accelerator
 
-    device = accelerator(target, lnc)
-    with TerminalProgress().task(f"building the programs for {target}"):
-        return device_programs(model_config(model), demand, device, layers)
+    with TerminalProgress().task(f"building the programs for {device.name}"):
+        return device_programs(model_config(model), demand, device, layers, marked=marked)
 
 
-def _refuse_options(file: str, sizes: CallSizes, options: CompileOptions) -> None:
+def _refuse_options(
+    file: str, sizes: CallSizes, options: CompileOptions, driver: DriverOptions
+) -> None:
     """Refuse sizes and options beside a configuration, which has its own (GG0705)."""
-    if sizes != NO_SIZES or CompileConfig().updated(options) != CompileConfig():
+    if (
+        driver.layer_markers
+        or sizes != NO_SIZES
+        or CompileConfig().updated(options) != CompileConfig()
+    ):
         raise GraphgenError(
             "GG0705",
             f"{file} has the sizes and options of the model",

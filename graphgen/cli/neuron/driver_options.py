@@ -50,6 +50,14 @@ OutlineLayers = Annotated[
         "once (-O1, modular flow).",
     ),
 ]
+LayerMarkers = Annotated[
+    bool,
+    typer.Option(
+        "--layer-markers",
+        help="Layers begin and end with AwsNeuronModuleMarker calls, by which the compiler finds "
+        "them (--recursive-layer-det=false).",
+    ),
+]
 OptimizeLayouts = Annotated[
     bool,
     typer.Option(
@@ -80,6 +88,7 @@ class DriverOptions:
     no_check: bool = False
     no_metadata: bool = False
     outline_layers: bool = False
+    layer_markers: bool = False
     optimize_layouts: bool = False
     keep_layouts: str = ""
 
@@ -99,6 +108,7 @@ def takes_driver_options() -> Callable[[Command], Command]:
         "no_check": (NoCheck, False),
         "no_metadata": (NoMetadata, False),
         "outline_layers": (OutlineLayers, False),
+        "layer_markers": (LayerMarkers, False),
         "optimize_layouts": (OptimizeLayouts, False),
         "keep_layouts": (KeepLayout, ""),
     }

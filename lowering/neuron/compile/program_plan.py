@@ -25,10 +25,15 @@ from graphgen.lowering.neuron.compile.options.default_options import (
 )
 from graphgen.lowering.neuron.compile.options.option_text import text_of
 from graphgen.ops.control import callees, kernel_of
+from graphgen.passes.outline.mark_layers import is_marked
 from graphgen.targets import Accelerator
 from graphgen.whole_file import write_whole
 
 HLO, COMMAND, NEFF, LOG = "graph.hlo", "command.txt", "graph.neff", "log-neuron-cc.txt"
+# The borders of layers are in the program: the compiler is not to look for them.
+_MARKS = OptionLayer(
+    "marks of layers", "--internal-hlo2tensorizer-options='--recursive-layer-det=false'"
+)
 # Memory of a compiler: of any program, and for each byte of its HLO. Nothing public says it: a
 # guess that reports of compilers killed on machines of 32 GB do not contradict. The bytes that a
 # compilation took are kept in the cache and replace it.
@@ -150,7 +155,8 @@ def plan_program(
     """Plan one program, with ``more`` options over those of all; otherwise as plan_programs."""
     device, phase = options.device, function.phase or ""
     shared = shared_layers(function)
-    command = merge([*options.layers(phase, shared), *more])
+    marks = [_MARKS] if is_marked(function) else []
+    command = merge([*marks, *options.layers(phase, shared), *more])
     _agree(command, "--target", device.name)
     _agree(command, "--lnc", str(device.lnc))
     how = Compilation(device.name, device.lnc)

@@ -276,7 +276,7 @@ COMPILER = owned_by(
         "source",
         "marks the layers for the compiler",
         _NO_NEURONX_CC,
-        _unbuilt("marks of layers"),
+        RunTimeSetting("marks of layers in the HLO, and --recursive-layer-det=false"),
     ),
     Attribute(
         "seq_len_threshold_for_cc_tiling",

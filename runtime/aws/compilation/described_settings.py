@@ -17,7 +17,11 @@ _OF_THE_CPU = ("min_rows", "kernels")
 
 
 def described_settings(
-    model: Mapping[str, object], settings: CompileConfig, device: Accelerator
+    model: Mapping[str, object],
+    settings: CompileConfig,
+    device: Accelerator,
+    *,
+    marked: bool = False,
 ) -> str:
     """The text of a ``neuron_config.json`` that asks for the same programs; empty for none.
 
@@ -25,6 +29,7 @@ def described_settings(
         model: a ``config.json``.
         settings: the compilation.
         device: the target.
+        marked: layers begin and end with marks for the compiler.
     """
     names = {ours: theirs for theirs, ours in ELEMENTS.items()}
     try:
@@ -41,6 +46,7 @@ def described_settings(
             kv_cache_quant=settings.kv_cache_quant,
             speculation_length=settings.speculation_length,
             logical_nc_config=device.lnc,
+            layer_boundary_markers=marked,
         )
         if _differences(compile_settings(config, device.name), settings):
             return ""

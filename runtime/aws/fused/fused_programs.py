@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.compile_config import CompileConfig
 from graphgen.exec.speculative_step import DRAFT
 from graphgen.ir import Module, Role
+from graphgen.lowering.cpu.pjrt import CPU
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.fused.fused_checks import fused_draft, fused_settings, is_fused
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -25,10 +26,18 @@ def build_programs(
         config: of the application.
         settings: what it requests.
     """
-    if not is_fused(config.neuron_config):
-        return build_model(model, settings)
-    draft = fused_draft(config)
-    return build_fused_model(model, settings, draft.config, fused_settings(config, settings))
+    if is_fused(config.neuron_config):
+        own = fused_settings(config, settings)
+        built = build_fused_model(model, settings, fused_draft(config).config, own)
+    else:
+        built = build_model(model, settings)
+    if settings.target != CPU and config.neuron_config.value("layer_boundary_markers"):
+        # Only here: most configurations want none.
+        from graphgen.passes.core import run_pipeline
+        from graphgen.passes.outline.mark_layers import MarkLayers
+
+        run_pipeline(built.module, [MarkLayers()])
+    return built
 
 
 def own_weights(module: Module) -> Sequence[str]:

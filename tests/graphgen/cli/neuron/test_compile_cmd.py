@@ -116,6 +116,26 @@ def test_outlined_layers_are_compiled_once(tmp_path: Path, fake: FakeNeuron):
     assert "-O2" in flags_of(plain["programs"][1])
 
 
+def test_layers_are_marked_for_the_compiler(model: Path, tmp_path: Path, fake: FakeNeuron):
+    out, target = tmp_path / "out", ("--target", "trn2")
+    command = ("compile", model, *SIZES, *target, "--layer-markers")
+    said = facts(*command, "-o", out, "--dry-run")
+    origin, _ = flags_of(said["programs"][0])["--recursive-layer-det=false"]
+    assert origin == "marks of layers"
+    done(*command, "-o", out)
+    for file in out.rglob("graph.hlo"):
+        for end in ("Start", "End"):
+            # A layer, and the call's name once.
+            assert file.read_bytes().count(f"AwsNeuronModuleMarker{end}-Forward".encode()) == 1
+    # The configuration asks AWS's way for the same programs; they are others without marks.
+    again = ("compile", out / "neuron_config.json", *target, "-o")
+    twice = facts(*again, tmp_path / "twice")
+    assert {item["origin"] for item in twice["programs"]} == {"cache"}
+    plain = facts("compile", model, *SIZES, *target, "-o", tmp_path / "plain")
+    assert {item["origin"] for item in plain["programs"]} == {"compiled"}
+    assert "has the sizes and options" in error(*again, tmp_path / "x", "--layer-markers")
+
+
 def test_a_model_is_compiled_and_its_cache_looked_after(
     model: Path, tmp_path: Path, fake: FakeNeuron
 ):
