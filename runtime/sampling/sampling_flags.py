@@ -9,7 +9,7 @@ from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.setting_ranges import SETTINGS
 
 # Candidates of NxD Inference; a top-k up to this number loses nothing by it.
-_CANDIDATES = 256
+CANDIDATES = 256
 # In the order of the filters of `sampling_settings`.
 _FILTERS = (
     "temperature",
@@ -140,8 +140,8 @@ def on_device_pass(
     if not drawn:
         return "on-device-sampling"
     if candidates is None:
-        few = all(0 < how.top_k <= _CANDIDATES for how in drawn)
-        candidates = _CANDIDATES if few else 0
+        few = all(0 < how.top_k <= CANDIDATES for how in drawn)
+        candidates = CANDIDATES if few else 0
     options = f"do_sample=true,global_topk={candidates}"
     options += ",deterministic=true" * drawn[0].deterministic
     options += ",top_p_min_tokens=true" * any(how.top_p_min_tokens > 1 for how in drawn)

@@ -63,10 +63,10 @@ def inspect_file(path: Path, largest: int) -> Inspection | None:
 def _folder(path: Path, largest: int) -> Inspection | None:
     from graphgen.lowering.neuron import describe
     from graphgen.lowering.neuron.dumps import list_dumps
-    from graphgen.runtime.artifact import is_artifact
+    from graphgen.runtime.artifact import is_artifact, is_for_device
     from graphgen.runtime.checkpoint.listing import checkpoint_files, list_checkpoint
 
-    if is_artifact(path):
+    if is_artifact(path) and not is_for_device(path):
         return _artifact(path, largest)
     files = checkpoint_files(path)
     if files:

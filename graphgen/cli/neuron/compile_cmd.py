@@ -192,8 +192,14 @@ def _sampling(on_device: bool, draws: bool) -> CompileOptions:
             "--do-sample has no effect without --on-device-sampling",
             help="add it: programs draw then",
         )
-    options = "{do_sample=true}" if draws else ""
-    return {"sampling": f"on-device-sampling{options}"} if on_device else {}
+    if not on_device:
+        return {}
+    # Only here: most programs give logits.
+    from graphgen.runtime.sampling import Sampling
+    from graphgen.runtime.sampling.sampling_flags import CANDIDATES, on_device_pass
+
+    rows = [Sampling(do_sample=draws)]
+    return {"sampling": on_device_pass(rows, CANDIDATES if draws else None, by_programs=True)}
 
 
 def _layers(flags: str) -> list[OptionLayer]:

@@ -127,6 +127,7 @@ def test_layers_are_marked_for_the_compiler(model: Path, tmp_path: Path, fake: F
         for end in ("Start", "End"):
             # A layer, and the call's name once.
             assert file.read_bytes().count(f"AwsNeuronModuleMarker{end}-Forward".encode()) == 1
+    assert done("inspect", out).stdout.startswith("compiler work folder: 3 programs")
     # The configuration asks AWS's way for the same programs; they are others without marks.
     again = ("compile", out / "neuron_config.json", *target, "-o")
     twice = facts(*again, tmp_path / "twice")
