@@ -52,7 +52,7 @@ def test_experts_of_transformers_are_found():
     ("family", "form"),
     [
         *[(family, "batched_mm") for family in ("mixtral", "qwen3_moe", "qwen2_moe", "gpt_oss")],
-        *[(family, "grouped_mm") for family in ("mixtral", "gpt_oss")],
+        *[(family, "grouped_mm") for family in ("mixtral", "gpt_oss", "granitemoe")],
         ("llama4_text", "eager"),
     ],
 )
