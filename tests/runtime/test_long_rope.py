@@ -27,11 +27,25 @@ STEPS = 3
 
 # In one call transformers takes the long factors for all of a text of more than 16 tokens: the
 # first row of the larger cache begins with less.
-@pytest.mark.parametrize(("slots", "lengths"), [(16, (5, 13, 9)), (64, (14, 40, 25))])
-def test_logits_are_those_of_transformers(slots: int, lengths: tuple[int, ...], tmp_path: Path):
-    model = ORACLES["phi3"].model(initializer_range=0.1, **CHANGES)
+@pytest.mark.parametrize(
+    ("slots", "lengths", "window", "more"),
+    [
+        (16, (5, 13, 9), None, {}),
+        (64, (14, 40, 25), None, {}),
+        pytest.param(64, (14, 40, 25), 6, {"tp": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_logits_are_those_of_transformers(
+    slots: int,
+    lengths: tuple[int, ...],
+    window: int | None,
+    more: dict[str, Any],
+    tmp_path: Path,
+):
+    model = ORACLES["phi3"].model(initializer_range=0.1, sliding_window=window, **CHANGES)
     save(model, tmp_path)
-    config = CompileConfig(dtype="f32").serving(batch=len(lengths), max_len=slots)
+    rolled = CompileConfig(dtype="f32", roll_window_cache=window is not None).updated(more)
+    config = rolled.serving(batch=len(lengths), max_len=slots)
     session = open_session(tmp_path, config)
     random = np.random.default_rng(3)
     texts = [random.integers(0, 61, size + STEPS).tolist() for size in lengths]
