@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
@@ -21,6 +21,10 @@ from graphgen.runtime.tokenizer import Tokenizer
 
 # Fields by name, in their normal form.
 Fields = Mapping[str, object]
+
+
+# Names of adapters that an error lists.
+_LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,14 @@ class ServedModel:
     def names(self) -> list[str]:
         """The names that requests may give as their model: its own, then those of adapters."""
         return [self.name, *(self.adapters() if self.adapters is not None else ())]
+
+    def unknown(self, name: str) -> ApiError:
+        """The refusal of another name, which lists those that there are."""
+        _, *adapters = self.names
+        beside = f" with the adapters {', '.join(adapters[:_LISTED])}" if adapters else ""
+        beside += f" and {len(adapters) - _LISTED} more" if len(adapters) > _LISTED else ""
+        what = f"The model '{name[:200]}' does not exist; this is '{self.name}'{beside}"
+        return ApiError(404, what, param="model", code="model_not_found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +149,7 @@ def _given(body: Json, name: str) -> Json:
 
 def _check_model(fields: Fields, model: ServedModel) -> None:
     if fields["model"] not in model.names:
-        raise ApiError(
-            404,
-            f"The model '{str(fields['model'])[:200]}' does not exist; this is '{model.name}'",
-            param="model",
-            code="model_not_found",
-        )
+        raise model.unknown(str(fields["model"]))
 
 
 def _prompts(value: object) -> list[str | tuple[int, ...]]:

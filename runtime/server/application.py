@@ -70,8 +70,7 @@ def _facts(service: Service) -> list[Route]:
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in service.model.names:
-            what = f"The model '{name[:200]}' does not exist"
-            raise ApiError(404, what, param="model", code="model_not_found")
+            raise service.model.unknown(name)
         return JSONResponse(_model(service, name))
 
     async def health(request: Request) -> Response:
@@ -87,7 +86,9 @@ def _facts(service: Service) -> list[Route]:
 
     async def openapi(request: Request) -> Response:
         keys = bool(service.options.api_keys)
-        return JSONResponse(openapi_document(service.model.name, keys=keys))
+        changes = service.adapters is not None and service.options.dynamic_adapters
+        document = openapi_document(service.model.names, keys=keys, changes=changes)
+        return JSONResponse(document)
 
     return [
         Route("/", try_page),

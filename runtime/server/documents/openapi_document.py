@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from graphgen.json_value import Json
+from graphgen.runtime.server.adapters.adapter_routes import LOAD_BODY, PATHS, UNLOAD_BODY
 from graphgen.runtime.server.request_fields import CHAT_BODY, COMPLETION_BODY
 from graphgen.version import __version__
 
@@ -49,6 +50,8 @@ _MODEL: Mapping[str, Json] = {
         "created": {"type": "integer"},
         "owned_by": {"type": "string"},
         "max_model_len": {"type": "integer"},
+        "root": {"type": "string", "description": "The files of an adapter."},
+        "parent": {"type": "string", "description": "The model that an adapter is of."},
     },
 }
 _STATUS: Mapping[str, Json] = {
@@ -56,11 +59,16 @@ _STATUS: Mapping[str, Json] = {
     "required": ["status"],
     "properties": {"status": {"type": "string"}},
 }
+_ADAPTER_BODIES: Mapping[str, Json] = {
+    "LoadAdapterRequest": LOAD_BODY.schema,
+    "UnloadAdapterRequest": UNLOAD_BODY.schema,
+}
 # Errors of an endpoint that answers prompts, by status.
 _FAULTS = {
     "400": "The body is wrong, or asks for what is not built.",
     "401": "The key is wrong.",
-    "404": "The model has another name.",
+    "403": "Adapters are fixed.",
+    "404": "There is no model or adapter of that name.",
     "408": "The body did not arrive in time.",
     "413": "The body is too long.",
     "415": "The body is not application/json.",
@@ -71,13 +79,15 @@ _FAULTS = {
 }
 
 
-def openapi_document(model: str, *, keys: bool) -> Json:
+def openapi_document(names: Sequence[str], *, keys: bool, changes: bool = False) -> Json:
     """The document of a server.
 
     Args:
-        model: name of the served model.
+        names: of the served model, then of its adapters.
         keys: clients send a bearer token.
+        changes: clients may load and unload adapters.
     """
+    model = names[0]
     security: Mapping[str, Json] = {"security": [{"bearer": []}]} if keys else {}
     return {
         "openapi": "3.1.0",
@@ -95,6 +105,7 @@ def openapi_document(model: str, *, keys: bool) -> Json:
                 security,
                 "401",
             ),
+            **(_adapters(security) if changes else {}),
             "/v1/models/{name}": {
                 **_reading("Describe the model.", _json("Model"), security, "401", "404"),
                 "parameters": [
@@ -115,10 +126,11 @@ def openapi_document(model: str, *, keys: bool) -> Json:
         },
         "components": {
             "schemas": {
-                "CompletionRequest": _named(COMPLETION_BODY.schema, model),
-                "ChatRequest": _named(CHAT_BODY.schema, model),
+                "CompletionRequest": _named(COMPLETION_BODY.schema, names),
+                "ChatRequest": _named(CHAT_BODY.schema, names),
                 "CompletionAnswer": _answer("text_completion"),
                 "ChatAnswer": _answer("chat.completion"),
+                **(_ADAPTER_BODIES if changes else {}),
                 "Model": _MODEL,
                 "Status": _STATUS,
                 "Error": _ERROR,
@@ -128,11 +140,33 @@ def openapi_document(model: str, *, keys: bool) -> Json:
     }
 
 
-def _named(schema: Mapping[str, Json], model: str) -> Json:
-    """The schema of a body with the name of the model."""
+def _named(schema: Mapping[str, Json], names: Sequence[str]) -> Json:
+    """The schema of a body with the names of the model and its adapters."""
     properties = schema["properties"]
     assert isinstance(properties, Mapping)
-    return {**schema, "properties": {**properties, "model": {"const": model}}}
+    model: Json = {"enum": [*names]} if len(names) > 1 else {"const": names[0]}
+    return {**schema, "properties": {**properties, "model": model}}
+
+
+def _adapters(security: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The endpoints that load and unload adapters, as vLLM has them."""
+    texts = ("Load an adapter of this machine.", "Unload an adapter.")
+    made: dict[str, Json] = {}
+    for path, name, text in zip(PATHS, _ADAPTER_BODIES, texts, strict=True):
+        done: Json = {"text/plain": {"schema": {"type": "string"}}}
+        made[path] = {
+            "post": {
+                "summary": text,
+                "operationId": path.rpartition("/")[2],
+                "requestBody": {"required": True, "content": _json(name)},
+                "responses": {
+                    "200": {"description": "Done.", "content": done},
+                    **_faults("400", "401", "403", "404", "413", "415"),
+                },
+                **security,
+            }
+        }
+    return made
 
 
 def _answer(kind: str) -> Json:

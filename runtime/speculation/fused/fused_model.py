@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
 from graphgen.runtime.model import BuiltModel, logical_module, on_this_machine, steps_of
 
 
@@ -33,9 +34,16 @@ def build_fused_model(
         of_draft: its configuration; :func:`settings_of_draft` by default.
 
     Raises:
-        GraphgenError: GG0304 for a model and a draft that do not fit together, and those of
-            :func:`~graphgen.runtime.model.build_model`.
+        GraphgenError: GG0304 for a model and a draft that do not fit together, GG0302 for slots of
+            adapters, and those of :func:`~graphgen.runtime.model.build_model`.
     """
+    if settings.max_loras:
+        raise GraphgenError(
+            "GG0302",
+            "programs that propose, verify and accept in one launch have no adapters",
+            help="leave --enable-fused-speculation out: a draft beside the model proposes tokens "
+            "for rows with adapters",
+        )
     # Only here: an artifact runs without any pass.
     from graphgen.passes.speculation.fused_pipeline import fuse
 

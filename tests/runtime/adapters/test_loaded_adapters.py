@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import torch
 from starlette.testclient import TestClient
@@ -128,7 +129,9 @@ def test_the_server_names_adapters_as_models(folder: Path, engine: Engine):
 
         for model in ("a", "base"):
             check(model)
-        assert ask("b").status_code == 404
+        unknown = ask("b")
+        assert unknown.status_code == 404
+        assert "'b' does not exist; this is 'base' with the adapters a" in unknown.text
         load = {"lora_name": "b", "lora_path": str(folder / "b")}
         assert client.post("/v1/load_lora_adapter", json=load).status_code == 200
         for model in ("b", "a", "base", "b"):
@@ -137,6 +140,11 @@ def test_the_server_names_adapters_as_models(folder: Path, engine: Engine):
         assert [(row["id"], row.get("parent")) for row in listed] == [
             ("base", None), ("a", "base"), ("b", "base"),
         ]  # fmt: skip
+        document = client.get("/openapi.json").json()
+        bodies = document["components"]["schemas"]
+        assert bodies["CompletionRequest"]["properties"]["model"] == {"enum": ["base", "a", "b"]}
+        assert jsonschema_rs.validator_for(bodies["LoadAdapterRequest"]).is_valid(load)
+        assert {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"} <= document["paths"].keys()
         again = client.post("/v1/load_lora_adapter", json=load)
         assert (again.status_code, "already" in again.text) == (400, True)
         gone = {"lora_name": "c", "lora_path": str(folder / "nowhere")}
@@ -154,3 +162,8 @@ def test_a_server_with_fixed_adapters_refuses_changes(engine: Engine):
         for path in ("load", "unload"):
             made = client.post(f"/v1/{path}_lora_adapter", json={"lora_name": "a"})
             assert made.status_code == 403
+        document = client.get("/openapi.json").json()
+        assert not any("lora" in path for path in document["paths"])
+        assert document["components"]["schemas"]["ChatRequest"]["properties"]["model"] == {
+            "const": "base"
+        }
