@@ -11,7 +11,8 @@ def check_async(session: Session) -> None:
 
     Raises:
         GraphgenError: GG0705 for programs that give logits, whose tokens the host has to choose,
-            for programs that take embeddings, and for modules without decode programs.
+            for programs that take embeddings, and for modules without decode programs; GG1005 on a
+            device, where no program is compiled for it.
     """
     if session.programs.stages():
         raise GraphgenError(
@@ -25,6 +26,7 @@ def check_async(session: Session) -> None:
             "async_mode needs programs that choose tokens, but these give logits",
             help="compile with --on-device-sampling, or leave async_mode out",
         )
+    session.programs.require_open("the program that hands tokens from step to step")
     if session.input_name != "tokens":
         raise GraphgenError(
             "GG0705",

@@ -84,7 +84,13 @@ _PLAIN: dict[str, Plain] = {
     "AwsNeuronGelu": _gelu("none"),
     "AwsNeuronGeluApprxTanh": _gelu("tanh"),
     "AwsNeuronSilu": lambda b, x, dim, types: silu(b, x, attrs_of({})),
-    "AwsNeuronTransferWithStaticRing": lambda b, x, dim, types: list(x),
+    **dict.fromkeys(
+        (
+            "AwsNeuronTransferWithStaticRing",
+            *(f"AwsNeuronModuleMarker{end}-Forward" for end in ("Start", "End")),
+        ),
+        lambda b, x, dim, types: list(x),
+    ),
 }
 
 

@@ -105,6 +105,35 @@ def test_weights_and_caches_stay_on_the_device(compiled: tuple[Path, dict[str, s
 
 
 @pytest.mark.slow
+def test_programs_choose_and_verify_tokens_on_the_device(
+    compiled: tuple[Path, dict[str, str], list[int]], tmp_path: Path
+):
+    plain, _, tokens = compiled
+    out, fake = tmp_path / "out", FakeNeuron(tmp_path / "fake")
+    # Kernels of Neuron and marks of layers are in these programs.
+    more = ("--target", "trn2", "--on-device-sampling", "--speculation-length", "4")
+    more = (*more, "--layer-markers", "--cache-dir", tmp_path / "cache", "--weights", "-o", out)
+    ran = run(
+        "graphgen", "compile", plain.with_name("small.gguf"), *COMPILED, *more,
+        **ALONE, **fake.environment,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    wanted = cast("dict[str, str]", open_device_folder(out).manifest["environment"])
+    words = ("graphgen", "generate", out, *ANSWER)
+    proposed = ("--prompt-lookup", "2", "--speculation-length", "4")
+    for given in ((), proposed):
+        answer = answered(run(*words, *given, **PLUGIN, **wanted))
+        assert answer["outputs"][0]["tokens"] == tokens
+    for given in (
+        ("--async-mode",),
+        ("--draft-model-path", plain.with_name("small.gguf"), *proposed[2:]),
+    ):
+        error = json.loads(run(*words, *given, **PLUGIN, **wanted).stdout)["error"]
+        assert error["code"] == "GG1005"
+        assert "nothing is compiled here" in error["what"]
+
+
+@pytest.mark.slow
 def test_a_folder_is_served_on_the_device(compiled: tuple[Path, dict[str, str], list[int]]):
     out, wanted, _ = compiled
     command = [sys.executable, "-m", "graphgen", "serve", str(out), "--port", "0", "--json"]
