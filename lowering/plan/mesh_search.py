@@ -42,7 +42,8 @@ _TOKENS = ("prefill:sequence:tp",)
 # Layouts of one mesh that ``partition`` chooses by bytes and collectives, and seldom loses by.
 _GATHERS: tuple[Changes, ...] = ({"weight_gather_length": 0}, {"weight_gather_length": 1})
 _LAYOUTS = (*_GATHERS, *[{"rules": _TOKENS, **gathers} for gathers in ({}, *_GATHERS)])
-# Seconds that differ by a smaller share are the same; fewer settings are then better.
+# Seconds that differ by a smaller share are the same; fewer settings are then better. A mesh that is
+# not compiled may be better by half of it, and one that is not chosen by the other half.
 SAME = 1e-3
 # Fields that decode steps depend on.
 _STEP_FIELDS = {"flash_decoding", "flash_decoding_ranks", "attention_dp_degree"}
@@ -178,7 +179,7 @@ def cheapest(options: Sequence[MeshOption]) -> MeshOption | None:
     """The option of least seconds that can serve; of equal ones that with the fewest settings."""
     able = [item for item in options if not item.refused]
     least = min([item.seconds for item in able], default=0.0)
-    equal = [item for item in able if item.seconds <= least * (1 + SAME)]
+    equal = [item for item in able if item.seconds <= least * (1 + SAME / 2)]
     return min(equal, key=lambda item: len(item.changes), default=None)
 
 
@@ -221,7 +222,7 @@ class _Cost:
             return MeshOption(changes, refused="the configuration has rules of its own")
         key = frozenset(item for item in changes.items() if item[0] in _STEP_FIELDS)
         least = self._request(self.ideal_prefill, self.steps.get(key, self.ideal_step))
-        if least >= self.best * (1 - SAME):
+        if least >= self.best * (1 - SAME / 2):
             return MeshOption(changes, refused=f"takes {least:.4g} s at least, another less")
         try:
             prefill, step = self._bounds(self.demand.updated(changes))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
-from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value, tensor
 from graphgen.ir.dtype import u8, u16
 from graphgen.passes.core import Pass, Rewriter, register
@@ -22,7 +21,8 @@ class CacheAsBits(Pass):
     """A state of 16-bit floats becomes u16, one of 8-bit floats u8, by ``bitcast_convert``.
 
     XLA turns a scatter into a bf16 buffer into one over an f32 copy of the whole buffer, on every
-    call; integers are updated in place.
+    call; integers are updated in place. Other ops that read a state, as those that exchange it
+    between ranks, read it as floats.
 
     Given:
         module @m level=canonical {
@@ -104,6 +104,7 @@ def _as_bits(module: Module, row: Entry, rewriter: Rewriter) -> None:
             if cache is not None:
                 roots.append((function, function.block.first_user(cache)))
                 _retype(function, cache, row.physical.dtype, rewriter)
+                _store(function, row.name, row.physical.dtype, rewriter)
     dtype = row.physical.dtype
     bits = _INTEGERS[dtype.bits]
     physical = tensor(bits, row.physical.shape)
@@ -136,11 +137,19 @@ def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) 
             elif op.name == "cache_read":
                 _read(function, op, dtype, rewriter)
             else:
-                raise GraphgenError(
-                    "GG0304",
-                    f"cache-as-bits: %{cache.name} is read by {op.name}",
-                    where=repr(op.loc),
-                )
+                floats = rewriter.before(function, op).bitcast_convert(value, dtype)
+                op.set_operands(tuple([floats if x is value else x for x in op.operands]))
+
+
+def _store(function: Function, name: str, dtype: DType, rewriter: Rewriter) -> None:
+    """Give the state as integers where another op than an update makes it."""
+    outputs: list[tuple[str, Value]] = []
+    for output, value in function.outputs:
+        if output == name and value.dtype is dtype and value.op is not None:
+            loc = value.op.loc.through(rewriter.pass_name)
+            value = Builder(function, loc=loc).bitcast_convert(value, _INTEGERS[dtype.bits])
+        outputs.append((output, value))
+    function.outputs = outputs
 
 
 def _read(function: Function, op: Op, dtype: DType, rewriter: Rewriter) -> None:
