@@ -43,8 +43,8 @@ _TOKENS = ("prefill:sequence:tp",)
 # Layouts of one mesh that ``partition`` chooses by bytes and collectives, and seldom loses by.
 _GATHERS: tuple[Changes, ...] = ({"weight_gather_length": 0}, {"weight_gather_length": 1})
 _LAYOUTS = (*_GATHERS, *[{"rules": _TOKENS, **gathers} for gathers in ({}, *_GATHERS)])
-# Seconds that differ by a smaller share are the same; fewer settings are then better. A mesh that is
-# not compiled may be better by half of it, and one that is not chosen by the other half.
+# Seconds that differ by a smaller share are the same; fewer settings are then better. A mesh that
+# is not compiled may be better by half of it, and one that is not chosen by the other half.
 SAME = 1e-3
 # Fields that decode steps depend on, beside whether all ranks share prompts.
 _STEP_FIELDS = {"flash_decoding", "flash_decoding_ranks", "attention_dp_degree"}
