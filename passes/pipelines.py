@@ -249,6 +249,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
             flash=flash,
             slot_ranks=slot_ranks,
             rules=config.rules,
+            target=config.target if config.cp_degree > 1 else "cpu",
         ),
         PadToMesh(),
         Partition(

@@ -6,7 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import HELD_ROLES, PROMPT_PHASES, Function, Module, Op, Sharding, Value, sharding
+from graphgen.ir import (
+    HELD_ROLES,
+    PROMPT_PHASES,
+    Function,
+    Module,
+    Op,
+    Sharding,
+    Value,
+    sharding,
+    tensor,
+)
+from graphgen.ir.dtype import f32
 from graphgen.ir.sharding import Axes
 from graphgen.option_words import CP_AUTO, CP_FORMS
 from graphgen.passes.sharding.layout_rules import Annotation, resharded
@@ -15,6 +26,7 @@ from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
 from graphgen.passes.sharding.solver.strategies import op_work
 from graphgen.passes.sharding.spec.logical_axes import HEADS, KV_HEADS, SEQUENCE, ModelAxes
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
+from graphgen.passes.sharding.spec.nominal_sizes import nominal_bytes
 from graphgen.passes.sharding.spec.rank_axes import CP, DP, TP, RankAxes
 from graphgen.passes.sharding.spec.ring_layout import is_balanced
 from graphgen.passes.tiles.tile_costs import AttentionShape
@@ -75,6 +87,7 @@ class PromptAttention:
         form: of :data:`~graphgen.compile_config.CP_FORMS`.
         latency: bytes that a collective counts as.
         memory: bytes of its own memory that count as one that a rank sends.
+        skips: whether programs leave out tiles that masks forbid.
     """
 
     module: Module
@@ -83,6 +96,7 @@ class PromptAttention:
     form: str = CP_AUTO
     latency: int = 1 << 23
     memory: int = 4
+    skips: bool = True
     planner: ReshardPlanner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -170,8 +184,8 @@ class PromptAttention:
         if self._fits(query, held) and self._fits(key, held) and source is held:
             pins = [(query, held), (made, held)]
             moves = [(query, own, held), (made, held, own)]
-            # Tiles leave out what the masks of a rank with all tokens forbid.
-            half = AttentionShape.of(op, prompt=True).causal
+            # Tiles may leave out what the masks of a rank with all tokens forbid.
+            half = self.skips and AttentionShape.of(op, prompt=True).causal
             found.append(self._form(ALL_TO_ALL, pins, moves, work // 2 if half else work))
         ring = self._ring(op, own, source)
         return [*found, ring] if ring is not None else found
@@ -192,12 +206,16 @@ class PromptAttention:
     def with_order(self, op: Op, ring: PromptForm, *, balanced: bool) -> PromptForm:
         """A ring with its cost, with tokens in the balanced order or in their own.
 
-        Masks allow half of the products then, and keys and values are copied into that order.
+        Masks allow half of the products then, and keys and values are copied into that order. The
+        result of each block is combined in f32 with that of those before: two are read, and one is
+        written.
         """
         each, hops = self._work(op) // self.ring_ranks, self.ring_ranks - 1
+        part = nominal_bytes(tensor(f32, op.result.shape)) // self.planner.mesh.ranks // self.memory
         copied = 2 * ring.block // self.memory if balanced else 0
         each = each // 2 if balanced else each
-        cost = ring.exchange + copied + each + hops * max(each, ring.block + self.latency)
+        waits = max(each + 3 * part, ring.block + self.latency)
+        cost = ring.exchange + copied + each + hops * waits
         return replace(ring, cost=cost, balanced=balanced)
 
     def _work(self, op: Op) -> int:

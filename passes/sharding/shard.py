@@ -47,6 +47,7 @@ from graphgen.passes.sharding.spec.whole_weights import (
     whole_weights,
     whole_weights_remark,
 )
+from graphgen.targets import find_target, target_names
 
 
 @register
@@ -92,6 +93,7 @@ class Shard(Pass):
             group; caches are split over both, and everything else over their product.
         slot_ranks: ranks of a group; 0 for the fewest that hold each head once.
         rules: more rules, such as ``[vocab:tp,*.down_proj.weight:{-,tp}]``.
+        target: with ``cp``, whether programs leave out what masks forbid, as those of the CPU do.
 
     Given:
         module @m level=canonical {
@@ -151,6 +153,7 @@ f32[2,4]
     flash: bool = False
     slot_ranks: int = 0
     rules: tuple[str, ...] = ()
+    target: str = choice("cpu", target_names)
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""
@@ -216,7 +219,8 @@ f32[2,4]
         axes = model_axes(module)
         made = annotations_of(module, rules, axes)
         named = {item.place for item in made}
-        prompts = PromptAttention(module, axes, self.ranks, self.cp_form)
+        skips = not (self.target in target_names() and find_target(self.target).is_accelerator)
+        prompts = PromptAttention(module, axes, self.ranks, self.cp_form, skips=skips)
         return [*made, *[item for item in prompts.annotations() if item.place not in named]]
 
     def all_rules(self, module: Module, axes: Mapping[str, int]) -> list[tuple[str, str]]:

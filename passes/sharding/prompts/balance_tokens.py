@@ -116,10 +116,14 @@ class BalanceTokens(Pass):
             return
         ranks = RankAxes(self.tp, self.cp, self.dp)
         form = RING if self.balance == BALANCE_ON else self.cp_form
-        forms = PromptAttention(module, model_axes(module), ranks, form)
+        forms = PromptAttention(module, model_axes(module), ranks, form, skips=self._skips())
         for function in list(module.programs()):
             if function.phase in PROMPT_PHASES and not rewriter.exhausted:
                 self._program(module, function, forms, rewriter)
+
+    def _skips(self) -> bool:
+        """True where programs leave out what masks forbid."""
+        return not (self.target in target_names() and find_target(self.target).is_accelerator)
 
     def _program(
         self, module: Module, function: Function, forms: PromptAttention, rewriter: Rewriter
@@ -154,7 +158,7 @@ class BalanceTokens(Pass):
         why = tokens.why_not(list(found))
         if why is not None or self.balance == BALANCE_ON:
             return why
-        if self.target in target_names() and find_target(self.target).is_accelerator:
+        if not self._skips():
             return no_match(f"programs for {self.target} compute what masks forbid, too", depth=2)
         dealt = sum(forms.with_order(op, way, balanced=True).cost for op, way in rings.items())
         plain = sum(forms.chosen(op, ways).cost for op, ways in found.items())
