@@ -157,7 +157,7 @@ def cost_of_op(module: Module, op: Op, device: Accelerator, seen: set[Value]) ->
         seen: the arguments that earlier ops have read; those of this op are added.
     """
     if OPS[op.name].collective:
-        return _exchange(module, op, device)
+        return _exchange(module, op, device, seen)
     matrix = op.name in MATRIX_OPS
     work = work_of(op)
     flops = _number(work.flops) + _number(work.transcendentals)
@@ -226,8 +226,10 @@ def _source(value: Value) -> Value:
     return value
 
 
-def _exchange(module: Module, op: Op, device: Accelerator) -> RooflineCost:
+def _exchange(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> RooflineCost:
     """A collective: bytes over the links of a chip, memory on both sides, a latency for each step.
+
+    An argument that it is the first to read is read from device memory.
 
     Ranks are numbered chip by chip. What the ranks of one chip hand each other crosses no link, and
     what they hand to other chips is put together first.
@@ -242,6 +244,7 @@ def _exchange(module: Module, op: Op, device: Accelerator) -> RooflineCost:
     steps = {"mesh": 1, "rdh": ceil(log2(ranks)), "kanga-ring": ceil(ranks / 2)}[algorithm(whole)]
     # Both are written and read, unless they stay in the core.
     moved = sum([2 * size for size in (given, made) if size > device.sbuf_bytes])
+    moved += _traffic(op, device, seen) if given <= device.sbuf_bytes else 0
     return RooflineCost(
         bytes=moved,
         memory_s=moved / device.hbm_bandwidth,

@@ -108,8 +108,9 @@ def test_a_mesh_that_cannot_be_the_best_is_not_compiled():
     assert found.chosen is not None
     assert found.chosen.changes == {"flash_decoding": True}
     shared = [item for item in found.options if "cp_degree" in item.changes]
-    assert shared
-    assert all("at least, another less" in item.refused for item in shared)
+    # Steps of a mesh without an axis for heads alone are known from the first of its kind.
+    assert [item.refused for item in shared[:1]] == [""]
+    assert all("at least, another less" in item.refused for item in shared[1:])
 
 
 def test_auto_stands_for_what_the_search_chooses():
