@@ -107,6 +107,8 @@ def test_within_a_chip_nothing_crosses_a_link():
     # A mesh takes one step.
     assert cost.link_s == pytest.approx(TRN2.hop_seconds)
     assert exchange("all_reduce(%x) kind=add", "bf16[4096]", "bf16[4096]", 64, 4) == cost
+    # What it sends is an argument, which is in device memory.
+    assert cost.bytes == 8192
 
 
 def test_an_all_reduce_sends_its_bytes_out_and_back():
