@@ -237,7 +237,7 @@ class _Cost:
         return MeshOption(changes, prefill.seconds, step.seconds, seconds, needs, why)
 
     def _step_key(self, changes: Changes) -> frozenset[object]:
-        """What a decode step depends on: heads have one axis of the mesh less if all share."""
+        """All that a decode step depends on: heads have one axis of the mesh less if all share."""
         alike: list[object] = [item for item in changes.items() if item[0] in _STEP_FIELDS]
         return frozenset([*alike, changes.get("cp_degree") == self.demand.tp])
 
