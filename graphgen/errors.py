@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     "GG1003": "neuronx-cc will refuse programs",
     "GG1004": "results of a device cannot be used",
     "GG1005": "a Neuron device cannot be used here",
+    "GG1006": "models do not fit an instance",
 }
 
 

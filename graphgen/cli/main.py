@@ -62,6 +62,7 @@ def _identifier(name: str) -> str:
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
     "launch": CommandEntry("launching", "Run a command as several processes."),
+    "place": CommandEntry("launching", "Share an instance among several models."),
     "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
     "speculate": CommandEntry("speculation", "Measure how much proposed tokens speed decoding up."),
     "perplexity": CommandEntry("quantization", "Measure how well a model predicts a text."),
