@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING
 
 from graphgen.analysis.pattern.see_through import integer, scalar, spread
 from graphgen.ir import Op, Value
+from graphgen.ops import OPS, Trait, has_trait
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
 
-_ELEMENTWISE = frozenset(
-    (
-        *("add", "subtract", "multiply", "divide", "remainder", "negate", "abs", "sign", "floor"),
-        *("maximum", "minimum", "clamp", "select", "compare", "and", "or", "xor", "not", "convert"),
-    )
-)
 _LINEAR = frozenset(("add", "slice", "pad", "concatenate"))
 # Elements of what is tried: 256 experts for 32,768 rows.
 _MOST = 1 << 23
@@ -62,7 +57,7 @@ def _same_everywhere(value: Value) -> bool:
 
 def _keeps_places(op: Op) -> bool:
     """Test whether a row of the result depends on that row of the operands alone."""
-    if op.name in _ELEMENTWISE:
+    if has_trait(op, Trait.ELEMENTWISE) and not OPS[op.name].composite:
         return True
     if op.name == "iota":
         return op.attrs.integer("dimension") > 0
