@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.measure import CoreUse, estimate, layer_period, measure
+from graphgen.lowering.plan.measure import CoreUse, estimate, layer_period
 from graphgen.models.config_reader import ConfigReader
 from graphgen.targets import Accelerator
 
@@ -47,7 +47,7 @@ class CapacityPlan:
             guides of AWS's libraries ask, which is that the heads divide, that weights and caches
             are smaller than the memory of the cores, and that the degree is on their list.
         degrees: every degree looked at.
-        chosen: the smallest that serves, or the requested one; measured in full.
+        chosen: the smallest that serves, or the requested one.
         instance: the smallest instance with as many cores; empty where none has.
     """
 
@@ -89,9 +89,6 @@ def make_plan(
     serving = [item for item in degrees if item.serves]
     wanted = [item for item in degrees if item.tp == tp] if tp else serving
     chosen = wanted[0] if wanted else None
-    if chosen is not None and chosen.use is not None:
-        use = measure(config, demand, chosen.tp)
-        chosen = Degree(chosen.tp, use, _needs(use, target, rules, chosen.tp), chosen.why_not)
     return CapacityPlan(target, demand, rules, degrees, chosen, _instance(target, chosen))
 
 

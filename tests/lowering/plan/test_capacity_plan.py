@@ -46,6 +46,22 @@ def test_three_layers_and_four_tell_of_all_of_them(name: str, tp: int, seq: int)
     assert estimate(known_shape(name), demand, tp) == measure(known_shape(name), demand, tp)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gpt-oss-120b", {"tp": 8}),
+        ("deepseek-v3", {"tp": 64}),
+        ("mixtral-8x7b", {"tp": 8, "moe_ep_degree": 8, "moe_prefill_ep_degree": 2}),
+    ],
+)
+def test_few_layers_tell_of_all_of_a_deep_mixture(name: str, changes: dict[str, int]):
+    demand = demand_of().updated(changes)
+    assert estimate(known_shape(name), demand, demand.tp) == measure(
+        known_shape(name), demand, demand.tp
+    )
+
+
 def test_first_layers_without_experts_are_not_those_that_are_multiplied():
     mini = read_model_config(known_shape("deepseek-v3")).mini().to_hf()
     config, demand = {**mini, "num_hidden_layers": 9}, demand_of(seq=64, context=32)
