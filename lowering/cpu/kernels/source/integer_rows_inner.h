@@ -48,16 +48,25 @@ class IntegerRows {
     }
   }
 
+  // Sixteen numbers from `at` on, zeros from `end` on.
+  static Floats Part(const float* floats, int64_t at, int64_t end) {
+    return end - at >= kLanes ? Load<Floats>(floats + at) : LoadWide(Type::kF32, floats, at, end);
+  }
+
   // The largest magnitude / 127; a NaN where there is one.
   static float ScaleOf(const float* floats, int64_t first, int64_t end) {
     Ints largest = {};
     for (int64_t at = first; at < end; at += kLanes) {
       // Without a sign, numbers are in the order of their bits, NaNs last.
-      const Ints size = (Ints)(AsWords(LoadWide(Type::kF32, floats, at, end)) & 0x7fffffffu);
+      const Ints size = (Ints)(AsWords(Part(floats, at, end)) & 0x7fffffffu);
       largest = (Ints)Choose((Words)(size > largest), (Words)size, (Words)largest);
     }
+#if defined(__AVX512F__)
+    const int32_t most = _mm512_reduce_max_epi32((__m512i)largest);
+#else
     int32_t most = 0;
     for (int lane = 0; lane < kLanes; ++lane) most = std::max<int32_t>(most, largest[lane]);
+#endif
     const float scale = Load<float>(&most) / 127.0f;
     return scale < FLT_MIN ? FLT_MIN : scale;
   }
@@ -71,7 +80,7 @@ class IntegerRows {
     for (int64_t at = first; at < end; at += kLanes) {
       Ints numbers = {};
       if (finite) {
-        const Floats steps = LoadWide(Type::kF32, floats, at, end) / Splat(scale);
+        const Floats steps = Part(floats, at, end) / Splat(scale);
         numbers = (Ints)(AsWords(steps + magic) - AsWords(Splat(magic)));
       }
       sums += numbers;
@@ -80,9 +89,13 @@ class IntegerRows {
       const int64_t lanes = std::min(kLanes, end - at);
       for (int64_t lane = 0; lane < lanes; lane += Steps::kDepth) *to++ = Steps::Ordered(bytes + lane);
     }
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_epi32((__m512i)sums);
+#else
     int32_t sum = 0;
     for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
     return sum;
+#endif
   }
 
   const Linear& linear_;
