@@ -17,6 +17,7 @@ from graphgen.runtime import executable_cache
 from graphgen.runtime.aws.config.expert_config import RouterConfig
 from tests.graphgen.cli.aws.conftest import HEAD, Demo
 from tests.graphgen.cli.conftest import ROOT
+from tests.oracles.lora_adapters import random_factors, save_adapter
 
 # The flags of the 405B tutorial's first command, with sizes of the small model.
 TUTORIAL = (
@@ -264,3 +265,23 @@ def test_the_console_script_is_declared(demo: Demo):
     assert scripts["inference_demo"] == "graphgen.cli.aws.inference_demo:main"
     assert demo("").out.startswith("Compile a model")
     assert demo("--version").out.startswith("inference_demo of graphgen ")
+
+
+@pytest.mark.slow
+def test_prompts_are_answered_with_their_adapters(demo: Demo, model: Path, tmp_path: Path):
+    """One prompt with an adapter, the other with none: that of the base model."""
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(model)
+    factors = random_factors(base, ["q_proj", "down_proj"], size=1.0)
+    save_adapter(tmp_path / "mine", base, factors)
+    lora = f"--enable-lora --lora-ckpt-path 'mine : {tmp_path / 'mine'}' --max-lora-rank 4"
+    plain = demo(SMALL)
+    made = demo(f"{SMALL} {lora} --adapter-id mine --adapter-id none")
+    assert (plain.status, made.status) == (0, 0), plain.err + made.err
+    (first, second), (own, same) = (
+        [line for line in run.out.splitlines() if line.startswith("Output ")]
+        for run in (plain, made)
+    )
+    assert own != first
+    assert same == second
