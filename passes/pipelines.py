@@ -17,6 +17,7 @@ from graphgen.option_words import (
     KERNELS_ON,
 )
 from graphgen.passes.adapters.adapter_forms import AdapterForms
+from graphgen.passes.adapters.join_adapters import JoinAdapters
 from graphgen.passes.adapters.multi_lora import MultiLora
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
@@ -91,6 +92,8 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
     if config.tp < 1:
         raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
     check_combinations(config)
+    # Kernels take in the terms of adapters, and leave some.
+    adapted = config.max_loras > 0 and config.target == "cpu" and bool(_kernels(config))
     own = {
         "canonicalize": _canonicalize(config),
         "quantize": [*parse_pipeline(config.quantization), *_narrow_caches(config)],
@@ -99,10 +102,12 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "fuse": [
             AbsorbLatentProjections(config.latent_attention, config.target),
             DispatchExperts(config.expert_dispatch, config.expert_block_size, config.target),
-            *([AdapterForms(target=config.target)] if config.max_loras else []),
+            *([] if adapted else _adapter_forms(config)),
             *(CommonSubexpressions(), FuseProjections()),
+            *([JoinAdapters(), DeadCodeElimination()] if adapted else []),
             *_narrow_activations(config),
             *_attention(config),
+            *(_adapter_forms(config) if adapted else []),
         ],
         "weights": [LiftWeights()],
         "legalize": _legalize(config),
@@ -172,6 +177,11 @@ def _adapters(config: CompileConfig) -> list[Pass]:
     """Adapters before all that lays out, quantizes, splits or fuses projections."""
     slots, rank, targets = config.max_loras, config.max_lora_rank, config.lora_target_modules
     return [MultiLora(slots, rank, targets)] if slots else []
+
+
+def _adapter_forms(config: CompileConfig) -> list[Pass]:
+    """The forms of the terms of adapters that no kernel has taken in."""
+    return [AdapterForms(target=config.target)] if config.max_loras else []
 
 
 def _narrow_caches(config: CompileConfig) -> list[Pass]:

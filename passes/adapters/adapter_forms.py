@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Module, Op, Value
-from graphgen.passes.adapters.adapter_costs import MASKED, TermSizes, term_costs
-from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.adapters.adapter_costs import MASKED, term_costs
+from graphgen.passes.adapters.low_rank_term import (
+    LowRankTerm,
+    gathered,
+    match_term,
+    narrowed,
+    turned,
+)
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.rule import Replacement
 from graphgen.targets import find_target, target_names
@@ -104,7 +110,7 @@ lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[2,6]
         @rule("dot_general")
         def choose_form(op: Op, b: Builder) -> Sequence[Value] | Replacement | NoMatch:
             """Two products of a term in the form that costs less."""
-            term = _term(op)
+            term = match_term(op)
             if isinstance(term, NoMatch):
                 return term
             costs = term_costs(term.sizes, find_target(self.target))
@@ -122,72 +128,7 @@ lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[2,6]
         return choose_form
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """One low-rank term.
-
-    Attributes:
-        op: the second product, with B [slots, ...], whose r is in dimension ``place``.
-        low: the first product, of the values [..., in] with A [slots, r, in].
-        mask: f32 [..., slots], 1 for the slot of each value.
-        ids: s32 [B], the slots of the rows; ``None`` where the values are not [B, ...].
-        narrow: converts what is multiplied by B; ``None`` where it has its type already.
-        place: see ``op``.
-    """
-
-    op: Op
-    low: Op
-    mask: Value
-    ids: Value | None
-    narrow: Op | None
-    place: int
-
-    @property
-    def sizes(self) -> TermSizes:
-        """For the cost; all are fixed."""
-        slots, rank, inputs = self.low.operands[1].type.dims
-        outputs = prod(self.op.operands[1].type.dims) // (slots * rank)
-        values = prod(self.mask.type.dims[:-1])
-        rows = values if self.ids is None else self.ids.type.dims[0]
-        dtype = self.low.operands[1].dtype
-        matrices = rank * (inputs + outputs)
-        return TermSizes(rows, values, slots, matrices, dtype.name, max(1, dtype.bits // 8))
-
-
-def _term(op: Op) -> _Term | NoMatch:
-    """The term whose second product is ``op``."""
-    chosen, lora_b = op.operands
-    last = chosen.type.rank - 1
-    sides = op.attrs.integers("lhs_contracting_dims"), op.attrs.integers("rhs_contracting_dims")
-    if sides[0] != (last - 1, last) or len(sides[1]) != 2 or sides[1][0] != 0:
-        return NoMatch("it does not sum over slots and low ranks")
-    narrow = chosen.producer("convert")
-    product = (narrow.operands[0] if narrow is not None else chosen).producer("multiply")
-    if product is None or lora_b.type.rank != 3:
-        return no_match("what it reads is not masked", chosen)
-    low, spread = (value.op for value in product.operands)
-    if low is None or low.name != "dot_general" or spread is None:
-        return no_match("a collective or another op is between its products", chosen, depth=2)
-    if spread.name != "broadcast_in_dim" or low.operands[1].type.rank != 3:
-        return no_match("what it reads is not masked by slots", chosen, depth=3)
-    if low.attrs.integers("rhs_contracting_dims") != (2,):
-        return no_match("the first product is not with A", low.operands[1], depth=4)
-    mask = spread.operands[0]
-    return _Term(op, low, mask, _ids_of(mask, low.operands[0]), narrow, sides[1][1])
-
-
-def _ids_of(mask: Value, x: Value) -> Value | None:
-    """The slots of the rows that a mask is made of, if they are the rows of ``x``."""
-    one = mask.producer("convert")
-    equal = one.operands[0].producer("compare") if one is not None else None
-    spread = equal.operands[0].producer("broadcast_in_dim") if equal is not None else None
-    if spread is None or spread.attrs.integers("dimensions") != (0,):
-        return None
-    ids = spread.operands[0]
-    return ids if ids.type.rank == 1 and ids.shape[0] == x.shape[0] else None
-
-
-def _masked(b: Builder, term: _Term) -> Value:
+def _masked(b: Builder, term: LowRankTerm) -> Value:
     """Two products with the matrices of all slots, one after the other along one dimension."""
     x, lora_a = term.low.operands
     slots, rank, inputs = lora_a.type.dims
@@ -197,29 +138,15 @@ def _masked(b: Builder, term: _Term) -> Value:
     )
     lead = term.mask.shape[:-1]
     wide = b.broadcast_in_dim(term.mask, (*lead, slots, rank), list(range(len(lead) + 1)))
-    chosen = _narrowed(b, term, low * b.reshape(wide, low.shape))
-    turned = _turned(b, term)
-    rows = b.reshape(turned, (slots * rank, turned.shape[2]))
+    chosen = narrowed(b, term, low * b.reshape(wide, low.shape))
+    columns = turned(b, term)
+    rows = b.reshape(columns, (slots * rank, columns.shape[2]))
     return b.dot_general(chosen, rows, ([len(lead)], [0]), dtype=term.op.result.dtype)
 
 
-def _gathered(b: Builder, term: _Term) -> Value:
+def _gathered(b: Builder, term: LowRankTerm) -> Value:
     """Two products with the matrices of each row's slot, of zeros for a row without one."""
     assert term.ids is not None
     x, lora_a = term.low.operands
-    (depth,) = term.low.attrs.integers("lhs_contracting_dims")
-    own = [b.take(value, term.ids, 0) for value in (lora_a, _turned(b, term))]
-    low = b.dot_general(x, own[0], ([depth], [2]), ([0], [0]), dtype=term.low.result.dtype)
-    chosen = _narrowed(b, term, low)
-    sides = [chosen.type.rank - 1], [1]
-    return b.dot_general(chosen, own[1], sides, ([0], [0]), dtype=term.op.result.dtype)
-
-
-def _turned(b: Builder, term: _Term) -> Value:
-    """B as [slots, r, out], which all programs read."""
-    lora_b = term.op.operands[1]
-    return lora_b if term.place == 1 else b.transpose(lora_b, (0, 2, 1))
-
-
-def _narrowed(b: Builder, term: _Term, low: Value) -> Value:
-    return low if term.narrow is None else b.convert(low, term.narrow.result.dtype)
+    own = b.take(lora_a, term.ids, 0), b.take(turned(b, term), term.ids, 0)
+    return gathered(b, x, own, term)

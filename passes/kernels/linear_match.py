@@ -4,6 +4,7 @@
 [norm ->] product [-> + bias] -> + residual
 [norm ->] product -> left half -> activation -> * right half [-> convert]
 
+After the product, low-rank terms may be added (``terms_match.py``).
 A norm is ``rms_norm`` or ``layer_norm``; a product is a ``dot_general``, or what
 ``narrow_match.py`` and ``integer_rows_match.py`` find around it.
 """
@@ -29,6 +30,7 @@ from graphgen.passes.kernels.narrow_match import (
     match_narrow,
 )
 from graphgen.passes.kernels.packed_weight import LANES, pack, unpack
+from graphgen.passes.kernels.terms_match import AddedTerms, match_terms, zero_ops
 from graphgen.passes.weights.derived import PreparedValues
 
 # Activations of the kernel by op and by the attribute ``approximate`` of gelu.
@@ -48,7 +50,8 @@ class LinearMatch:
         narrow: its weight with a scale, if that is in 8 bits.
         grouped: its weight with a scale a group.
         rows: its left operand, if that is rounded to integers.
-        norm: the norm of its left operand, if the product alone reads it.
+        norm: the norm of its left operand, if the product and its terms alone read it.
+        terms: low-rank terms that are added to the product.
         after: the ops that follow the product, in order.
         bias: [N], what is added to each row of the product.
         residual: what is added to the product.
@@ -61,6 +64,7 @@ class LinearMatch:
     grouped: GroupedWeight | None = None
     rows: IntegerRows | None = None
     norm: Op | None = None
+    terms: AddedTerms | None = None
     after: list[Op] = field(default_factory=list[Op])
     bias: Value | None = None
     residual: Value | None = None
@@ -74,7 +78,8 @@ class LinearMatch:
         before += self.rows.ops if self.rows else []
         scaling = self.narrow.scaling if self.narrow else []
         widen = [weight.widen for weight in (self.narrow, self.grouped) if weight]
-        return [*before, *widen, self.dot, *scaling, *self.after]
+        terms = self.terms.ops if self.terms else []
+        return [*before, *widen, self.dot, *scaling, *terms, *self.after]
 
     @property
     def end(self) -> Op:
@@ -83,7 +88,9 @@ class LinearMatch:
 
     @property
     def product(self) -> Value:
-        """The product, scaled if its weight has a scale."""
+        """The product, scaled if its weight has a scale, with its low-rank terms."""
+        if self.terms:
+            return self.terms.add.result
         scaled = self.narrow is not None and self.narrow.scaling
         return scaled[-1].result if scaled else self.dot.result
 
@@ -111,12 +118,14 @@ class LinearMatch:
             bias=self.bias,
             residual=self.residual,
         )
+        added = self.terms.operands(b) if self.terms else {}
+        operands = {**operands, **added}
         body, cloner = calls.body(operands)
         if self.grouped:
             self.grouped.meaning(appending(body), cloner, (weight, scale, zero))
         else:
             self._unpack(appending(body), cloner, weight)
-        config = {
+        config: dict[str, object] = {
             "columns": self.end.result.type.dims[-1],
             "norm": norm is not None,
             "offset": "offset" in operands,
@@ -131,7 +140,15 @@ class LinearMatch:
             "gated": self.gated,
         }
         ops = [op for op in self.ops if self.grouped is None or op is not self.grouped.widen]
-        return calls.call("linear", config, body, cloner, operands, ops)
+        if self.terms is None:
+            return calls.call("linear", config, body, cloner, operands, ops)
+        if norm is not None:
+            cloner.op(norm, body.block)
+        self.terms.meaning(appending(body), cloner, added)
+        made = {norm, *self.terms.inner}
+        config["terms"] = self.terms.tiles
+        rest = [op for op in ops if op not in made]
+        return calls.call("adapted_linear", config, body, cloner, operands, rest)
 
     @property
     def _weight(self) -> tuple[Value, int]:
@@ -163,9 +180,10 @@ def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
     if why is not None:
         return why
     found.rows = match_integer_rows(dot, narrow or grouped)
+    if found.rows is None:
+        found.terms = match_terms(found.product, dot.operands[0], prepared)
     norm = found.normed.producer("rms_norm") or found.normed.producer("layer_norm")
-    reader = found.rows.only_op(prepared) if found.rows else dot
-    if norm is not None and prepared.only_reader(norm.result) is reader and _norm_fits(norm, dot):
+    if norm is not None and _reads_alone(found, norm, prepared) and _norm_fits(norm, dot):
         found.norm = norm
     if not _add_gate(found, prepared):
         _add_bias(found, prepared)
@@ -195,6 +213,16 @@ def _why_not(found: LinearMatch, prepared: PreparedValues) -> NoMatch | None:
     if not all((*lhs.type.dims, *rhs.type.dims)):
         return no_match("it has no elements", lhs, depth=7)
     return None
+
+
+def _reads_alone(found: LinearMatch, norm: Op, prepared: PreparedValues) -> bool:
+    """True if the product and its low-rank terms alone read a norm."""
+    if found.rows:
+        rounded = found.rows.only_op(prepared)
+        return rounded is not None and prepared.only_reader(norm.result) is rounded
+    terms = found.terms.terms.values() if found.terms else ()
+    readers = {found.dot, *[term.low for term in terms]}
+    return set(norm.result.users) == readers and not prepared.function.returns(norm.result)
 
 
 def _norm_fits(norm: Op, dot: Op) -> bool:
@@ -279,7 +307,7 @@ def _add_activation(found: LinearMatch, prepared: PreparedValues) -> bool:
         return False
     if active.name == "maximum":
         other = active.operands[1 if active.operands[0] is value else 0]
-        zeros = _ops_of_zero(other)
+        zeros = zero_ops(other)
         if not zeros:
             return False
         found.activation, found.after = "relu", [*found.after, *zeros, active]
@@ -289,15 +317,6 @@ def _add_activation(found: LinearMatch, prepared: PreparedValues) -> bool:
         found.activation = kind
         found.after.append(active)
     return bool(kind)
-
-
-def _ops_of_zero(value: Value) -> list[Op]:
-    """The constant 0 and its broadcast, if a value is nothing else."""
-    spread = value.producer("broadcast_in_dim")
-    constant = spread.operands[0].producer("constant") if spread is not None else None
-    if spread is None or constant is None or constant.result.shape:
-        return []
-    return [constant, spread] if list(constant.attrs.literal("value").values()) == [0] else []
 
 
 def _start(op: Op, half: int) -> int:

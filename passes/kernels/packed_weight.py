@@ -79,6 +79,38 @@ def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
     return cut(b, whole, ((0, columns, 1), (0, depth, 1)))
 
 
+def pack_slots(b: Builder, weights: Value, front: int) -> Value:
+    """Pack weights [slots, N, K] of floats, each behind ``front`` columns of zeros."""
+    slots, columns, depth = weights.type.dims
+    step = depth_of_step(weights.dtype)
+    more = (0, -(front + columns) % LANES, -depth % step)
+    if front or any(more):
+        weights = b.pad(weights, b.literal(0.0, weights.dtype), (0, front, 0), more)
+    columns, depth = weights.type.dims[1:]
+    if step == 1:
+        tiles = b.reshape(weights, (slots, columns // LANES, LANES, depth))
+        return b.transpose(tiles, (0, 1, 3, 2))
+    tiles = b.reshape(weights, (slots, columns // LANES, LANES, depth // step, step))
+    return b.transpose(tiles, (0, 1, 3, 2, 4))
+
+
+def unpack_slots(b: Builder, packed: Value, front: int, columns: int, depth: int) -> Value:
+    """Return weights [slots, K, N] of those that :func:`pack_slots` packed.
+
+    Args:
+        b: appends the ops.
+        packed: the tiles.
+        front: columns of zeros before those of the weights.
+        columns: N.
+        depth: K.
+    """
+    slots, tiles, steps, lanes, *inner = packed.type.dims
+    step = inner[0] if inner else 1
+    order = (0, 2, 4, 1, 3) if inner else (0, 2, 1, 3)
+    whole = b.reshape(b.transpose(packed, order), (slots, steps * step, tiles * lanes))
+    return cut(b, whole, ((0, slots, 1), (0, depth, 1), (front, front + columns, 1)))
+
+
 def _two_a_byte(b: Builder, numbers: Value) -> Value:
     """u8[N/16, K/8, 16, 4] of s4[N, K]."""
     columns, depth = numbers.type.dims

@@ -41,7 +41,8 @@ EXTRA = {
 # layers are marked for Neuron's compiler alone (tests/passes/outline).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
-    *("limit-expert-capacity", "stripe-cache", "balance-tokens", "multi-lora", "adapter-forms"),
+    *("limit-expert-capacity", "stripe-cache", "balance-tokens"),
+    *("multi-lora", "join-adapters", "adapter-forms"),
     *("pipeline-stages", "mark-layers"),
 )
 # Passes for quantized weights and caches alone, and the element type of such weights.

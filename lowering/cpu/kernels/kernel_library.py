@@ -19,6 +19,7 @@ BUILD: Final = "graphgen doctor --build-kernels"
 DISABLE: Final = "GRAPHGEN_NO_KERNELS"
 # Custom call -> symbol of its handler.
 HANDLERS: Final = {
+    "graphgen.adapted_linear": "graphgen_adapted_linear",
     "graphgen.attention": "graphgen_attention",
     "graphgen.cache_write": "graphgen_cache_write",
     "graphgen.linear": "graphgen_linear",

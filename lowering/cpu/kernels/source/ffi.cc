@@ -66,15 +66,69 @@ int64_t PackedSize(const Linear& linear) {
   return step == 8 ? numbers / 2 : numbers;
 }
 
-// Operands: x, weight, then norm[K], offset[K] of the norm, scale of each column of the product or of all or of groups, zero
-// points of groups, bias[N] and residual[M, N] where the attributes say so. With a narrow weight the
-// product's type is the norm's; without a norm x's.
-ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
-                      int64_t columns, bool has_norm, bool has_offset, float epsilon, bool has_scale,
-                      int64_t group, int64_t x_group, bool has_zero, bool has_bias, bool has_residual,
-                      std::string_view activation, bool gated) {
+// The tiles at which low-rank terms start, separated by commas; none for no text.
+bool StartsOf(std::string_view text, LowRank* found) {
+  found->count = 0;
+  while (!text.empty()) {
+    int64_t start = 0;
+    size_t digits = 0;
+    for (; digits < text.size() && text[digits] >= '0' && text[digits] <= '9'; ++digits) {
+      start = 10 * start + (text[digits] - '0');
+    }
+    const bool more = digits < text.size();
+    if (!digits || digits > 12 || (more && text[digits] != ',') || found->count == kMostTerms) return false;
+    found->terms[found->count++].tile = start;
+    text.remove_prefix(digits + more);
+  }
+  return true;
+}
+
+// The operands of low-rank terms from `next` on: ids[R], then of each term A[slots, rank, K] and the
+// packed B[slots, tiles, ...], of the product's type.
+bool ReadLowRank(const ffi::RemainingArgs& operands, size_t next, ffi::DataType type,
+                 const Linear& linear, LowRank* found) {
   const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
-  const size_t expected = 2 + has_norm + has_offset + has_scale + has_zero + has_bias + has_residual;
+  const ffi::AnyBuffer ids = operand(next);
+  found->rows = static_cast<int64_t>(ids.element_count());
+  found->ids = static_cast<const int32_t*>(ids.untyped_data());
+  if (ids.element_type() != ffi::DataType::S32 || found->rows < 1 || linear.rows % found->rows != 0) {
+    return false;
+  }
+  for (int64_t t = 0; t < found->count; ++t) {
+    const ffi::AnyBuffer a = operand(next + 1 + 2 * t), b = operand(next + 2 + 2 * t);
+    const auto left = a.dimensions(), right = b.dimensions();
+    if (a.element_type() != type || b.element_type() != type || left.size() != 3 || right.size() < 2) {
+      return false;
+    }
+    if (t == 0) found->slots = left[0], found->rank = left[1];
+    const int64_t step = linear.type == Type::kBf16 ? 2 : 1;
+    const int64_t of_tile = (found->rank + step - 1) / step * step * kLanes;
+    LowRankTerm& term = found->terms[t];
+    term.a = a.untyped_data(), term.b = b.untyped_data(), term.tiles = right[1];
+    const bool fits = left[0] == found->slots && left[1] == found->rank && left[2] == linear.depth &&
+                      right[0] == found->slots &&
+                      static_cast<int64_t>(b.element_count()) == found->slots * term.tiles * of_tile &&
+                      (term.tile + term.tiles) * kLanes <= PackedColumns(linear);
+    if (!fits) return false;
+  }
+  return true;
+}
+
+// Operands: x, weight, then norm[K], offset[K] of the norm, scale of each column of the product or of all or of groups, zero
+// points of groups, bias[N] and residual[M, N] where the attributes say so, then those of the low-rank
+// terms. With a narrow weight the product's type is the norm's; without a norm x's.
+ffi::Error AdaptedLinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
+                             ffi::RemainingRets results, int64_t columns, bool has_norm,
+                             bool has_offset, float epsilon, bool has_scale, int64_t group,
+                             bool has_zero, bool has_bias, bool has_residual,
+                             std::string_view activation, bool gated, std::string_view terms) {
+  const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
+  LowRank low_rank;
+  if (!StartsOf(terms, &low_rank)) {
+    return ffi::Error::InvalidArgument("graphgen.linear: tiles of low-rank terms do not fit");
+  }
+  const size_t expected = 2 + has_norm + has_offset + has_scale + has_zero + has_bias + has_residual +
+                          (low_rank.count ? 1 + 2 * low_rank.count : 0);
   if (operands.size() != expected || results.size() != 1) {
     return ffi::Error::InvalidArgument("graphgen.linear: operands do not match the attributes");
   }
@@ -141,9 +195,22 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   if (has_zero) linear.zero = of_groups(&linear.zero_type);
   if (has_bias) linear.bias = floats(columns);
   if (has_residual) linear.residual = floats(linear.rows * columns);
+  if (low_rank.count) {
+    fits = fits && !x_group && ReadLowRank(operands, next, type, linear, &low_rank);
+    linear.low_rank = &low_rank;
+  }
   if (!fits) return ffi::Error::InvalidArgument("graphgen.linear: an operand has another size");
   RunLinear(linear, PoolOf(threads));
   return ffi::Error::Success();
+}
+
+ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
+                      int64_t columns, bool has_norm, bool has_offset, float epsilon, bool has_scale,
+                      int64_t group, int64_t x_group, bool has_zero, bool has_bias, bool has_residual,
+                      std::string_view activation, bool gated) {
+  return AdaptedLinearCall(threads, operands, results, columns, has_norm, has_offset, epsilon,
+                           has_scale, group, x_group, has_zero, has_bias, has_residual, activation, gated,
+                           "");
 }
 
 bool NumbersNamed(std::string_view name, CacheNumbers* found) {
@@ -383,23 +450,28 @@ ffi::Error TopKCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::R
 }  // namespace
 }  // namespace graphgen
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attr<int64_t>("columns")
-                                  .Attr<bool>("norm")
-                                  .Attr<bool>("offset")
-                                  .Attr<float>("epsilon")
-                                  .Attr<bool>("scale")
-                                  .Attr<int64_t>("group")
-                                  .Attr<int64_t>("x_group")
-                                  .Attr<bool>("zero")
-                                  .Attr<bool>("bias")
-                                  .Attr<bool>("residual")
-                                  .Attr<std::string_view>("activation")
-                                  .Attr<bool>("gated"));
+#define GRAPHGEN_LINEAR_OPERANDS            \
+  xla::ffi::Ffi::Bind()                     \
+      .Ctx<xla::ffi::ThreadPool>()          \
+      .RemainingArgs()                      \
+      .RemainingRets()                      \
+      .Attr<int64_t>("columns")             \
+      .Attr<bool>("norm")                   \
+      .Attr<bool>("offset")                 \
+      .Attr<float>("epsilon")               \
+      .Attr<bool>("scale")                  \
+      .Attr<int64_t>("group")               \
+      .Attr<int64_t>("x_group")             \
+      .Attr<bool>("zero")                   \
+      .Attr<bool>("bias")                   \
+      .Attr<bool>("residual")               \
+      .Attr<std::string_view>("activation") \
+      .Attr<bool>("gated")
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall, GRAPHGEN_LINEAR_OPERANDS);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_adapted_linear, graphgen::AdaptedLinearCall,
+                              GRAPHGEN_LINEAR_OPERANDS.Attr<std::string_view>("terms"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_attention, graphgen::AttentionCall,
                               xla::ffi::Ffi::Bind()

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "element_types.h"
+#include "low_rank.h"
 #include "task_pool.h"
 
 namespace graphgen {
@@ -20,8 +21,8 @@ enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh, kGeluSigmoid };
 // before: x itself, or x / sqrt(mean(x²) + epsilon) · norm, rounded to the product's type before
 //         and after the factors; or, with an offset, y / sqrt(mean(y²) + epsilon) · norm + offset of
 //         y = x - mean(x), rounded once.
-// after:  · scale, then + bias[N], then an activation, then + residual[M, N]; or, gated by the
-//         activation f, of the scaled columns [0, N) and [N, 2N) of the product: f(left) · right.
+// after:  · scale, then + low-rank terms, then + bias[N], then an activation, then + residual[M, N]; or, gated by the
+//         activation f, of those columns [0, N) and [N, 2N) of the product: f(left) · right.
 // Sums are f32. The product's type is that of the weight; narrow numbers are widened to it, which
 // is exact.
 //
@@ -61,6 +62,7 @@ struct Linear {
   const void* zero = nullptr;       // of groups, packed
   Type scale_type = Type::kF32;     // of groups
   Type zero_type = Type::kF32;
+  const LowRank* low_rank = nullptr;  // of the product's type
   const float* bias = nullptr;      // [N]
   const float* residual = nullptr;  // [M, N]
   Activation activation = Activation::kNone;

@@ -2,6 +2,7 @@
 // norm_inner.h.
 
 #include "blocks_inner.h"
+#include "low_rank_inner.h"
 #include "narrow_inner.h"
 #include "nibbles_inner.h"
 #include "integers_inner.h"
@@ -50,6 +51,11 @@ class Rows {
   }
 
   XRows<Steps> rows() const { return {x_, depth_.steps, sums_}; }
+  // The same in steps of the product's type.
+  LowRankInput input() const {
+    const int64_t numbers = depth_.steps * Steps::kDepth;
+    return {x_, kHalves ? numbers / 2 : numbers};
+  }
   const Depth& depth() const { return depth_; }
 
  private:
@@ -112,16 +118,23 @@ inline Floats Scaled(const Linear& linear, int64_t column, Floats sum) {
 // the loops of all element types.
 __attribute__((noinline)) inline void FinishGroup(const Linear& linear, int64_t row, int64_t column, int64_t tiles,
                         const Floats* sums) {
-  if (!linear.gated) {
-    for (int64_t t = 0; t < tiles; ++t, column += kLanes) {
-      Finish(linear, row, column, Scaled(linear, column, sums[t]));
-    }
+  Floats terms[kGroup];
+  const bool adapted = linear.low_rank != nullptr, gated = linear.gated;
+  if (adapted) {
+    LowRankTiles(linear, row, column, gated ? tiles / 2 : tiles, terms, gated ? 2 : 1);
+    if (gated) LowRankTiles(linear, row, column + linear.columns, tiles / 2, terms + 1, 2);
+  }
+  const auto summed = [&](int64_t t, int64_t at) {
+    const Floats sum = Scaled(linear, at, sums[t]);
+    return adapted ? sum + terms[t] : sum;
+  };
+  if (!gated) {
+    for (int64_t t = 0; t < tiles; ++t, column += kLanes) Finish(linear, row, column, summed(t, column));
     return;
   }
   for (int64_t t = 0; t < tiles; t += 2, column += kLanes) {
-    const Floats left = Activate(linear.activation, Scaled(linear, column, sums[t]));
-    const Floats right = Scaled(linear, column + linear.columns, sums[t + 1]);
-    StoreLanes(linear, row, column, left * right);
+    const Floats left = Activate(linear.activation, summed(t, column));
+    StoreLanes(linear, row, column, left * summed(t + 1, column + linear.columns));
   }
 }
 
@@ -207,6 +220,25 @@ void Group(const Linear& linear, const RowsOf<Steps>& x, int64_t first, int64_t 
   RunRows<Steps>(linear, x.rows(), x.depth(), tiles, all, first * kLanes);
 }
 
+// Runs the groups of a product with low-rank terms: run(linear, group) for each.
+template <typename Group>
+void RunAdapted(const Linear& linear, const LowRankInput& x, int64_t groups, const Group& run,
+                const TaskPool& pool) {
+  LowRank terms = *linear.low_rank;
+  Linear adapted = linear;
+  adapted.low_rank = &terms;
+  terms.low = ThreadMemory<kLowValues, float>(linear.rows * terms.count * StepsOfRank(terms, linear.type));
+  const int64_t shrinks = ShrinkParts(adapted);
+  std::atomic<int64_t> missing{shrinks};
+  terms.missing = &missing;
+  // Parts are begun in their order: a group that waits for the products with A waits for threads
+  // that compute some.
+  ParallelFor(pool, shrinks + groups, [&](int64_t part) {
+    if (part < shrinks) ShrinkPart(adapted, x, part);
+    else run(adapted, part - shrinks);
+  });
+}
+
 template <typename Steps>
 void Run(const Linear& linear, const TaskPool& pool) {
   const RowsOf<Steps> x(linear, pool);
@@ -215,9 +247,14 @@ void Run(const Linear& linear, const TaskPool& pool) {
   // Small groups where there are few, so that all threads have as much to do.
   const int64_t wanted = (tiles + 4 * pool.helpers + 3) / (4 * pool.helpers + 4);
   const int64_t size = std::min(group, std::max<int64_t>(1, wanted));
-  ParallelFor(pool, (tiles + size - 1) / size, [&](int64_t part) {
-    Group<Steps>(linear, x, part * size, std::min(size, tiles - part * size));
-  });
+  const int64_t groups = (tiles + size - 1) / size;
+  const auto run = [&](const Linear& l, int64_t part) {
+    Group<Steps>(l, x, part * size, std::min(size, tiles - part * size));
+  };
+  if constexpr (std::is_same_v<RowsOf<Steps>, Rows<Steps>>) {
+    if (linear.low_rank) return RunAdapted(linear, x.input(), groups, run, pool);
+  }
+  ParallelFor(pool, groups, [&](int64_t part) { run(linear, part); });
 }
 
 template <typename Bf16, typename F32>

@@ -469,6 +469,7 @@ void CheckVariant(const Variant& variant, int cases) {
   failures += CheckAttention(variant, cases);
   failures += CheckRotation(variant, cases);
   failures += CheckRows(variant, cases);
+  failures += CheckLowRank(variant, cases);
   std::printf("%s: %d cases, %d wrong\n", variant.name, cases, failures - before);
 }
 

@@ -13,7 +13,8 @@ from graphgen.lowering.cpu.kernels import build_kernels
 from graphgen.lowering.cpu.kernels.build_kernels import OPTIONS, SOURCES, compiler
 
 PROGRAM = Path(__file__).with_name("test_kernels.cc")
-PARTS = [PROGRAM.with_name(f"test_{name}.cc") for name in ("attention", "rotation", "rows")]
+NAMES = ("attention", "rotation", "rows", "low_rank")
+PARTS = [PROGRAM.with_name(f"test_{name}.cc") for name in NAMES]
 ARM_COMPILER, ARM = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 pytestmark = pytest.mark.slow

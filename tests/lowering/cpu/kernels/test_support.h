@@ -41,6 +41,9 @@ int CheckRotation(const Variant& variant, int cases);
 // The same of norms and of the largest elements.
 int CheckRows(const Variant& variant, int cases);
 
+// The same of products with low-rank terms.
+int CheckLowRank(const Variant& variant, int cases);
+
 // ---- numbers ------------------------------------------------------------------------------------
 
 
