@@ -120,7 +120,7 @@ bool ReadLowRank(const ffi::RemainingArgs& operands, size_t next, ffi::DataType 
 ffi::Error AdaptedLinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
                              ffi::RemainingRets results, int64_t columns, bool has_norm,
                              bool has_offset, float epsilon, bool has_scale, int64_t group,
-                             bool has_zero, bool has_bias, bool has_residual,
+                             int64_t x_group, bool has_zero, bool has_bias, bool has_residual,
                              std::string_view activation, bool gated, std::string_view terms) {
   const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
   LowRank low_rank;
