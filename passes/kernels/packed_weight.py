@@ -80,7 +80,7 @@ def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
 
 
 def pack_slots(b: Builder, weights: Value, front: int) -> Value:
-    """Pack weights [slots, N, K] of floats, each behind ``front`` columns of zeros."""
+    """Pack weights [slots, N, K] of floats, each after ``front`` columns of zeros."""
     slots, columns, depth = weights.type.dims
     step = depth_of_step(weights.dtype)
     more = (0, -(front + columns) % LANES, -depth % step)
