@@ -29,13 +29,16 @@ class GraniteMoeConfig(GraniteConfig):
         )
 
     def mini(self) -> GraniteMoeConfig:
-        """See :func:`~.decoder_config.smaller`; with few of many experts, and narrow ones."""
+        """See :func:`~.decoder_config.smaller`; with few of many experts.
+
+        They are half as wide as hidden states, as in the models: equal sizes are one constant.
+        """
         experts, chosen = small_experts(self.num_local_experts, self.num_experts_per_tok)
         small = GraniteConfig.mini(self)
         assert isinstance(small, GraniteMoeConfig)
         return replace(
             small,
-            intermediate_size=small.hidden_size // 2 + 8,
+            intermediate_size=small.hidden_size // 2,
             num_local_experts=experts,
             num_experts_per_tok=chosen,
         )
