@@ -148,5 +148,6 @@ def _gathered(b: Builder, term: LowRankTerm) -> Value:
     """Two products with the matrices of each row's slot, of zeros for a row without one."""
     assert term.ids is not None
     x, lora_a = term.low.operands
-    own = b.take(lora_a, term.ids, 0), b.take(turned(b, term), term.ids, 0)
+    lora_b = turned(b, term)
+    own = b.take(lora_a, term.ids, 0), b.take(lora_b, term.ids, 0)
     return gathered(b, x, own, term)
