@@ -56,11 +56,11 @@ class PipelineStages(Pass):
 
     Result:
         module @m level=target {
+          meta pipeline_stages = "2"
           input %x : f32[4]
           weight %v : f32[4]
           weight %w : f32[4]
           output %y : f32[4]
-          meta "pipeline_stages" = "2"
         }
 
         func @f.stage0 {

@@ -128,6 +128,12 @@ class AdapterSlots:
         for name in self._rows:
             self.values[name] = join(results[name])
 
+    def warm_up(self) -> None:
+        """Compile or load the program that writes a slot; no slot changes."""
+        from graphgen.passes.adapters.write_slot_program import WRITE_SLOT
+
+        self._program().get(WRITE_SLOT)
+
     def clear(self, slot: int) -> None:
         """Empty a slot: its rows go on as the base model (GG0705)."""
         self.write(slot, {})

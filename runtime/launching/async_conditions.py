@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphgen.analysis.stages.stage_chain import stage_count
 from graphgen.errors import GraphgenError
 from graphgen.runtime.session import Session
 
@@ -14,7 +15,7 @@ def check_async(session: Session) -> None:
             for programs that take embeddings, and for modules without decode programs; GG1005 on a
             device, where no program is compiled for it.
     """
-    if session.programs.stages():
+    if stage_count(session.module) > 1:
         raise GraphgenError(
             "GG0705",
             "async_mode hands tokens over on the devices, and stages of a pipeline have others",

@@ -123,6 +123,8 @@ class ServingEngine:
         self._session.warm_up(in_flight=self._async, copies=self._session.rows > 1)
         if self._speculation is not None:
             self._speculation.warm_up()
+        if self.scheduler.adapters is not None and self._session.adapters is not None:
+            self._session.adapters.warm_up()
 
     def submit(self, request: ServingRequest) -> None:
         """Enter a request; the next step begins with it, if a row is free.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime import executable_cache
 from graphgen.runtime.adapters.adapter_slots import AdapterSlots
 from graphgen.runtime.session import Logits, Session
 from tests.oracles.sessions import open_session
@@ -127,3 +128,13 @@ def test_a_row_is_given_slots_that_exist(session: Session):
     for row, slot in ((0, 2), (0, -2), (3, 0)):
         with pytest.raises(GraphgenError, match="does not exist"):
             slots_of(session).assign(row, slot)
+
+
+def test_a_warm_session_compiles_nothing_for_an_adapter(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    session = open_session(model, with_adapters())
+    slots = slots_of(session)
+    slots.warm_up()
+    monkeypatch.setattr(executable_cache, "compile_program", None)
+    slots.write(1, random_adapter(slots, 1))

@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import BlockTable
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import RowResults, Session
 from graphgen.runtime.step_call import Draw
 from graphgen.runtime.tokenizer import TextStream
@@ -100,6 +103,9 @@ class FakeSession:
     blocks: BlockTable | None = None
     vocabulary = VOCABULARY
     token_ids = VOCABULARY
+    adapters = None
+    module = Module("fake", "target")
+    programs = ExecutableCache(module, Silent())
 
     def __init__(
         self,
