@@ -304,14 +304,10 @@ void RunAdapted(const Linear& linear, const LowRankInput& x, int64_t groups, con
   adapted.low_rank = &terms;
   terms.low = ThreadMemory<kLowValues, float>(linear.rows * terms.count * StepsOfRank(terms, linear.type));
   const int64_t shrinks = ShrinkParts(adapted);
-  std::atomic<int64_t> missing{shrinks};
-  terms.missing = &missing;
-  // Parts are begun in their order: a group that waits for the products with A waits for threads
-  // that compute some.
-  ParallelFor(pool, shrinks + groups, [&](int64_t part) {
-    if (part < shrinks) ShrinkPart(adapted, x, part);
-    else run(adapted, part - shrinks);
-  });
+  // All products with A come first: a group that waited for one that no thread has begun would keep
+  // the thread that could begin it.
+  ParallelFor(pool, shrinks, [&](int64_t part) { ShrinkPart(adapted, x, part); });
+  ParallelFor(pool, groups, [&](int64_t part) { run(adapted, part); });
 }
 
 template <typename Steps>

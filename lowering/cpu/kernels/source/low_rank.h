@@ -3,7 +3,6 @@
 #ifndef GRAPHGEN_LOW_RANK_H_
 #define GRAPHGEN_LOW_RANK_H_
 
-#include <atomic>
 #include <cstdint>
 
 #include "element_types.h"
@@ -29,10 +28,8 @@ struct LowRank {
   int64_t slots, rank;
   int64_t count;  // of terms
   LowRankTerm terms[kMostTerms];
-  // Of a call that runs: the products with A, [M, count], each as a row of x, and how many parts of
-  // them are not there yet.
+  // Of a call that runs: the products with A, [M, count], each as a row of x.
   void* low = nullptr;
-  std::atomic<int64_t>* missing = nullptr;
 };
 
 }  // namespace graphgen

@@ -155,7 +155,6 @@ inline void ShrinkPart(const Linear& linear, const LowRankInput& x, int64_t part
       case Type::kF16: Shrink<F16Steps>(linear, x, term, slot, row, end); break;
     }
   }
-  all.missing->fetch_sub(1, std::memory_order_release);
 }
 
 // Adds the terms of `count` tiles from `first` on to sums[0], sums[stride] and so on.
@@ -185,10 +184,6 @@ inline void LowRankTiles(const Linear& linear, int64_t row, int64_t column, int6
   for (int64_t i = 0; i < count; ++i) sums[i * stride] = Floats{};
   const int64_t slot = all.ids[row / ValuesOfRow(linear)];
   if (slot < 0 || slot >= all.slots) return;
-  for (int64_t spins = 0; all.missing->load(std::memory_order_acquire) > 0; ++spins) {
-    // The thread that computes what is missing may have lost its processor.
-    if (spins > 4096) std::this_thread::yield();
-  }
   const int64_t steps = StepsOfRank(all, linear.type), first = column / kLanes;
   switch (linear.type) {
     case Type::kF32: return Expand<F32Steps>(all, slot, row, steps, first, count, sums, stride);

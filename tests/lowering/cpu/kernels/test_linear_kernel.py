@@ -187,8 +187,8 @@ def test_a_row_is_the_same_beside_any_number_of_rows(kind: str, form: str):
         ("norm", '"norm":true,"offset":false', '"norm":true,"offset":true'),
         (
             "norm",
-            '"norm":true,"offset":false,"epsilon":1e-05,"scale":false,"group":0,"zero":false,"bias":false',
-            '"norm":false,"offset":false,"epsilon":0.0,"scale":false,"group":0,"zero":false,"bias":true',
+            '"norm":true,"offset":false,"epsilon":1e-05,"scale":false,"group":0,"x_group":0,"zero":false,"bias":false',
+            '"norm":false,"offset":false,"epsilon":0.0,"scale":false,"group":0,"x_group":0,"zero":false,"bias":true',
         ),
         (
             "norm",
@@ -196,7 +196,7 @@ def test_a_row_is_the_same_beside_any_number_of_rows(kind: str, form: str):
             '"norm":false,"offset":false,"epsilon":0.0,"scale":true',
         ),
         ("plain", '"scale":false,"group":0', '"scale":false,"group":16'),
-        ("plain", '"group":0,"zero":false', '"group":0,"zero":true'),
+        ("plain", '"x_group":0,"zero":false', '"x_group":0,"zero":true'),
         ("residual", '"bias":false,"residual":true', '"bias":true,"residual":false'),
     ],
 )
