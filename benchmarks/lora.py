@@ -41,12 +41,20 @@ def with_random_adapters(session: Session) -> Session:
     return session
 
 
-def measure(checkpoint: Checkpoint, weights: str, steps: int) -> Row:
-    """Median seconds of a step with adapters, beside those of a step without."""
+def measure(checkpoint: Checkpoint, weights: str, steps: int, targets: tuple[str, ...]) -> Row:
+    """Median seconds of a step with adapters, beside those of a step without.
+
+    Args:
+        checkpoint: of the model.
+        weights: how they are held.
+        steps: that count.
+        targets: projections with adapters; empty for all of the layers.
+    """
     settings = SETTINGS[weights].serving(
         batch=ROWS, max_len=LONGEST, context=(PROMPT,), tokens=(LONGEST,)
     )
-    adapted = settings.updated({"max_loras": SLOTS, "max_lora_rank": RANK})
+    slots = {"max_loras": SLOTS, "max_lora_rank": RANK, "lora_target_modules": targets}
+    adapted = settings.updated(slots)
     base = session_of(checkpoint, settings)
     sessions = (base, with_random_adapters(session_of(checkpoint, adapted)))
     rng = np.random.default_rng(1)
@@ -72,7 +80,8 @@ def measure(checkpoint: Checkpoint, weights: str, steps: int) -> Row:
         "rank": RANK,
         "steps": steps,
     }
-    return Row(f"{weights}.b{ROWS}.lora", with_adapters, "without adapters", plain, extra)
+    case = ".".join([f"{weights}.b{ROWS}.lora", *targets])
+    return Row(case, with_adapters, "without adapters", plain, extra)
 
 
 def main() -> None:
@@ -80,12 +89,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", choices=WEIGHTS, help="weights; repeatable")
     parser.add_argument("--steps", type=int, default=60, help="steps that count")
+    parser.add_argument(
+        "--targets", default="", help="projections with adapters, such as q_proj,v_proj; all"
+    )
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     args = parser.parse_args()
     path = locate("smollm2")
     assert path is not None
     checkpoint = open_checkpoint(path)
-    rows = [measure(checkpoint, weights, args.steps) for weights in args.only or WEIGHTS]
+    targets = tuple(filter(None, args.targets.split(",")))
+    rows = [measure(checkpoint, weights, args.steps, targets) for weights in args.only or WEIGHTS]
     print(table(rows, ("cost", "cpu_cost")))
     if args.json:
         write_json(rows, args.json)
