@@ -58,8 +58,8 @@ def served_flags(config: Any, blocks: int) -> ServedFlags:
 
 def override_of(config: Any) -> Mapping[str, object]:
     """Attributes of a NeuronConfig that ``--additional-config`` gives (GG0705)."""
-    given = cast("object", config.additional_config or {})
-    found = given.get("override_neuron_config", {}) if isinstance(given, Mapping) else given
+    given = cast("Mapping[str, object]", config.additional_config or {})
+    found = given.get("override_neuron_config", {})
     if not isinstance(found, Mapping):
         raise GraphgenError(
             "GG0705",

@@ -2,7 +2,7 @@
 
 # vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 

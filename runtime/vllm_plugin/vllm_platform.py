@@ -2,6 +2,7 @@
 
 # vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
 # pyright: reportUntypedBaseClass=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import os
 from typing import Any, Final
 
 from vllm.platforms.interface import (  # pyright: ignore[reportMissingImports]
-    Platform,  # pyright: ignore[reportUnknownVariableType]
-    PlatformEnum,  # pyright: ignore[reportUnknownVariableType]
+    Platform,
+    PlatformEnum,
 )
 
 from graphgen.runtime.vllm_plugin.model_options import check_supported
@@ -116,7 +117,7 @@ class GraphgenPlatform(Platform):
 def _run_no_torch_compiler(compilation: Any) -> None:
     """The model is not a torch module: nothing of it goes through vLLM's compiler."""
     from vllm.config import (  # pyright: ignore[reportMissingImports]
-        CompilationMode,  # pyright: ignore[reportUnknownVariableType]
+        CompilationMode,
     )
 
     compilation.mode = CompilationMode.NONE

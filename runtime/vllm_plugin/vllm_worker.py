@@ -3,6 +3,7 @@
 # vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUntypedBaseClass=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import cast
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.lowering.cpu import CpuProgram
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
@@ -48,7 +49,9 @@ def save_folder(
     artifact = save_artifact(folder, built, checkpoint, None, progress, weights=sharded)
     kept = artifact.programs(progress)
     for function in built.module.programs():
-        kept.store(function.name, programs.get(function.name))
+        program = programs.get(function.name)
+        assert isinstance(program, CpuProgram), "these models have no stages"
+        kept.store(function.name, program)
     if sharded:
         write_json(folder / CONFIG, {**built.config, PRESHARDED: True})
 
