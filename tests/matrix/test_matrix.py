@@ -34,6 +34,8 @@ def test_each_value(cell: Cell):
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", covering_cells(2), ids=label)
 def test_each_pair_pass_by_pass(cell: Cell):
+    if _chooses_groups_in_another_order(cell):
+        pytest.skip("its logits are compared in tests/runtime/test_context_parallel.py")
     run = cell_run(cell)
     verdicts = validate(run.module, run.passes, run.workload)
     assert [verdict.pass_text for verdict in verdicts if not verdict.means_the_same] == []
@@ -46,6 +48,15 @@ def test_each_pair_pass_by_pass(cell: Cell):
 
 
 PLAIN = {axis: values[0] for axis, values in AXES.items()}
+
+
+def _chooses_groups_in_another_order(cell: Cell) -> bool:
+    """Whether tokens choose groups of experts in an order that a pass changes.
+
+    Choices are compared, and replayed, in the order of tokens: those of groups would be another
+    token's.
+    """
+    return cell["family"] == "deepseek_v3" and cell["ranks of a prompt"].endswith("balanced ring")
 
 
 def test_a_cell_of_a_wrong_pass_fails():

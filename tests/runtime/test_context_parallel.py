@@ -37,6 +37,10 @@ CASES: Mapping[str, tuple[str, Mapping[str, int | str | tuple[int | str, ...]]]]
         "gemma-3-1b",
         {"tp": 4, "cp_degree": 2, "cp_form": "all-to-all"},
     ),
+    "groups of experts, chosen in a balanced ring": (
+        "deepseek-v3",
+        {"tp": 2, "cp_degree": 2, "cp_form": "ring", "cp_balance": "on"},
+    ),
     "tokens are exchanged for those of a rank's experts": (
         "mixtral-8x7b",
         {
