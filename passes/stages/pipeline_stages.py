@@ -146,7 +146,7 @@ class PipelineStages(Pass):
             outputs = [
                 (name, value)
                 for name, value in program.function.outputs
-                if first < max(program.stages.get(value, 0), 0) <= last
+                if first < program.stages.get(value, 0) <= last
             ]
             if number < len(ends):
                 assert end is not None

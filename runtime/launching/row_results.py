@@ -38,6 +38,13 @@ class RowResults:
         """
         return cast("Logits | None", self.outputs.get("logits"))
 
+    def logits_at(self, place: int, column: int) -> Logits | None:
+        """f32 [V]: the logits of a row's last token, in that column; ``None`` as of `logits`."""
+        logits = self.logits
+        if logits is None:
+            return None
+        return logits[place] if logits.ndim == 2 else logits[place, column]
+
     @property
     def token_logits(self) -> Logits:
         """f32 [n,S,V] of every token of a step that verifies."""

@@ -244,7 +244,7 @@ class ServingEngine:
         """Append the token that follows a text, and end the request if it is the last."""
         progress, request = part.progress, part.progress.request
         progress.unread -= 1
-        logits = _logits_of(result, place, part.column)
+        logits = result.logits_at(place, part.column)
         try:
             token = self._choice(progress, result, place, logits)
         except GraphgenError as error:
@@ -425,11 +425,3 @@ def options_of(session: Session) -> SchedulerOptions:
 def _last_of(progress: RequestProgress) -> FedToken:
     assert progress.last is not None
     return progress.last
-
-
-def _logits_of(result: RowResults, place: int, column: int) -> Logits | None:
-    """f32 [V]: the logits of a row's last token, in that column."""
-    logits = result.logits
-    if logits is None:
-        return None
-    return logits[place] if logits.ndim == 2 else logits[place, column]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.launching.row_results import Logits, RowResults
+from graphgen.runtime.launching.row_results import Logits
 from graphgen.runtime.session import Session
 from graphgen.runtime.step_call import packed
 
@@ -52,7 +52,7 @@ def launch_rows(session: Session, rows: Sequence[ScheduledRow]) -> Logits:
         starts = [rows[place].start for place in places]
         found = session.step(*packed(texts, starts), places)
         for index, place in enumerate(places):
-            logits[place] = _last(found, index, len(texts[index]) - 1)
+            logits[place] = found.logits_at(index, len(texts[index]) - 1)
     return logits
 
 
@@ -83,9 +83,3 @@ def _place(session: Session, rows: Sequence[ScheduledRow]) -> None:
     if not np.array_equal(table, session.blocks.table):
         session.use_layout(session.blocks.name, table)
     session.take_back(lengths)
-
-
-def _last(results: RowResults, place: int, column: int) -> Logits:
-    logits = results.logits
-    assert logits is not None
-    return logits[place] if logits.ndim == 2 else logits[place, column]
