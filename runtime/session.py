@@ -20,7 +20,7 @@ from graphgen.runtime.adapters.adapter_slots import adapter_slots
 from graphgen.runtime.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import block_table_of
-from graphgen.runtime.launching.empty_states import empty_states
+from graphgen.runtime.launching.empty_states import zeros_for
 from graphgen.runtime.launching.feature_log import FeatureLog
 from graphgen.runtime.launching.launch_inputs import launch_inputs
 from graphgen.runtime.launching.launch_observer import LaunchObserver
@@ -182,7 +182,7 @@ class Session:
         """Empty all rows."""
         self.changes += 1
         self.lengths = np.zeros(self.rows, np.int32)
-        self._values.update(empty_states(self.module))
+        self._values |= zeros_for(self.module.entries(Role.STATE), self.module.ranks)
 
     def may_start(self, row: int, position: int) -> bool:
         """True if a row can go on at a position; caches that are rings go back to 0 only."""

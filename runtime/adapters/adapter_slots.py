@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, numpy_dtype
+from graphgen.eval import Array
 from graphgen.exec.adapters import adapter_rows, prepare_adapter, resident_rows, whole_adapter
 from graphgen.ir import Module
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
 from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.launching.empty_states import zeros_for
 
 # The slot of a row without an adapter.
 NO_ADAPTER = -1
@@ -70,9 +71,7 @@ class AdapterSlots:
     def reset(self) -> None:
         """Empty all slots, and leave every row without an adapter."""
         self.of_rows[:] = NO_ADAPTER
-        for name, row in self._rows.items():
-            zeros = np.zeros(row.physical.dims, numpy_dtype(row.physical.dtype))
-            self.values[name] = put([zeros] * self._module.ranks)
+        self.values |= zeros_for(self._rows.values(), self._module.ranks)
 
     def assign(self, row: int, slot: int) -> None:
         """Let launches compute a row of the cache with the adapter in ``slot``, -1 for none.

@@ -1,19 +1,21 @@
-"""The caches of a session without tokens."""
+"""Tensors of a session that hold nothing yet: caches without tokens, slots without adapters."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
 from graphgen.eval import numpy_dtype
-from graphgen.ir import Module, Role
+from graphgen.ir import Entry
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import put
 
 
-def empty_states(module: Module) -> dict[str, DeviceValue]:
-    """Zeros for every state of a module, on the devices."""
+def zeros_for(rows: Iterable[Entry], ranks: int) -> dict[str, DeviceValue]:
+    """Zeros for rows of an interface, by name, on the devices of all ranks."""
     found: dict[str, DeviceValue] = {}
-    for row in module.entries(Role.STATE):
+    for row in rows:
         zeros = np.zeros(row.physical.dims, numpy_dtype(row.physical.dtype))
-        found[row.name] = put([zeros] * module.ranks)
+        found[row.name] = put([zeros] * ranks)
     return found
