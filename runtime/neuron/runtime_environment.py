@@ -51,5 +51,10 @@ def runtime_variables(programs: DevicePrograms, planned: list[PlannedProgram]) -
 
 def environment_script(variables: Mapping[str, str]) -> str:
     """A script that exports the variables: ``. env.sh``."""
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    return "\n".join(["# Read it in the shell that runs the programs:  . ./env.sh", *lines, ""])
+    head = "# Read it in the shell that runs the programs:  . ./env.sh"
+    return "\n".join([head, *export_lines(variables), ""])
+
+
+def export_lines(variables: Mapping[str, str]) -> list[str]:
+    """A line of a shell for each variable."""
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from graphgen.analysis.calls import called
 from graphgen.analysis.stages.layer_cuts import needed
@@ -66,6 +66,9 @@ def part_of(
     outputs: Sequence[tuple[str, Value]],
     begin: Value | None = None,
     taken: str = "",
+    rename: Callable[[str], str] = str,
+    *,
+    names: bool = True,
 ) -> Function:
     """The part of a program that computes some values.
 
@@ -75,14 +78,16 @@ def part_of(
         outputs: what it gives, by name.
         begin: a value that is given, in place of what makes it; ``None`` for none.
         taken: name of the argument for it.
+        rename: names of the other arguments, of those of ``source``.
+        names: whether values keep theirs.
     """
     ops, read = needed([value for _, value in outputs], begin)
-    made, cloner = Function(name), Cloner()
+    made, cloner = Function(name), Cloner(names=names)
     if begin is not None and begin in read:
         cloner.argument(begin, made, taken)
     for value in source.args:
         if value in read:
-            cloner.argument(value, made)
+            cloner.argument(value, made, rename(value.name or ""))
     for op in source.block:
         if op in ops:
             cloner.op(op, made.block)

@@ -106,9 +106,10 @@ def _write(folder: Path, made: Placement) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GraphgenError("GG0704", f"{folder} cannot be made: {error.strerror}") from error
+    from graphgen.runtime.neuron.runtime_environment import export_lines
+
     for model in made.models:
-        variables = model.variables(made.device.lnc).items()
-        lines = [f"export {name}={value}" for name, value in variables]
+        lines = export_lines(model.variables(made.device.lnc))
         write_text(str(folder / f"{model.name}.env.sh"), "\n".join([*lines, ""]))
     note(f"wrote {len(made.models)} files to {folder}")
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphgen.analysis import called, fingerprint, inlined
-from graphgen.analysis.stages.layer_cuts import ProgramCuts, cut_program, layer_scopes, needed
+from graphgen.analysis.stages.layer_cuts import ProgramCuts, cut_program, layer_scopes
+from graphgen.analysis.stages.stage_chain import part_of
 from graphgen.errors import GraphgenError
 from graphgen.exec.weights import weight_programs
 from graphgen.ir import RANK, Entry, Function, Module, Role, Value
-from graphgen.ir.clone import Cloner
 from graphgen.passes.verify.layerwise.rank_variance import varying_values
 
 # The residual stream at the beginning and at the end of a segment.
@@ -212,18 +212,8 @@ def _extracted(
     names: _ShortNames,
 ) -> Function:
     """The part of a function that computes some values, given the value ``begin``."""
-    ops, read = needed([value for _, value in outputs], begin)
-    made = Function(source.name, source.phase, dict(source.dims))
-    cloner = Cloner(names=False)
-    if begin is not None and begin in read:
-        cloner.argument(begin, made, SEGMENT_INPUT)
-    for value in source.args:
-        if value in read:
-            cloner.argument(value, made, names.short(value.name or ""))
-    for op in source.block:
-        if op in ops:
-            cloner.op(op, made.block)
-    made.outputs = [(name, cloner.mapping[value]) for name, value in outputs]
+    made = part_of(source, source.name, outputs, begin, SEGMENT_INPUT, names.short, names=False)
+    made.phase, made.dims = source.phase, dict(source.dims)
     return made
 
 
