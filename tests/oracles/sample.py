@@ -18,6 +18,8 @@ FLOATS = ("f32", "bf16", "f16")
 NUMBERS = (*FLOATS, "s32", "u8")
 # Zeros of both signs, ties, ends and what is no number.
 AWKWARD = [0.0, -0.0, 1.0, -1.5, 0.3, -7.25, 60.0, -60.0, INF, -INF, NAN, 2.5]
+# XLA starts a sum of products from +0 on some processors only, which decides between -0 and +0.
+SUMS_OF_PRODUCTS = ("dot_general", "convolution")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Sample:
         attrs: as text, each preceded by a space.
         result: type of the result, the last one where there are several.
         given: arrays (as nested lists) for operands that should not be random: ``x0``, ``x1``, ...
-        exact: no rounding is involved, so every execution gives the same bits.
+        exact: no rounding is involved, so every execution gives the same bits (a sum of products
+            that is zero may have either sign).
         before: types of the results before the last one, which no program here returns.
     """
 
@@ -99,6 +102,23 @@ def in_double(x: Array) -> Array:
     if x.dtype.kind == "c":
         x = np.stack([np.real(x), np.imag(x)])
     return x.astype(np.float64)
+
+
+def difference(sample: Sample, ours: Array, theirs: Array, rounding: Mapping[str, float]) -> str:
+    """The first difference that matters, empty without one.
+
+    Args:
+        rounding: absolute and relative difference by dtype that a sample with rounding may have.
+    """
+    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+        return f"{sample.name}: {ours.dtype}{ours.shape} and {theirs.dtype}{theirs.shape}"
+    tolerance = 0.0 if sample.exact else rounding[sample.result.split("[")[0]]
+    wide = [in_double(np.asarray(x)) for x in (ours, theirs)]
+    same = np.allclose(*wide, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if sample.exact and sample.op not in SUMS_OF_PRODUCTS:
+        signs = np.signbit(wide[0]) == np.signbit(wide[1])
+        same = same and bool(np.all(np.isnan(wide[0]) | signs))
+    return "" if same else f"{sample.name}: {ours} and {theirs}"
 
 
 def sample(
