@@ -119,6 +119,13 @@ class CompileConfig(RankConfig):
         flag="Element type of the softmax of attention; by default f32.",
         option="--softmax-dtype",
     )
+    router_dtype: str = knob(
+        DTYPES[0],
+        "that the logits of routers are computed in.",
+        choices=DTYPES,
+        flag="Element type of the logits of routers, before experts are chosen; by default f32.",
+        option="--router-dtype",
+    )
     cast_logits_dtype: str = knob(
         DTYPES[0],
         "that logits are rounded to.",

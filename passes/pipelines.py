@@ -48,6 +48,7 @@ from graphgen.passes.paging.page_cache import PageCache
 from graphgen.passes.precision.attention_dtype import AttentionDtype
 from graphgen.passes.precision.cast_logits import CastLogits
 from graphgen.passes.precision.reduce_dtype import ReduceDtype
+from graphgen.passes.precision.router_dtype import RouterDtype
 from graphgen.passes.precision.softmax_dtype import SoftmaxDtype
 from graphgen.passes.quantize.quantize_activations import QuantizeActivations
 from graphgen.passes.quantize.quantize_cache import QuantizeCache
@@ -164,11 +165,13 @@ def default(config: CompileConfig) -> list[Pass]:
 def _canonicalize(config: CompileConfig) -> list[Pass]:
     """One form for what models write in several ways, and the element types of the options."""
     cast, attention = config.cast_logits_dtype, config.attention_dtype
+    router = config.router_dtype
     return [
         *([CastLogits(cast)] if cast != _PLAIN else []),
         *parse_pipeline(config.sampling),
         *(Canonicalize(), UnfuseProjections()),
         *([AttentionDtype(attention)] if attention != ATTENTION_OF_MODEL else []),
+        *([RouterDtype(router)] if router != _PLAIN else []),
         *_adapters(config),
     ]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from graphgen.ir import Function, Module, Op, Value
+from graphgen.ir import Module, Op, Value
 from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.experts.router_products import router_products
 from graphgen.passes.quantize.product_weight import ProductWeight, chosen_matrices, product_weight
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 from graphgen.passes.weights.materialization import weight_of
@@ -36,7 +37,9 @@ class QuantizableProducts:
         self.programs = [
             PreparedValues(module, function, numbers) for function in module.programs()
         ]
-        self._routers = {op for prepared in self.programs for op in _routers(prepared.function)}
+        self._routers = {
+            op for prepared in self.programs for op in router_products(prepared.function)
+        }
         self._read_otherwise: set[int] = set()
         forms: dict[int, tuple[tuple[int, ...], int]] = {}
         for prepared in self.programs:
@@ -122,23 +125,6 @@ class QuantizableProducts:
                 "the weight is read elsewhere too, and would be kept twice", read, depth=7
             )
         return None
-
-
-def _routers(function: Function) -> set[Op]:
-    """The products from which the numbers and weights of a token's experts follow."""
-    found: set[Op] = set()
-    mixtures = [op for op in function.block if op.name == "experts"]
-    work = [value for op in mixtures for value in op.operands[1:3]]
-    seen = set(work)
-    while work:
-        op = work.pop().op
-        if op is not None and op.name == "dot_general":
-            found.add(op)
-        elif op is not None:
-            fresh = [value for value in op.operands if value not in seen]
-            seen.update(fresh)
-            work += fresh
-    return found
 
 
 def mixture_weights(op: Op) -> list[Value]:

@@ -121,6 +121,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         "activation_quantization_weights",
         *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
+        "router_dtype",
     }
     flags = {
         *("tp", "pp_degree"),
@@ -134,7 +135,13 @@ def test_what_the_pipeline_and_the_commands_have():
     }
     flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"}
     flags |= {"activation_quantization_type", "activation_ranges", "keep_quantized"}
-    flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
+    flags |= {
+        "rpl_reduce_dtype",
+        "attention_dtype",
+        "softmax_dtype",
+        "cast_logits_dtype",
+        "router_dtype",
+    }
     flags |= {"latent_attention", "flash_decoding", "attention_block"}
     flags |= {"parallelism", "cp_balance", *CHOSEN_FIELDS, "max_loras", "max_lora_rank"}
     assert set(flag_fields(CompileConfig)) == flags

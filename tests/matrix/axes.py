@@ -147,6 +147,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "tests/passes/sharding/test_sequence_parallel.py is",
     "mlp_cp_degree": "it moves sums alone; tests/passes/sharding varies it",
     "lora_target_modules": "cells have all; tests/passes/adapters varies it",
+    "router_dtype": "it is of routers alone; tests/passes/precision varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }
 

@@ -38,12 +38,13 @@ EXTRA = {
 # are products with 8-bit weights (tests/passes/quantize, and an axis); a limit on the tokens of an
 # expert makes another model (tests/passes/experts), and so do adapters (tests/passes/adapters, and
 # an axis); tokens are balanced where ranks share prompts (tests/passes/sharding, and an axis);
-# layers are marked for Neuron's compiler alone (tests/passes/outline).
+# layers are marked for Neuron's compiler alone (tests/passes/outline); routers of another type are
+# those of mixtures alone (tests/passes/precision).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
     *("limit-expert-capacity", "stripe-cache", "balance-tokens"),
     *("multi-lora", "join-adapters", "adapter-forms"),
-    *("pipeline-stages", "mark-layers"),
+    *("pipeline-stages", "mark-layers", "router-dtype"),
 )
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {

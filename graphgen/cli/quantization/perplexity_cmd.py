@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @takes_compile_options(
     *("dtype", "tp", "heads", "quantization", "keep_quantized"),
     *CACHE_FIELDS,
-    *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "activation_quantization_type"),
-    "activation_ranges",
+    *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "router_dtype"),
+    *("activation_quantization_type", "activation_ranges"),
 )
 def perplexity(
     model: Annotated[

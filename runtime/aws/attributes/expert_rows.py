@@ -182,7 +182,10 @@ ROUTER = owned_by(
     "RouterConfig",
     _model("act_fn", _SCORES, "softmax", "M01", "activation of the router"),
     replace(
-        _model("dtype", DTYPE, "float32", "M01", "element type of the router's logits"),
+        Attribute(
+            *("dtype", DTYPE, "float32", "M01", "element type of the router's logits"),
+            CompileSetting("router_dtype"),
+        ),
         unbuilt={
             name: Refused("a router of this type", "set it to float32, bfloat16 or float16")
             for name in TORCH_DTYPES
@@ -192,7 +195,10 @@ ROUTER = owned_by(
     replace(
         _model("router_act_fn", _SCORES, same_as("act_fn"), "M01", "activation"), replaces="act_fn"
     ),
-    replace(_model("router_dtype", DTYPE, same_as("dtype"), "M01", "type"), replaces="dtype"),
+    Attribute(
+        *("router_dtype", DTYPE, same_as("dtype"), "M01", "type", CompileSetting("router_dtype")),
+        replaces="dtype",
+    ),
 )
 
 _STATED = "weights are those of the checkpoint"

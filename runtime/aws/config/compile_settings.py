@@ -18,7 +18,11 @@ from graphgen.option_words import (
 )
 from graphgen.passes.kernels.neuron.neuron_rules import NATIVE
 from graphgen.runtime.aws.adapters.lora_settings import adapter_fields
-from graphgen.runtime.aws.config.expert_config import BlockwiseMatmulConfig, MoENeuronConfig
+from graphgen.runtime.aws.config.expert_config import (
+    BlockwiseMatmulConfig,
+    MoENeuronConfig,
+    RouterConfig,
+)
 from graphgen.runtime.aws.config.medusa.medusa_checks import medusa_heads, medusa_nodes
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint, scale_scheme
 from graphgen.runtime.aws.config.neuron_config import (
@@ -37,6 +41,7 @@ class _ExpertSettings(TypedDict, total=False):
     return_expert_index: bool
     capacity_factor: float
     expert_block_size: int
+    router_dtype: str
 
 
 ELEMENTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -135,6 +140,9 @@ def _experts(config: NeuronConfig) -> _ExpertSettings:
     blocks = config.value("blockwise_matmul_config")
     if isinstance(blocks, BlockwiseMatmulConfig):
         made["expert_block_size"] = cast(int, blocks.value("block_size"))
+    router = config.value("router_config")
+    if isinstance(router, RouterConfig):
+        made["router_dtype"] = ELEMENTS[str(router.value("dtype"))]
     return made
 
 

@@ -102,7 +102,6 @@ def _allowed(mixture: MixtureConfig, name: str) -> tuple[object, ...]:
         "normalize_top_k_affinities": sums_to_one,
         "disable_normalize_top_k_affinities": tuple(not one for one in sums_to_one),
         "act_fn": (router.score,),
-        "dtype": ("float32",),
     }
     return found[name]
 

@@ -30,16 +30,22 @@ KNOBS: Mapping[str, Mapping[str, object]] = {
     "attention-dtype": {"attention_dtype": "bf16"},
     "softmax-dtype": {"softmax_dtype": "bf16"},
     "cast-logits": {"cast_logits_dtype": "bf16"},
+    "router-dtype": {"router_dtype": "bf16"},
 }
 
 
-def mini(kind: str = "f32", **changes: object) -> Module:
-    return build({**known_shape("llama-3.1-8b"), **changes}, dtype(kind), mini=True)
+# A family with a bias of the router's logits.
+ROUTED = "gpt-oss-20b"
+
+
+def mini(kind: str = "f32", shape: str = "llama-3.1-8b", **changes: object) -> Module:
+    return build({**known_shape(shape), **changes}, dtype(kind), mini=True)
 
 
 @pytest.mark.parametrize("name", KNOBS)
 def test_a_narrower_type_rounds_and_means_the_same(name: str):
-    module = mini(tie_word_embeddings=name == "cast-logits")
+    shape = ROUTED if name == "router-dtype" else "llama-3.1-8b"
+    module = mini(shape=shape, tie_word_embeddings=name == "cast-logits")
     passes = default(BUCKETS.updated(KNOBS[name]))
     verdicts = validate(module, passes, make_workload(module))
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
@@ -53,6 +59,20 @@ def test_the_plain_type_needs_no_pass(name: str):
     plain = {item.name for item in default(BUCKETS.updated({"tp": 2}))}
     assert name not in plain
     assert name in {item.name for item in default(BUCKETS.updated({"tp": 2, **KNOBS[name]}))}
+
+
+def test_logits_of_routers_are_rounded_once_their_bias_is_added():
+    module = build(known_shape(ROUTED), dtype("f32"), mini=True)
+    run_pipeline(module, parse_pipeline("canonicalize,router-dtype{dtype=bf16}"))
+    choices = [op for op in decode(module).ops if op.name == "top_k"]
+    assert choices
+    for op in choices:
+        logits = op.operands[0].producer("convert")
+        assert logits is not None
+        sums = logits.operands[0].producer("add")
+        assert sums is not None
+        assert sums.result.dtype is dtype("bf16")
+        assert any(value.producer("dot_general") for value in sums.operands)
 
 
 def refusals(body: str, text: str) -> list[str]:
