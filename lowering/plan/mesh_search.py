@@ -13,8 +13,7 @@ too or not), and the last two together. The switches of layouts are tried on the
 those of gathered weights on the best one, too.
 
 A mesh is compiled unless it cannot be the best: no program of n ranks takes less than 1/n of that
-of one rank, and decode steps are those of the mesh without shared prompts, or of another one with
-prompts that all ranks share. Times that differ by
+of one rank, and decode steps are those of the mesh without shared prompts. Times that differ by
 less than 0.1 % are the same, so that nothing is held twice for so little.
 """
 
@@ -46,7 +45,7 @@ _LAYOUTS = (*_GATHERS, *[{"rules": _TOKENS, **gathers} for gathers in ({}, *_GAT
 # Seconds that differ by a smaller share are the same; fewer settings are then better. A mesh that
 # is not compiled may be better by half of it, and one that is not chosen by the other half.
 SAME = 1e-3
-# Fields that decode steps depend on, beside whether all ranks share prompts.
+# Fields that decode steps depend on.
 _STEP_FIELDS = {"flash_decoding", "flash_decoding_ranks", "attention_dp_degree"}
 
 
@@ -221,7 +220,7 @@ class _Cost:
         """The figures of one mesh; an error that a user would get is why it is refused."""
         if "rules" in changes and self.demand.rules:
             return MeshOption(changes, refused="the configuration has rules of its own")
-        key = self._step_key(changes)
+        key = frozenset(item for item in changes.items() if item[0] in _STEP_FIELDS)
         least = self._request(self.ideal_prefill, self.steps.get(key, self.ideal_step))
         if least >= self.best * (1 - SAME / 2):
             return MeshOption(changes, refused=f"takes {least:.4g} s at least, another less")
@@ -235,11 +234,6 @@ class _Cost:
         if not why:
             self.best = min(self.best, seconds)
         return MeshOption(changes, prefill.seconds, step.seconds, seconds, needs, why)
-
-    def _step_key(self, changes: Changes) -> frozenset[object]:
-        """All that a decode step depends on: heads have one axis of the mesh less if all share."""
-        alike: list[object] = [item for item in changes.items() if item[0] in _STEP_FIELDS]
-        return frozenset([*alike, changes.get("cp_degree") == self.demand.tp])
 
     def _bounds(self, demand: CompileConfig) -> tuple[ProgramBound, ProgramBound]:
         """A prefill, and a decode step."""

@@ -45,7 +45,17 @@ from graphgen.passes.weights.derived import PreparedValues
 # vocabulary.
 DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
 # The same over ranks that are factored: neighbors along the product are neighbors.
-FACTORED = ("ep*tp", "ep*ep2*tp", "ep*ep2*ep3*tp", "tp*cp", "tp*dp", "tp*cp*dp")
+FACTORED = (
+    "ep*tp",
+    "ep*ep2*tp",
+    "ep*ep2*ep3*tp",
+    "tp*cp",
+    "tp*dp",
+    "tp*cp*dp",
+    "cp",
+    "dp",
+    "cp*dp",
+)
 # The same over groups of ranks with key-value heads of their own, whose ranks divide slots.
 KV_AXIS = "kv"
 _USUAL = ("tp", *FACTORED, KV_AXIS, f"{KV_AXIS}*{SLOTS}", SLOTS)

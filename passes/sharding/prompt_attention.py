@@ -107,6 +107,11 @@ class PromptAttention:
         """The mesh axes of the tokens of a prompt."""
         return tuple([axis for axis in (CP, DP) if axis in self.ranks.mesh])
 
+    @property
+    def heads(self) -> Axes:
+        """The mesh axes of heads beside ranks that have the tokens of a prompt."""
+        return (TP,) if TP in self.ranks.mesh else ()
+
     def annotations(self) -> Iterator[Annotation]:
         """Layouts of projections and of attention, in all programs of prompts."""
         for function in self.module.programs():
@@ -126,12 +131,13 @@ class PromptAttention:
             names = [self.axes.of(op.result, dim) for dim in range(op.result.type.rank)]
             if not any(SEQUENCE in found for found in names):
                 continue
+            of_heads = False
             for dim, found in enumerate(names):
                 if found & {HEADS, KV_HEADS}:
-                    layout = resharded(layout, len(names), dim, (TP,))
+                    layout, of_heads = resharded(layout, len(names), dim, self.heads), True
                 elif SEQUENCE in found:
                     layout = resharded(layout, len(names), dim, self.tokens)
-            if layout is not None and TP in layout.axes and self._fits(op.result, layout):
+            if layout is not None and of_heads and self._fits(op.result, layout):
                 rule = f"cp: a rank has the heads of its tokens, {layout.text}"
                 yield Annotation(op.result, function, layout, (rule,))
 
@@ -148,7 +154,7 @@ class PromptAttention:
         others = "; ".join([way.text for way in found if way is not chosen])
         rule = f"cp: {chosen.text}" + (f", not {others}" if others else "")
         for value, layout in chosen.pins:
-            yield Annotation(value, function, layout, (rule,))
+            yield Annotation(value, function, layout, (rule,), fixed=True)
 
     def chosen(self, op: Op, found: Sequence[PromptForm]) -> PromptForm:
         """The form that an option names, else the cheapest (GG0304 for one that cannot serve)."""
@@ -171,9 +177,9 @@ class PromptAttention:
         query, key, value = op.operands[:3]
         made = op.result
         heads = tuple([axis for axis in self.ranks.mesh if axis != DP])
-        own = sharding([(), self.tokens, (TP,), ()])
+        own = sharding([(), self.tokens, self.heads, ()])
         held = sharding([(DP,) if self.ranks.rows > 1 else (), (), heads, ()])
-        whole = sharding([(), (), (TP,), ()])
+        whole = sharding([(), (), self.heads, ()])
         if not (self._fits(query, own) and self._fits(key, whole)):
             return ()
         source = self._source(key, held)

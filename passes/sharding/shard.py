@@ -225,8 +225,8 @@ f32[2,4]
 
     def all_rules(self, module: Module, axes: Mapping[str, int]) -> list[tuple[str, str]]:
         """The usual rules over a mesh and those given, in order (GG0302 for what is none)."""
-        every = "*".join(axes) if not self.mesh else "tp"
-        rules = dict.fromkeys(DECODER_RULES, every) if "tp" in axes else {}
+        every = TP if self.mesh else "*".join(axes)
+        rules = dict.fromkeys(DECODER_RULES, every) if TP in axes or not self.mesh else {}
         if self.flash and SLOTS in axes:
             rules = _by_slots(every, KV_AXIS in axes)
         rules |= self._rules_of_experts(module)
@@ -276,7 +276,7 @@ f32[2,4]
         for phase in [phase for phase in PROMPT_PHASES if phase in phases and ranks.of_tokens]:
             rules[f"{phase}:{SEQUENCE}"] = ranks.of_tokens
             whole = (HEADS, KV_HEADS, INTERMEDIATE) if self.mlp_cp > 1 else (HEADS, KV_HEADS)
-            rules |= dict.fromkeys([f"{phase}:{axis}" for axis in whole], TP)
+            rules |= dict.fromkeys([f"{phase}:{axis}" for axis in whole], ranks.of_prompt_heads)
         return rules
 
 

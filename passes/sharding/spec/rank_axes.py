@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 
 TP, CP, DP = "tp", "cp", "dp"
+# What a rule says of an axis that is not divided.
+WHOLE = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class RankAxes:
 
     @property
     def mesh(self) -> Mapping[str, int]:
-        """The axes with their sizes (GG0302 for factors that cannot be)."""
+        """The axes that divide something, with their sizes (GG0302 for factors that cannot be)."""
         shared = math.lcm(self.prompt, self.rows)
         _factor("cp", self.prompt, self.ranks)
         _factor("dp", self.rows, self.ranks)
@@ -42,7 +44,7 @@ class RankAxes:
                 help="dp is a divisor of cp, or cp is 1",
             )
         found = {TP: self.ranks // shared, CP: shared // self.rows, DP: self.rows}
-        return {axis: size for axis, size in found.items() if size > 1 or axis == TP}
+        return {axis: size for axis, size in found.items() if size > 1} or {TP: 1}
 
     @property
     def every(self) -> str:
@@ -51,8 +53,13 @@ class RankAxes:
 
     @property
     def of_heads(self) -> str:
-        """The axes of heads and caches: all but those of rows."""
-        return "*".join([axis for axis in self.mesh if axis != DP])
+        """The axes of heads and caches, all but those of rows; ``-`` for none."""
+        return "*".join([axis for axis in self.mesh if axis != DP]) or WHOLE
+
+    @property
+    def of_prompt_heads(self) -> str:
+        """The axis of heads where ranks share a prompt; ``-`` where all of them do."""
+        return TP if TP in self.mesh else WHOLE
 
     @property
     def of_tokens(self) -> str:

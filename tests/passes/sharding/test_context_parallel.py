@@ -175,6 +175,18 @@ def test_ranks_compute_what_one_does(case: str):
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_decoding_is_as_without_shared_prompts(ranks: int):
+    """Also where all ranks share prompts: an axis of one rank is none that layouts differ by."""
+    steps: list[list[str]] = []
+    for shared in (1, ranks):
+        made = model()
+        run_pipeline(made, default(replace(SIZES, cp_degree=shared)))
+        (step,) = [function for function in made.programs() if function.phase == "decode"]
+        steps.append([f"{op.name} {op.result.type.text}" for op in step.ops])
+    assert steps[0] == steps[1]
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
