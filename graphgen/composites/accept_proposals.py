@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.composites.drawing import draw
 from graphgen.ir import Attrs, Value, tensor
 from graphgen.ir.dtype import f32, s32
 
 
+@decomposition
 def accept(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Accept a proposal while each before it is accepted, then draw what comes in its place."""
     proposals, limits, ids, target, draft_ids, drafted, random = operands

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.decomposition_registry import Decomposition
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.ir import Attrs, DType, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import f32, lowest, s32
 from graphgen.ops.attention import attention_terms
 
 
+@decomposition
 def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """``0 <= key <= position``, of the window and of the chunk if there are such."""
     positions, held = operands
@@ -57,6 +58,7 @@ def last_unread(b: Builder, positions: Value, attrs: Attrs) -> Iterator[Value]:
         yield b.binary("subtract", b.binary("subtract", positions, within), 1)
 
 
+@decomposition
 def key_positions(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """The slot numbers, and -1 from each row's length on."""
     (lengths,) = operands
@@ -66,6 +68,7 @@ def key_positions(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequen
     return [b.select(filled, slots, b.full(-1, slots.type))]
 
 
+@decomposition
 def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """An exact difference of integers."""
     (positions,) = operands
@@ -74,6 +77,7 @@ def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequenc
     return [b.convert(slots - b.broadcast_in_dim(positions, shape, [0, 1]), f32)]
 
 
+@decomposition
 def cache_read(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A slice of the slots, then a gather of the rows, unless the rows are the identity."""
     cache, seq_ids = operands
@@ -105,6 +109,7 @@ def cache_read(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
     ]
 
 
+@decomposition
 def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A scatter of [K,D] windows at (row, slot); windows outside are dropped by its definition."""
     cache, new, seq_ids, slots = operands
@@ -125,6 +130,7 @@ def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
     ]
 
 
+@decomposition
 def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Scores in f32, masked; softmax with the maximum subtracted; then the weighted sum."""
     return [attention_with(b, operands, attrs, f32)]
@@ -208,13 +214,3 @@ def _with_sinks(b: Builder, scores: Value, sinks: Value) -> Value:
     powers = b.exponential(b.subtract(scores, b.broadcast_in_dim(top, scores.shape, kept)))
     total = b.reduce(powers, [4], "add") + b.exponential(b.subtract(sink, top))
     return b.divide(powers, b.broadcast_in_dim(total, scores.shape, kept))
-
-
-ATTENTION: dict[str, Decomposition] = {
-    "key_positions": key_positions,
-    "attention_mask": attention_mask,
-    "key_distance": key_distance,
-    "cache_read": cache_read,
-    "kv_update": kv_update,
-    "attention": attention,
-}

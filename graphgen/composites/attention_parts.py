@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.attention import join_heads
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.composites.partial_attention import (
     PartialAttention,
     partial_attention,
@@ -15,6 +16,7 @@ from graphgen.ir import Attrs, DType, Value
 from graphgen.ir.dtype import f32
 
 
+@decomposition
 def attention_part(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """The largest score, the sum of powers, and the sum of the values times their powers."""
     return attention_part_with(b, operands, attrs, f32)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.decomposition_registry import Decomposition
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.ir import Attrs, Dim, Value
 from graphgen.ir.dtype import f32
 
 
+@decomposition
 def embedding(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """One gather of whole rows."""
     table, ids = operands
@@ -29,6 +30,7 @@ def embedding(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
     ]
 
 
+@decomposition
 def rms_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Mean square in f32; the quotient is rounded to the weight's type before the weight."""
     x, weight = operands
@@ -38,6 +40,7 @@ def rms_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Va
     return [normal * b.broadcast_in_dim(weight, x.shape, [len(x.shape) - 1])]
 
 
+@decomposition
 def layer_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Mean, then the mean square of the deviations, in f32; rounded once at the end."""
     x, weight, bias = operands
@@ -68,12 +71,14 @@ def _to_rows(b: Builder, x: Value, shape: Sequence[Dim]) -> Value:
     return b.broadcast_in_dim(x, shape, list(range(len(shape) - 1)))
 
 
+@decomposition
 def silu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """``x * logistic(x)`` in f32."""
     wide = b.convert(operands[0], f32)
     return [b.convert(wide * b.unary("logistic", wide), operands[0].dtype)]
 
 
+@decomposition
 def gelu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """``x * logistic(u)`` = ``x/2 * (1 + tanh(u/2))``, more accurate in the tail."""
     (x,) = operands
@@ -88,6 +93,7 @@ def gelu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]
     return [b.convert(wide * b.unary("logistic", inner), x.dtype)]
 
 
+@decomposition
 def last_token(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A masked sum; of one token that token."""
     x, positions, lengths = operands
@@ -113,6 +119,7 @@ def sum_at_last(b: Builder, x: Value, positions: Value, lengths: Value) -> Value
     return b.reduce(kept, [1], "add")
 
 
+@decomposition
 def rope_table(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """``cos(p * f) * scale`` and ``sin(p * f) * scale`` in f32."""
     (positions,) = operands
@@ -127,6 +134,7 @@ def rope_table(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
     return tables if scale == 1.0 else [table * scale for table in tables]
 
 
+@decomposition
 def rope(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """``x1*cos - x2*sin`` and ``x2*cos + x1*sin``, x1 and x2 being the halves or the neighbors."""
     x, cos, sin = operands
@@ -158,15 +166,3 @@ def _turned_neighbors(b: Builder, x: Value, cos: Value, sin: Value, half: int) -
     if size == 2 * half:
         return turned
     return b.concatenate([turned, b.slice_dim(x, 3, 2 * half, size)], 3)
-
-
-BASICS: dict[str, Decomposition] = {
-    "embedding": embedding,
-    "rms_norm": rms_norm,
-    "layer_norm": layer_norm,
-    "silu": silu,
-    "gelu": gelu,
-    "last_token": last_token,
-    "rope_table": rope_table,
-    "rope": rope,
-}

@@ -1,4 +1,4 @@
-"""The type of a decomposition, and its instantiation as a function."""
+"""Registry of decompositions: composite op -> builder of simple ops; and their instantiation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from graphgen.ir import Attrs, Function, Op, Value
 
 # Appends simple ops through the builder and returns the composite's results.
 Decomposition = Callable[[Builder, Sequence[Value], Attrs], Sequence[Value]]
+
+DECOMPOSITIONS: dict[str, Decomposition] = {}
+
+
+def decomposition(build: Decomposition) -> Decomposition:
+    """Register ``build`` as the decomposition of the composite of the same name."""
+    DECOMPOSITIONS[build.__name__] = build
+    return build
 
 
 def decompose(op: Op, decomposition: Decomposition) -> Function:

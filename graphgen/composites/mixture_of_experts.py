@@ -8,6 +8,7 @@ from math import inf
 
 from graphgen.build import Builder
 from graphgen.composites.basics import gelu, silu
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.composites.drawing import prefix_sums
 from graphgen.composites.expert_adapters import (
     ExpertAdapters,
@@ -86,7 +87,8 @@ def adapters_of(b: Builder, call: ExpertCall) -> ExpertAdapters | None:
     return ExpertAdapters(slot_mask(b, call.slots, call.low_rank[0].shape[0]), call.low_rank)
 
 
-def every_expert(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+@decomposition
+def experts(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Every expert on every token; the results of those that a token has are summed."""
     call = expert_call(b, operands, attrs)
     shares, chosen = (b.transpose(value, [1, 0]) for value in shares_by_expert(b, call))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.basics import rms_norm
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.ir import Attrs, Dim, Value, attrs_of
 from graphgen.ir.dtype import f32, u8
 from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
@@ -14,6 +15,7 @@ from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
 SMALLEST_SCALE = 2.0**-126
 
 
+@decomposition
 def quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Computed in f32; the conversion to integers saturates."""
     dtype, dimensions = attrs.element("dtype"), attrs.integers("dimensions")
@@ -52,6 +54,7 @@ def _of_blocks(b: Builder, x: Value, block: Sequence[int]) -> Value:
     return b.reduce(b.reshape(x, parts), inner, "maximum")
 
 
+@decomposition
 def rms_norm_quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """The norm, then the numbers of its rows."""
     (normal,) = rms_norm(b, operands, attrs)
@@ -59,6 +62,7 @@ def rms_norm_quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Se
     return quantize(b, [normal], attrs_of({**attrs, **rows}))
 
 
+@decomposition
 def dequantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Computed in f32, a scale and a zero point spread over the elements of a block."""
     values, *facts = [b.convert(value, f32) for value in operands]
@@ -67,6 +71,7 @@ def dequantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
     return [b.convert(steps * scale, attrs.element("dtype"))]
 
 
+@decomposition
 def quantize_rows(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Computed in f32; a row of zeros is divided by a number that is not stored."""
     element, last = attrs.element("element"), operands[0].type.rank - 1
@@ -82,6 +87,7 @@ def quantize_rows(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequen
     return [b.concatenate([numbers, b.bitcast_convert(scale, u8)], last)]
 
 
+@decomposition
 def dequantize_rows(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Computed in f32."""
     (rows,), last = operands, operands[0].type.rank - 1

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from math import inf
 
 from graphgen.build import Builder
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.ir import Attrs, Value, tensor
 from graphgen.ir.dtype import s32
 
 
+@decomposition
 def top_k(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A stable descending sort of elements and indices, then a slice of the first ``k``."""
     (x,) = operands

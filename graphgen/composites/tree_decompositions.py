@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.attention import kv_update, last_unread
+from graphgen.composites.decomposition_registry import decomposition
 from graphgen.ir import Attrs, Dim, Value, attrs_of
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dtype import f32, s32
 
 
+@decomposition
 def tree_slots(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Node numbers after the slot of node 0; -1 for padding."""
     (positions,) = operands
@@ -19,6 +21,7 @@ def tree_slots(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
     return [b.select(_real(b, positions), slots, b.full(-1, slots.type))]
 
 
+@decomposition
 def tree_positions(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A sum over nodes, all but one of them 0."""
     positions, slots = operands
@@ -29,6 +32,7 @@ def tree_positions(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Seque
     return [b.select(b.compare(inside, b.full(0, inside.type), "GT"), held, slots)]
 
 
+@decomposition
 def tree_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Slots before the tree, or a product of the ancestors with the node of each slot.
 
@@ -57,6 +61,7 @@ def tree_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
     return [allowed]
 
 
+@decomposition
 def kv_move(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A gather of the sources, written by ``kv_update``; what has no source has no place."""
     cache, from_rows, from_slots, rows, slots = operands
@@ -104,11 +109,3 @@ def _nodes(b: Builder, positions: Value, slots: Value) -> Value:
     keys = b.broadcast_in_dim(slots, shape, [0, 2])
     held = b.compare(keys, b.full(0, keys.type), "GE")
     return b.binary("and", held, b.compare(own, keys, "EQ"))
-
-
-TREE = {
-    "kv_move": kv_move,
-    "tree_mask": tree_mask,
-    "tree_positions": tree_positions,
-    "tree_slots": tree_slots,
-}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.composites.mixture_of_experts import (
     ExpertCall,
-    every_expert,
     expert_call,
+    experts,
     result_of,
 )
 from graphgen.ir import Attrs, Value
@@ -41,7 +41,7 @@ def dispatched(
         compute: the MLPs of blocks; by default all at once.
     """
     if form == "all":
-        return every_expert(b, operands, attrs)[0]
+        return experts(b, operands, attrs)[0]
     call, at_once = expert_call(b, operands, attrs), gathered
     if form == "selective":
         blocks = choice_blocks(b, call)
