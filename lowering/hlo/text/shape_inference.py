@@ -16,6 +16,7 @@ from graphgen.lowering.hlo.proto.fields import (
 )
 from graphgen.lowering.hlo.proto.shape import HloShape
 from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.ops import OPS, Trait, ops_with
 
 F = InstructionField
 _NOTHING = Message(b"")
@@ -278,18 +279,19 @@ def _set_size(given: Unshaped) -> HloShape:
     return replace(first, dynamic=tuple(marks))
 
 
+# What the IR has of HLO's elementwise ops; rows of the table below replace those of other types.
+_ELEMENTWISE = [
+    name.replace("_", "-")
+    for name in ops_with(Trait.ELEMENTWISE)
+    if name != "convert" and not OPS[name].composite
+]
 _SAME = (
-    *("acos", "acosh", "asin", "asinh", "add", "add-dependency", "atan2", "atanh"),
-    *("ceil", "cholesky", "count-leading-zeros", "copy", "cosine", "cosh", "opt-barrier"),
-    *("divide", "domain", "erf", "exponential", "exponential-minus-one", "floor", "log"),
-    *("log-plus-one", "logistic", "and", "not", "or", "xor", "maximum", "minimum", "multiply"),
-    *("negate", "popcnt", "power", "remainder", "reverse", "round-nearest-afz"),
-    *("round-nearest-even", "rsqrt", "shift-left", "shift-right-arithmetic"),
-    *("shift-right-logical", "sign", "sine", "sinh", "sqrt", "cbrt", "subtract", "tan", "tanh"),
-    *("while", "batch-norm-inference", "select-and-scatter"),
+    *("acos", "acosh", "add-dependency", "asin", "asinh", "atanh", "batch-norm-inference"),
+    *("cholesky", "copy", "cosh", "domain", "opt-barrier", "reverse", "select-and-scatter"),
+    *("sinh", "while"),
 )
 _RULES: dict[str, Infer] = {
-    **dict.fromkeys(_SAME, _operand(0)),
+    **dict.fromkeys((*_ELEMENTWISE, *_SAME), _operand(0)),
     "abs": _elements(_REAL),
     "real": _elements(_REAL),
     "imag": _elements(_REAL),
