@@ -6,15 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from graphgen.eval.arithmetic import Array
+from graphgen.eval.arithmetic import COMBINE, Array
 from graphgen.eval.op_rules import CollectiveRule, collective_rule
 from graphgen.ir import Attrs
-
-_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-}
 
 
 def _grouped(exchange: Callable[[Attrs, list[Array]], list[Array]]) -> CollectiveRule:
@@ -32,7 +26,7 @@ def _grouped(exchange: Callable[[Attrs, list[Array]], list[Array]]) -> Collectiv
 
 
 def _total(attrs: Attrs, operands: list[Array]) -> Array:
-    combine = _COMBINE[attrs.text("kind")]
+    combine = COMBINE[attrs.text("kind")]
     total = operands[0]
     for other in operands[1:]:
         total = np.asarray(combine(total, other)).astype(total.dtype)

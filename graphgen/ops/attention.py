@@ -108,7 +108,7 @@ def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
     "query key value mask slopes? distance? bias? sinks?",
     Attr("scale", "number"),
     Attr("softcap", "number", 0.0),
-    traits=(Trait.COMPOSITE,),
+    traits=(Trait.COMPOSITE, Trait.POSITIONAL),
     factors=_factors,
     cost=_cost,
 )
@@ -170,7 +170,7 @@ def _part_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]
     "query key value mask slopes? distance? bias?",
     Attr("scale", "number"),
     Attr("softcap", "number", 0.0),
-    traits=(Trait.COMPOSITE,),
+    traits=(Trait.COMPOSITE, Trait.POSITIONAL),
     factors=_part_factors,
     cost=_part_cost,
 )

@@ -28,8 +28,9 @@ from graphgen.ops.opdef import (
 from graphgen.ops.traits import Trait, Types, UpdatesPart
 
 COMPOSITE = (Trait.COMPOSITE,)
+POSITIONAL = (Trait.COMPOSITE, Trait.POSITIONAL)
 ACTIVATION = (Trait.COMPOSITE, Trait.ELEMENTWISE, Trait.FINITE_AT_ZERO)
-PARTIAL_READ = (Trait.COMPOSITE, Trait.DATA_MOVEMENT, Trait.PARTIAL_READ)
+PARTIAL_READ = (*POSITIONAL, Trait.DATA_MOVEMENT, Trait.PARTIAL_READ)
 
 ROWS = Attr("rows", "text", "any", choices=("any", "in_place"))
 
@@ -165,7 +166,7 @@ def _rope_table_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim
     "positions",
     Attr("inv_freq", "literal"),
     Attr("scale", "number", 1.0),
-    traits=COMPOSITE,
+    traits=POSITIONAL,
     factors=Notation("* -> * D, * D"),
     cost=_rope_table_cost,
 )
@@ -193,7 +194,7 @@ def _rope_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]
     "rope",
     "operand cos sin",
     Attr("pairs", "text", "halves", choices=("halves", "neighbors")),
-    traits=COMPOSITE,
+    traits=POSITIONAL,
     factors=Notation("b s h D, b s ., b s . -> b s h D"),
     cost=_rope_cost,
 )
@@ -223,7 +224,7 @@ def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     "key_positions",
     "lengths",
     Attr("attended", "dim"),
-    traits=COMPOSITE,
+    traits=POSITIONAL,
     factors=Notation("b -> b C"),
 )
 def _key_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -244,7 +245,7 @@ def _key_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     "positions key_positions",
     Attr("window", "integer", 0),
     Attr("chunk", "integer", 0),
-    traits=COMPOSITE,
+    traits=POSITIONAL,
     factors=Notation("b s, b c -> b s c", slots="c"),
 )
 def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -278,7 +279,7 @@ def require_extent(attrs: Attrs) -> None:
     "key_distance",
     "positions",
     Attr("attended", "dim"),
-    traits=COMPOSITE,
+    traits=POSITIONAL,
     factors=Notation("b s -> b s C"),
 )
 def _key_distance(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -373,7 +374,7 @@ def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     "kv_update",
     "cache new seq_ids slots",
     ROWS,
-    traits=(Trait.COMPOSITE, Trait.DATA_MOVEMENT, UpdatesPart(1)),
+    traits=(*POSITIONAL, Trait.DATA_MOVEMENT, UpdatesPart(1)),
     factors=_by_rows(
         "r m k d, B S k d, B, B S -> r m k d",
         "r m k d, r S k d, r, r S -> r m k d",

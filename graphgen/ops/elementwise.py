@@ -21,7 +21,7 @@ from graphgen.ops.traits import LinearIn, Property, Trait, Types
 
 ELEMENTWISE, TRANSCENDENTAL = Trait.ELEMENTWISE, Trait.TRANSCENDENTAL
 COMMUTATIVE, ASSOCIATIVE = Trait.COMMUTATIVE, Trait.ASSOCIATIVE
-FINITE_AT_ZERO = Trait.FINITE_AT_ZERO
+FINITE_AT_ZERO, POSITIVE_DOMAIN = Trait.FINITE_AT_ZERO, Trait.POSITIVE_DOMAIN
 
 COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
@@ -91,17 +91,22 @@ _unary_inexact(
     TRANSCENDENTAL,
     FINITE_AT_ZERO,
 )
-_unary_inexact("log", "The natural logarithm of each element.", TRANSCENDENTAL)
+_unary_inexact("log", "The natural logarithm of each element.", TRANSCENDENTAL, POSITIVE_DOMAIN)
 _unary_inexact(
     "log_plus_one",
     "log(1 + x) for each element, exact where x is small.",
     TRANSCENDENTAL,
     FINITE_AT_ZERO,
+    POSITIVE_DOMAIN,
 )
 _unary_inexact(
-    "sqrt", "The square root of each element; NaN below 0.", TRANSCENDENTAL, FINITE_AT_ZERO
+    "sqrt",
+    "The square root of each element; NaN below 0.",
+    TRANSCENDENTAL,
+    FINITE_AT_ZERO,
+    POSITIVE_DOMAIN,
 )
-_unary_inexact("rsqrt", "1 / sqrt(x) for each element.", TRANSCENDENTAL)
+_unary_inexact("rsqrt", "1 / sqrt(x) for each element.", TRANSCENDENTAL, POSITIVE_DOMAIN)
 _unary_float(
     "cbrt",
     "The cube root of each element, which has the element's sign.",
@@ -170,6 +175,7 @@ _binary(
     "power",
     "``lhs`` to the power of ``rhs``; integers to negative powers are 0, save 1 and -1.",
     TRANSCENDENTAL,
+    POSITIVE_DOMAIN,
 )
 _binary(
     "maximum",

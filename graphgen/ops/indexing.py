@@ -12,7 +12,8 @@ from graphgen.ops.linalg import REDUCTIONS, check_reduction
 from graphgen.ops.opdef import Attr, define, require
 from graphgen.ops.traits import LinearIn, Trait, Types, UpdatesPart
 
-PARTIAL_READ = (Trait.DATA_MOVEMENT, Trait.PARTIAL_READ, LinearIn((0,)))
+MOVES_PLACES = (Trait.DATA_MOVEMENT, Trait.POSITIONAL)
+PARTIAL_READ = (*MOVES_PLACES, Trait.PARTIAL_READ, LinearIn((0,)))
 
 
 def _indices(types: Sequence[TensorType], vector_dim: int) -> tuple[list[Dim], Dim]:
@@ -167,7 +168,7 @@ def _scatter_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     Attr("scatter_dims_to_operand_dims", "integers"),
     Attr("index_vector_dim", "integer"),
     Attr("kind", "text", "assign", choices=("assign", *REDUCTIONS)),
-    traits=(Trait.DATA_MOVEMENT, UpdatesPart(2)),
+    traits=(*MOVES_PLACES, UpdatesPart(2)),
     factors=_scatter_factors,
 )
 def _scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -233,7 +234,7 @@ def _dynamic_slice_factors(operands: Types, results: Types, attrs: Attrs) -> Fac
     "dynamic_slice",
     "operand *starts",
     Attr("slice_sizes", "dims"),
-    traits=PARTIAL_READ,
+    traits=(*PARTIAL_READ, Trait.ALIGNED),
     factors=_dynamic_slice_factors,
 )
 def _dynamic_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -259,7 +260,7 @@ def _dynamic_update_slice_factors(operands: Types, results: Types, attrs: Attrs)
 @define(
     "dynamic_update_slice",
     "operand update *starts",
-    traits=(Trait.DATA_MOVEMENT, UpdatesPart(1), LinearIn((0, 1))),
+    traits=(*MOVES_PLACES, Trait.ALIGNED, UpdatesPart(1), LinearIn((0, 1))),
     factors=_dynamic_update_slice_factors,
 )
 def _dynamic_update_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

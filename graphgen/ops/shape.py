@@ -38,7 +38,7 @@ def _iota_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     Attr("dtype", "element"),
     Attr("shape", "dims"),
     Attr("dimension", "integer"),
-    traits=(DATA_MOVEMENT,),
+    traits=(DATA_MOVEMENT, Trait.POSITIONAL),
     factors=_iota_factors,
 )
 def _iota(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -181,7 +181,7 @@ def _reverse_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     "reverse",
     "operand",
     Attr("dimensions", "integers"),
-    traits=(DATA_MOVEMENT, LinearIn((0,))),
+    traits=(DATA_MOVEMENT, Trait.ALIGNED, LinearIn((0,))),
     factors=_reverse_factors,
 )
 def _reverse(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -242,7 +242,10 @@ def _slice_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     Attr("start_indices", "dims"),
     Attr("limit_indices", "dims"),
     Attr("strides", "integers", ()),
-    traits=(DATA_MOVEMENT, Trait.PARTIAL_READ, LinearIn((0,))),
+    traits=(
+        *(DATA_MOVEMENT, Trait.PARTIAL_READ, Trait.POSITIONAL, Trait.ALIGNED),
+        LinearIn((0,)),
+    ),
     factors=_slice_factors,
 )
 def _slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -283,7 +286,7 @@ def _concatenate_factors(operands: Types, results: Types, attrs: Attrs) -> Facto
     "concatenate",
     "*operands",
     Attr("dimension", "integer"),
-    traits=(DATA_MOVEMENT, LinearIn()),
+    traits=(DATA_MOVEMENT, Trait.ALIGNED, LinearIn()),
     factors=_concatenate_factors,
 )
 def _concatenate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -324,7 +327,7 @@ def _pad_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     Attr("low", "integers"),
     Attr("high", "integers"),
     Attr("interior", "integers", ()),
-    traits=(DATA_MOVEMENT,),
+    traits=(DATA_MOVEMENT, Trait.ALIGNED),
     factors=_pad_factors,
 )
 def _pad(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -41,6 +41,12 @@ class Trait(StrEnum):
     VIEW = "view"
     # Reads only a part of operand 0, as large as the result.
     PARTIAL_READ = "partial_read"
+    # Dimension i of the result is that of operand 0: elements are cut off, added or moved along it.
+    ALIGNED = "aligned"
+    # Makes, reads or writes places: ids, positions, slots, masks, heads.
+    POSITIONAL = "positional"
+    # Of real numbers, defined for all positive operands and not for all negative ones.
+    POSITIVE_DOMAIN = "positive_domain"
     # Defined by a decomposition into other ops: `graphgen.composites`.
     COMPOSITE = "composite"
     # Communicates with other ranks: must not be moved, duplicated or dropped.

@@ -6,35 +6,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 from graphgen.ir import Op, TensorType
+from graphgen.ops import Trait, has_trait
 from graphgen.passes.core.journal import Journal
 
 # A model's small twins: see graphgen.models.twins.
 Twin = Literal["mini", "wide"]
 
-# Ops on ids, positions, masks, slots or heads, whatever the element types of their operands.
-_NUMBERED = frozenset(
-    (
-        "attention",
-        "attention_mask",
-        "cache_read",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "embedding",
-        "gather",
-        "iota",
-        "key_positions",
-        "kv_move",
-        "kv_update",
-        "last_token",
-        "rope",
-        "rope_table",
-        "scatter",
-        "slice",
-        "tree_mask",
-        "tree_positions",
-        "tree_slots",
-    )
-)
 # Types of quantized numbers; no ids or positions have them unless a pass narrows those.
 _QUANTIZED = frozenset(("s4", "u4", "s8", "u8"))
 # A tensor [rows, tokens or slots, heads, size of a head].
@@ -56,7 +33,7 @@ def twins_for(journal: Journal) -> tuple[Twin, ...]:
 
 
 def _numbered(op: Op, types: Iterable[TensorType]) -> bool:
-    return op.name in _NUMBERED or any(
+    return has_trait(op, Trait.POSITIONAL) or any(
         type_.rank >= _HEADS_RANK or not (type_.dtype.is_float or type_.dtype.name in _QUANTIZED)
         for type_ in types
     )

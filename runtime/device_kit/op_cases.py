@@ -12,15 +12,13 @@ from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import dtype as element_type
 from graphgen.ir.dtype import DType, pred
 from graphgen.lowering.check.compiler_rules import legality, opcode_of
-from graphgen.ops import verify
+from graphgen.ops import Trait, ops_with, verify
 from graphgen.runtime.device_kit.kit_program import KitProgram, kit_program, some_array
 from graphgen.runtime.device_kit.op_uses import OpUse, op_uses
 from graphgen.runtime.device_kit.runner.numbers import element_bytes
 from graphgen.text import parse
 from graphgen.text.grammar import parse_type
 
-# Functions that are defined for positive numbers.
-_POSITIVE = ("log", "log_plus_one", "sqrt", "rsqrt", "power")
 _SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
 # The types of a use that is not made for all: in which type others are summed up, and how many
 # bits a truth value has, is defined nowhere.
@@ -76,4 +74,6 @@ def _argument(use: OpUse, at: int) -> Array:
     if use.op == "clamp":
         bound = np.full(type_.dims, (1, 0, 2)[at]).astype(numpy_dtype(type_.dtype))
         return some_array(name, type_) if at == 1 else bound
-    return some_array(name, type_, use.below[at], positive=use.op in _POSITIVE)
+    return some_array(
+        name, type_, use.below[at], positive=use.op in ops_with(Trait.POSITIVE_DOMAIN)
+    )

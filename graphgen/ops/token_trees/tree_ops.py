@@ -16,7 +16,7 @@ from graphgen.ops.factors import Notation
 from graphgen.ops.opdef import Attr, define, rank_of, require
 from graphgen.ops.traits import Trait
 
-COMPOSITE = (Trait.COMPOSITE,)
+POSITIONAL = (Trait.COMPOSITE, Trait.POSITIONAL)
 # The input s32 [B,S,S] of programs of the phase ``verify_tree``: which nodes each node reads.
 ANCESTORS = "ancestors"
 
@@ -34,7 +34,7 @@ def _positions(types: Sequence[TensorType]) -> None:
     _ints(types, 0, types[0].shape)
 
 
-@define("tree_slots", "positions", traits=COMPOSITE, factors=Notation("b S -> b S"))
+@define("tree_slots", "positions", traits=POSITIONAL, factors=Notation("b S -> b S"))
 def _tree_slots(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The slot of each node of a tree: ``positions[b,0] + i``, and -1 for padding.
 
@@ -50,7 +50,7 @@ def _tree_slots(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
 @define(
     "tree_positions",
     "positions slots",
-    traits=COMPOSITE,
+    traits=POSITIONAL,
     factors=Notation("b S, b C -> b C"),
 )
 def _tree_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -73,7 +73,7 @@ def _tree_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     "positions slots ancestors",
     Attr("window", "integer", 0),
     Attr("chunk", "integer", 0),
-    traits=COMPOSITE,
+    traits=POSITIONAL,
     factors=Notation("b S, b c, b S S -> b S c", slots="c"),
 )
 def _tree_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -101,7 +101,7 @@ def _tree_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
 @define(
     "kv_move",
     "cache from_rows from_slots rows slots",
-    traits=(Trait.COMPOSITE, Trait.DATA_MOVEMENT),
+    traits=(*POSITIONAL, Trait.DATA_MOVEMENT),
     factors=Notation("R M k d, B, B S, B, B S -> R M k d"),
 )
 def _kv_move(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

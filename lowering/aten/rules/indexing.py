@@ -9,9 +9,7 @@ from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import pred, s32, s64
 from graphgen.lowering.aten.call import AtenCall, AtenResult, aten
 from graphgen.lowering.aten.rules.shape import ones_like
-
-# What keeps a count from below zero.
-_KEEPS_SIGN = ("reshape", "broadcast_in_dim", "transpose", "slice", "convert")
+from graphgen.ops import Trait, has_trait
 
 
 @aten("embedding.default")
@@ -90,7 +88,7 @@ def _from_front(c: AtenCall, index: Value, size: Dim) -> Value:
 def _never_negative(value: Value) -> bool:
     """Test whether ``value`` counts from zero, or is a constant that is not negative."""
     op = value.op
-    while op is not None and op.name in _KEEPS_SIGN:
+    while op is not None and (has_trait(op, Trait.RELAYOUT) or op.name == "slice"):
         op = op.operands[0].op
     if op is None or op.name == "iota":
         return op is not None

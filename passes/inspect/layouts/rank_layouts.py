@@ -21,9 +21,6 @@ from graphgen.passes.inspect.layouts.reshaped import BY_RANK, Layout, layout_of,
 from graphgen.passes.sharding.spec.mesh import mesh_of
 from graphgen.passes.sharding.spec.op_factors import factors_of
 
-# Ops whose result has the dimensions of their first operand, part by part.
-_ALIGNED = frozenset(("concatenate", "slice", "pad", "reverse", "dynamic_update_slice"))
-
 
 def rank_layouts(module: Module, function: Function) -> dict[Value, Layout]:
     """The layout of each value of a program of one rank.
@@ -112,7 +109,7 @@ class _Follower:
             return [layouts[-1 if op in self.inner else 0]]
         if op.name == "take" and len(before) == 2:
             return [_taken(op, before)]
-        if op.name in _ALIGNED:
+        if has_trait(op, Trait.ALIGNED):
             return [_aligned(op, before)]
         factors = factors_of(op)
         return _through(op, factors, before) if factors else [BY_RANK for _ in op.results]

@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from graphgen.ir import Dim, Function, Op, Value
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dims import symbols
+from graphgen.ops import Trait, has_trait
 from graphgen.passes.core.journal import Rewrite
 from graphgen.passes.core.relation import Relation
 
 Pair = tuple[Value, Value, Relation]
 
-# Ops that carry a fact about their result which rewrites use, at no cost: always inside.
-FACTS = frozenset(
-    {"broadcast_in_dim", "constant", "convert", "iota", "reshape", "slice", "transpose"}
-)
+
+def _is_fact(op: Op) -> bool:
+    """True for an op that carries a fact about its result, at no cost: always inside."""
+    return has_trait(op, Trait.RELAYOUT) or op.name in ("constant", "iota", "slice")
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class WindowCut:
         """Find ops and boundary, with the facts that the boundary's producers carry."""
         while True:
             self._trace()
-            facts = {v.op for v in self.boundary if v.op is not None and v.op.name in FACTS}
+            facts = {v.op for v in self.boundary if v.op is not None and _is_fact(v.op)}
             if not facts:
                 return
             self.inside |= facts

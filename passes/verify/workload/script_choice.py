@@ -13,8 +13,8 @@ from graphgen.passes.core.journal import Journal, Rewrite
 # the two shows what the passes touch.
 Script = Literal["short", "adversarial", "auto"]
 
-# Ops on parts of arrays, which may be states, whatever their element type.
-_PARTS = frozenset(("slice", "pad", "concatenate", "reverse", "sort"))
+# Ops on parts of arrays, which may be states, whatever their element type; and control flow.
+_PARTS = (Trait.ALIGNED, Trait.PARTIAL_READ, Trait.CONTROL)
 
 
 def choose_script(journal: Journal) -> Literal["short", "adversarial"]:
@@ -38,7 +38,7 @@ def _touches_places(rewrite: Rewrite) -> bool:
 def _of_places(op: Op, types: Iterable[TensorType]) -> bool:
     """True for an op on places in arrays, or on values that name places."""
     return (
-        op.name in _PARTS
-        or any(has_trait(op, trait) for trait in (Trait.PARTIAL_READ, Trait.CONTROL))
+        op.name == "sort"
+        or any(has_trait(op, trait) for trait in _PARTS)
         or any(not type_.dtype.is_float for type_ in types)
     )
