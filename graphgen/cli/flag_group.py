@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
+from typing import Annotated
+
+import typer
 
 Command = Callable[..., None]
 Collect = Callable[[Mapping[str, object]], object]
@@ -13,6 +16,25 @@ Collect = Callable[[Mapping[str, object]], object]
 def flag(name: str, annotation: object, default: object) -> Parameter:
     """One flag: a parameter that typer reads."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def options(*flags: Parameter) -> Mapping[str, Parameter]:
+    """The flags by name."""
+    return {item.name: item for item in flags}
+
+
+def option(kind: object, *names: str, default: object = None, **settings: object) -> Parameter:
+    """One flag, whose parameter has the first of its names.
+
+    Args:
+        kind: the type of its value.
+        names: ``--max-len`` is the parameter ``max_len``.
+        default: of the parameter.
+        settings: of ``typer.Option``: ``help``, ``min``, ``metavar``, ...
+    """
+    described = typer.Option(*names, **settings)  # pyright: ignore[reportArgumentType]
+    name = names[0].removeprefix("--").replace("-", "_")
+    return flag(name, Annotated[kind, described], default)  # pyright: ignore[reportInvalidTypeForm]
 
 
 def takes_flags(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
-
-import typer
+from typing import cast
 
 from graphgen.cli.compile_options import cache_flags, cache_options, field_flags
-from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.cli.flag_group import Command, option, options, takes_flags
 from graphgen.cli.speculation.speculation_options import (
     NO_SPECULATION,
     SpeculationFlags,
@@ -19,190 +17,97 @@ from graphgen.cli.speculation.speculation_options import (
 )
 from graphgen.errors import GraphgenError
 
-
-def _option(*names: str, help: str, **more: object) -> object:
-    return typer.Option(*names, help=help, **more)  # pyright: ignore[reportArgumentType]
-
-
-# Name, type, default and option of each flag about the model.
-_MODEL_FLAGS: Mapping[str, tuple[object, object]] = {
-    "max_num_seqs": (
-        Annotated[int | None, _option("--max-num-seqs", min=1, help="Sequences at a time: 8.")],
-        None,
+# About the model.
+_MODEL_FLAGS = options(
+    option(int | None, "--max-num-seqs", min=1, help="Sequences at a time: 8."),
+    option(
+        int | None,
+        "--max-model-len",
+        min=1,
+        help="Tokens of a prompt and its answer: the model's limit, at most 2048.",
     ),
-    "max_model_len": (
-        Annotated[
-            int | None,
-            _option(
-                "--max-model-len",
-                min=1,
-                help="Tokens of a prompt and its answer: the model's limit, at most 2048.",
-            ),
-        ],
-        None,
+    option(
+        int | None, "--tensor-parallel-size", "-tp", min=1, help="Ranks to split the model over."
     ),
-    "tensor_parallel_size": (
-        Annotated[
-            int | None,
-            _option("--tensor-parallel-size", "-tp", min=1, help="Ranks to split the model over."),
-        ],
-        None,
+    option(
+        str | None, "--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."
     ),
-    "dtype": (
-        Annotated[
-            str | None,
-            _option("--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."),
-        ],
-        None,
+    option(
+        str,
+        "--override-neuron-config",
+        default="{}",
+        metavar="JSON",
+        help="Attributes of a NeuronConfig; 'graphgen config --list' lists them.",
     ),
-    "override_neuron_config": (
-        Annotated[
-            str,
-            _option(
-                "--override-neuron-config",
-                metavar="JSON",
-                help="Attributes of a NeuronConfig; 'graphgen config --list' lists them.",
-            ),
-        ],
-        "{}",
+    option(
+        str | None,
+        "--chunked-prefill-size",
+        metavar="N,N,...",
+        help="Take long prompts in parts of so many tokens: 128.",
     ),
-    "chunked_prefill_size": (
-        Annotated[
-            str | None,
-            _option(
-                "--chunked-prefill-size",
-                metavar="N,N,...",
-                help="Take long prompts in parts of so many tokens: 128.",
-            ),
-        ],
-        None,
+    option(
+        int | None,
+        "--block-size",
+        min=1,
+        help="Keep caches in blocks of so many tokens, which equal beginnings share.",
     ),
-    "block_size": (
-        Annotated[
-            int | None,
-            _option(
-                "--block-size",
-                min=1,
-                help="Keep caches in blocks of so many tokens, which equal beginnings share.",
-            ),
-        ],
-        None,
+    option(
+        int | None,
+        "--num-gpu-blocks-override",
+        min=1,
+        help="Blocks of the cache: as many as all sequences need at their longest.",
     ),
-    "num_gpu_blocks_override": (
-        Annotated[
-            int | None,
-            _option(
-                "--num-gpu-blocks-override",
-                min=1,
-                help="Blocks of the cache: as many as all sequences need at their longest.",
-            ),
-        ],
-        None,
+    option(Path | None, "--artifact", help="Start from this folder; make it when it is not there."),
+    option(Path | None, "--weights", help="Weights that 'graphgen shard-weights' has prepared."),
+    option(str, "--device", default="auto", help="auto: what MODEL was compiled for; cpu; neuron."),
+    option(bool, "--use-v2-block-manager", default=False, help="Accepted; no effect."),
+)
+_SERVER_FLAGS = options(
+    option(str, "--host", default="127.0.0.1", help="Address to listen on."),
+    option(int, "--port", default=8000, min=0, max=65535, help="Port; 0 for any free one."),
+    option(
+        list[str] | None,
+        "--api-key",
+        envvar="GRAPHGEN_API_KEY",
+        help="Bearer token that clients must send; give it several times.",
     ),
-    "artifact": (
-        Annotated[
-            Path | None,
-            _option("--artifact", help="Start from this folder; make it when it is not there."),
-        ],
-        None,
+    option(
+        int,
+        "--max-queue",
+        default=256,
+        min=0,
+        help="Choices that wait for a row; more get status 429.",
     ),
-    "weights": (
-        Annotated[
-            Path | None,
-            _option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
-        ],
-        None,
+    option(int, "--max-body", default=4 << 20, min=1, help="Bytes of a request."),
+    option(
+        int, "--max-prompt", default=0, min=0, help="Tokens of a prompt; 0 for the model's limit."
     ),
-    "device": (
-        Annotated[str, _option("--device", help="auto: what MODEL was compiled for; cpu; neuron.")],
-        "auto",
+    option(
+        float, "--request-timeout", default=0.0, min=0, help="Seconds of an answer; 0 for no limit."
     ),
-    "use_v2_block_manager": (
-        Annotated[bool, _option("--use-v2-block-manager", help="Accepted; no effect.")],
-        False,
+    option(
+        int,
+        "--drain-timeout",
+        default=0,
+        min=0,
+        help="Seconds that accepted requests have after SIGTERM; 0 for no limit.",
     ),
-}
-_SERVER_FLAGS: Mapping[str, tuple[object, object]] = {
-    "host": (Annotated[str, _option("--host", help="Address to listen on.")], "127.0.0.1"),
-    "port": (
-        Annotated[int, _option("--port", min=0, max=65535, help="Port; 0 for any free one.")],
-        8000,
+    option(
+        list[str] | None,
+        "--lora",
+        "--lora-modules",
+        metavar="NAME=PATH",
+        help="An adapter, whose name requests give as their model; several times.",
     ),
-    "api_key": (
-        Annotated[
-            list[str] | None,
-            _option(
-                "--api-key",
-                envvar="GRAPHGEN_API_KEY",
-                help="Bearer token that clients must send; give it several times.",
-            ),
-        ],
-        None,
+    option(int, "--max-cpu-loras", default=100, min=1, help="Adapters that the host keeps."),
+    option(
+        bool,
+        "--enable-dynamic-multi-lora",
+        default=False,
+        help="Let clients load adapters of this machine.",
     ),
-    "max_queue": (
-        Annotated[
-            int,
-            _option("--max-queue", min=0, help="Choices that wait for a row; more get status 429."),
-        ],
-        256,
-    ),
-    "max_body": (
-        Annotated[int, _option("--max-body", min=1, help="Bytes of a request.")],
-        4 << 20,
-    ),
-    "max_prompt": (
-        Annotated[
-            int, _option("--max-prompt", min=0, help="Tokens of a prompt; 0 for the model's limit.")
-        ],
-        0,
-    ),
-    "request_timeout": (
-        Annotated[
-            float, _option("--request-timeout", min=0, help="Seconds of an answer; 0 for no limit.")
-        ],
-        0.0,
-    ),
-    "drain_timeout": (
-        Annotated[
-            int,
-            _option(
-                "--drain-timeout",
-                min=0,
-                help="Seconds that accepted requests have after SIGTERM; 0 for no limit.",
-            ),
-        ],
-        0,
-    ),
-    "lora": (
-        Annotated[
-            list[str] | None,
-            _option(
-                "--lora",
-                "--lora-modules",
-                metavar="NAME=PATH",
-                help="An adapter, whose name requests give as their model; several times.",
-            ),
-        ],
-        None,
-    ),
-    "max_cpu_loras": (
-        Annotated[int, _option("--max-cpu-loras", min=1, help="Adapters that the host keeps.")],
-        100,
-    ),
-    "enable_dynamic_multi_lora": (
-        Annotated[
-            bool,
-            _option(
-                "--enable-dynamic-multi-lora", help="Let clients load adapters of this machine."
-            ),
-        ],
-        False,
-    ),
-    "log_prompts": (
-        Annotated[bool, _option("--log-prompts", help="Write prompts and answers to the log.")],
-        False,
-    ),
-}
+    option(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
+)
 Values = Mapping[str, object]
 # Flags of adapters, which the server has under other names.
 _ADAPTERS = {
@@ -239,10 +144,9 @@ NO_FLAGS = ServeFlags({}, {}, ())
 
 def takes_serve_flags(command: Command) -> Command:
     """Give a command these flags in place of its parameter ``flags``."""
-    rows = {**_MODEL_FLAGS, **_SERVER_FLAGS}
-    made = {name: flag(name, kind, default) for name, (kind, default) in rows.items()}
     speculation = {**speculation_parameters(), **field_flags(_LENGTH, *_SLOTS)}
-    return takes_flags("flags", {**made, **cache_flags(), **speculation}, _collected)(command)
+    flags = {**_MODEL_FLAGS, **_SERVER_FLAGS, **cache_flags(), **speculation}
+    return takes_flags("flags", flags, _collected)(command)
 
 
 def _collected(given: Values) -> ServeFlags:

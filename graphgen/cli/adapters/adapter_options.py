@@ -5,32 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, cast
 
-import typer
-
-from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.cli.flag_group import Command, option, options, takes_flags
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine, EngineOptions
 
-LoraFiles = Annotated[
-    list[str] | None,
-    typer.Option(
+_FLAGS = options(
+    option(
+        list[str] | None,
         "--lora",
         metavar="NAME=PATH",
         help="An adapter: a folder of PEFT or a file of NxD; give it several times.",
     ),
-]
-AdapterId = Annotated[
-    list[str] | None,
-    typer.Option(
+    option(
+        list[str] | None,
         "--adapter-id",
         metavar="NAME|none",
         help="Adapter of all prompts, or given once for each; none is the model as it is.",
     ),
-]
+)
 NONE = "none"
 
 
@@ -95,9 +91,7 @@ NO_ADAPTERS = AdapterFlags({})
 
 def takes_adapters() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``adapters``."""
-    kinds = {"lora": LoraFiles, "adapter_id": AdapterId}
-    flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
-    return takes_flags("adapters", flags, _collected)
+    return takes_flags("adapters", _FLAGS, _collected)
 
 
 def _collected(given: Mapping[str, object]) -> AdapterFlags:

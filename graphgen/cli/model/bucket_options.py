@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.cli.flag_group import Command, flag, option, options, takes_flags
 from graphgen.errors import GraphgenError
 
 MaxLen = Annotated[
@@ -17,40 +17,39 @@ MaxLen = Annotated[
         "--max-len", "--seq-len", min=1, help="Longest sequence to compile for; default: enough."
     ),
 ]
-MaxContextLength = Annotated[
-    int | None,
-    typer.Option(
-        "--max-context-length", min=1, help="Longest prompt to compile for; default: --max-len."
+_FLAGS = options(
+    flag("max_len", MaxLen, None),
+    option(
+        int | None,
+        "--max-context-length",
+        min=1,
+        help="Longest prompt to compile for; default: --max-len.",
     ),
-]
-ContextBuckets = Annotated[
-    str | None,
-    typer.Option(
+    option(
+        str | None,
         "--context-encoding-buckets",
         metavar="N,N,...",
         help="Prompt lengths that have a program; default: powers of two.",
     ),
-]
-TokenBuckets = Annotated[
-    str | None,
-    typer.Option(
+    option(
+        str | None,
         "--token-generation-buckets",
         metavar="N,N,...",
         help="Sequence lengths that have a program for the next token; default: powers of two.",
     ),
-]
-ChunkSizes = Annotated[
-    str | None,
-    typer.Option(
+    option(
+        str | None,
         "--chunked-prefill-size",
         metavar="N,N,...",
         help="Take long prompts in parts of so many tokens; default: a prompt in one program.",
     ),
-]
-NoBucketing = Annotated[
-    bool,
-    typer.Option("--no-bucketing", help="One program for prompts and one for the next token."),
-]
+    option(
+        bool,
+        "--no-bucketing",
+        default=False,
+        help="One program for prompts and one for the next token.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +69,7 @@ NO_SIZES = CallSizes()
 
 def takes_sizes() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``sizes``, a :class:`CallSizes`."""
-    kinds = {
-        "max_len": MaxLen,
-        "max_context_length": MaxContextLength,
-        "context_encoding_buckets": ContextBuckets,
-        "token_generation_buckets": TokenBuckets,
-        "chunked_prefill_size": ChunkSizes,
-    }
-    flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
-    flags["no_bucketing"] = flag("no_bucketing", NoBucketing, False)
-    return takes_flags("sizes", flags, _collected)
+    return takes_flags("sizes", _FLAGS, _collected)
 
 
 def _collected(given: Mapping[str, object]) -> CallSizes:

@@ -4,75 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
+from graphgen.cli.flag_group import Command, option, options, takes_flags
 
-from graphgen.cli.flag_group import Command, flag, takes_flags
-
-Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Compilers at a time; 0 for one a core.")]
-Memory = Annotated[
-    float,
-    typer.Option(
-        "--memory", metavar="GB", min=0, help="For all compilers; 0 for 4/5 of what is free."
+_FLAGS = options(
+    option(int, "--jobs", default=0, min=0, help="Compilers at a time; 0 for one a core."),
+    option(
+        float,
+        "--memory",
+        default=0.0,
+        metavar="GB",
+        min=0,
+        help="For all compilers; 0 for 4/5 of what is free.",
     ),
-]
-Timeout = Annotated[
-    float,
-    typer.Option("--timeout", metavar="SECONDS", min=0, help="Of a program; 0 for no limit."),
-]
-CacheDir = Annotated[
-    str,
-    typer.Option(
+    option(
+        float,
+        "--timeout",
+        default=0.0,
+        metavar="SECONDS",
+        min=0,
+        help="Of a program; 0 for no limit.",
+    ),
+    option(
+        str,
         "--cache-dir",
+        default="",
         metavar="DIR",
         help="A folder or URL; by default NEURON_COMPILE_CACHE_URL, then "
         "/var/tmp/neuron-compile-cache.",
     ),
-]
-Compiler = Annotated[
-    str, typer.Option("--compiler", metavar="PATH", help="By default neuronx-cc on PATH.")
-]
-RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="Compile again programs that have failed before.")
-]
-NoCheck = Annotated[
-    bool, typer.Option("--no-check", help="Compile whatever 'graphgen check' predicts.")
-]
-NoMetadata = Annotated[
-    bool, typer.Option("--no-metadata", help="HLO without op names and source lines.")
-]
-OutlineLayers = Annotated[
-    bool,
-    typer.Option(
+    option(str, "--compiler", default="", metavar="PATH", help="By default neuronx-cc on PATH."),
+    option(
+        bool,
+        "--retry-failed",
+        default=False,
+        help="Compile again programs that have failed before.",
+    ),
+    option(bool, "--no-check", default=False, help="Compile whatever 'graphgen check' predicts."),
+    option(bool, "--no-metadata", default=False, help="HLO without op names and source lines."),
+    option(
+        bool,
         "--outline-layers",
+        default=False,
         help="Equal layers are one function of the HLO, which the compiler is asked to compile "
         "once (-O1, modular flow).",
     ),
-]
-LayerMarkers = Annotated[
-    bool,
-    typer.Option(
+    option(
+        bool,
         "--layer-markers",
+        default=False,
         help="Layers begin and end with AwsNeuronModuleMarker calls, by which the compiler finds "
         "them (--recursive-layer-det=false).",
     ),
-]
-OptimizeLayouts = Annotated[
-    bool,
-    typer.Option(
+    option(
+        bool,
         "--optimize-layouts",
+        default=False,
         help="Ask the compiler for layouts of weights first; --weights stores them so.",
     ),
-]
-KeepLayout = Annotated[
-    str,
-    typer.Option(
+    option(
+        str,
         "--keep-layouts",
+        default="",
         metavar="W,...",
         help="Weights that --optimize-layouts leaves alone, also with * and ?.",
     ),
-]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +95,7 @@ NO_LIMITS = DriverOptions()
 
 def takes_driver_options() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``driver_options``."""
-    kinds: Mapping[str, tuple[object, object]] = {
-        "jobs": (Jobs, 0),
-        "memory": (Memory, 0.0),
-        "timeout": (Timeout, 0.0),
-        "cache_dir": (CacheDir, ""),
-        "compiler": (Compiler, ""),
-        "retry_failed": (RetryFailed, False),
-        "no_check": (NoCheck, False),
-        "no_metadata": (NoMetadata, False),
-        "outline_layers": (OutlineLayers, False),
-        "layer_markers": (LayerMarkers, False),
-        "optimize_layouts": (OptimizeLayouts, False),
-        "keep_layouts": (KeepLayout, ""),
-    }
-    flags = {name: flag(name, *kind) for name, kind in kinds.items()}
-    return takes_flags("driver_options", flags, _collected)
+    return takes_flags("driver_options", _FLAGS, _collected)
 
 
 def _collected(given: Mapping[str, object]) -> DriverOptions:

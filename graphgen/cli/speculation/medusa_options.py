@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, cast
 
-import typer
-
-from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.cli.flag_group import Command, option, options, takes_flags
 from graphgen.cli.speculation.speculation_options import SpeculationFlags
 from graphgen.errors import GraphgenError
 
@@ -17,31 +15,21 @@ if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine
     from graphgen.runtime.speculation.medusa.medusa_tree import MedusaTree
 
-MedusaHeads = Annotated[
-    str | None,
-    typer.Option(
+_FLAGS = options(
+    option(
+        str | None,
         "--medusa-heads",
         metavar="PATH",
         help="Heads of Medusa to propose tokens: a file, or a folder; or a model with heads.",
     ),
-]
-MedusaTreeFile = Annotated[
-    Path | None,
-    typer.Option(
+    option(
+        Path | None,
         "--medusa-tree",
         metavar="FILE",
         help="The tree of their guesses, a list of paths in JSON; by default the likely ones.",
     ),
-]
-NumMedusaHeads = Annotated[
-    int | None,
-    typer.Option("--num-medusa-heads", min=1, help="Heads to take; by default all."),
-]
-_KINDS = {
-    "medusa_heads": MedusaHeads,
-    "medusa_tree": MedusaTreeFile,
-    "num_medusa_heads": NumMedusaHeads,
-}
+    option(int | None, "--num-medusa-heads", min=1, help="Heads to take; by default all."),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +131,11 @@ def needed_options(
 
 def takes_medusa() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``medusa``."""
-    flags = {name: flag(name, kind, None) for name, kind in _KINDS.items()}
-    return takes_flags("medusa", flags, _read)
+    return takes_flags("medusa", _FLAGS, _read)
 
 
 def _read(given: Mapping[str, object]) -> MedusaFlags:
-    heads, tree, count = (given[name] for name in _KINDS)
+    heads, tree, count = (given[name] for name in _FLAGS)
     return MedusaFlags(
         cast("str | None", heads) or "", cast("Path | None", tree), cast("int | None", count) or 0
     )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, cast
-
-import typer
+from typing import TYPE_CHECKING, cast
 
 from graphgen.bucket_ladder import powers
-from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.cli.flag_group import Command, option, options, takes_flags
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -18,66 +16,47 @@ if TYPE_CHECKING:
     from graphgen.runtime.progress_callback import Progress
     from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft
 
-DraftModelPath = Annotated[
-    str | None,
-    typer.Option(
+_LENGTH = 5
+_FLAGS = options(
+    option(
+        str | None,
         "--draft-model-path",
         "--speculative-model",
         help="A smaller model with the same tokenizer, or a draft of EAGLE, to propose tokens.",
     ),
-]
-DraftLayers = Annotated[
-    int | None,
-    typer.Option("--draft-layers", min=1, help="Propose by the model's own first layers."),
-]
-PromptLookupTokens = Annotated[
-    int | None,
-    typer.Option(
+    option(int | None, "--draft-layers", min=1, help="Propose by the model's own first layers."),
+    option(
+        int | None,
         "--prompt-lookup",
         min=1,
         metavar="N",
         help="Propose what followed the last N tokens, or fewer, where they were before.",
     ),
-]
-NumSpeculativeTokens = Annotated[
-    int | None,
-    typer.Option(
+    option(
+        int | None,
         "--num-speculative-tokens",
         min=1,
         help="Tokens to propose, as in vLLM: --speculation-length less one.",
     ),
-]
-SpeculativeMaxModelLen = Annotated[
-    int | None,
-    typer.Option(
+    option(
+        int | None,
         "--speculative-max-model-len",
         min=1,
         help="Longest sequence that a draft proposes tokens for, as in vLLM: the model's.",
     ),
-]
-SpeculativeAdaptive = Annotated[
-    bool,
-    typer.Option(
+    option(
+        bool,
         "--speculative-adaptive",
+        default=False,
         help="Propose fewer tokens where recent acceptance and times of launches make it pay.",
     ),
-]
-EnableFusedSpeculation = Annotated[
+)
+_FUSED = option(
     bool,
-    typer.Option(
-        "--enable-fused-speculation",
-        help="Compile model and draft into one program, which proposes, verifies and accepts.",
-    ),
-]
-_FUSED, _LENGTH = "enable_fused_speculation", 5
-_KINDS = {
-    "draft_model_path": DraftModelPath,
-    "draft_layers": DraftLayers,
-    "prompt_lookup": PromptLookupTokens,
-    "num_speculative_tokens": NumSpeculativeTokens,
-    "speculative_max_model_len": SpeculativeMaxModelLen,
-    "speculative_adaptive": SpeculativeAdaptive,
-}
+    "--enable-fused-speculation",
+    default=False,
+    help="Compile model and draft into one program, which proposes, verifies and accepts.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,16 +216,13 @@ def takes_speculation(*, fused: bool = False) -> Callable[[Command], Command]:
     Args:
         fused: with ``--enable-fused-speculation``.
     """
-    switch = {_FUSED: flag(_FUSED, EnableFusedSpeculation, False)} if fused else {}
-    return takes_flags("speculation", {**speculation_parameters(), **switch}, read_speculation)
+    flags = {**_FLAGS, _FUSED.name: _FUSED} if fused else _FLAGS
+    return takes_flags("speculation", flags, read_speculation)
 
 
 def speculation_parameters() -> Mapping[str, Parameter]:
     """The parameters of these flags by name, for a command with other flags too."""
-    return {
-        name: flag(name, kind, False if kind is SpeculativeAdaptive else None)
-        for name, kind in _KINDS.items()
-    }
+    return _FLAGS
 
 
 def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
@@ -265,7 +241,7 @@ def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
             help="leave it out",
         )
     _check_fused(given)
-    draft, layers, lookup, proposed, most, adaptive = (given[name] for name in _KINDS)
+    draft, layers, lookup, proposed, most, adaptive = (given[name] for name in _FLAGS)
     return SpeculationFlags(
         cast("str | None", draft) or "",
         cast("int | None", layers) or 0,
@@ -273,13 +249,13 @@ def read_speculation(given: Mapping[str, object]) -> SpeculationFlags:
         cast("int | None", proposed) or 0,
         cast("int | None", most) or 0,
         bool(adaptive),
-        bool(given.get(_FUSED)),
+        bool(given.get(_FUSED.name)),
     )
 
 
 def _check_fused(given: Mapping[str, object]) -> None:
     """Refuse what programs of a model and its draft do not do (GG0705)."""
-    if not given.get(_FUSED):
+    if not given.get(_FUSED.name):
         return
     for name in ("prompt_lookup", "speculative_max_model_len", "speculative_adaptive"):
         if given[name]:
