@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.analysis.work import Work, sum_bytes, total
-from graphgen.ir import Dim, Function, Module, Op, Value
+from graphgen.ir import Dim, Function, Module, Value
 from graphgen.ops import OPS
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.fuel import labels
@@ -203,8 +203,3 @@ class _Recorder(PassInstrument):
         self.copied = len(self.journal_.copies)
         label = self.labels[step.number - 1]
         self.stages.append(Stage(label, report, applications, misses, copies, before, after))
-
-
-def made_by(picture: ModuleSnapshot) -> dict[Op, OpSnapshot]:
-    """The ops of a picture."""
-    return {item.op: item for ops in picture.ops.values() for item in ops}

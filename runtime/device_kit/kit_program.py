@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, evaluate, evaluate_ranks, numpy_dtype
+from graphgen.eval import Array, evaluate, numpy_dtype
 from graphgen.ir import Function, Module, TensorType
 from graphgen.lowering.abi import donated
 from graphgen.lowering.hlo import hlo_chunks
@@ -144,13 +144,6 @@ def evaluated_or_nothing(
             return evaluate(function, inputs, module=module)
     except GraphgenError:
         return dict[str, Array]()
-
-
-def evaluated_on_ranks(
-    module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
-) -> Mapping[str, Array]:
-    """The results of the first rank."""
-    return evaluate_ranks(function, inputs, module=module)[0]
 
 
 def some_array(name: str, type_: TensorType, below: int = 0, *, positive: bool = False) -> Array:

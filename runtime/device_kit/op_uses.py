@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ops.opdef import OPS, Trait, ops_with
-from graphgen.text.grammar import parse_type
 
 # What each index in `s32<5` is below.
 _INDEX = re.compile(r"<(\d+)")
@@ -177,8 +176,3 @@ def _use(line: str, kind: str) -> OpUse:
     operands = [_INDEX.sub("", word) for word in types]
     attrs = "".join(f" {word}" for word in words if "=" in word)
     return OpUse(name, op, kind, tuple(operands), tuple(below), attrs, result)
-
-
-def shapes_of(use: OpUse) -> list[tuple[int, ...]]:
-    """The dims of the operands."""
-    return [tuple(parse_type(text).dims) for text in use.operands]

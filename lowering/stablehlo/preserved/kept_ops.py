@@ -22,7 +22,6 @@ from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
 from graphgen.ops.external import SILENT
 
-_UNUSUAL = re.compile(r"!quant\.|#stablehlo\.bounds|!stablehlo\.token")
 _OPERAND = re.compile(r"%(\d+)")
 _LOCAL = re.compile(r"%\$(\d+)")
 
