@@ -180,7 +180,7 @@ class Engine:
     def reports(self) -> list[PassStep]:
         """The reports of the passes, and one on kernels that the programs call and lack here."""
         missing = missing_kernels(self.model.module)
-        return [*self.model.reports, *([_kernels_step(missing)] if missing else [])]
+        return [*self.model.reports, *_remark("kernels", missing)]
 
     def generate(
         self,
@@ -245,8 +245,9 @@ class Engine:
             below = bucket
 
 
-def _kernels_step(remark: str) -> PassStep:
-    return PassStep("kernels", 0, 0, 0, 0.0, (remark,))
+def _remark(name: str, text: str) -> list[PassStep]:
+    """The step of a remark, which no pass made; none for an empty text."""
+    return [PassStep(name, 0, 0, 0, 0.0, (text,))] if text else []
 
 
 # Encodes the user's prompts with the model's tokenizer.
@@ -291,7 +292,7 @@ def open_engine(
     configure(settings.tp * settings.pp_degree)
     with progress.task("building the graph"):
         built = _built(checkpoint, settings, options.fused)
-    checkpoint = _check_tensors(checkpoint, built)
+    checkpoint, built = _check_tensors(checkpoint, built)
     agree_on_program(checkpoint, settings, built.module)
     if kept is not None:
         artifact = save_artifact(kept, built, checkpoint, tokenizer, progress)
@@ -333,13 +334,13 @@ def _built(checkpoint: Checkpoint, settings: CompileConfig, fused: FusedDraft | 
     return build_fused_model(checkpoint.config, settings, fused.config)
 
 
-def _check_tensors(checkpoint: Checkpoint, built: BuiltModel) -> Checkpoint:
+def _check_tensors(checkpoint: Checkpoint, built: BuiltModel) -> tuple[Checkpoint, BuiltModel]:
     # Only here: an artifact is opened without any model.
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 
     found = checkpoint.of(built.module) if isinstance(checkpoint, JoinedCheckpoint) else checkpoint
-    check_checkpoint(found, built.module)
-    return found
+    remarks = _remark("checkpoint", check_checkpoint(found, built.module))
+    return found, replace(built, reports=[*built.reports, *remarks])
 
 
 def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:

@@ -72,6 +72,7 @@ class Family(Generic[Config]):
         buffers: shell patterns of tensors in some checkpoints that are not weights.
         aliases: other names of configuration keys, as in transformers' ``attribute_map``.
         fused: the layers of a configuration that checkpoints hold as one, by its module.
+        other_types: further values of ``model_type`` with the same mathematics.
     """
 
     model_type: str
@@ -86,6 +87,7 @@ class Family(Generic[Config]):
     buffers: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     fused: Callable[[Config], Mapping[str, FusedRows]] | None = None
+    other_types: tuple[str, ...] = ()
 
     def fused_rows(self, config: Mapping[str, object]) -> Mapping[str, FusedRows]:
         """The layers that checkpoints of a ``config.json`` hold as one, by module."""
@@ -116,6 +118,11 @@ class AnyFamily(Protocol):
     @property
     def model_type(self) -> str:
         """Hugging Face's ``model_type``."""
+        ...
+
+    @property
+    def other_types(self) -> tuple[str, ...]:
+        """See :class:`Family`."""
         ...
 
     @property

@@ -73,6 +73,10 @@ _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)
 # Model types that are always known.
 BUILT_IN = frozenset(_known)
+# Families by the other model types that they have.
+_OTHER_TYPES: Mapping[str, AnyFamily] = MappingProxyType(
+    {kind: family for family in _ALL for kind in family.other_types}
+)
 
 
 def register_family(family: AnyFamily) -> None:
@@ -95,16 +99,21 @@ def forget_family(model_type: str) -> None:
         _known.pop(model_type, None)
 
 
+def known_family(kind: object) -> AnyFamily | None:
+    """The family of a ``model_type``; ``None`` for an unknown one, and for no text."""
+    return (FAMILIES.get(kind) or _OTHER_TYPES.get(kind)) if isinstance(kind, str) else None
+
+
 def family_of(config: Mapping[str, object]) -> AnyFamily:
     """The family of a ``config.json`` (GG0501 unknown architecture)."""
     kind = config.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    family = known_family(kind)
     if family is None:
         raise GraphgenError(
             "GG0501",
             f"unknown architecture: model_type = {kind!r}, architectures = "
             f"{config.get('architectures')!r}",
-            help=f"supported model types: {', '.join(FAMILIES)}",
+            help=f"supported model types: {', '.join((*FAMILIES, *_OTHER_TYPES))}",
         )
     return family
 

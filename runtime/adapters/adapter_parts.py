@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.models import FAMILIES
+from graphgen.models import known_family
 from graphgen.models.family import AnyFamily, FusedRows
 from graphgen.runtime.adapters.adapter_file import Adapter, LowRankPair, require_none
 from graphgen.runtime.checkpoint.experts.stacked_experts import stacked_name
@@ -117,8 +117,7 @@ def _refuse_merged_only(adapter: Adapter) -> None:
 
 
 def _parts(adapter: Adapter, config: Mapping[str, object]) -> Iterator[AdapterPart]:
-    kind = config.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    family = known_family(config.get("model_type"))
     fused: Mapping[str, FusedRows] = {} if family is None else family.fused_rows(config)
     names = _current_names(family, adapter.pairs)
     for stored, pair in adapter.pairs.items():

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from graphgen.models import FAMILIES
+from graphgen.models import known_family
 from graphgen.models.family import AnyFamily
 from graphgen.runtime.checkpoint.interfaces import (
     Array,
@@ -23,8 +23,7 @@ def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
     ``h.0.ln_1.weight``, today ``transformer.h.0.ln_1.weight``; GPT-NeoX's head was called
     ``embed_out``. transformers reads both. A checkpoint of an unknown family stays as it is.
     """
-    kind = checkpoint.config.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    family = known_family(checkpoint.config.get("model_type"))
     if family is None:
         return checkpoint
     stored = {name: own for own, name in current_names(family, checkpoint.tensors()).items()}

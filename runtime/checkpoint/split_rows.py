@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from graphgen.models import FAMILIES
+from graphgen.models import known_family
 from graphgen.models.family import FusedRows
 from graphgen.runtime.checkpoint.interfaces import (
     Array,
@@ -47,8 +47,7 @@ def with_split_rows(checkpoint: Checkpoint) -> Checkpoint:
     Raises:
         GraphgenError: GG0502, GG0503 for a configuration of such a family that is refused.
     """
-    kind = checkpoint.config.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    family = known_family(checkpoint.config.get("model_type"))
     if family is None:
         return checkpoint
     found = dict(_ranges(checkpoint, family.fused_rows(checkpoint.config)))

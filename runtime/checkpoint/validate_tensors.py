@@ -12,29 +12,40 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
 from graphgen.models import family_of
+from graphgen.models.first_layers import stated_layers
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 
 _SHOWN: Final = 20
 _LAYER: Final = re.compile(r"\.(\d+)\.")
+# The product that joins a hidden state and an embedding in a layer that predicts a token more.
+_JOIN: Final = "eh_proj.weight"
 
 
-def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
+def check_checkpoint(checkpoint: Checkpoint, module: Module) -> str:
     """Compare the tensors of a checkpoint with the weights of a module, before reading any.
+
+    Returns:
+        A remark on tensors that the module does not read; empty for none.
 
     Raises:
         GraphgenError: GG0602 listing every tensor that is missing, extra or of another shape.
     """
     needed = {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)}
     family = family_of(checkpoint.config)
+    layers = prediction_layers(checkpoint)
+    beside = {name for names in layers.values() for name in names}
 
     def ignorable(name: str) -> bool:
         # A tied head may be stored again.
         tied = name == "lm_head.weight" and name not in needed
-        return tied or any(fnmatchcase(name, pattern) for pattern in family.buffers)
+        return (
+            tied or name in beside or any(fnmatchcase(name, pattern) for pattern in family.buffers)
+        )
 
     check_tensors(checkpoint, needed, ignorable)
     if "lm_head.weight" not in needed and "lm_head.weight" in checkpoint.tensors():
         _check_tied(checkpoint, family.embedding)
+    return prediction_remark(layers)
 
 
 def check_arrays(checkpoint: Checkpoint, module: Module) -> list[str]:
@@ -123,3 +134,37 @@ def _listing(kind: str, lines: Sequence[str]) -> list[str]:
     if len(lines) > _SHOWN:
         shown.append(f"{kind}: and {len(lines) - _SHOWN} more")
     return shown
+
+
+def prediction_layers(checkpoint: Checkpoint) -> Mapping[int, tuple[str, ...]]:
+    """The tensors of layers of multi-token prediction (arXiv 2412.19437), by the layer's number.
+
+    Checkpoints number them on after the model's own layers. Programs do not read them.
+    """
+    family = family_of(checkpoint.config)
+    _, count = stated_layers(family, checkpoint.config)
+    before = f"{family.prefix}.layers."
+    found: dict[int, list[str]] = {}
+    for name in checkpoint.tensors():
+        number, _, _ = name.removeprefix(before).partition(".")
+        if name.startswith(before) and number.isdecimal() and int(number) >= (count or 0):
+            found.setdefault(int(number), []).append(name)
+    return {
+        layer: tuple(names)
+        for layer, names in sorted(found.items())
+        if f"{before}{layer}.{_JOIN}" in names
+    }
+
+
+def prediction_remark(layers: Mapping[int, tuple[str, ...]]) -> str:
+    """A remark on layers that are not read; empty for none."""
+    if not layers:
+        return ""
+    many = len(layers) > 1
+    numbers = ", ".join(map(str, layers))
+    tensors = sum(map(len, layers.values()))
+    return (
+        f"layer{'s' if many else ''} {numbers} ({tensors} tensors) predict{'' if many else 's'} "
+        "further tokens (multi-token prediction) and "
+        f"{'are' if many else 'is'} not read: answers are the same without"
+    )

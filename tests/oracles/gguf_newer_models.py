@@ -108,12 +108,15 @@ def _llama4(writer: gguf.GGUFWriter, config: Any) -> None:
 def _granite_moe(writer: gguf.GGUFWriter, config: Any) -> None:
     _mixtral(writer, config)
     write_factors(writer, config)
+    if config.model_type == "granitemoeshared":
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
 
 
 def _granite_moe_tensors(model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
     """The table knows experts as Mixtral's, and down as the stack of checkpoints."""
     for name, values in plain_tensors(model):
-        renamed = name.replace("experts.down_proj", "output_linear")
+        renamed = name.replace("block_sparse_moe.shared_experts", "mlp.shared_mlp")
+        renamed = renamed.replace(".experts.down_proj", ".output_linear")
         yield renamed.replace("block_sparse_moe.experts", "mlp.experts"), values
 
 
@@ -176,6 +179,9 @@ MIXTURES: Mapping[str, Converter] = {
     "dbrx": Converter(gguf.MODEL_ARCH.DBRX, _dbrx, tensors=_dbrx_tensors),
     "llama4_text": Converter(gguf.MODEL_ARCH.LLAMA4, _llama4),
     "granitemoe": Converter(
+        gguf.MODEL_ARCH.GRANITE_MOE, _granite_moe, paired, _granite_moe_tensors
+    ),
+    "granitemoeshared": Converter(
         gguf.MODEL_ARCH.GRANITE_MOE, _granite_moe, paired, _granite_moe_tensors
     ),
     "deepseek_v2": Converter(gguf.MODEL_ARCH.DEEPSEEK2, _deepseek, tensors=_deepseek_tensors),

@@ -131,9 +131,16 @@ def _granite_moe(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     """Of gate and up [E,2I,H], one after the other; the router is a layer of a module."""
     for name, tensor in model.state_dict().items():
         before, found, last = name.partition(".experts.")
+        layer, shared, _ = name.partition(".shared_mlp.")
+        beside = f"{layer}.block_sparse_moe.shared_experts"
         if last == "gate_up_proj":
             for part, half in zip(("gate", "up"), tensor.chunk(2, dim=1), strict=True):
                 yield f"{before}.experts.{part}_proj.weight", half
+        elif name.endswith("shared_mlp.input_linear.weight"):
+            for part, half in zip(("gate", "up"), tensor.chunk(2), strict=True):
+                yield f"{beside}.{part}_proj.weight", half
+        elif shared:
+            yield f"{beside}.down_proj.weight", tensor
         elif found:
             yield f"{before}.experts.down_proj.weight", tensor
         else:
@@ -147,4 +154,5 @@ _AS_HELD: dict[str, Callable[[PreTrainedModel], Iterator[tuple[str, Tensor]]]] =
     "stablelm": stacked_norms,
     "dbrx": _dbrx,
     "granitemoe": _granite_moe,
+    "granitemoeshared": _granite_moe,
 }

@@ -137,7 +137,7 @@ class NeuronApplicationBase:
         """
         family = cls._model_cls.registered_family()
         found = config.to_hf().get("model_type", family.model_type)
-        if found != family.model_type:
+        if found not in (family.model_type, *family.other_types):
             raise GraphgenError(
                 "GG0902",
                 f"{cls.__name__} runs model_type {family.model_type!r}, this is {found!r}",

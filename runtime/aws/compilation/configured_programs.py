@@ -10,6 +10,7 @@ from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
 from graphgen.lowering.neuron.compile.options.default_options import Situation
 from graphgen.lowering.neuron.compile.program_plan import PlanOptions
+from graphgen.models import known_family
 from graphgen.runtime.aws.application.base_model import PHASES
 from graphgen.runtime.aws.application.compiler_args import attribute_layers, situation
 from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
@@ -63,11 +64,12 @@ def _family(file: Path) -> str:
         what = f"cannot read the configuration: {error}"
         raise GraphgenError("GG0906", what, where=str(file)) from error
     found = str(values.get("model_type", ""))
-    if found not in CAUSAL_LM:
+    family = known_family(found)
+    if family is None or family.model_type not in CAUSAL_LM:
         raise GraphgenError(
             "GG0501",
             f"the configuration describes the model type {found!r}",
             where=str(file),
             help=f"one of {', '.join(CAUSAL_LM)}",
         )
-    return found
+    return family.model_type

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from graphgen.errors import GraphgenError
-from graphgen.models import FAMILIES
+from graphgen.models import known_family
 from graphgen.runtime.aws.config.compile_settings import ELEMENTS
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.checkpoint.dtype_policy import stated_dtype
@@ -163,12 +163,12 @@ class InferenceConfig:
         """The name that an alias stands for."""
         if name in self.attribute_map:
             return self.attribute_map[name]
-        family = FAMILIES.get(str(vars(self).get("model_type")))
+        family = known_family(vars(self).get("model_type"))
         return name if family is None else family.aliases.get(name, name)
 
     def _family_defaults(self) -> Mapping[str, object]:
         """All attributes of the model's family, with its defaults for those not set."""
-        family = FAMILIES.get(str(vars(self).get("model_type")))
+        family = known_family(vars(self).get("model_type"))
         if family is None:
             return {}
         try:

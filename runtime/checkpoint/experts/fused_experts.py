@@ -31,11 +31,13 @@ class TensorPart:
         name: what follows ``X.experts.``.
         take: the part of a stored tensor, a view of it.
         rank: of the stored tensor.
+        module: what stands in the place of ``experts.``.
     """
 
     name: str
     take: Callable[[Array], Array]
     rank: int = 3
+    module: str = _EXPERTS
 
 
 # What a stored name ends in -> the parts of the tensor; what is before it names the mixture.
@@ -82,6 +84,14 @@ def _last_rows(array: Array) -> Array:
     return array[:, array.shape[1] // 2 :]
 
 
+def _first_half(array: Array) -> Array:
+    return array[: len(array) // 2]
+
+
+def _last_half(array: Array) -> Array:
+    return array[len(array) // 2 :]
+
+
 _RANKS: Final = {"bias": 2, "weight_blocks": 4}
 
 
@@ -120,6 +130,16 @@ _GRANITE: Final[Form] = {
     ),
     "output_linear.weight": (TensorPart("down_proj.weight", _whole),),
 }
+# The MLP of every token beside them (GraniteMoeSharedMLP), a module of the layer.
+_BESIDE: Final = "block_sparse_moe.shared_experts."
+_GRANITE_SHARED: Final[Form] = {
+    "shared_mlp.input_linear.weight": (
+        TensorPart("gate_proj.weight", _first_half, 2, _BESIDE),
+        TensorPart("up_proj.weight", _last_half, 2, _BESIDE),
+    ),
+    "shared_mlp.output_linear.weight": (TensorPart("down_proj.weight", _whole, 2, _BESIDE),),
+    **_GRANITE,
+}
 
 
 def _dbrx(config: Mapping[str, object]) -> Form:
@@ -144,7 +164,12 @@ def form_of(config: Mapping[str, object]) -> Form | None:
     kind = config.get("model_type")
     if kind == "dbrx":
         return _dbrx(config)
-    forms = {"gpt_oss": _GPT_OSS, "llama4_text": _LLAMA4, "granitemoe": _GRANITE}
+    forms = {
+        "gpt_oss": _GPT_OSS,
+        "llama4_text": _LLAMA4,
+        "granitemoe": _GRANITE,
+        "granitemoeshared": _GRANITE_SHARED,
+    }
     return forms.get(str(kind))
 
 
@@ -192,7 +217,7 @@ def _parts(base: Checkpoint, form: Form) -> Iterator[tuple[str, tuple[str, Tenso
         last = next((last for last in form if own.endswith(f".{last}")), "")
         parts = [part for part in form.get(last, ()) if part.rank == len(info.shape)]
         for part in parts:
-            yield f"{own.removesuffix(last)}{_EXPERTS}{part.name}", (own, part)
+            yield f"{own.removesuffix(last)}{part.module}{part.name}", (own, part)
         if not parts:
             yield own, (own, TensorPart("", _whole))
 

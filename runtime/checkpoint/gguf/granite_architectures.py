@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, cast
 
 from graphgen.runtime.checkpoint.gguf.gguf_architecture import (
@@ -26,6 +27,7 @@ from graphgen.runtime.checkpoint.gguf.mixture_architectures import (
 
 _SCORES, _EMBEDDINGS = "attention.scale", "embedding_scale"
 _ADDENDS, _LOGITS = "residual_scale", "logit_scale"
+_SHARED_INNER: Final = "expert_shared_feed_forward_length"
 _FACTORS: Final = frozenset({_SCORES, _EMBEDDINGS, _ADDENDS, _LOGITS})
 
 
@@ -60,6 +62,17 @@ def _granite_moe_config(header: GgufHeader) -> Config:
     }
 
 
+def _granite_shared_config(header: GgufHeader) -> Config:
+    return {
+        **_granite_moe_config(header),
+        "shared_intermediate_size": size_of(header, _SHARED_INNER),
+    }
+
+
+def _is_shared(header: GgufHeader) -> bool:
+    return header.own(_SHARED_INNER) in header.metadata
+
+
 _GRANITE: Final = GgufArchitecture(
     name="granite",
     model_type="granite",
@@ -82,4 +95,19 @@ _GRANITE_MOE: Final = GgufArchitecture(
     config=_granite_moe_config,
     restore=ROTARY,
 )
-GRANITE: Final = (_GRANITE, _GRANITE_MOE)
+_GRANITE_SHARED: Final = replace(
+    _GRANITE_MOE,
+    model_type="granitemoeshared",
+    hf_class="GraniteMoeSharedForCausalLM",
+    layer={
+        **_GRANITE_MOE.layer,
+        **{
+            f"ffn_{part}_shexp": f"block_sparse_moe.shared_experts.{part}_proj"
+            for part in ("gate", "up", "down")
+        },
+    },
+    settings=_GRANITE_MOE.settings | {_SHARED_INNER},
+    config=_granite_shared_config,
+    fits=_is_shared,
+)
+GRANITE: Final = (_GRANITE, _GRANITE_SHARED, _GRANITE_MOE)

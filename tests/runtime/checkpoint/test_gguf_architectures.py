@@ -351,7 +351,7 @@ def test_parts_that_do_not_belong_together(split: list[Path], tmp_path: Path):
 
 def test_converted_names_are_ours(tmp_path: Path):
     """The table of the gguf package and ours agree on every tensor of every family."""
-    for family in CONVERTERS:
+    for family in filter(FAMILIES.__contains__, CONVERTERS):
         model = made(family, "plain", GEMMA if family == "gemma3_text" else {})
         (path,) = write_model(model, tmp_path / f"{family}.gguf")
         checkpoint = GgufCheckpoint(path)

@@ -71,7 +71,5 @@ DEEPSEEK_V3 = Family(
     head,
     prefix="model",
     embedding=f"{EMBEDDING}.weight",
-    # The layer that predicts a token more, as transformers leaves it out.
-    buffers=("model.layers.61.*",),
     aliases=ALIASES["deepseek_v3"],
 )
