@@ -7,6 +7,7 @@ A file holds the passes a target adds to the phases of the default pipeline, the
 """
 
 from graphgen.targets.accelerator import Accelerator, accelerator
+from graphgen.targets.link_level import LinkLevel
 from graphgen.targets.target import (
     DEFAULT_ACCELERATOR,
     Target,
@@ -15,14 +16,17 @@ from graphgen.targets.target import (
     register_target,
     target_names,
 )
+from graphgen.targets.topology import over_nodes
 
 __all__ = [
     "DEFAULT_ACCELERATOR",
     "Accelerator",
+    "LinkLevel",
     "Target",
     "accelerator",
     "accelerator_names",
     "find_target",
+    "over_nodes",
     "register_target",
     "target_names",
 ]

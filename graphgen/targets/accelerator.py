@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import cast
 
 from graphgen.errors import GraphgenError
+from graphgen.targets.link_level import LinkLevel
 from graphgen.targets.target import Json, Target, accelerator_names, find_target
 
 
@@ -32,7 +33,10 @@ class Accelerator:
         code_bytes: bytes of a core's device memory that the programs themselves occupy.
         sbuf_bytes: on-chip memory (SBUF) of a logical core.
         hop_seconds: latency of one step of a collective.
+        levels: the links that ranks exchange something over, nearest first: those between the chips
+            of a node, and with :func:`graphgen.targets.topology.over_nodes` those between nodes.
         sources: the source of each figure, by attribute of this class.
+        node_ranks: ranks of a node; 0 where all ranks are on one.
     """
 
     name: str
@@ -50,7 +54,9 @@ class Accelerator:
     code_bytes: int
     sbuf_bytes: int
     hop_seconds: float
+    levels: tuple[LinkLevel, ...]
     sources: Mapping[str, str]
+    node_ranks: int = 0
 
     def cores(self, instance: str) -> int:
         """Logical cores of an instance type."""
@@ -92,6 +98,7 @@ def _read(target: Target, lnc: int) -> Accelerator:
     physical = cast(int, _value(facts, "cores_per_chip"))
     rates = cast(Mapping[str, Json], facts["tflops_per_core"])
     common = common_figures()
+    link, hop = cast(float, _value(facts, "neuronlink_bw_per_chip")), _hop(common)
     return Accelerator(
         name=name,
         chip=str(facts["chip"]),
@@ -102,16 +109,21 @@ def _read(target: Target, lnc: int) -> Accelerator:
         hbm_bandwidth=cast(float, _value(facts, "hbm_bw_per_chip")) * lnc / physical,
         flops={kind: cast(float, rate["value"]) * 1e12 * lnc for kind, rate in rates.items()},
         vector_flops=cast(float, _value(facts, "vector_tflops_per_core")) * 1e12 * lnc,
-        link_bandwidth=cast(float, _value(facts, "neuronlink_bw_per_chip")),
+        link_bandwidth=link,
         instances=cast(Mapping[str, int], facts["chips"]),
         tp_degrees=tuple(cast(list[int], _value(facts, "tp_degrees")))
         if "tp_degrees" in facts
         else (),
         code_bytes=cast(int, _value(common, "code_bytes_per_core")),
         sbuf_bytes=cast(int, _value(facts, "sbuf_bytes_per_core")) * lnc,
-        hop_seconds=cast(float, _value(common, "hop_seconds")),
+        hop_seconds=hop,
+        levels=(LinkLevel("node", physical // lnc, 0, link, hop),),
         sources=_sources(facts, common),
     )
+
+
+def _hop(common: Json) -> float:
+    return cast(float, _value(common, "hop_seconds"))
 
 
 def _value(facts: Json, key: str) -> object:

@@ -11,15 +11,14 @@ expensive branch.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, log2, prod
+from math import ceil, prod
 
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.layers import layers_of
+from graphgen.analysis.links.level_traffic import LevelTraffic, groups_of, level_traffic
 from graphgen.analysis.loops import ops_run
-from graphgen.analysis.overview import algorithm
 from graphgen.analysis.work import work_of
 from graphgen.ir import Function, Module, Op, Value
 from graphgen.ops import OPS, Trait, has_trait, op_def
@@ -41,10 +40,11 @@ class RooflineCost:
         matrix_s, vector_s: seconds of arithmetic in either unit at its peak rate.
         bytes: that cross to device memory.
         memory_s: seconds they take.
-        link_bytes: that each chip sends to others in collectives.
+        link_bytes: that each chip sends to others of its node in collectives.
         link_s: seconds of collectives, with a step's latency.
         instructions: tiles of products and of elementwise work: how many the compiler has to emit
             at least. The number that it does emit follows no public formula.
+        node_bytes: that each node sends to others in collectives.
     """
 
     flops: int = 0
@@ -55,6 +55,7 @@ class RooflineCost:
     link_bytes: int = 0
     link_s: float = 0.0
     instructions: int = 0
+    node_bytes: int = 0
 
     def __add__(self, other: RooflineCost) -> RooflineCost:
         return RooflineCost(*[getattr(self, n) + getattr(other, n) for n in self.__slots__])
@@ -231,62 +232,36 @@ def _exchange(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> 
 
     An argument that it is the first to read is read from device memory.
 
-    Ranks are numbered chip by chip. What the ranks of one chip hand each other crosses no link, and
-    what they hand to other chips is put together first.
+    Ranks are numbered chip by chip, and node by node. Levels work side by side, as parts of the
+    bytes can be at different levels; their steps follow each other.
     """
-    groups = _groups(module, op)
+    groups = groups_of(module, op)
     ranks = max([len(group) for group in groups], default=1)
     if ranks < 2:
         return RooflineCost()
     given, made = op.operands[0].type.nbytes, op.results[0].type.nbytes
-    sent = ceil(_sent(op, groups, device.cores_per_chip))
-    whole = max(given, made)
-    steps = {"mesh": 1, "rdh": ceil(log2(ranks)), "kanga-ring": ceil(ranks / 2)}[algorithm(whole)]
+    inside, *between = level_traffic(op, groups, device.levels)
     # Both are written and read, unless they stay in the core.
     moved = sum([2 * size for size in (given, made) if size > device.sbuf_bytes])
     moved += _traffic(op, device, seen) if given <= device.sbuf_bytes else 0
     return RooflineCost(
         bytes=moved,
         memory_s=moved / device.hbm_bandwidth,
-        link_bytes=sent,
-        link_s=sent / device.link_bandwidth + steps * device.hop_seconds,
-        instructions=steps,
+        link_bytes=inside.bytes,
+        node_bytes=sum([_of_a_node(item, device) for item in between]),
+        link_s=_level_seconds((inside, *between)),
+        instructions=inside.steps + sum([item.steps for item in between]),
     )
 
 
-def _groups(module: Module, op: Op) -> Sequence[Sequence[int]]:
-    """The ranks that exchange something with each other."""
-    if "source_target_pairs" in op.attrs:
-        return op.attrs.groups("source_target_pairs")
-    return op.attrs.groups("replica_groups") or (tuple(range(module.ranks)),)
+def _level_seconds(traffic: Sequence[LevelTraffic]) -> float:
+    longest = max([item.bytes / item.level.bandwidth for item in traffic])
+    return longest + sum([item.steps * item.level.hop_seconds for item in traffic])
 
 
-def _sent(op: Op, groups: Sequence[Sequence[int]], cores: int) -> float:
-    """Bytes the busiest chip sends to other chips, at least.
-
-    With c chips in a group, each combines, or spreads, a part of 1/c: an all-reduce sends (c-1)/c
-    of its bytes to where they are combined, and as much in sums; a reduce-scatter does the first,
-    an all-gather the second. An exchange sends what is for another chip.
-    """
-    by_chip: dict[int, float] = {}
-    for group in groups:
-        chips = Counter([rank // cores for rank in group])
-        others = (len(chips) - 1) / len(chips)
-        given, made = op.operands[0].type.nbytes, op.results[0].type.nbytes
-        for chip, members in chips.items():
-            match op.name:
-                case "collective_permute":
-                    sent = given if chip == group[0] // cores and len(chips) > 1 else 0
-                case "all_reduce":
-                    sent = 2 * given * others
-                case "all_gather":
-                    sent = made * others
-                case "reduce_scatter":
-                    sent = given * others
-                case _:
-                    sent = given * members * (len(group) - members) / len(group)
-            by_chip[chip] = by_chip.get(chip, 0) + sent
-    return max(by_chip.values(), default=0)
+def _of_a_node(item: LevelTraffic, device: Accelerator) -> int:
+    """Bytes that one node of a part sends."""
+    return ceil(item.bytes * device.node_ranks / item.level.part)
 
 
 def _instructions(op: Op, matrix: bool, flops: int) -> int:

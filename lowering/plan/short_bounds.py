@@ -70,35 +70,43 @@ def short_bounds(
         assert not more or len(costs.layers) == count, f"{len(costs.layers)} layers of {count}"
         repeated = [costs.layers[number] for number in middle] if more else []
         found[function.phase, bucket] = ProgramBound(
-            costs.seconds + more * sum(seconds for seconds, _ in repeated),
-            costs.link_bytes + more * sum(size for _, size in repeated),
+            costs.seconds + more * sum(layer.seconds for layer in repeated),
+            costs.link_bytes + more * sum(layer.link_bytes for layer in repeated),
             held,
+            costs.node_bytes + more * sum(layer.node_bytes for layer in repeated),
         )
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _LayerCosts:
-    """Seconds, or what stands for them, and bytes over links: of a program and of each layer."""
+class _LayerCost:
+    """Seconds, or what stands for them, and bytes over links, of a layer."""
 
     seconds: float
-    link_bytes: int
-    layers: Sequence[tuple[float, int]]
+    link_bytes: int = 0
+    node_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerCosts(_LayerCost):
+    """The same of a program, and of each of its layers."""
+
+    layers: Sequence[_LayerCost] = ()
 
 
 def _layer_costs(module: Module, function: Function, device: Accelerator | None) -> _LayerCosts:
     if device is None:
         by_layer = layers_of(function)
-        layers = [(float(sent_cost(module, function, ops)), 0) for ops in by_layer.values()]
-        return _LayerCosts(float(sent_cost(module, function, list(function.block))), 0, layers)
+        layers = [_LayerCost(sent_cost(module, function, ops)) for ops in by_layer.values()]
+        return _LayerCosts(sent_cost(module, function, list(function.block)), layers=layers)
     line = roofline(module, function, device)
     layers = [
-        (group.each.seconds, group.each.link_bytes)
+        _LayerCost(group.each.seconds, group.each.link_bytes, group.each.node_bytes)
         for group in line.groups
         if group.first
         for _ in range(group.count)
     ]
-    return _LayerCosts(line.seconds, line.total.link_bytes, layers)
+    return _LayerCosts(line.seconds, line.total.link_bytes, line.total.node_bytes, layers)
 
 
 def _layer_bytes(module: Module, numbers: range) -> int:

@@ -1,1 +1,1 @@
-"""Commands that know this machine."""
+"""Commands that know machines, this one and several nodes; read doctor_cmd.py first."""

@@ -11,6 +11,7 @@ from graphgen.cli.console import emit, note
 from graphgen.cli.dims_option import Dims
 from graphgen.cli.files import write_bytes
 from graphgen.cli.inspect.partitioning_report import note_global_sizes
+from graphgen.cli.machine.node_options import InstanceName, Nodes, check_instance, levels_text
 from graphgen.cli.module_file import programs_or_functions, read_lowered
 from graphgen.cli.shared_options import (
     AcceleratorName,
@@ -42,6 +43,8 @@ def cost(
     file: ModuleFile,
     target: AcceleratorName = DEFAULT_ACCELERATOR,
     lnc: Lnc = 0,
+    nodes: Nodes = 1,
+    instance: InstanceName = "",
     dims: Dims = "",
     program: OnlyProgram = None,
     plot: PlotFile = None,
@@ -58,7 +61,8 @@ def cost(
 
     The times are bounds from below, computed from the device's published figures; nothing ran.
     --plot draws the roofline with the ops as points, the time of each kind of op, and the memory
-    that is live while each op runs; --json has the numbers.
+    that is live while each op runs; --json has the numbers. With --nodes the ranks fill several
+    nodes, and what these send each other takes the links between them.
 
     \b
     Examples:
@@ -66,13 +70,15 @@ def cost(
       graphgen cost step.pb --target inf2 --json
       graphgen cost m.gg --measured decode=37.9 --measured prefill=2442
       graphgen cost m.gg --program decode --plot decode.svg
+      graphgen cost rank.gg --target trn2 --nodes 4
     """
     from graphgen.lowering.cost.roofline import roofline
-    from graphgen.targets import accelerator
+    from graphgen.targets import accelerator, over_nodes
 
     check_plot(plot)
-    device = accelerator(target, lnc)
-    module = read_lowered(file, device.name, dims)
+    check_instance(nodes, instance)
+    module = read_lowered(file, accelerator(target, lnc).name, dims)
+    device = over_nodes(accelerator(target, lnc), nodes, instance, module.ranks)
     note_global_sizes(module)
     functions = programs_or_functions(module, program)
     seen = _measured(measured or [], functions)
@@ -127,6 +133,7 @@ def _report(
         f"{device.flops['bf16'] / 1e12:.0f} TFLOP/s in bf16, "
         f"{device.hbm_bandwidth / 1e9:.0f} GB/s, {device.hbm_bytes / 1e9:.1f} GB a core\n"
     )
+    head += levels_text(device)
     if copies := weight_copies(module):
         head += f"{copies_remark(copies)}\n"
     programs = [part for line in lines for part in _program(device, module, line, measured)]
@@ -157,11 +164,15 @@ def _program(
     head = f"@{function.name}: {1e3 * line.seconds:.2f} ms {unit}, at least\n{seen}"
     foot = (
         f"  {total.flops / 1e9:.2f} GFLOP, {total.bytes / 1e9:.3f} GB of device memory, "
-        f"{total.link_bytes / 1e6:.3f} MB over links\n"
+        f"{total.link_bytes / 1e6:.3f} MB over links{_between(device, total)}\n"
         f"  memory: {_held(module, line) / 1e9:.2f} GB of {device.hbm_bytes / 1e9:.1f} GB\n"
         f"  instructions: at least {total.instructions:,}{risk}\n"
     )
     return [head, layers, foot]
+
+
+def _between(device: Accelerator, total: RooflineCost) -> str:
+    return f", {total.node_bytes / 1e6:.3f} MB of a node to others" if device.node_ranks else ""
 
 
 def _name(first: str, last: str) -> str:
@@ -189,6 +200,7 @@ def _json(
         "target": device.name,
         "lnc": device.lnc,
         "ranks": module.ranks,
+        "levels": [asdict(level) for level in device.levels],
         "second_copies": sum(item.bytes for item in weight_copies(module)),
         "sources": dict(device.sources),
         "programs": [

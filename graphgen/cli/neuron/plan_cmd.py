@@ -12,13 +12,14 @@ import typer
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
+from graphgen.cli.machine.node_report import emit_nodes
 from graphgen.cli.neuron.plan_sizes import NO_SIZES, PlanSizes, takes_plan_sizes
 from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, PlotFile, check_plot
 from graphgen.compile_config import CompileConfig
 from graphgen.json_value import Json
 from graphgen.rank_config import AUTO
 from graphgen.report.table import Table, render
-from graphgen.targets import DEFAULT_ACCELERATOR
+from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 
 if TYPE_CHECKING:
     from graphgen.lowering.plan.adapter_capacity import AdapterCapacity
@@ -70,7 +71,8 @@ def plan(
     rows are those that answer a file of real requests in the least time; the file is CSV with the
     header prompt,answer or prompt,answer,count, or one JSON object a line. --search compares all
     meshes of --tp ranks, and marks the one with which a request takes the least time; with
-    --parallelism auto the memory is that of this one.
+    --parallelism auto the memory is that of this one. --nodes compares layouts on several nodes:
+    one mesh over all, stages of a pipeline, and whole models, with the links between nodes.
 
     \b
     Examples:
@@ -81,15 +83,14 @@ def plan(
       graphgen plan llama-3.1-8b --target trn1 --tp 32 --lora-rank 16 --lora-reserve 2000000000
       graphgen plan llama-3.1-8b --target trn2 --tp 4 --lengths requests.csv
       graphgen plan llama-3.1-8b --target trn2 --tp 32 --seq 131072 --parallelism auto
+      graphgen plan deepseek-v3 --target trn2 --nodes 16
     """
-    from graphgen.targets import accelerator
-
     check_plot(plot)
-    sizes.check(rules)
     where = accelerator(target, lnc)
-    demand = sizes.adapters(sizes.demand(dtype).updated(compile_options))
-    sizes.check_search(demand, rules, tp, plot)
-    if sizes.search:
+    demand = sizes.checked(sizes.demand(dtype).updated(compile_options), rules, tp, plot)
+    if sizes.nodes > 1:
+        emit_nodes(as_json, model, where, replace(demand, tp=tp or 1), sizes.nodes, sizes.instance)
+    elif sizes.search:
         _emit_search(as_json, model, where, replace(demand, tp=tp), sizes.answer_tokens or 0)
     elif sizes.lengths is None:
         demand = _with_mesh(model, where, replace(demand, tp=tp or demand.tp))

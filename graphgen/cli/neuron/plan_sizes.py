@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.cli.machine.node_options import InstanceName, check_instance
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.rank_config import AUTO, CHOSEN_FIELDS
@@ -70,6 +71,15 @@ AnswerTokens = Annotated[
         help="With --search: tokens of an answer; by default what --context leaves of --seq.",
     ),
 ]
+NodeCount = Annotated[
+    int,
+    typer.Option(
+        "--nodes",
+        metavar="N",
+        min=1,
+        help="Compare layouts on 1, 2, 4, ... N nodes; --tp is then the ranks of each.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,8 @@ class PlanSizes:
     lora_reserve: int | None = None
     search: bool = False
     answer_tokens: int | None = None
+    nodes: int = 1
+    instance: str = ""
 
     def adapters(self, demand: CompileConfig) -> CompileConfig:
         """The configuration with slots for adapters, if they are counted (GG0705)."""
@@ -106,6 +118,19 @@ class PlanSizes:
         return CompileConfig(
             dtype=dtype, batch=(batch,), context=(context,), tokens=(seq,), slots=seq
         )
+
+    def checked(self, demand: CompileConfig, rules: str, tp: int, plot: object) -> CompileConfig:
+        """The configuration with adapters, where no options exclude each other (GG0705).
+
+        Args:
+            demand: of :meth:`demand`, with the options of the compilation.
+            rules, tp, plot: the values of the flags.
+        """
+        self.check(rules)
+        demand = self.adapters(demand)
+        self.check_search(demand, rules, tp, plot)
+        self.check_nodes(demand, rules, plot)
+        return demand
 
     def check(self, rules: str) -> None:
         """Refuse options that exclude each other (GG0705).
@@ -155,6 +180,22 @@ class PlanSizes:
                 "GG0705", f"{name} has no meaning with --search", help=f"leave out {name}"
             )
 
+    def check_nodes(self, demand: CompileConfig, rules: str, plot: object) -> None:
+        """Refuse --nodes with what it compares itself, or has no use for (GG0705)."""
+        check_instance(self.nodes, self.instance)
+        given = {
+            "--search": self.search,
+            "--lengths": self.lengths is not None,
+            "--lora-rank": self.lora_rank is not None,
+            "--rules aws": rules == "aws",
+            "--plot": plot is not None,
+            "--parallelism auto": demand.parallelism == AUTO,
+        }
+        for name in [name for name, is_given in given.items() if is_given and self.nodes > 1]:
+            raise GraphgenError(
+                "GG0705", f"{name} has no meaning with --nodes", help=f"leave out {name}"
+            )
+
 
 NO_SIZES = PlanSizes()
 
@@ -171,8 +212,10 @@ def takes_plan_sizes() -> Callable[[Command], Command]:
         "lora_reserve": LoraReserve,
         "search": Search,
         "answer_tokens": AnswerTokens,
+        "nodes": NodeCount,
+        "instance": InstanceName,
     }
-    defaults = {"search": False}
+    defaults = {"search": False, "nodes": 1, "instance": ""}
     flags = {name: flag(name, kind, defaults.get(name)) for name, kind in kinds.items()}
     return takes_flags("sizes", flags, _collected)
 

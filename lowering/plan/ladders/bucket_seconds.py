@@ -26,11 +26,13 @@ class ProgramBound:
         seconds: of the call.
         link_bytes: that a chip sends.
         core_bytes: of a core that holds what all programs compiled together read, and values.
+        node_bytes: that a node sends to others.
     """
 
     seconds: float
     link_bytes: int
     core_bytes: int
+    node_bytes: int = 0
 
 
 # Bounds by phase and bucket.
@@ -68,6 +70,7 @@ def program_bounds(
             last.seconds + short.more * (last.seconds - few[key].seconds),
             last.link_bytes + short.more * (last.link_bytes - few[key].link_bytes),
             last.core_bytes + short.more * (last.core_bytes - few[key].core_bytes),
+            last.node_bytes + short.more * (last.node_bytes - few[key].node_bytes),
         )
         for key, last in most.items()
     }
@@ -103,5 +106,8 @@ def _bounds(
         bucket = function.dims["C"]
         assert isinstance(bucket, int), bucket
         line = roofline(module, function, device)
-        found[function.phase, bucket] = ProgramBound(line.seconds, line.total.link_bytes, held)
+        sent = line.total
+        found[function.phase, bucket] = ProgramBound(
+            line.seconds, sent.link_bytes, held, sent.node_bytes
+        )
     return found
