@@ -16,6 +16,7 @@ from graphgen.passes.heads.fold_gather import FOLD_RULES, FoldRule, gather_sourc
 from graphgen.passes.heads.gather_rules import gather_rules
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import ZERO
+from graphgen.passes.heads.sink_gather import result_dims
 from graphgen.passes.sharding.align_blocks import PartSizes, align_blocks
 from graphgen.passes.sharding.solver.sharding_plan import (
     ShardingPlan,
@@ -257,6 +258,27 @@ def _embedding(
     )
 
 
+def _product(
+    op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder
+) -> Value | Sequence[Value] | NoMatch:
+    """Matrices that a batch has more of give results that nothing reads, whatever they hold."""
+    batches = result_dims(op)[: len(op.attrs.integers("lhs_batch_dims"))]
+    found = [item for item in batches if (index, gather.dim) in item]
+    if not found:
+        return FOLD_RULES["dot_general"](op, index, gather, emitter, b)
+    dim = batches.index(found[0])
+    (_, other_dim), *_ = (item for item in found[0] if item[0] != index)
+    operands, other = list(op.operands), op.operands[1 - index]
+    operands[index] = gather_source(op, index)
+    taken = other.producer("take")
+    if taken is not None and HeadGather.of(taken) == gather.at(other_dim):
+        operands[1 - index] = gather_source(op, 1 - index)
+    else:
+        inverse = gather.inverse(gather.block_count(operands[index])).at(other_dim)
+        operands[1 - index] = emitter.emit(other, inverse)
+    return emitter.emit(b.emit(op.name, operands, dict(op.attrs)).result, gather.at(dim))
+
+
 def _top_k(
     op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder
 ) -> Value | Sequence[Value] | NoMatch:
@@ -299,6 +321,7 @@ def _experts(
 # What may read the padding as well.
 PADDED_RULES: Mapping[str, FoldRule] = {
     **FOLD_RULES,
+    "dot_general": _product,
     "embedding": _embedding,
     "experts": _experts,
     "top_k": _top_k,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -272,6 +273,37 @@ def test_what_stands_between_reads_the_padding_or_does_without(middle: str, tp: 
     names = [op.name for op in module.function("f").ops]
     assert ("slice" in names) == (middle in ("softmax", "log") and bool(10 % tp))
     assert "take" not in names
+
+
+@pytest.mark.parametrize("given", ["x", "half(x)"])
+def test_matrices_of_a_batch_are_padded_with_what_they_multiply(given: str):
+    """One product has a padded weight, the other operand none; then both are padded."""
+    text = """
+    module @m level=canonical mesh=tp:3 {
+      input %x : f32[4,2,8]
+      weight %half : f32[4,1,1] sharding={tp,-,-}
+      weight %up : f32[4,8,5] sharding={tp,-,-}
+      output %y : f32[4,2,5]
+    }
+
+    func @f phase=decode {
+      arg %x : f32[4,2,8]
+      arg %half : f32[4,1,1]
+      arg %up : f32[4,8,5]
+      %row = reshape(%half) shape=[4] : f32[4]
+      %wide = broadcast_in_dim(%row) shape=[4,2,8] dimensions=[0] : f32[4,2,8]
+      %h = multiply(%x, %wide) : f32[4,2,8]
+      %y = dot_general(LEFT, %up) lhs_contracting_dims=[2] rhs_contracting_dims=[1] \
+lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[4,2,5]
+      return y = %y
+    }
+    """
+    module = parse(dedent(text).replace("LEFT", "%x" if given == "x" else "%h"))
+    verdicts = validate(module, parse_pipeline("pad-to-mesh,partition"), make_workload(module))
+    assert [str(verdict) for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, parse_pipeline("pad-to-mesh,partition"))
+    (product,) = (op for op in module.function("f").block if op.name == "dot_general")
+    assert product.result.shape == (2, 2, 5)
 
 
 def test_a_row_beyond_the_table_is_the_table_s_last():
