@@ -127,12 +127,12 @@ class Attribute:
         name: as Python code writes it; its hyphenated form is accepted too.
         kind: the accepted values.
         default: the value where none is given, a :class:`Derived`, or :data:`REQUIRED`.
-        source: number of the attribute's row in the table of features, such as ``C03``; ``source``
-            for one that only AWS's sources have.
         doc: a noun phrase.
         cpu: effect on the CPU.
         neuron: effect on Neuron targets; ``None`` for the same as on the CPU.
         owner: name of the class; transformers-neuronx's classes start with ``tnx.``.
+        source: number of the attribute's row in the table of features, such as ``C03``; of one that
+            only AWS's sources have ``source``, or ``tnx``, which :func:`owned_by` fills in.
         decision: the reason for the default, where the documents of AWS contradict each other.
         inactive: values that request nothing, beside the default, ``None`` and ``False``.
         unbuilt: values of an attribute that works otherwise, refused until they are built.
@@ -145,12 +145,12 @@ class Attribute:
     name: str
     kind: AttributeType
     default: object
-    source: str
     doc: str
     cpu: Effect
     neuron: Effect | None = None
     _: KW_ONLY
     owner: str = ""
+    source: str = ""
     decision: str = ""
     inactive: tuple[object, ...] = ()
     unbuilt: Mapping[str, Refused] = field(default_factory=dict[str, Refused])
@@ -172,7 +172,8 @@ class Attribute:
 
 def owned_by(owner: str, *rows: Attribute) -> tuple[Attribute, ...]:
     """Rows of the class ``owner``."""
-    return tuple(replace(row, owner=owner) for row in rows)
+    unnumbered = "tnx" if owner.startswith("tnx.") else "source"
+    return tuple(replace(row, owner=owner, source=row.source or unnumbered) for row in rows)
 
 
 def effect_text(effect: Effect) -> str:

@@ -51,19 +51,19 @@ def _model(
     name: str, kind: AttributeType, default: object, source: str, doc: str, what: str = ""
 ) -> Attribute:
     """An attribute that states what the model computes."""
-    return Attribute(name, kind, default, source, doc, DescribesModel(what or doc))
+    return Attribute(name, kind, default, doc, DescribesModel(what or doc), source=source)
 
 
 def _kernel(name: str, source: str, doc: str, kind: AttributeType = BOOL) -> Attribute:
     """A switch for a kernel of Neuron devices, off unless it is given."""
     default = False if kind is BOOL else None
-    return Attribute(name, kind, default, source, doc, _NO_KERNELS, Refused(doc, _ORDINARY))
+    return Attribute(name, kind, default, doc, _NO_KERNELS, Refused(doc, _ORDINARY), source=source)
 
 
 def _idle(
     name: str, kind: AttributeType, default: object, source: str, doc: str, because: str
 ) -> Attribute:
-    return Attribute(name, kind, default, source, doc, NoEffect(because))
+    return Attribute(name, kind, default, doc, NoEffect(because), source=source)
 
 
 # Shared by MoENeuronConfig and RoutedExpertsMLPOpsConfig.
@@ -94,17 +94,17 @@ EXPERTS = owned_by(
         "capacity_factor",
         optional(NUMBER),
         None,
-        "M07 M21",
         "tokens of an expert over its share; None for all",
         CompileSetting("capacity_factor"),
+        source="M07 M21",
     ),
     Attribute(
         "glu_mlp",
         BOOL,
         True,
-        "M21",
         "whether experts have a gate",
         _GATELESS,
+        source="M21",
         decision="the references say False, the library does True; no model that is known has "
         "experts without a gate, so the library counts",
     ),
@@ -120,29 +120,29 @@ EXPERTS = owned_by(
         "moe_tp_degree",
         COUNT,
         1,
-        "M20",
         "ranks that share an expert; 1 without moe_ep_degree for all",
         PartOf("moe_ep_degree"),
+        source="M20",
     ),
     Attribute(
         "moe_ep_degree",
         COUNT,
         1,
-        "M20",
         "ranks with different experts",
         CompileSetting("moe_ep_degree"),
+        source="M20",
     ),
     Attribute(
         "hybrid_sharding_config",
         optional(nested("HybridShardingConfig")),
         None,
-        "M20",
         "degrees of each phase; experts are held twice where they differ",
         CompileSetting("moe_prefill_ep_degree"),
+        source="M20",
     ),
     _model("router_config", optional(nested("RouterConfig")), None, "M20", "the router"),
     *[
-        Attribute(name, BOOL, False, "M20", doc, CompileSetting(name))
+        Attribute(name, BOOL, False, doc, CompileSetting(name), source="M20")
         for name, doc in (
             ("return_expert_index", "gives the chosen experts"),
             ("return_router_logits", "gives the router's logits"),
@@ -152,9 +152,9 @@ EXPERTS = owned_by(
         "blockwise_matmul_config",
         optional(nested("BlockwiseMatmulConfig")),
         None,
-        "M20",
         "products in blocks",
         CompileSetting("expert_block_size"),
+        source="M20",
     ),
     _idle(
         *("moe_mask_padded_tokens", BOOL, False, "source", "padding has no expert"),
@@ -168,9 +168,9 @@ EXPERTS = owned_by(
         "shared_experts_sequence_parallel_enabled",
         BOOL,
         False,
-        "M23",
         "each rank has whole shared experts, and computes them for its tokens",
         CompileSetting("rules"),
+        source="M23",
     ),
     _idle(
         *("transpose_shared_experts_weights", BOOL, False, "M23", "a layout of weights"),
@@ -181,11 +181,10 @@ EXPERTS = owned_by(
 ROUTER = owned_by(
     "RouterConfig",
     _model("act_fn", _SCORES, "softmax", "M01", "activation of the router"),
-    replace(
-        Attribute(
-            *("dtype", DTYPE, "float32", "M01", "element type of the router's logits"),
-            CompileSetting("router_dtype"),
-        ),
+    Attribute(
+        *("dtype", DTYPE, "float32", "element type of the router's logits"),
+        CompileSetting("router_dtype"),
+        source="M01",
         unbuilt={
             name: Refused("a router of this type", "set it to float32, bfloat16 or float16")
             for name in TORCH_DTYPES
@@ -196,7 +195,8 @@ ROUTER = owned_by(
         _model("router_act_fn", _SCORES, same_as("act_fn"), "M01", "activation"), replaces="act_fn"
     ),
     Attribute(
-        *("router_dtype", DTYPE, same_as("dtype"), "M01", "type", CompileSetting("router_dtype")),
+        *("router_dtype", DTYPE, same_as("dtype"), "type", CompileSetting("router_dtype")),
+        source="M01",
         replaces="dtype",
     ),
 )
@@ -210,9 +210,9 @@ ROUTED_EXPERTS = owned_by(
         "capacity_factor",
         optional(NUMBER),
         None,
-        "M07",
         "tokens of an expert over its share; None for all",
         Refused("a capacity of one module", "set MoENeuronConfig.capacity_factor, for all"),
+        source="M07",
     ),
     _model("num_experts", COUNT, REQUIRED, "M02", "experts of a layer"),
     _model("hidden_size", COUNT, REQUIRED, "M02", "size of hidden states"),
@@ -246,18 +246,18 @@ BLOCKWISE = owned_by(
         "block_size",
         COUNT,
         512,
-        "M12",
         "tokens of a block",
         CompileSetting("expert_block_size"),
+        source="M12",
     ),
     _kernel("use_block_parallel", "M13", "blocks on both cores"),
     Attribute(
         "block_sharding_strategy",
         choice("HI_LO", "PING_PONG"),
         "HI_LO",
-        "M13",
         "halves of the blocks, or every other one",
         PartOf("use_block_parallel"),
+        source="M13",
     ),
     _kernel("skip_dma_token", "M14", "no transfer of padding"),
     _kernel("skip_dma_weight", "M14", "no transfer of weights of empty blocks"),
@@ -306,8 +306,8 @@ _HYBRID = PartOf("MoENeuronConfig.hybrid_sharding_config")
 
 HYBRID_SHARDING = owned_by(
     "HybridShardingConfig",
-    Attribute("moe_cte_tp_degree", COUNT, 1, "M19", "ranks of an expert, prompts", _HYBRID),
-    Attribute("moe_cte_ep_degree", COUNT, 1, "M19", "ranks of experts, prompts", _HYBRID),
-    Attribute("moe_tkg_tp_degree", COUNT, 1, "M19", "ranks of an expert, tokens", _HYBRID),
-    Attribute("moe_tkg_ep_degree", COUNT, 1, "M19", "ranks of experts, tokens", _HYBRID),
+    Attribute("moe_cte_tp_degree", COUNT, 1, "ranks of an expert, prompts", _HYBRID, source="M19"),
+    Attribute("moe_cte_ep_degree", COUNT, 1, "ranks of experts, prompts", _HYBRID, source="M19"),
+    Attribute("moe_tkg_tp_degree", COUNT, 1, "ranks of an expert, tokens", _HYBRID, source="M19"),
+    Attribute("moe_tkg_ep_degree", COUNT, 1, "ranks of experts, tokens", _HYBRID, source="M19"),
 )

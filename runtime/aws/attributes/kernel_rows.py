@@ -26,36 +26,42 @@ _NO_KERNELS = NoEffect("kernels exist on Neuron devices only")
 _NO_LAYOUT = NoEffect("it is a layout of Neuron devices' memory")
 
 
-def _kernel(name: str, what: str, source: str = "source") -> Attribute:
+def _kernel(name: str, what: str, source: str = "") -> Attribute:
     """A switch for a kernel, ``what`` after "the"."""
     return Attribute(
         name,
         BOOL,
         False,
-        source,
         f"the {what}",
         _NO_KERNELS,
         Refused(f"the {what}", "leave it out: ordinary ops compute the same"),
+        source=source,
     )
 
 
-def _optional_kernel(name: str, what: str, source: str = "source") -> Attribute:
+def _optional_kernel(name: str, what: str, source: str = "") -> Attribute:
     """The same where ``None`` leaves the choice to the library."""
     return Attribute(
         name,
         optional(BOOL),
         None,
-        source,
         f"the {what}; None leaves the choice to the compiler",
         _NO_KERNELS,
         Refused(f"the {what}", "leave it out: ordinary ops compute the same"),
+        source=source,
     )
 
 
 def _native_kernel(name: str, what: str, source: str) -> Attribute:
     """A switch for a kernel that ``select-kernels`` calls where its artifact is given."""
     return Attribute(
-        name, BOOL, False, source, f"the {what}", _NO_KERNELS, CompileSetting("native_kernels")
+        name,
+        BOOL,
+        False,
+        f"the {what}",
+        _NO_KERNELS,
+        CompileSetting("native_kernels"),
+        source=source,
     )
 
 
@@ -65,10 +71,10 @@ KERNELS = owned_by(
         "attn_kernel_enabled",
         optional(BOOL),
         None,
-        "C43",
         "the flash attention kernel; None leaves the choice to the compiler",
         _NO_KERNELS,
         CompileSetting("native_kernels"),
+        source="C43",
         decision="the references say False and describe a choice by length; None is that choice, "
         "and False excludes the kernel",
     ),
@@ -92,7 +98,6 @@ KERNELS = owned_by(
         "attn_block_tkg_nki_kernel_use_online_softmax",
         BOOL,
         True,
-        "source",
         "the softmax of the attention block kernel in one pass",
         _NO_KERNELS,
         Refused("the attention block kernel", "leave it out: there is no such kernel to change"),
@@ -113,31 +118,30 @@ ATTENTION = owned_by(
         "fused_qkv",
         BOOL,
         False,
-        "C22",
         "computes queries, keys and values as one product",
         NoEffect("products with one input are fused wherever their weights can be joined"),
+        source="C22",
     ),
     Attribute(
         "qk_layernorm",
         BOOL,
         False,
-        "C24",
         "states that the model normalizes queries and keys",
         RunTimeSetting("a check of the model: its own configuration decides"),
+        source="C24",
     ),
     Attribute(
         "flash_decoding_enabled",
         BOOL,
         False,
-        "C21",
         "splits the cache along the sequence over the ranks that share a head",
         CompileSetting("flash_decoding"),
+        source="C21",
     ),
     Attribute(
         "attn_cls",
         one_of(TEXT, CLASS),
         "NeuronLlamaAttention",
-        "source",
         "class of the attention layers",
         NoEffect("attention follows from the model's own configuration"),
     ),
@@ -145,7 +149,6 @@ ATTENTION = owned_by(
         "k_cache_transposed",
         BOOL,
         False,
-        "source",
         "keeps keys with the sequence last",
         _NO_LAYOUT,
         Refused("transposed keys in the cache", "leave it out"),
@@ -154,7 +157,6 @@ ATTENTION = owned_by(
         "kv_cache_tiling",
         BOOL,
         False,
-        "source",
         "cuts the cache into tiles of 128 slots",
         _NO_LAYOUT,
         Refused("tiled caches", "leave it out"),
@@ -163,7 +165,6 @@ ATTENTION = owned_by(
         "disable_kv_cache_tiling",
         BOOL,
         False,
-        "source",
         "keeps the cache without tiles",
         NoEffect("caches have no tiles"),
     ),
@@ -171,7 +172,6 @@ ATTENTION = owned_by(
         "padded_hidden_size",
         optional(COUNT),
         None,
-        "source",
         "hidden size with padding",
         Refused("a padded hidden size", "leave it out: the sharding pass pads what it must"),
     ),
@@ -179,7 +179,6 @@ ATTENTION = owned_by(
         "padded_intermediate_size",
         optional(COUNT),
         None,
-        "source",
         "size of the MLP with padding",
         Refused("a padded MLP", "leave it out: the sharding pass pads what it must"),
     ),
