@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 # Type checkers and editors call no __getattr__: the names of the table below, for them.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
 if TYPE_CHECKING:
     from graphgen.runtime.aws.config.tnx_config import (
         GQA,
@@ -91,34 +93,7 @@ _HOMES = {
     "save_pretrained_split": ("generation.tnx_model", "save_pretrained_split"),
 }
 
-__all__ = [
-    "GQA",
-    "BlkSparseAttnConfig",
-    "BloomForSampling",
-    "ContinuousBatchingConfig",
-    "GPT2ForSampling",
-    "GPT2ForSamplingWithContextBroadcasting",
-    "GPTJForSampling",
-    "GPTNeoXForSampling",
-    "GenerationConfig",
-    "HuggingFaceGenerationModelAdapter",
-    "KVCacheQuantizationConfig",
-    "LlamaForSampling",
-    "MistralForSampling",
-    "MixtralForSampling",
-    "NeuronAutoModelForCausalLM",
-    "NeuronConfig",
-    "OPTForSampling",
-    "QuantizationConfig",
-    "Qwen2ForSampling",
-    "Qwen3ForSampling",
-    "SlidingWindowAttnConfig",
-    "SparseAttnConfig",
-    "SpeculativeGenerator",
-    "StoppingCriteria",
-    "StoppingCriteriaList",
-    "save_pretrained_split",
-]
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
