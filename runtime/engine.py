@@ -13,6 +13,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
+from graphgen.lowering.cpu.processes import share_ranks
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_types
@@ -289,7 +290,7 @@ def open_engine(
         tokenizer = load_tokenizer(checkpoint.path)
     prompts = encode(tokenizer)
     settings = _settings(checkpoint, options, prompts, new_tokens)
-    configure(settings.tp * settings.pp_degree)
+    configure(share_ranks(settings.tp, settings.pp_degree))
     with progress.task("building the graph"):
         built = _built(checkpoint, settings, options.fused)
     checkpoint, built = _check_tensors(checkpoint, built)

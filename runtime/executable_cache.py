@@ -9,13 +9,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphgen.analysis.stages.stage_chain import divide_states, stage_count, stage_modules
+from graphgen.analysis.stages.stage_chain import (
+    divide_states,
+    edge_name,
+    stage_count,
+    stage_modules,
+    stage_name,
+)
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.ir import Module, Role, TensorType
 from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
 from graphgen.lowering.cpu.pjrt import moved, on_devices_from
+from graphgen.lowering.cpu.processes import in_stages, local_ranks, meet
 from graphgen.lowering.cpu.program import DeviceValue, program_key, serialize_program
-from graphgen.lowering.cpu.staged_program import StagedProgram
+from graphgen.lowering.cpu.stage_links import StageLinks
+from graphgen.lowering.cpu.staged_program import StagedProgram, StageParts
 from graphgen.runtime.progress_callback import Progress
 from graphgen.whole_file import write_whole
 
@@ -62,6 +70,7 @@ class ExecutableCache:
         default_factory=dict[str, CpuProgram | StagedProgram]
     )
     _stages: list[ExecutableCache] = field(default_factory=list["ExecutableCache"])
+    _links: StageLinks | None = None
 
     def get(self, name: str) -> CpuProgram | StagedProgram:
         """The program ``name``, loaded or compiled the first time."""
@@ -96,8 +105,13 @@ class ExecutableCache:
                 self.get(function.name)
 
     def placed(self, weights: Mapping[str, DeviceValue]) -> Mapping[str, DeviceValue]:
-        """Weights on the devices of the first stage that reads each, where there are stages."""
+        """Weights on the devices of the first stage that reads each, where there are stages.
+
+        Over several processes each stage puts what it reads on its devices.
+        """
         found = dict(weights)
+        if in_stages():
+            return found
         for number, stage in reversed(list(enumerate(self.stages()))):
             with on_devices_from(number * self.module.ranks):
                 for name in stage.module.interface.keys() & weights.keys():
@@ -121,22 +135,45 @@ class ExecutableCache:
 
     def compiled(self, name: str) -> bool:
         """True if :meth:`get` does not have to compile the program."""
+        if name in self._programs:
+            return True
         if self.stages():
             return all(stage.compiled(name) for stage in self.stages())
         path = self.path(name)
-        return name in self._programs or (path is not None and path.is_file())
+        return path is not None and path.is_file()
 
     def _staged(self, name: str) -> StagedProgram:
-        """The chain of a program's stages, each compiled for its devices."""
-        made: list[CpuProgram] = []
+        """The chain of a program's stages, each compiled for its devices if they are here."""
+        made: list[CpuProgram | None] = []
         for number, stage in enumerate(self.stages()):
-            with on_devices_from(number * self.module.ranks):
+            first = number * self.module.ranks
+            if not local_ranks(self.module.ranks, first):
+                made.append(None)
+                continue
+            with on_devices_from(first):
                 found = stage.get(name)
             assert isinstance(found, CpuProgram)
             made.append(found)
             self.reports.append(stage.reports[-1])
         outputs = tuple([name for name, _ in self.module.function(name).outputs])
-        return StagedProgram(name, made, outputs, self.module.ranks)
+        ranks = self.module.ranks
+        if not in_stages():
+            return StagedProgram(name, made, outputs, ranks)
+        meet()
+        self._links = self._links or StageLinks(ranks, len(made))
+        return StagedProgram(name, made, outputs, ranks, self._parts(name), self._links)
+
+    def _parts(self, name: str) -> StageParts:
+        """What the stages of a program hand on and give."""
+        states = {row.name for row in self.module.entries(Role.STATE)}
+        edges: list[tuple[str, TensorType] | None] = []
+        outputs: dict[str, tuple[int, TensorType]] = {}
+        for number in range(len(self.stages())):
+            given, edge = self.module.function(stage_name(name, number)).outputs, edge_name(number)
+            value = given.get(edge)
+            edges.append(None if value is None else (edge, value.type))
+            outputs |= {n: (number, v.type) for n, v in given if n != edge and n not in states}
+        return StageParts(edges, outputs)
 
     def _make(self, name: str) -> CpuProgram | StagedProgram:
         if self.stages():
@@ -155,6 +192,8 @@ class ExecutableCache:
                 with suppress(GraphgenError):
                     _write_checked(path, serialize_program(program))
         seconds = time.perf_counter() - start
+        if not in_stages():
+            meet()
         report = ExecutableReport(name, function.block.size, seconds, data is not None)
         self.reports.append(report)
         return program

@@ -15,8 +15,9 @@ import hashlib
 import io
 import os
 import platform
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu import processes
+from graphgen.lowering.cpu.stage_arrays import StageArrays
 
 
 class Executable(Protocol):
@@ -56,7 +58,7 @@ def configure(devices: int) -> None:
     if _home != CPU:
         return
     jax.config.update("jax_platforms", CPU)
-    local = len(processes.local_ranks(devices))
+    local = processes.share_of(devices)
     if cast(Any, jax.config).jax_num_cpu_devices >= local:
         return
     try:
@@ -71,18 +73,23 @@ def configure(devices: int) -> None:
             ) from error
 
 
-# Number of the first device that programs run on: of a stage of a pipeline not 0.
-_FIRST: ContextVar[int] = ContextVar("_FIRST", default=0)
+# Numbers of the devices that programs run on, of which they take the first ones.
+_CHOSEN: ContextVar[Sequence[int]] = ContextVar("_CHOSEN", default=range(sys.maxsize))
 
 
 @contextmanager
-def on_devices_from(first: int) -> Generator[None]:
-    """Compile, load and place for the devices from ``first`` on in a ``with`` block."""
-    before = _FIRST.set(first)
+def on_devices(numbers: Sequence[int]) -> Generator[None]:
+    """Compile, load and place for the devices of these numbers in a ``with`` block."""
+    before = _CHOSEN.set(numbers)
     try:
         yield
     finally:
-        _FIRST.reset(before)
+        _CHOSEN.reset(before)
+
+
+def on_devices_from(first: int) -> AbstractContextManager[None]:
+    """Compile, load and place for the devices from ``first`` on in a ``with`` block."""
+    return on_devices(range(first, sys.maxsize))
 
 
 def _platform() -> str:
@@ -126,15 +133,21 @@ def devices(count: int) -> list[Any]:
     """The first ``count`` devices; GG0705 when the CPU has fewer, other platforms give those."""
     import jax
 
-    name, first = _platform(), _FIRST.get()
-    if name == CPU and (first + count > 1 or processes.count() > 1):
-        configure(first + count)
+    name, numbers = _platform(), _CHOSEN.get()[:count]
+    most = numbers[-1] + 1
+    if name == CPU and (most > 1 or processes.count() > 1):
+        configure(most)
     found = list(jax.devices(name))
-    if processes.count() == 1:
-        return found[first : first + count]
-    # An environment may give processes more devices than they have ranks.
-    each, homes = len(processes.local_ranks(count)), range(processes.count())
-    return [d for home in homes for d in [d for d in found if d.process_index == home][:each]]
+    if processes.count() > 1:
+        # An environment may give processes more devices than they have ranks.
+        each, homes = processes.share_of(count), range(processes.count())
+        found = [d for home in homes for d in [d for d in found if d.process_index == home][:each]]
+    return [found[number] for number in numbers if number < len(found)]
+
+
+def _here(homes: Sequence[Any]) -> list[Any]:
+    """Those of some devices that are in this process."""
+    return [home for home in homes if home.process_index == processes.index()]
 
 
 # Options of XLA that compile in a sixth of the time: LLVM leaves its code as it is.
@@ -249,30 +262,38 @@ def put(arrays: Sequence[Any]) -> Any:
     Of several processes each puts the arrays of its own ranks only. An array that starts at a
     multiple of 64 bytes is used in place, by several devices as well.
     """
-    return put_local([arrays[rank] for rank in processes.local_ranks(len(arrays))])
+    if processes.in_stages():
+        return StageArrays(dict(enumerate(arrays)))
+    return put_here([arrays[rank] for rank in processes.local_ranks(len(arrays))], len(arrays))
 
 
-def put_local(arrays: Sequence[Any]) -> Any:
-    """As :func:`put`, given one array for each rank of this process."""
+def put_local(arrays: Mapping[int, Any], ranks: int) -> Any:
+    """As :func:`put`, given the arrays by rank of those ranks of ``ranks`` that are here."""
+    return StageArrays(arrays) if processes.in_stages() else put_here(list(arrays.values()), ranks)
+
+
+def put_here(arrays: Sequence[Any], ranks: int) -> Any:
+    """As :func:`put`, given one array for each of the ``ranks`` that is here, on its device."""
     if arrays[0].dtype.itemsize < 8:
-        return _put(arrays)
+        return _put(arrays, ranks)
     import jax
 
     # JAX would make 32 bits of these, and a program that takes 64 read beyond them.
     with jax.enable_x64(True):
-        return _put(arrays)
+        return _put(arrays, ranks)
 
 
-def _put(arrays: Sequence[Any]) -> Any:
+def _put(arrays: Sequence[Any], ranks: int) -> Any:
     import jax
     from jax._src.interpreters.pxla import batched_device_put
 
-    homes = tuple(devices(len(arrays) * processes.count()))
-    mine = [homes[rank] for rank in processes.local_ranks(len(homes))]
+    homes = tuple(devices(ranks))
+    mine = _here(homes)
     first = arrays[0]
     if not first.shape and len(homes) > 1:
         # Scalars pass for copies of one, of which JAX would send the first to all.
-        return join([jax.device_put(array, home) for array, home in zip(arrays, mine, strict=True)])
+        each = [jax.device_put(array, home) for array, home in zip(arrays, mine, strict=True)]
+        return _join(each, homes)
     # What jax.device_put ends in: a fifth of its time for one rank, a tenth for eight.
     kind = _kind(_stacked(first.shape, len(homes)), first.dtype)
     return cast(Any, batched_device_put)(kind, _over(homes, first.ndim), arrays, mine)
@@ -280,13 +301,23 @@ def _put(arrays: Sequence[Any]) -> Any:
 
 def join(placed: Sequence[Any]) -> Any:
     """Per-device buffers of this process as the one array that a launch takes."""
+    if processes.in_stages():
+        # Joined by the stage that they are on.
+        return placed
     if len(placed) == 1 and processes.count() == 1:
         return placed[0]
-    import jax
-
     homes = tuple(next(iter(array.devices())) for array in placed)
     if processes.count() > 1:
         homes = tuple(devices(len(placed) * processes.count()))
+    return _join(placed, homes)
+
+
+def _join(placed: Sequence[Any], homes: tuple[Any, ...]) -> Any:
+    """Buffers on those of ``homes`` that are in this process as one array over all of them."""
+    if len(homes) == 1:
+        return placed[0]
+    import jax
+
     first = placed[0]
     return jax.make_array_from_single_device_arrays(
         _stacked(first.shape, len(homes)), _over(homes, first.ndim), list(placed)
@@ -327,13 +358,25 @@ def moved(value: Any, ranks: int) -> Any:
         value: an argument of a launch, or one array a rank as a launch gives it.
         ranks: number of ranks.
     """
+    if isinstance(value, StageArrays):
+        return _staged(value, ranks)
     import jax
 
     pieces: list[Any] = value if isinstance(value, list) else _pieces(value)
-    homes = devices(ranks)
-    if [next(iter(piece.devices())) for piece in pieces] == homes:
-        return join(pieces) if isinstance(value, list) else value
-    return join([jax.device_put(piece, home) for piece, home in zip(pieces, homes, strict=True)])
+    homes = tuple(devices(ranks))
+    mine = _here(homes)
+    if [next(iter(piece.devices())) for piece in pieces] == mine:
+        return _join(pieces, homes) if isinstance(value, list) else value
+    return _join([jax.device_put(p, home) for p, home in zip(pieces, mine, strict=True)], homes)
+
+
+def _staged(value: StageArrays, ranks: int) -> Any:
+    """Arrays of some ranks on the devices of a stage; put there once."""
+    first = _CHOSEN.get()[0]
+    if first not in value.placed:
+        here = processes.local_ranks(ranks, first)
+        value.placed[first] = put_here([value.arrays[rank] for rank in here], ranks)
+    return value.placed[first]
 
 
 def _pieces(value: Any) -> list[Any]:

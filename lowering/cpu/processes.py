@@ -14,13 +14,28 @@ from typing import Any, cast
 
 from graphgen.errors import GraphgenError
 
+# Seconds to wait for other processes: as long as they give signs of life.
+ALIVE = 7 * 24 * 3600.0
+
 
 @dataclass(slots=True)
 class _Joined:
-    """Number of processes and index of this one."""
+    """Number of processes, index of this one, and the ranks that they share.
+
+    Attributes:
+        count, index: as above.
+        stages: of a pipeline, each with as many ranks.
+        each: ranks of a process, in all stages; 0 while it is not known.
+        store: of all processes.
+        met: number of times that they have met.
+    """
 
     count: int = 1
     index: int = 0
+    stages: int = 1
+    each: int = 0
+    store: KeyValueStore | None = None
+    met: int = 0
 
 
 _joined = _Joined()
@@ -36,16 +51,70 @@ def index() -> int:
     return _joined.index
 
 
-def local_ranks(ranks: int) -> range:
-    """The ranks of this process, of ``ranks`` that the processes share (GG0705 for a remainder)."""
-    share, rest = divmod(ranks, _joined.count)
+def in_stages() -> bool:
+    """True if the processes share the stages of a pipeline: a program is not in all of them."""
+    return _joined.count > 1 and _joined.stages > 1
+
+
+def share_ranks(ranks: int, stages: int = 1) -> int:
+    """Divide ``ranks`` of each of ``stages`` among the processes (GG0705 for a remainder).
+
+    Returns:
+        The number of ranks of a process.
+    """
+    share, rest = divmod(ranks * stages, _joined.count)
     if rest or not share:
+        of = f" of {stages} stages" if stages > 1 else ""
+        more = " times the number of stages, --pp-degree," if stages > 1 else ""
         raise GraphgenError(
             "GG0705",
-            f"{_joined.count} processes cannot share {ranks} rank{'s' * (ranks > 1)} equally",
-            help="let the number of ranks, --tp, be a multiple of the number of processes",
+            f"{_joined.count} processes cannot share {ranks * stages} "
+            f"rank{'s' * (ranks * stages > 1)}{of} equally",
+            help=f"let the number of ranks, --tp,{more} be a multiple of the number of processes",
         )
-    return range(_joined.index * share, (_joined.index + 1) * share)
+    _joined.stages, _joined.each = stages, share
+    return share
+
+
+def local_ranks(ranks: int, first: int = 0) -> range:
+    """The ranks of this process among ``ranks``, such as those of a stage.
+
+    Without :func:`share_ranks` they are all that the processes share (GG0705 for a remainder).
+
+    Args:
+        ranks: how many.
+        first: number of ranks of the stages before.
+
+    Returns:
+        Of the ``ranks`` those that are here, from 0 on.
+    """
+    if _joined.count == 1:
+        return range(ranks)
+    each = share_of(ranks)
+    begin = _joined.index * each - first
+    return range(min(max(begin, 0), ranks), max(min(begin + each, ranks), 0))
+
+
+def share_of(ranks: int) -> int:
+    """The number of this process's ranks in all stages, of ``ranks`` if nothing has stated it."""
+    if _joined.count == 1:
+        return ranks
+    return _joined.each or share_ranks(ranks)
+
+
+def process_of(rank: int) -> int:
+    """The process that has a rank, counted over all stages."""
+    return rank // _joined.each
+
+
+def meet() -> None:
+    """Wait for all processes, which may take different times to compile.
+
+    The first collective of some ranks gives up after 30 seconds without the others.
+    """
+    if _joined.store is not None:
+        _joined.met += 1
+        _joined.store.barrier(f"graphgen-meet-{_joined.met}", ALIVE)
 
 
 def join_processes(address: str, count: int, index: int, seconds: int) -> KeyValueStore:
@@ -82,7 +151,8 @@ def join_processes(address: str, count: int, index: int, seconds: int) -> KeyVal
             help="start all nodes with the same --nnodes, --master-addr and --master-port",
         ) from error
     _joined.count, _joined.index = count, index
-    return KeyValueStore(cast(Any, distributed.global_state.client))
+    _joined.store = KeyValueStore(cast(Any, distributed.global_state.client))
+    return _joined.store
 
 
 def leave_processes() -> None:

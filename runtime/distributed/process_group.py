@@ -14,14 +14,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from graphgen.analysis.stages.stage_chain import stage_count
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.lowering.cpu.processes import (
+    ALIVE,
     KeyValueStore,
     join_processes,
     leave_processes,
-    local_ranks,
+    share_ranks,
 )
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.distributed.agreement import Record, record_of, require_agreement
@@ -29,8 +31,6 @@ from graphgen.runtime.distributed.process_watch import FAILURES, ProcessWatch
 
 # The variable by which ``graphgen launch`` gives a process its place; see :class:`LaunchPlace`.
 PLACE = "GRAPHGEN_LAUNCH"
-# Seconds to wait for a value of a process: as long as it gives signs of life.
-_ALIVE = 7 * 24 * 3600.0
 # Seconds between the ends of the first process and of the last one.
 _LAST = 60.0
 _SET_DEATH_SIGNAL = 1
@@ -80,15 +80,15 @@ class ProcessGroup:
         if self.place.index == 0:
             self._store.set(f"graphgen/inputs/{name}", value)
             return value
-        return self._store.wait(f"graphgen/inputs/{name}", _ALIVE)
+        return self._store.wait(f"graphgen/inputs/{name}", ALIVE)
 
     def agree(self, name: str, record: Record) -> None:
         """Compare records of all processes; each of them raises the same error (GG0709)."""
         place, key = self.place, f"graphgen/{name}"
         self._store.set(f"{key}/{place.index}", json.dumps(record))
-        texts = [self._store.wait(f"{key}/{other}", _ALIVE) for other in range(place.count)]
+        texts = [self._store.wait(f"{key}/{other}", ALIVE) for other in range(place.count)]
         # Process 0 keeps the records: it waits until everyone has read them.
-        self._store.barrier(f"graphgen-{name}", _ALIVE)
+        self._store.barrier(f"graphgen-{name}", ALIVE)
         records: list[Mapping[str, str]] = [json.loads(text) for text in texts]
         try:
             require_agreement(records)
@@ -143,7 +143,7 @@ def agree_on_program(checkpoint: Checkpoint, settings: CompileConfig, module: Mo
         GraphgenError: GG0709 if they differ, GG0705 for ranks that they cannot share.
     """
     for group in _groups:
-        _state_local_ranks(len(local_ranks(module.ranks)))
+        _state_local_ranks(share_ranks(module.ranks, stage_count(module)))
         group.agree("program", record_of(checkpoint, settings, module))
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from graphgen.ir import Module, Role
 from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu.stage_links import on_host
 from graphgen.runtime.launching.row_results import Outputs
 
 # As ``limit-expert-capacity`` and the models call them; an artifact runs without either.
@@ -61,12 +62,12 @@ class LaunchOutputs:
 
     def wait(self, results: Results) -> Outputs:
         """The outputs on the host, once the launch has ended; choices are not counted."""
-        return {name: np.asarray(results[name][0]) for name in self._names if name in results}
+        return {name: on_host(results[name][0]) for name in self._names if name in results}
 
     def read(self, program: str, results: Results) -> Outputs:
         """The same, with the choices counted."""
         outputs = self.wait(results)
         if self.choices is not None and _COUNTS in results:
             capacity = self._capacities.get(program, 0)
-            self.choices.note(np.asarray(results[_COUNTS][0]), capacity)
+            self.choices.note(on_host(results[_COUNTS][0]), capacity)
         return outputs

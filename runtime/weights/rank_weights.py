@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from graphgen.analysis.stages.stage_chain import stage_arguments, stage_count
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import put, put_local
-from graphgen.lowering.cpu.processes import local_ranks
+from graphgen.lowering.cpu.processes import in_stages, local_ranks
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.weights.computed_plan import ComputedPlan
@@ -75,7 +76,7 @@ class RankWeights:
         """The weight or param ``row`` of one rank."""
         return self._plan(row.name, rank, {})
 
-    def on_ranks(self, row: Entry, ranks: range | None = None) -> list[Plan]:
+    def on_ranks(self, row: Entry, ranks: Sequence[int] | None = None) -> list[Plan]:
         """The weight or param ``row`` of some ranks, reading each checkpoint tensor once.
 
         If :meth:`same_on_ranks`, all are one object.
@@ -241,27 +242,53 @@ def put_weights(
     rows = sorted(program_weights(module), key=lambda row: -row.physical.nbytes)
     if made_from is not None:
         rows = [row for row in rows if made_from & weights.tensors_of(row)]
-    ranks = local_ranks(module.ranks)
-    homes = _homes(weights, rows, len(ranks))
+    ranks = ranks_here(module)
+    # What other processes have is known by name alone.
+    placed: dict[str, DeviceValue] = {
+        row.name: put_local({}, module.ranks) for row in rows if not ranks[row.name]
+    }
+    rows = [row for row in rows if ranks[row.name]]
+    homes = _homes(weights, rows, ranks)
 
     def prepare(index: int) -> None:
         # A shared weight has one array.
-        values = weights.on_ranks(rows[index], ranks)[: len(homes[index])]
+        values = weights.on_ranks(rows[index], ranks[rows[index].name])[: len(homes[index])]
         weights.fill(rows[index], values, homes[index])
 
-    placed: dict[str, DeviceValue] = {}
     with progress.task("loading weights") as report, ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, _ in enumerate(pool.map(prepare, range(len(rows)))):
-            arrays = homes[done] * (len(ranks) // len(homes[done]))
-            placed[rows[done].name] = put_local(arrays)
+            mine = ranks[rows[done].name]
+            arrays = homes[done] * (len(mine) // len(homes[done]))
+            placed[rows[done].name] = put_local(dict(zip(mine, arrays, strict=True)), module.ranks)
             report((done + 1) / len(rows))
-    placed[RANK] = put_local([rank_index(rank) for rank in ranks])
+    every = {rank: rank_index(rank) for rank in _ranks_of_stages(module, range(stage_count(module)))}
+    placed[RANK] = put_local(every, module.ranks)
     return placed
 
 
-def _homes(weights: RankWeights, rows: Sequence[Entry], ranks: int) -> list[list[Array]]:
+def ranks_here(module: Module) -> dict[str, Sequence[int]]:
+    """The ranks of each weight or param that this process has: of the stages that read it."""
+    rows = program_weights(module)
+    read = list(enumerate(stage_arguments(module))) if in_stages() else []
+    return {
+        row.name: _ranks_of_stages(module, [stage for stage, names in read if row.name in names])
+        for row in rows
+    }
+
+
+def _ranks_of_stages(module: Module, stages: Iterable[int]) -> Sequence[int]:
+    """The ranks that this process has in some stages; in one process, and without stages, all."""
+    if not in_stages():
+        return local_ranks(module.ranks)
+    count = module.ranks
+    return sorted({rank for stage in stages for rank in local_ranks(count, stage * count)})
+
+
+def _homes(
+    weights: RankWeights, rows: Sequence[Entry], ranks: Mapping[str, Sequence[int]]
+) -> list[list[Array]]:
     """The target arrays of each weight: one per rank, or one if all ranks hold the same."""
-    counts = [1 if weights.same_on_ranks(row) else ranks for row in rows]
+    counts = [1 if weights.same_on_ranks(row) else len(ranks[row.name]) for row in rows]
     kinds = [_kind(row) for row, count in zip(rows, counts, strict=True) for _ in range(count)]
     arrays = iter(arrays_in_one(kinds))
     return [[next(arrays) for _ in range(count)] for count in counts]

@@ -28,6 +28,18 @@ def stage_count(module: Module) -> int:
     return int(module.meta.get(STAGES, "1"))
 
 
+def stage_arguments(module: Module) -> list[set[str]]:
+    """The names of what each stage of the programs reads, of a divided module."""
+    return [
+        {
+            value.name or ""
+            for function in module.programs()
+            for value in module.function(stage_name(function.name, stage)).args
+        }
+        for stage in range(stage_count(module))
+    ]
+
+
 def stage_modules(module: Module) -> list[Module]:
     """A module for each stage: its parts of the programs, by their names.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -204,7 +204,7 @@ def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Ask
 def _check_shared(model: str, options: EngineOptions, asked: _Asked) -> None:
     """Refuse what several processes cannot share, ranks with a remainder among it (GG0705)."""
     from graphgen.cli.launching.launched_inputs import refuse_in_launch
-    from graphgen.lowering.cpu.processes import local_ranks
+    from graphgen.lowering.cpu.processes import share_ranks
     from graphgen.runtime.artifact import is_artifact
 
     refuse_in_launch(
@@ -219,7 +219,8 @@ def _check_shared(model: str, options: EngineOptions, asked: _Asked) -> None:
             "a conversation": asked.talk,
         }
     )
-    local_ranks(cast("int", options.requested.get("tp", options.config.tp)))
+    ranks = options.config.updated(options.requested)
+    share_ranks(ranks.tp, ranks.pp_degree)
 
 
 def _options(

@@ -26,13 +26,13 @@ def main(folder: str, ranks: int) -> dict[str, object]:
     said: dict[str, object] = {"first": engine.generate(prompts, request).completions[0].tokens}
     before: dict[str, Any] = {name: session.state(name) for name in states}
     sent: list[int] = []
-    put = pjrt._put  # pyright: ignore[reportPrivateUsage]
+    put = pjrt.put_here
 
-    def counted(arrays: Any) -> Any:
+    def counted(arrays: Any, ranks: int) -> Any:
         sent.append(sum(array.nbytes for array in arrays))
-        return put(arrays)
+        return put(arrays, ranks)
 
-    pjrt._put = counted  # pyright: ignore[reportPrivateUsage]
+    pjrt.put_here = counted
     session.decode([1])
     said["sent"] = sum(sent)
     said["states"] = sum(session.module.interface[name].physical.nbytes for name in states)
