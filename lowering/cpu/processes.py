@@ -9,7 +9,9 @@ One process without :func:`join_processes`, which has all ranks.
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from graphgen.errors import GraphgenError
@@ -150,9 +152,36 @@ def join_processes(address: str, count: int, index: int, seconds: int) -> KeyVal
             f"{str(error).splitlines()[0]}",
             help="start all nodes with the same --nnodes, --master-addr and --master-port",
         ) from error
+    client = cast(Any, distributed.global_state.client)
+    _listen_towards(address, client)
     _joined.count, _joined.index = count, index
-    _joined.store = KeyValueStore(cast(Any, distributed.global_state.client))
+    _joined.store = KeyValueStore(client)
     return _joined.store
+
+
+def _listen_towards(address: str, client: Any) -> None:
+    """Have gloo listen at the address of this machine that the coordinator is reached from.
+
+    By itself it takes the one that the machine's name has there, which is often a loopback.
+
+    Args:
+        address: host and port of the coordinator.
+        client: jaxlib's.
+    """
+    from jax._src import xla_bridge
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage]
+
+    host, _, port = address.rpartition(":")
+    family, kind, _, _, there = socket.getaddrinfo(
+        host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+    )[0]
+    # Datagrams: nothing is sent.
+    with socket.socket(family, kind) as way:
+        way.connect(there)
+        mine = str(way.getsockname()[0])
+    made = cast(Any, _jax).make_gloo_tcp_collectives(client, hostname=mine)
+    factory = partial(cast(Any, xla_bridge).make_cpu_client, collectives=made)
+    cast(Any, xla_bridge).register_backend_factory("cpu", factory, priority=0, fail_quietly=False)
 
 
 def leave_processes() -> None:

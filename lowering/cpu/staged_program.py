@@ -90,9 +90,7 @@ class StagedProgram:
             name, type_ = edge
             made[name] = self.links.send(number, type_, made.get(name, []))
 
-    def _given(
-        self, name: str, found: list[DeviceValue], links: StageLinks
-    ) -> list[DeviceValue]:
+    def _given(self, name: str, found: list[DeviceValue], links: StageLinks) -> list[DeviceValue]:
         if name not in self.parts.outputs:
             return found
         stage, type_ = self.parts.outputs[name]

@@ -76,15 +76,8 @@ class LaunchFlags:
 
 def launch_plan(flags: LaunchFlags, env: Mapping[str, str]) -> LaunchPlan:
     """The plan of flags, of variables where a flag is missing, and of defaults (GG0705)."""
-    if _number(env, "NEURON_PP_STAGES", 1) != 1:
-        raise GraphgenError(
-            "GG0705",
-            f"NEURON_PP_STAGES={env['NEURON_PP_STAGES']}: stages of a pipeline stay in one process",
-            help="unset it: ranks of tensor parallelism are spread over the processes; generate "
-            "--pp-degree divides layers in one",
-        )
-    per_node = flags.per_node or _number(env, "LOCAL_WORLD_SIZE", 1)
-    world = _number(env, "WORLD_SIZE", per_node)
+    per_node = flags.per_node or number_of(env, "LOCAL_WORLD_SIZE", 1)
+    world = number_of(env, "WORLD_SIZE", per_node)
     nodes = flags.nodes or -(-world // per_node)
     if flags.nodes is None and nodes * per_node != world:
         raise GraphgenError(
@@ -94,7 +87,7 @@ def launch_plan(flags: LaunchFlags, env: Mapping[str, str]) -> LaunchPlan:
         )
     node = flags.node
     if node is None:
-        node = _number(env, "NEURON_RANK_ID", _number(env, "RANK", 0) // per_node)
+        node = number_of(env, "NEURON_RANK_ID", number_of(env, "RANK", 0) // per_node)
     if not 0 <= node < nodes:
         raise GraphgenError(
             "GG0705", f"node {node} of {nodes} does not exist", help=f"nodes are 0 to {nodes - 1}"
@@ -110,7 +103,7 @@ def _address(flags: LaunchFlags, env: Mapping[str, str], nodes: int) -> tuple[st
     host = flags.host or env.get("MASTER_ADDR") or root_host
     stated = {**env, "NEURON_RT_ROOT_COMM_ID": root_port}
     given = "MASTER_PORT" if env.get("MASTER_PORT") else "NEURON_RT_ROOT_COMM_ID"
-    port = flags.port or _number(stated, given, 0)
+    port = flags.port or number_of(stated, given, 0)
     if nodes > 1 and not (host and port):
         raise GraphgenError(
             "GG0705",
@@ -128,7 +121,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _number(env: Mapping[str, str], name: str, default: int) -> int:
+def number_of(env: Mapping[str, str], name: str, default: int) -> int:
     """An integer of at least 0 from a variable; ``default`` where it is not set (GG0705)."""
     text = env.get(name, "")
     if not text:

@@ -261,7 +261,9 @@ def put_weights(
             arrays = homes[done] * (len(mine) // len(homes[done]))
             placed[rows[done].name] = put_local(dict(zip(mine, arrays, strict=True)), module.ranks)
             report((done + 1) / len(rows))
-    every = {rank: rank_index(rank) for rank in _ranks_of_stages(module, range(stage_count(module)))}
+    every = {
+        rank: rank_index(rank) for rank in _ranks_of_stages(module, range(stage_count(module)))
+    }
     placed[RANK] = put_local(every, module.ranks)
     return placed
 

@@ -64,9 +64,10 @@ def launch(
 ) -> None:
     """Run a command as several processes that share a model's ranks.
 
-    Each process has --tp divided by the number of processes, and loads their weights only. Prompts
-    and sampling settings are those of process 0, which prints. All processes compare weights and
-    configuration before the first step. When a process ends or is silent, all of them end.
+    Each process has --tp, times --pp-degree, divided by the number of processes, and loads the
+    weights of these ranks only. Prompts and sampling settings are those of process 0, which
+    prints. All processes compare weights and configuration before the first step. When a process
+    ends or is silent, all of them end.
 
     \b
     Examples:

@@ -59,6 +59,25 @@ def refuse_in_launch(given: Mapping[str, object]) -> None:
             )
 
 
+def stages_of_launch(given: int, env: Mapping[str, str]) -> int:
+    """Stages of the pipeline: those of ``--pp-degree``, or of AWS's variable (GG0705).
+
+    Args:
+        given: the option; 1 where it is left out.
+        env: variables of this process, ``NEURON_PP_STAGES`` among them.
+    """
+    from graphgen.runtime.distributed.launch_plan import number_of
+
+    stated = number_of(env, "NEURON_PP_STAGES", given) or 1
+    if given not in (1, stated):
+        raise GraphgenError(
+            "GG0705",
+            f"NEURON_PP_STAGES={stated}, but --pp-degree is {given}",
+            help="unset it, or leave --pp-degree out",
+        )
+    return stated
+
+
 def end_process(error: GraphgenError) -> None:
     """Print why no step can follow, and end: other threads may wait for ever."""
     write_error(error)

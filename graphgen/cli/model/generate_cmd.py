@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -174,10 +175,25 @@ def _run_in_launch(
 
     with launched(end_process) as group:
         if group is not None:
+            options = _in_stages(options)
             asked = _shared(group, model, options, asked)
         result = _run(model, options, asked, as_json, summary)
         if group is not None and result is not None:
             group.finish([row.tokens for row in result.completions])
+
+
+def _in_stages(options: EngineOptions) -> EngineOptions:
+    """The options with the stages that AWS's variable asks for (GG0705)."""
+    from graphgen.cli.launching.launched_inputs import stages_of_launch
+
+    stages = stages_of_launch(_number(options, "pp_degree"), os.environ)
+    return replace(options, requested={**options.requested, "pp_degree": stages})
+
+
+def _number(options: EngineOptions, name: str) -> int:
+    """An option that is a number, as it is requested or by default."""
+    found = options.requested.get(name)
+    return int(str(getattr(options.config, name) if found is None else found))
 
 
 def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Asked) -> _Asked:
@@ -219,8 +235,7 @@ def _check_shared(model: str, options: EngineOptions, asked: _Asked) -> None:
             "a conversation": asked.talk,
         }
     )
-    ranks = options.config.updated(options.requested)
-    share_ranks(ranks.tp, ranks.pp_degree)
+    share_ranks(_number(options, "tp"), _number(options, "pp_degree"))
 
 
 def _options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -37,6 +38,11 @@ Disturb = Callable[[subprocess.Popen[str]], None]
 def command(model: Path, tp: int, *words: str) -> list[str]:
     """The words after ``--``."""
     return ["generate", str(model), "--tp", str(tp), "--dtype", "f32", *words]
+
+
+def answered(text: str) -> list[list[int]]:
+    """The tokens of each answer of ``--json``."""
+    return [row["tokens"] for row in json.loads(text)["outputs"]]
 
 
 def begin(logs: Path, flags: list[str], words: list[str]) -> subprocess.Popen[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import Sampling
 from tests.oracles.small_gguf import write_small_model
 from tests.oracles.smollm2 import smollm2_path
-from tests.runtime.distributed.launches import command, launch
+from tests.runtime.distributed.launches import answered, command, launch
 
 TEXTS = ["The llama said", "It's 2024"]
 NEW = 12
@@ -35,10 +34,6 @@ def in_one_process(model: Path, tp: int, sampling: list[Sampling]) -> list[list[
     )
     request = GenerationRequest(NEW, engine.tokenizer.eos_ids, sampling=sampling)
     return [row.tokens for row in engine.generate(prompts, request).completions]
-
-
-def answered(text: str) -> list[list[int]]:
-    return [row["tokens"] for row in json.loads(text)["outputs"]]
 
 
 def asked(model: Path, tp: int, *more: str) -> list[str]:

@@ -42,7 +42,6 @@ def test_variables_of_torchrun_go_before_those_of_aws_and_flags_before_both():
 @pytest.mark.parametrize(
     ("flags", "env", "what"),
     [
-        (NONE, {"NEURON_PP_STAGES": "2"}, "stages of a pipeline stay in one process"),
         (NONE, {"WORLD_SIZE": "two"}, "WORLD_SIZE=two is no number"),
         (replace(NONE, per_node=2), {"WORLD_SIZE": "3"}, "WORLD_SIZE=3 is no multiple of 2"),
         (replace(NONE, nodes=2), {}, "2 nodes need the address of node 0"),

@@ -1,0 +1,111 @@
+"""Ranks, weights and messages of a pipeline in several processes, without starting any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from graphgen.cli.launching.launched_inputs import stages_of_launch
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, evaluate_ranks
+from graphgen.ir import Entry
+from graphgen.ir.dtype import f32
+from graphgen.ir.types import tensor
+from graphgen.lowering.cpu.processes import local_ranks, share_ranks
+from graphgen.lowering.cpu.stage_arrays import StageArrays
+from graphgen.lowering.cpu.stage_links import broadcast_module, edge_module
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.model import build_model
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
+from tests.oracles.families import ORACLES, save
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What this process knows of a launch that it belongs to."""
+    made = SimpleNamespace(count=1, index=0, stages=1, each=0, store=None, met=0)
+    monkeypatch.setattr("graphgen.lowering.cpu.processes._joined", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("count", "ranks", "stages", "found"),
+    [
+        (2, 1, 2, [[[0], []], [[], [0]]]),
+        (2, 2, 3, [[[0, 1], [0], []], [[], [1], [0, 1]]]),
+        (3, 2, 3, [[[0, 1], [], []], [[], [0, 1], []], [[], [], [0, 1]]]),
+        (4, 2, 2, [[[0], []], [[1], []], [[], [0]], [[], [1]]]),
+        (2, 4, 1, [[[0, 1]], [[2, 3]]]),
+    ],
+)
+def test_ranks_of_each_stage_in_each_process(
+    count: int, ranks: int, stages: int, found: list[list[list[int]]], joined: SimpleNamespace
+):
+    joined.count = count
+    for joined.index in range(count):
+        assert share_ranks(ranks, stages) == ranks * stages // count
+        mine = [list(local_ranks(ranks, stage * ranks)) for stage in range(stages)]
+        assert mine == found[joined.index]
+
+
+def test_ranks_of_stages_with_a_remainder_are_refused(joined: SimpleNamespace):
+    joined.count = 4
+    with pytest.raises(GraphgenError, match="4 processes cannot share 6 ranks of 3 stages equally"):
+        share_ranks(2, 3)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_reads_the_weights_of_its_stages_alone(
+    index: int, joined: SimpleNamespace, tmp_path: Path
+):
+    save(ORACLES["llama"].model(num_hidden_layers=2), tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    config = CompileConfig(dtype="f32", pp_degree=2).serving(batch=1, max_len=16)
+    module = build_model(checkpoint.config, config).module
+    read: set[str] = set()
+
+    def noted(row: Entry) -> Array:
+        read.add(row.name)
+        return read_weight(checkpoint, row)
+
+    joined.count, joined.index = 2, index
+    share_ranks(1, 2)
+    placed = put_weights(RankWeights(module, noted), Silent())
+    assert {name.split(".layers.")[1][0] for name in read if ".layers." in name} == {str(index)}
+    assert "model.norm.weight" in read if index else "model.norm.weight" not in read
+    # Every weight has a value, as every stage is launched with all of them by name.
+    held = {name for name, value in placed.items() if value.arrays}
+    assert all(isinstance(value, StageArrays) for value in placed.values())
+    assert 0 < len(held) < len(placed)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8])
+def test_all_processes_get_the_bytes_of_one(count: int):
+    sent = np.array([0, 1, 128, 255], np.uint8)
+    for source in range(count):
+        module = broadcast_module(4, count, source)
+        given = [
+            {"given": sent if rank == source else np.zeros_like(sent)} for rank in range(count)
+        ]
+        for found in evaluate_ranks(module.function("broadcast"), given):
+            np.testing.assert_array_equal(found["sent"], sent)
+
+
+def test_each_rank_of_a_stage_sends_to_one_of_the_next():
+    module = edge_module(tensor(f32, (2,)), 2)
+    given = [{"given": np.full(2, rank, np.float32)} for rank in range(4)]
+    found = [o["sent"][0] for o in evaluate_ranks(module.function("edge"), given)]
+    assert found == [0, 0, 0, 1]
+
+
+def test_the_variable_of_aws_gives_the_stages():
+    assert stages_of_launch(3, {}) == 3
+    assert stages_of_launch(1, {"NEURON_PP_STAGES": "2"}) == 2
+    assert stages_of_launch(2, {"NEURON_PP_STAGES": "2"}) == 2
+    with pytest.raises(GraphgenError, match="NEURON_PP_STAGES=2, but --pp-degree is 3"):
+        stages_of_launch(3, {"NEURON_PP_STAGES": "2"})
