@@ -164,7 +164,7 @@ class ExecutableCache:
         return StagedProgram(name, made, outputs, ranks, self._parts(name), self._links)
 
     def _parts(self, name: str) -> StageParts:
-        """What the stages of a program hand on and give."""
+        """Tensors that the stages of a program hand on and give."""
         states = {row.name for row in self.module.entries(Role.STATE)}
         edges: list[tuple[str, TensorType] | None] = []
         outputs: dict[str, tuple[int, TensorType]] = {}

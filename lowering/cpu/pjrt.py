@@ -146,7 +146,7 @@ def devices(count: int) -> list[Any]:
 
 
 def _here(homes: Sequence[Any]) -> list[Any]:
-    """Those of some devices that are in this process."""
+    """The devices of this process among some."""
     return [home for home in homes if home.process_index == processes.index()]
 
 

@@ -176,5 +176,5 @@ class StageOutput:
 
 
 def on_host(value: DeviceValue | StageOutput) -> Array:
-    """What one rank gives as an output, once the launch has ended."""
+    """The output of one rank, once the launch has ended."""
     return value.read() if isinstance(value, StageOutput) else np.asarray(value)

@@ -14,11 +14,11 @@ from graphgen.lowering.cpu.stage_links import StageLinks, StageOutput
 
 @dataclass(frozen=True, slots=True)
 class StageParts:
-    """What the stages of a program hand on and give, in every process.
+    """Tensors that the stages of a program hand on and give, in every process.
 
     Attributes:
         edges: for each stage but the last, name and type of what the next one takes of it.
-        outputs: stage and type of each output of the program that is no state.
+        outputs: stage and type of each output of the program, states left out.
     """
 
     edges: Sequence[tuple[str, TensorType] | None]
@@ -65,7 +65,7 @@ class StagedProgram:
 
         Returns:
             Per output, one array a rank of its stage; over several processes those of the ranks
-            that are here, and of what is no state what all processes read.
+            that are here for a state, and a :class:`StageOutput` for any other output.
         """
         made: dict[str, list[DeviceValue]] = {}
         for number, stage in enumerate(self.stages):
