@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Ended:
     logs: dict[int, str]
 
 
+GRAPHGEN = (sys.executable, "-m", "graphgen")
 Disturb = Callable[[subprocess.Popen[str]], None]
 
 
@@ -45,9 +46,11 @@ def answered(text: str) -> list[list[int]]:
     return [row["tokens"] for row in json.loads(text)["outputs"]]
 
 
-def begin(logs: Path, flags: list[str], words: list[str]) -> subprocess.Popen[str]:
-    """Start a launch in the background."""
-    line = [sys.executable, "-m", "graphgen", "launch", *flags, "--log-dir", str(logs), "--"]
+def begin(
+    logs: Path, flags: list[str], words: list[str], where: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """Start a launch in the background, by the command ``where`` that runs others."""
+    line = [*where, *GRAPHGEN, "launch", *flags, "--log-dir", str(logs), "--"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
     return subprocess.Popen(
         [*line, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
