@@ -37,12 +37,13 @@ OPTIONS: Final = (
     # GCC's own headers read undefined registers on purpose.
     *("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unknown-warning-option"),
 )
-_WIDE = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mavx2")
+_AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mprfchw")
+_WIDE = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", *_AVX2)
 # Options of the file that is compiled for each instruction set, by machine.
 INSTRUCTION_SETS: Final = {
     "x86_64": {
         "baseline": (),
-        "avx2": ("-mavx2", "-mfma", "-mf16c"),
+        "avx2": _AVX2,
         "avx512": _WIDE,
         "avx512_bf16": (*_WIDE, "-mavx512bf16", "-mavx512vnni"),
     },

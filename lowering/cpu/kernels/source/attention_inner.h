@@ -31,8 +31,8 @@ class AttentionRun {
       const int64_t parts = queries_ > 1 && heads < 4 * (pool_.helpers + 1) ? 2 : 1;
       const int64_t rows = (queries_ + parts - 1) / parts;
       ParallelFor(pool_, heads * parts, [&](int64_t part) {
-        const int64_t first = part / heads * rows;
-        Direct(part % heads, first, std::min(rows, queries_ - first));
+        const int64_t first = part % parts * rows;
+        Direct(part / parts, first, std::min(rows, queries_ - first));
       });
       return;
     }
@@ -44,10 +44,10 @@ class AttentionRun {
     scales_ = static_cast<float*>(scales.data());
     ParallelFor(pool_, heads, [&](int64_t head) { Pack(head); });
     const int64_t blocks = (queries_ + kBlockRows - 1) / kBlockRows;
-    // Later queries of a causal mask read more: they start first.
+    // A thread has whole heads, and so their keys. Later queries of a causal mask read more: they start first.
     ParallelFor(pool_, heads * blocks, [&](int64_t part) {
-      const int64_t first = (blocks - 1 - part / heads) * kBlockRows;
-      Block(part % heads, first, std::min(kBlockRows, queries_ - first));
+      const int64_t first = (blocks - 1 - part % blocks) * kBlockRows;
+      Block(part / blocks, first, std::min(kBlockRows, queries_ - first));
     });
   }
 

@@ -12,6 +12,7 @@ class IntegerRows {
     depth_ = {steps, linear.x_group / Steps::kDepth, linear.groups(), linear.scale_type,
               linear.zero_type};
     if (depth_.groups == 1) depth_.of_group = steps;
+    depth_.ahead = Ahead<Steps>(linear, steps);
     x_ = ThreadMemory<kRowsOfX, X>(linear.rows * steps);
     sums_ = ThreadMemory<kSumsOfX, float>(linear.rows * depth_.groups);
     scales_ = ThreadMemory<kScalesOfX, float>(linear.rows * depth_.groups);

@@ -23,7 +23,18 @@ inline void Finish(const Linear& linear, int64_t row, int64_t column, Floats sum
   StoreLanes(linear, row, column, sum);
 }
 
+// Bytes from a tile to what is read next, for each tile of a block: of a gated product only every
+// second tile of a block is beside the next.
+template <typename Steps>
+int64_t Ahead(const Linear& linear, int64_t steps) {
+  const int64_t tile = steps * Steps::kStride * sizeof(typename Steps::W);
+  return linear.gated ? tile / 2 : tile;
+}
+
 // The rows of x in the form of the blocks, zero beyond K. The memory is the thread's: one at a time.
+//
+// Few rows are made by each thread for itself: lines of one core, written by another, come later
+// than they are made.
 template <typename Steps>
 class Rows {
  public:
@@ -34,37 +45,64 @@ class Rows {
     depth_ = {steps, linear.group ? linear.group / Steps::kDepth : steps, linear.groups(),
               linear.scale_type, linear.zero_type};
     if (depth_.groups == 1) depth_.of_group = steps;
-    const bool in_place = !linear.norm && linear.depth % Steps::kDepth == 0 &&
-                          linear.x_type == linear.type && linear.type != Type::kF16;
-    if (in_place) x_ = static_cast<const X*>(linear.x);
-    else x_ = made_ = ThreadMemory<kRowsOfX, X>(linear.rows * steps);
-    if (linear.zero) sums_ = ThreadMemory<kSumsOfX, float>(linear.rows * depth_.groups);
-    if (in_place && !sums_) return;
+    depth_.ahead = Ahead<Steps>(linear, steps);
+    in_place_ = !linear.norm && linear.depth % Steps::kDepth == 0 &&
+                linear.x_type == linear.type && linear.type != Type::kF16;
+    rows_ = {static_cast<const X*>(linear.x), steps, nullptr};
+    if (in_place_ && !linear.zero) return;
+    if (linear.rows <= kMostRows) {
+      static std::atomic<uint64_t> calls{0};
+      call_ = ++calls;
+      return;
+    }
+    X* made = in_place_ ? nullptr : ThreadMemory<kRowsOfX, X>(linear.rows * steps);
+    float* sums = nullptr;
+    if (linear.zero) sums = ThreadMemory<kSumsOfX, float>(linear.rows * depth_.groups);
     const int64_t share = 8;
     ParallelFor(pool, (linear.rows + share - 1) / share, [&](int64_t part) {
-      const int64_t end = std::min(linear.rows, (part + 1) * share);
-      for (int64_t row = part * share; row < end; ++row) {
-        if (made_) Make(row);
-        if (sums_) Sum(row);
-      }
+      MakeRows(part * share, std::min(linear.rows, (part + 1) * share), made, sums);
     });
+    rows_ = With(made, sums);
   }
 
-  XRows<Steps> rows() const { return {x_, depth_.steps, sums_}; }
-  // The same in steps of the product's type.
+  // Those of the calling thread.
+  XRows<Steps> rows() const {
+    if (!call_) return rows_;
+    thread_local uint64_t last = 0;
+    X* made = in_place_ ? nullptr : ThreadMemory<kOwnRowsOfX, X>(linear_.rows * depth_.steps);
+    float* sums = nullptr;
+    if (linear_.zero) sums = ThreadMemory<kOwnSumsOfX, float>(linear_.rows * depth_.groups);
+    if (last != call_) MakeRows(0, linear_.rows, made, sums);
+    last = call_;
+    return With(made, sums);
+  }
+
+  // The same in steps of the product's type: those of the calling thread, which all may read while it
+  // is in the call.
   LowRankInput input() const {
     const int64_t numbers = depth_.steps * Steps::kDepth;
-    return {x_, kHalves ? numbers / 2 : numbers};
+    return {rows().steps, kHalves ? numbers / 2 : numbers};
   }
   const Depth& depth() const { return depth_; }
 
  private:
-  void Make(int64_t row) {
+  XRows<Steps> With(const X* made, const float* sums) const {
+    return {made ? made : rows_.steps, rows_.stride, sums};
+  }
+
+  void MakeRows(int64_t first, int64_t end, X* made, float* sums) const {
+    for (int64_t row = first; row < end; ++row) {
+      X* to = made ? made + row * depth_.steps : nullptr;
+      if (to) Make(row, to);
+      if (sums) Sum(to ? to : rows_.steps + row * depth_.steps, sums + row * depth_.groups);
+    }
+  }
+
+  void Make(int64_t row, X* to) const {
     const Linear& l = linear_;
     const Norm norm = {l.rows, l.depth, l.x_type, l.type, l.x, l.norm, l.offset, l.epsilon};
     const NormedRow normed(norm, row);
     const int64_t start = row * l.depth;
-    X* to = made_ + row * depth_.steps;
     for (int64_t at = 0; at < l.depth; at += kLanes, to += kLanes / Steps::kDepth) {
       const Floats value = l.norm ? normed.At(at)
                                   : LoadWide(l.x_type, l.x, start + at, start + l.depth);
@@ -81,15 +119,14 @@ class Rows {
   }
 
   // The sums of a row over each group, of numbers of the product's type.
-  void Sum(int64_t row) {
+  void Sum(const X* from, float* to) const {
     const int64_t size = depth_.of_group * Steps::kDepth, all = depth_.steps * Steps::kDepth;
-    const X* from = x_ + row * depth_.steps;
     const Type type = kHalves ? Type::kBf16 : Type::kF32;
     for (int64_t group = 0; group < depth_.groups; ++group) {
       const int64_t end = std::min(all, (group + 1) * size);
       Floats sums = {};
       for (int64_t at = group * size; at < end; at += kLanes) sums += LoadWide(type, from, at, end);
-      sums_[row * depth_.groups + group] = Total(sums);
+      to[group] = Total(sums);
     }
   }
 
@@ -97,9 +134,10 @@ class Rows {
   static constexpr bool kHalves = sizeof(X) == 2 * Steps::kDepth;
   const Linear& linear_;
   Depth depth_;
-  const X* x_ = nullptr;
-  X* made_ = nullptr;
-  float* sums_ = nullptr;
+  bool in_place_ = false;
+  XRows<Steps> rows_;
+  // Names the call, where each thread makes its own; else 0.
+  uint64_t call_ = 0;
 };
 
 #include "integer_rows_inner.h"
@@ -138,13 +176,34 @@ __attribute__((noinline)) inline void FinishGroup(const Linear& linear, int64_t 
   }
 }
 
-// Computes a group of tiles for all rows of x; they stand in the result from `column` on.
+// Rows of x, from one on up to another.
+struct RowRange {
+  int64_t first, end;
+};
+
+// Asks for the lines of a block that Finish writes and adds to: another core may have them, and the
+// product hides the time in which they come.
+inline void FetchEnds(const Linear& linear, RowRange rows, int64_t column, int64_t tiles) {
+  const int64_t size = SizeOf(linear.out_type), step = 64 / size;
+  const int64_t end = std::min(linear.columns, column + (linear.gated ? tiles / 2 : tiles) * kLanes);
+  for (int64_t row = rows.first; row < rows.end; ++row) {
+    const int64_t start = row * linear.columns;
+    char* out = static_cast<char*>(linear.out) + start * size;
+    for (int64_t at = column; at < end; at += step) __builtin_prefetch(out + at * size, 1);
+    for (int64_t at = column; linear.residual && at < end; at += kLanes) {
+      __builtin_prefetch(linear.residual + start + at);
+    }
+  }
+}
+
+// Computes a group of tiles for some rows of x; they stand in the result from `column` on.
 template <typename Steps>
-void RunRows(const Linear& linear, const XRows<Steps>& x, const Depth& depth,
+void RunRows(const Linear& linear, const XRows<Steps>& x, RowRange range, const Depth& depth,
              const Tile<typename Steps::W>* tiles, int64_t count, int64_t column) {
   Floats sums[kMostRows * kGroup];
-  for (int64_t row = 0; row < linear.rows;) {
-    const auto [rows, run] = RunnerFor<Steps>(linear.rows - row);
+  for (int64_t row = range.first; row < range.end;) {
+    const auto [rows, run] = RunnerFor<Steps>(range.end - row);
+    FetchEnds(linear, {row, row + rows}, column, count);
     run(x.from(row, depth.groups), tiles, count, depth, sums);
     for (int64_t r = 0; r < rows; ++r) {
       FinishGroup(linear, row + r, column, count, sums + r * kGroup);
@@ -158,7 +217,7 @@ constexpr int64_t kScratchBytes = 256 * 1024;
 
 // The same for many rows: some narrow tiles at a time are widened once for all of them.
 template <typename Steps>
-void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, const Depth& depth,
+void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, RowRange range, const Depth& depth,
                     const Tile<typename Steps::W>* tiles, int64_t count, int64_t column) {
   using Plain = typename Steps::Plain;
   // The parts of a step are steps of the widened tiles.
@@ -184,7 +243,7 @@ void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, const Depth& de
       }
     }
     const int64_t place = column + (gated ? first / 2 : first) * kLanes;
-    RunRows<Plain>(linear, rows, parts, made, some, place);
+    RunRows<Plain>(linear, rows, range, parts, made, some, place);
   }
 }
 
@@ -200,9 +259,10 @@ Tile<typename Steps::W> TileAt(const Linear& linear, const Depth& depth, int64_t
           facts(linear.scale, depth.scale), facts(linear.zero, depth.zero)};
 }
 
-// Computes `count` tiles of the result from `first` on, at most a group, for all rows.
+// Computes `count` tiles of the result from `first` on, at most a group, for some rows.
 template <typename Steps>
-void Group(const Linear& linear, const RowsOf<Steps>& x, int64_t first, int64_t count) {
+void Group(const Linear& linear, const RowsOf<Steps>& x, RowRange rows, int64_t first,
+           int64_t count) {
   const bool gated = linear.gated;
   Tile<typename Steps::W> tiles[kGroup];
   // Gated, the tiles of the left and of the right half alternate.
@@ -213,11 +273,26 @@ void Group(const Linear& linear, const RowsOf<Steps>& x, int64_t first, int64_t 
     tiles[t] = TileAt<Steps>(linear, x.depth(), number);
   }
   if constexpr (std::is_same_v<typename Steps::W, uint8_t> && !kOfIntegers<Steps>) {
-    if (linear.rows > kMostRows) {
-      return RunRowsWidened<Steps>(linear, x.rows(), x.depth(), tiles, all, first * kLanes);
+    if (rows.end - rows.first > kMostRows) {
+      return RunRowsWidened<Steps>(linear, x.rows(), rows, x.depth(), tiles, all, first * kLanes);
     }
   }
-  RunRows<Steps>(linear, x.rows(), x.depth(), tiles, all, first * kLanes);
+  RunRows<Steps>(linear, x.rows(), rows, x.depth(), tiles, all, first * kLanes);
+}
+
+// Where the parts of a loop begin that has `count` of something: as many to each.
+inline int64_t StartOf(int64_t part, int64_t parts, int64_t count) { return count * part / parts; }
+
+// Rows that a thread takes at once, where there are as many: they stay in its core's second cache.
+constexpr int64_t kFewestRowsApart = 24, kMostRowsApart = 128;
+
+// Parts of the rows: of many, each thread has its own, and with them what other products, norms and
+// rotations wrote for them; few are not parted, since each part reads the whole weight.
+inline int64_t RowParts(int64_t rows, int64_t threads) {
+  const int64_t parts = std::min(threads, rows / kFewestRowsApart);
+  if (parts <= 1) return 1;
+  const int64_t of_thread = (rows + parts - 1) / parts;
+  return parts * ((of_thread + kMostRowsApart - 1) / kMostRowsApart);
 }
 
 // Runs the groups of a product with low-rank terms: run(linear, group) for each.
@@ -239,18 +314,23 @@ template <typename Steps>
 void Run(const Linear& linear, const TaskPool& pool) {
   const RowsOf<Steps> x(linear, pool);
   const int64_t tiles = (linear.columns + kLanes - 1) / kLanes;
-  const int64_t group = linear.gated ? kGroup / 2 : kGroup;
+  const int64_t most = linear.gated ? kGroup / 2 : kGroup, threads = pool.helpers + 1;
+  const int64_t row_parts = RowParts(linear.rows, threads);
   // Small groups where there are few, so that all threads have as much to do.
-  const int64_t wanted = (tiles + 4 * pool.helpers + 3) / (4 * pool.helpers + 4);
-  const int64_t size = std::min(group, std::max<int64_t>(1, wanted));
+  const int64_t wanted = (tiles * row_parts + 4 * threads - 1) / (4 * threads);
+  const int64_t size = std::min(most, std::max<int64_t>(1, wanted));
   const int64_t groups = (tiles + size - 1) / size;
   const auto run = [&](const Linear& l, int64_t part) {
-    Group<Steps>(l, x, part * size, std::min(size, tiles - part * size));
+    const int64_t of_rows = part / groups, group = part % groups;
+    const RowRange rows = {StartOf(of_rows, row_parts, l.rows),
+                           StartOf(of_rows + 1, row_parts, l.rows)};
+    const int64_t first = StartOf(group, groups, tiles);
+    Group<Steps>(l, x, rows, first, StartOf(group + 1, groups, tiles) - first);
   };
   if constexpr (std::is_same_v<RowsOf<Steps>, Rows<Steps>>) {
-    if (linear.low_rank) return RunAdapted(linear, x.input(), groups, run, pool);
+    if (linear.low_rank) return RunAdapted(linear, x.input(), row_parts * groups, run, pool);
   }
-  ParallelFor(pool, groups, [&](int64_t part) { run(linear, part); });
+  ParallelFor(pool, row_parts * groups, [&](int64_t part) { run(linear, part); });
 }
 
 template <typename Bf16, typename F32>

@@ -478,6 +478,9 @@ void CheckVariant(const Variant& variant, int cases) {
 
 int main(int count, char** words) {
   const int cases = count > 1 ? std::atoi(words[1]) : 200;
+  const int wrong = graphgen::CheckTaskPool();
+  graphgen::failures += wrong;
+  std::printf("loops: %d wrong\n", wrong);
   for (const auto& variant : graphgen::VariantsOfThisCpu()) graphgen::CheckVariant(variant, cases);
   return graphgen::failures != 0;
 }

@@ -13,7 +13,7 @@ from graphgen.lowering.cpu.kernels import build_kernels
 from graphgen.lowering.cpu.kernels.build_kernels import OPTIONS, SOURCES, compiler
 
 PROGRAM = Path(__file__).with_name("test_kernels.cc")
-NAMES = ("attention", "rotation", "rows", "low_rank")
+NAMES = ("attention", "rotation", "rows", "low_rank", "task_pool")
 PARTS = [PROGRAM.with_name(f"test_{name}.cc") for name in NAMES]
 ARM_COMPILER, ARM = "aarch64-linux-gnu-g++", "qemu-aarch64"
 

@@ -44,6 +44,9 @@ int CheckRows(const Variant& variant, int cases);
 // The same of products with low-rank terms.
 int CheckLowRank(const Variant& variant, int cases);
 
+// Loops over helpers; returns how many left out an index or called it twice.
+int CheckTaskPool();
+
 // ---- numbers ------------------------------------------------------------------------------------
 
 
