@@ -31,8 +31,8 @@ struct Bf16Steps {
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)pairs);
 #else
     const uint32_t first = x << 16, second = x & 0xffff0000u;
-    sum += AsFloats(w << 16) * Splat(Load<float>(&first));
-    return sum + AsFloats(w & 0xffff0000u) * Splat(Load<float>(&second));
+    sum = MultiplyAdd(AsFloats(w << 16), Splat(Load<float>(&first)), sum);
+    return MultiplyAdd(AsFloats(w & 0xffff0000u), Splat(Load<float>(&second)), sum);
 #endif
   }
   static Floats AddSteps(Floats sum, const W* w, const X* x) {
@@ -41,8 +41,8 @@ struct Bf16Steps {
                                     (__m512bh)Load<__m512i>(x));
 #else
     const Words left = Load<Words>(w), right = Load<Words>(x);
-    sum += AsFloats(left << 16) * AsFloats(right << 16);
-    return sum + AsFloats(left & 0xffff0000u) * AsFloats(right & 0xffff0000u);
+    sum = MultiplyAdd(AsFloats(left << 16), AsFloats(right << 16), sum);
+    return MultiplyAdd(AsFloats(left & 0xffff0000u), AsFloats(right & 0xffff0000u), sum);
 #endif
   }
   static Floats Widen(const W* from) { return Bf16ToFloats(Load<Halves>(from)); }
@@ -56,9 +56,9 @@ struct F32Steps {
   using W = float;
   using Wide = Floats;
   static Wide Read(const W* w) { return Load<Floats>(w); }
-  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
+  static Floats Add(Floats sum, Wide w, X x) { return MultiplyAdd(w, Splat(x), sum); }
   static Floats AddSteps(Floats sum, const W* w, const X* x) {
-    return sum + Load<Floats>(w) * Load<Floats>(x);
+    return MultiplyAdd(Load<Floats>(w), Load<Floats>(x), sum);
   }
   static Floats Widen(const W* from) { return Load<Floats>(from); }
 };
@@ -71,9 +71,9 @@ struct F16Steps {
   using W = uint16_t;
   using Wide = Floats;
   static Wide Read(const W* w) { return F16ToFloats(Load<Halves>(w)); }
-  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
+  static Floats Add(Floats sum, Wide w, X x) { return MultiplyAdd(w, Splat(x), sum); }
   static Floats AddSteps(Floats sum, const W* w, const X* x) {
-    return sum + Widen(w) * Load<Floats>(x);
+    return MultiplyAdd(Widen(w), Load<Floats>(x), sum);
   }
   static Floats Widen(const W* from) { return F16ToFloats(Load<Halves>(from)); }
 };

@@ -132,8 +132,8 @@ struct NarrowF32Steps {
   }
   static Floats Add(Floats sum, Wide w, X x) {
     const Two two = Floating(w);
-    sum += two.first * Splat(x.first);
-    return sum + two.second * Splat(x.second);
+    sum = MultiplyAdd(two.first, Splat(x.first), sum);
+    return MultiplyAdd(two.second, Splat(x.second), sum);
   }
   static void Widen(const W* w, float* to) {
     const Two wide = Floating(Read(w));

@@ -18,7 +18,8 @@ class NormedRow {
     const Floats value = LoadWide(norm_.x_type, norm_.x, start_ + at, end_);
     const Floats factor = LoadWide(norm_.type, norm_.norm, at, norm_.depth);
     if (!norm_.offset) return Rounded(norm_.type, value * scale_) * factor;
-    return (value - mean_) * scale_ * factor + LoadWide(norm_.type, norm_.offset, at, norm_.depth);
+    const Floats offset = LoadWide(norm_.type, norm_.offset, at, norm_.depth);
+    return MultiplyAdd((value - mean_) * scale_, factor, offset);
   }
 
  private:
@@ -35,7 +36,7 @@ class NormedRow {
       Floats value = LoadWide(norm_.x_type, norm_.x, at, end_) - mean_;
       // What is beyond the end is zero, not as far from the mean.
       for (int64_t lane = end_ - at; lane < kLanes; ++lane) value[lane] = 0.0f;
-      sums += value * value;
+      sums = MultiplyAdd(value, value, sums);
     }
     return 1.0f / std::sqrt(Total(sums) / static_cast<float>(norm_.depth) + norm_.epsilon);
   }

@@ -21,8 +21,9 @@ inline Words AsWords(Floats value) { return (Words)value; }
 // Where `which` is all ones a, elsewhere b.
 inline Words Choose(Words which, Words a, Words b) { return (a & which) | (b & ~which); }
 
-// a * b + sum, rounded once where the instruction is there. The compiler joins the two only where they
-// stand in one block of its code, and a row must not depend on that.
+// a * b + sum, rounded once where the instruction is there. Written as `a * b + sum` it is rounded once
+// in some copies of a function and twice in others, as the compiler joins the two only where they stand
+// in one block of its code: a row of few would be another number than the same row of many.
 inline Floats MultiplyAdd(Floats a, Floats b, Floats sum) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
