@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.ir import Attrs, Value, tensor
 
 
@@ -29,12 +30,7 @@ def take_by_gather(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Seque
         index_vector_dim=1,
         slice_sizes=(*before, 1, block, *after),
     )
-    first = b.full(0, indices.type)
-    inside = b.binary(
-        "and",
-        b.compare(indices, first, "GE"),
-        b.compare(indices, b.full(count, indices.type), "LT"),
-    )
+    inside = in_range(b, indices, count)
     zeros = b.full(0, tensor(operand.dtype, found.shape))
     chosen = b.select(b.broadcast_in_dim(inside, found.shape, [axis]), found, zeros)
     return [b.reshape(chosen, (*before, indices.shape[0] * block, *after))]

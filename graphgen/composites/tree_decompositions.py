@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.composites.attention import kv_update, last_unread
 from graphgen.composites.decomposition_registry import decomposition
-from graphgen.ir import Attrs, Dim, Value, attrs_of
+from graphgen.ir import Attrs, Value, attrs_of
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dtype import f32, s32
 
@@ -67,7 +68,8 @@ def kv_move(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Val
     cache, from_rows, from_slots, rows, slots = operands
     shape = from_slots.shape
     sources = (b.broadcast_in_dim(from_rows, shape, [0]), from_slots)
-    known = [_inside(b, source, size) for source, size in zip(sources, cache.shape, strict=False)]
+    # Programs of a move have the sizes of one cache.
+    known = [in_range(b, *pair) for pair in zip(sources, cache.type.dims, strict=False)]
     moved = b.binary("and", *known)
     zero = b.full(0, from_slots.type)
     places = [b.reshape(b.select(moved, source, zero), (*shape, 1)) for source in sources]
@@ -83,14 +85,6 @@ def kv_move(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Val
     )
     to = b.select(moved, slots, b.full(-1, slots.type))
     return kv_update(b, [cache, found, rows, to], attrs_of({"rows": "any"}))
-
-
-def _inside(b: Builder, number: Value, size: Dim) -> Value:
-    """``0 <= number < size``."""
-    # Programs of a move have the sizes of one cache.
-    assert isinstance(size, int)
-    low = b.compare(number, b.full(0, number.type), "GE")
-    return b.binary("and", low, b.compare(number, b.full(size, number.type), "LT"))
 
 
 def _first(b: Builder, positions: Value) -> Value:

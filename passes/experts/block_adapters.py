@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.composites.expert_adapters import ExpertAdapters, slot_mask
 from graphgen.composites.mixture_of_experts import ExpertCall
 from graphgen.ir import Value, tensor
@@ -35,7 +36,7 @@ def gathered_adapters(b: Builder, call: ExpertCall, blocks: TokenBlocks) -> Expe
         return ExpertAdapters(slot_mask(b, blocks.slots, slots), chosen)
     own = b.reshape(blocks.slots, blocks.experts.shape)
     places = own * fixed(call.count) + blocks.experts
-    inside = _between(b, own, fixed(slots))
+    inside = in_range(b, own, fixed(slots))
     places = b.select(inside, places, b.full(-1, places.type))
     found = [_taken(b, matrix, places) for matrix in call.low_rank]
     # Of a token without an adapter, ``take`` gives zeros.
@@ -60,7 +61,7 @@ def adapters_of_block(
         last = b.full(count - 1, slots.type)
         inside = b.binary("minimum", b.binary("maximum", slots, b.full(0, slots.type)), last)
         kept, first = 1, b.reshape(inside, ())
-        mask = b.reshape(b.convert(_between(b, slots, count), f32), (1, 1))
+        mask = b.reshape(b.convert(in_range(b, slots, count), f32), (1, 1))
     found: list[Value] = []
     for matrix in matrices:
         sizes = matrix.shape[2:]
@@ -74,8 +75,3 @@ def _taken(b: Builder, matrix: Value, places: Value) -> Value:
     slots, experts, *sizes = (fixed(dim) for dim in matrix.shape)
     rows = b.take(b.reshape(matrix, (slots * experts, *sizes)), places, 0)
     return b.reshape(rows, (1, *rows.shape))
-
-
-def _between(b: Builder, x: Value, limit: int) -> Value:
-    low = b.compare(x, b.full(0, x.type), "GE")
-    return b.binary("and", low, b.compare(x, b.full(limit, x.type), "LT"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.composites.attention_parts import share_of_part
 from graphgen.composites.basics import sum_at_last
 from graphgen.ir import AttrValue, Dim, Op, Value
@@ -116,16 +117,10 @@ def _embedding(
     clamped = b.binary("minimum", b.binary("maximum", ids, zero), last)
     start = b.binary("multiply", context.place(strategy.special), rows)
     local = b.binary("subtract", clamped, b.broadcast_in_dim(start, ids.shape, []))
-    ours = _between(b, local, rows)
+    ours = in_range(b, local, rows)
     found = b.embedding(table, local)
     wide = b.broadcast_in_dim(ours, found.shape, list(range(len(ids.shape))))
     return [b.select(wide, found, b.full(0, found.type))]
-
-
-def _between(b: Builder, x: Value, limit: int) -> Value:
-    """``0 <= x < limit``."""
-    low = b.compare(x, b.full(0, x.type), "GE")
-    return b.binary("and", low, b.compare(x, b.full(limit, x.type), "LT"))
 
 
 def _kv_update(
@@ -178,7 +173,7 @@ def _within(context: EmitContext, numbers: Value, size: Dim, axes: Axes) -> Valu
     assert isinstance(size, int)
     start = b.binary("multiply", context.place(axes), size)
     local = b.binary("subtract", numbers, b.broadcast_in_dim(start, numbers.shape, []))
-    return b.select(_between(b, local, size), local, b.full(size, local.type))
+    return b.select(in_range(b, local, size), local, b.full(size, local.type))
 
 
 def _attention(
