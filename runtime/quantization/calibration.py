@@ -6,27 +6,19 @@ that a weight is multiplied by.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, dtype
-from graphgen.lowering.cpu.pjrt import configure
-from graphgen.models import build
-from graphgen.passes.core import run_pipeline
 from graphgen.passes.quantize.product_grams import add_gram_outputs
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.perplexity import read_windows
 from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.quantization.plain_products import around_products
+from graphgen.runtime.quantization.plain_products import open_calibration, outputs_of_windows
 from graphgen.runtime.quantization.quantizable import QuantizableWeight
-from graphgen.runtime.session import Session
-from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
 Gram = npt.NDArray[np.float32]
 # Bytes of Gram matrices that one run of the text gathers; more weights take further runs.
@@ -53,10 +45,13 @@ def gram_matrices(
         of experts are [E,K,K], of the tokens that chose each.
     """
     for part in _parts(weights):
-        module, outputs = _module(checkpoint, len(windows[0]), part)
-        placed = put_weights(weights_of(checkpoint, module), progress)
-        session = Session(ExecutableCache(module, progress), placed)
-        sums = _summed(session, windows, set(outputs.values()), progress)
+        add = partial(add_gram_outputs, skip=(), only=part)
+        session, outputs = open_calibration(checkpoint, len(windows[0]), add, progress)
+        names, sums = set(outputs.values()), dict[str, Gram]()
+        for found in outputs_of_windows(session, windows, "reading the calibration text", progress):
+            for name in names:
+                gram = found[name][0]
+                sums[name] = sums[name] + gram if name in sums else gram
         yield part, {weight: sums[output] for weight, output in outputs.items()}
 
 
@@ -90,33 +85,3 @@ def _parts(weights: Mapping[str, QuantizableWeight]) -> Iterator[list[str]]:
         size += cost
     if part:
         yield part
-
-
-def _module(
-    checkpoint: Checkpoint, window: int, names: Collection[str]
-) -> tuple[Module, dict[str, str]]:
-    """The prefill program of one window, and the output of each weight."""
-    configure(1)
-    config = replace(CompileConfig().serving(batch=1, max_len=window), context=(window,))
-    module = build(checkpoint.config, dtype("f32"), phases=("prefill",), every_token=True)
-    before, after = around_products(config)
-    run_pipeline(module, before)
-    outputs = add_gram_outputs(module, (), names)
-    run_pipeline(module, after)
-    return module, outputs
-
-
-def _summed(
-    session: Session, windows: Sequence[Sequence[int]], names: Collection[str], progress: Progress
-) -> dict[str, Gram]:
-    sums: dict[str, Gram] = {}
-    with progress.task("reading the calibration text") as report:
-        for done, window in enumerate(windows):
-            session.reset()
-            places = np.arange(len(window), dtype=np.int32)[None]
-            result = session.step(np.asarray([window], np.int32), places)
-            for name in names:
-                part = result.outputs[name][0]
-                sums[name] = sums[name] + part if name in sums else part
-            report((done + 1) / len(windows))
-    return sums
