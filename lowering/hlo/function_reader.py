@@ -356,14 +356,8 @@ def _check(tree: Tree, shape: HloShape) -> None:
 def _check_fields(instruction: Message) -> None:
     """Refuse unknown fields: what they change is not known."""
     for number in sorted(instruction.fields):
-        if number not in KNOWN_FIELDS and _is_set(instruction, number):
+        if number not in KNOWN_FIELDS and instruction.is_set(number):
             raise UnmodelledError(f"its field {number} is unknown")
     for key in read_frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES):
         if key.startswith(UNKNOWN_ATTRIBUTE):
             raise UnmodelledError(f"its attribute {key[len(UNKNOWN_ATTRIBUTE) :]} is unknown")
-
-
-def _is_set(instruction: Message, number: int) -> bool:
-    """The field holds more than the default written out."""
-    value = instruction.fields[number][-1]
-    return value != 0 if isinstance(value, int) else value[1] > value[0]

@@ -42,7 +42,6 @@ from graphgen.lowering.stablehlo.op_row import (
     read_row,
     result_type,
     signature,
-    word_of,
 )
 from graphgen.lowering.stablehlo.preserved.custom_call_rows import EXTERNAL_ROWS, read_shardy_op
 from graphgen.lowering.stablehlo.preserved.opaque_rows import OPAQUE_ROWS, elided_constant
@@ -57,7 +56,7 @@ from graphgen.lowering.stablehlo.text.mlir_types import (
     read_tensor_type,
     type_text,
 )
-from graphgen.lowering.stablehlo.text.syntax_tree import DenseAttr, MlirOp, integers_of
+from graphgen.lowering.stablehlo.text.syntax_tree import DenseAttr, MlirOp, integers_of, word_of
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens, UnknownForm
 from graphgen.lowering.total_order import total_order_key
 from graphgen.ops import OPS, Trait, ops_with

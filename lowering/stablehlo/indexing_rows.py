@@ -23,11 +23,10 @@ from graphgen.lowering.stablehlo.op_row import (
     scalar_text,
     signature,
     types_text,
-    word_of,
 )
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
+from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion, word_of
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
 
 _GATHER = ("offset_dims", "collapsed_slice_dims", "start_index_map")

@@ -309,13 +309,6 @@ def field_list(fields: Mapping[str, MlirAttr], key: str) -> tuple[int, ...]:
     return integers_of(fields.get(key, ())) or ()
 
 
-def word_of(value: MlirAttr | None) -> str:
-    """Read ``EQ`` in ``EQ`` or ``#stablehlo<comparison_direction EQ>``; else an empty text."""
-    if isinstance(value, DialectAttr):
-        return value.words[-1] if value.words else ""
-    return value if isinstance(value, str) else ""
-
-
 def note_precision(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
     """Annotate a product with its precision and its algorithm: the IR's ops do not have them."""
     to.note(precision_notes(node))

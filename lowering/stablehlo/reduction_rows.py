@@ -19,10 +19,9 @@ from graphgen.lowering.stablehlo.op_row import (
     reducer_text,
     scalar_text,
     signature,
-    word_of,
 )
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
+from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion, word_of
 from graphgen.ops.linalg import REDUCTIONS
 from graphgen.ops.windows.window import or_default
 

@@ -42,7 +42,10 @@ def _read_call(row: HloRow, i: HloInstruction) -> Tree:
     called = i.called
     if len(called) != 1:
         raise UnmodelledError("it is no call of one computation")
-    function = i.to.file.function(called[0])
+    return _call(i, i.to.file.function(called[0]))
+
+
+def _call(i: HloInstruction, function: Function) -> Tree:
     flat = leaves(tuple(i.operands))
     _fits(function, flat, [leaf.type for leaf in i.shape.leaves])
     return tree_of(i.shape, [*i.to.emit_stated("call", flat, i.shape, to_apply=function.name)])
@@ -53,10 +56,7 @@ def _read_fusion(row: HloRow, i: HloInstruction) -> Tree:
     called = i.called
     if len(called) != 1 or not i.shape.leaves:
         raise UnmodelledError("it is no fusion of one computation")
-    function = i.to.file.body(called[0])
-    flat = leaves(tuple(i.operands))
-    _fits(function, flat, [leaf.type for leaf in i.shape.leaves])
-    return tree_of(i.shape, [*i.to.emit_stated("call", flat, i.shape, to_apply=function.name)])
+    return _call(i, i.to.file.body(called[0]))
 
 
 def _write_while(row: HloRow, op: Op) -> InstructionTemplate:

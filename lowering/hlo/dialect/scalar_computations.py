@@ -99,21 +99,29 @@ def reducer_of(computation: HloComputation) -> str:
     raise UnmodelledError(f"%{computation.name} is more than one op on two scalars")
 
 
-def choice_of(computation: HloComputation) -> str:
-    """Direction of a comparison of both parameters, floats not in total order; else empty."""
+def _comparison(computation: HloComputation) -> tuple[str, list[int], bool]:
+    """The comparison that a computation is: direction, parameters read, if in total order.
+
+    The direction of a computation that is none is empty.
+    """
     found = {item.integer(_F.ID): item for item in computation.instructions()}
     root = found.get(computation.root_id)
     if root is None or root.text(_F.OPCODE) != "compare":
-        return ""
-    if root.text(_F.COMPARISON_TYPE) == TOTAL:
-        return ""
-    direction = root.text(_F.COMPARISON_DIRECTION)
+        return "", [], False
     read = [found.get(number) for number in root.integers(_F.OPERAND_IDS)]
     given = [
         item.integer(_F.PARAMETER_NUMBER)
         for item in read
         if item is not None and item.text(_F.OPCODE) == "parameter"
     ]
+    return root.text(_F.COMPARISON_DIRECTION), given, root.text(_F.COMPARISON_TYPE) == TOTAL
+
+
+def choice_of(computation: HloComputation) -> str:
+    """Direction of a comparison of both parameters, floats not in total order; else empty."""
+    direction, given, total = _comparison(computation)
+    if total:
+        return ""
     if given == [1, 0]:
         return {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, "")
     return direction if given == [0, 1] else ""
@@ -126,19 +134,9 @@ def direction_of(computation: HloComputation, *, floats: bool) -> str:
         computation: the comparator of a sort.
         floats: the elements compared are floats, whose order must be total.
     """
-    found = {item.integer(_F.ID): item for item in computation.instructions()}
-    root = found.get(computation.root_id)
-    if root is None or root.text(_F.OPCODE) != "compare":
+    direction, given, total = _comparison(computation)
+    if floats and not total:
         return ""
-    read = [found.get(number) for number in root.integers(_F.OPERAND_IDS)]
-    given = [
-        item.integer(_F.PARAMETER_NUMBER)
-        for item in read
-        if item is not None and item.text(_F.OPCODE) == "parameter"
-    ]
-    if floats and root.text(_F.COMPARISON_TYPE) != TOTAL:
-        return ""
-    direction = root.text(_F.COMPARISON_DIRECTION)
     if direction not in ("LT", "GT") or sorted(given) != [0, 1]:
         return ""
     return direction if given == [0, 1] else {"LT": "GT", "GT": "LT"}[direction]

@@ -58,15 +58,10 @@ def module_annotations(hlo: HloModule) -> dict[str, str]:
     if layout:
         found[_LAYOUT] = layout
     for number, piece in message.pieces(_ELSEWHERE):
-        if _holds(message, number):
+        if message.is_set(number):
             key = f"{_BARE}{number}"
             found[key] = found.get(key, "") + piece.hex()
     return found
-
-
-def _holds(message: Message, number: int) -> bool:
-    value = message.fields[number][-1]
-    return value != 0 if isinstance(value, int) else value[1] > value[0]
 
 
 def _entry_layout(message: Message) -> str:

@@ -62,6 +62,11 @@ class Message:
                 yield number, self.source[at:behind]
             at = behind
 
+    def is_set(self, number: int) -> bool:
+        """True if a field that is there holds more than the default written out."""
+        value = self.fields[number][-1]
+        return value != 0 if isinstance(value, int) else value[1] > value[0]
+
     def has(self, number: int) -> bool:
         """True for a field that occurs, also with a default value."""
         return number in self.fields

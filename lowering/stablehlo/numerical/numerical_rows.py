@@ -16,11 +16,10 @@ from graphgen.lowering.stablehlo.op_row import (
     list_text,
     local,
     result_type,
-    word_of,
 )
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type, type_text
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp
+from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, word_of
 
 # Names of algorithms: those of HLO begin with this.
 _RNG: Final = "rng_"

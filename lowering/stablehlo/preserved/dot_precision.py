@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from graphgen.lowering.stablehlo.text.syntax_tree import DialectAttr, MlirAttr, MlirOp, TypeAttr
+from graphgen.lowering.stablehlo.text.syntax_tree import (
+    DialectAttr,
+    MlirAttr,
+    MlirOp,
+    TypeAttr,
+    word_of,
+)
 
 PRECISION, ALGORITHM = "hlo.operand_precision", "hlo.algorithm"
 _FIELDS = (
@@ -35,7 +41,7 @@ def precision_notes(node: MlirOp) -> dict[str, str]:
     """The annotations of a product; an algorithm that HLO has no name for is left unread."""
     found: dict[str, str] = {}
     config = node.attrs.get("precision_config", ())
-    words = [_word(item).lower() for item in config] if isinstance(config, tuple) else []
+    words = [word_of(item).lower() for item in config] if isinstance(config, tuple) else []
     if set(words) - {"default", ""}:
         found[PRECISION] = "{" + ",".join(words) + "}"
     algorithm = node.attrs.peek("algorithm")
@@ -44,12 +50,6 @@ def precision_notes(node: MlirOp) -> dict[str, str]:
         node.attrs.get("algorithm")
         found[ALGORITHM] = name
     return found
-
-
-def _word(value: MlirAttr) -> str:
-    if isinstance(value, DialectAttr):
-        return value.words[-1] if value.words else ""
-    return value if isinstance(value, str) else ""
 
 
 def _fields(value: MlirAttr | None) -> tuple[object, ...]:

@@ -166,6 +166,13 @@ class MlirOp:
     end: int = 0
 
 
+def word_of(value: MlirAttr | None) -> str:
+    """Read ``EQ`` in ``EQ`` or ``#stablehlo<comparison_direction EQ>``; else an empty text."""
+    if isinstance(value, DialectAttr):
+        return value.words[-1] if value.words else ""
+    return value if isinstance(value, str) else ""
+
+
 def integers_of(value: MlirAttr | None) -> tuple[int, ...] | None:
     """Convert ``[0]``, ``array<i64: 0>`` or ``dense<0> : ...``; ``None`` for anything else."""
     if isinstance(value, DenseAttr):
