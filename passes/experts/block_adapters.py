@@ -1,4 +1,4 @@
-"""The adapters of blocks of tokens: matrices of a block's expert, of one slot where it has a token.
+"""Low-rank adapters (LoRA) of experts, for blocks of tokens that share an expert.
 
 A block of several tokens is multiplied by the matrices of all slots of its expert, and keeps what
 is of the slot of each token. A block of one token reads those of its slot alone.

@@ -1,4 +1,4 @@
-"""The products that logits of routers are."""
+"""Routers of mixtures: the products whose results choose the experts of a token."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class _SizeMerger:
         key = tuple(dims.items())
         chosen = self.known.get(key)
         if chosen is None:
-            chosen = self.known[key] = symbol(symbols.pop() if symbols else self._name(dims))
+            chosen = self.known[key] = symbol(symbols.pop() if symbols else self._name())
         for name, dim in dims.items():
             function = self.joined.function(name)
             if dim != chosen and function.dims.setdefault(str(chosen), dim) != dim:
@@ -100,7 +100,7 @@ class _SizeMerger:
                 )
         return chosen
 
-    def _name(self, dims: dict[str, Dim]) -> str:
+    def _name(self) -> str:
         """Choose a free name: ``S``, as for the tokens of a call, else ``S2``, ..."""
         taken = {name for f in self.joined.functions.values() for name in f.dims}
         return next(n for n in ("S", *(f"S{i}" for i in range(2, 99))) if n not in taken)

@@ -1,4 +1,4 @@
-"""Attention over keys and values that are products of one latent vector with weights."""
+"""Match multi-head latent attention (MLA): keys and values are products of one cached vector."""
 
 from __future__ import annotations
 

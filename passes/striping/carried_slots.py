@@ -1,4 +1,4 @@
-"""Rewrite a program for striped caches: what is read from them goes on in the order of stripes."""
+"""Rewrite a program for striped caches: masks and distances follow the order of their slots."""
 
 from __future__ import annotations
 

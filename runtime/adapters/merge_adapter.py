@@ -213,7 +213,7 @@ def _blocks(base: MergeBase, adapter: Adapter, plan: _Plan, row: TensorInfo) -> 
     if _is_transposed(base, pair, weight.shape):
         left, right = right.T, left.T
     count = max(_BLOCK_BYTES // (4 * weight.shape[1]), 1)
-    scale = _magnitudes(adapter, pair, weight)
+    scale = _magnitudes(adapter, pair)
     for start in range(0, weight.shape[0], count):
         rows = slice(start, start + count)
         merged = weight[rows].astype(np.float32) + left[rows] @ right
@@ -223,7 +223,7 @@ def _blocks(base: MergeBase, adapter: Adapter, plan: _Plan, row: TensorInfo) -> 
         yield merged.astype(weight.dtype)
 
 
-def _magnitudes(adapter: Adapter, pair: LowRankPair, weight: Array) -> Floats | None:
+def _magnitudes(adapter: Adapter, pair: LowRankPair) -> Floats | None:
     """The norms [out] that DoRA gives the rows of a merged weight; ``None`` without them.
 
     arXiv 2402.09353: W' = m (W + s B A) / |W + s B A|, the norm of each output.

@@ -1,4 +1,4 @@
-"""The outputs of a step."""
+"""The outputs of a step, by row of the call: logits or tokens, hidden states, features."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from graphgen.models import build
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import phases
 from graphgen.passes.quantize.quantizable_products import QuantizableProducts, mixture_weights
-from graphgen.passes.weights.derived import PreparedValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def quantizable_weights(
     for prepared in products.programs:
         for op in prepared.function.block:
             if op.name == "dot_general" and products.why_not(op, prepared) is None:
-                made = _of_product(op, prepared)
+                made = _of_product(op)
                 if made is not None:
                     found[made.name] = made
     return found
@@ -114,7 +113,7 @@ def _of_stack(weight: Value) -> QuantizableWeight | None:
     return QuantizableWeight(value.name or "", dims, contracted) if len(dims) == 3 else None
 
 
-def _of_product(op: Op, prepared: PreparedValues) -> QuantizableWeight | None:
+def _of_product(op: Op) -> QuantizableWeight | None:
     """The checkpoint's matrix of a product; ``None`` if it is more than a part of one."""
     weight = op.operands[1]
     source = _sliced(weight)

@@ -64,7 +64,7 @@ def cut_program(module: Module, function: Function, scopes: Sequence[str]) -> Pr
     sources = _sources(module, function)
     stages = _stages(function, sources, {scope: i + 1 for i, scope in enumerate(scopes)})
     cuts: dict[int, Value] = {}
-    for stage, crossing in _crossings(function, stages, len(scopes)).items():
+    for stage, crossing in _crossings(stages, len(scopes)).items():
         for value in crossing:
             if all(_derived(other, value, sources) for other in crossing):
                 cuts[stage] = value
@@ -118,9 +118,7 @@ def _before_end(function: Function, last: set[str]) -> set[Op]:
     return found
 
 
-def _crossings(
-    function: Function, stages: Mapping[Value, int], layers: int
-) -> dict[int, list[Value]]:
+def _crossings(stages: Mapping[Value, int], layers: int) -> dict[int, list[Value]]:
     """Last stage before each possible cut -> the values made up to it and read after it."""
     found: dict[int, list[Value]] = {stage: [] for stage in range(layers + 1)}
     for value, stage in stages.items():

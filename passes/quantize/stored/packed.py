@@ -136,7 +136,7 @@ def gptq_widen(offset: int) -> Widen:
         values = b.slice(unpack(b, parts["qweight"], 0, bits), [0, 0], shape[::-1])
         zero = b.convert(unpack(b, parts["qzeros"], 1, bits), s32)
         zero = b.binary("add", zero, b.full(offset, zero.type)) if offset else zero
-        return _from_columns(b, form, values, zero, parts, shape, dtype)
+        return _from_columns(b, form, values, zero, parts, dtype)
 
     return widen
 
@@ -149,7 +149,7 @@ def awq_widen(
     order = AWQ_ORDER if bits == 4 else IN_ORDER
     values = b.slice(unpack(b, parts["qweight"], 1, bits, order), [0, 0], shape[::-1])
     zero = unpack(b, parts["qzeros"], 1, bits, order)
-    return _from_columns(b, form, values, zero, parts, shape, dtype)
+    return _from_columns(b, form, values, zero, parts, dtype)
 
 
 def _from_columns(
@@ -158,7 +158,6 @@ def _from_columns(
     values: Value,
     zero: Value,
     parts: Mapping[str, Value],
-    shape: tuple[int, ...],
     element: DType,
 ) -> Value:
     """[out, in] of numbers [in, out] and of facts [groups, out]."""
