@@ -13,9 +13,10 @@ from graphgen.ir.dtype import f32, s32
 from graphgen.lowering.hlo import emit_hlo
 from graphgen.lowering.hlo.dialect import BY_OP as ROWS
 from graphgen.ops import OPS
-from tests.lowering.stablehlo.test_ops import difference
+from tests.lowering.stablehlo.test_ops import ROUNDING
 from tests.oracles import xla_hlo
 from tests.oracles.op_samples import BY_OP, inputs, program
+from tests.oracles.sample import difference
 
 pytestmark = pytest.mark.usefixtures("optimized_code")
 
@@ -36,7 +37,7 @@ def test_xla_agrees_with_numpy(name: str):
     ours = evaluate(function, given)
     (theirs,) = xla_hlo.run(proto, [list(given.values())])
     found = [
-        difference(item, ours[key], other)
+        difference(item, ours[key], other, ROUNDING)
         for item, key, other in zip(samples, ours, theirs, strict=True)
     ]
     assert list(filter(None, found)) == []

@@ -28,9 +28,10 @@ from graphgen.lowering.open import open_module
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
-from tests.lowering.stablehlo.test_ops import difference
+from tests.lowering.stablehlo.test_ops import ROUNDING
 from tests.oracles import xla_hlo
 from tests.oracles.op_samples import BY_OP, inputs, program
+from tests.oracles.sample import difference
 
 
 def of_jaxlib(module: Module, function: Function) -> bytes:
@@ -63,7 +64,7 @@ def test_every_op_is_read_back(name: str, writer: Any):
     values = dict(zip([v.name for v in again.args], given.values(), strict=True))
     found = evaluate(again, {key or "": value for key, value in values.items()})
     assert list(filter(None, [
-        difference(item, one, other)
+        difference(item, one, other, ROUNDING)
         for item, one, other in zip(samples, wanted.values(), found.values(), strict=True)
     ])) == []  # fmt: skip
 
