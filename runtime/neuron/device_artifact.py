@@ -1,8 +1,8 @@
 """A folder of programs for a device, opened to generate: weights and caches stay on the devices.
 
 Each program of the folder is loaded as its NEFF, at its first use. Nothing is compiled here, so
-that what needs programs of its own (copies of rows, adapters, tokens fed from step to step) is
-refused.
+that what needs programs of its own (copies of rows, drafts, tokens fed from step to step) is
+refused. The one that writes adapters into slots is in the folder of programs that have slots.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import Module
 from graphgen.lowering.cpu import CpuProgram, pjrt
 from graphgen.runtime.artifact.artifact_folder import Artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -56,8 +57,15 @@ class LoadedPrograms(ExecutableCache):
         raise GraphgenError(
             "GG1005",
             f"{what} was not compiled for the device, and nothing is compiled here",
-            help="leave out what needs it: drafts, trees of tokens, asynchronous steps, adapters",
+            help="leave out what needs it: drafts, trees of tokens, asynchronous steps",
         )
+
+    def beside(self, module: Module) -> ExecutableCache:
+        """The programs of another module that the folder has; others are refused (GG1005)."""
+        names = [function.name for function in module.programs()]
+        if not all(map(self.compiled, names)):
+            self.require_open(", ".join(names))
+        return LoadedPrograms(module, self.progress, compiled_for=self.compiled_for)
 
     def compiled(self, name: str) -> bool:
         """True for each program of the folder."""

@@ -218,7 +218,6 @@ def _text(content: object) -> bytes:
 
 def _interfaces(programs: DevicePrograms) -> dict[str, object]:
     """Arguments and results of each program in order, and the aliases between them."""
-    module = programs.module
     return {
         item.name: {
             **signature(module, item),
@@ -227,6 +226,7 @@ def _interfaces(programs: DevicePrograms) -> dict[str, object]:
                 for argument, result in sorted(donated(module, item).items())
             ],
         }
+        for module in programs.modules
         for item in module.programs()
     }
 

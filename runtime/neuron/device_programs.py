@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphgen.compile_config import CompileConfig
+from graphgen.exec.adapters import adapter_rows
 from graphgen.exec.decode_steps import STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE, Module
 from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
 from graphgen.lowering.neuron.compile.options.default_options import LONG, Situation
 from graphgen.lowering.neuron.compile.program_plan import PlanOptions, options_by_default
 from graphgen.option_words import KERNELS_OFF
+from graphgen.passes.adapters.write_slot_program import write_slot_module
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.outline.mark_layers import MarkLayers
 from graphgen.passes.pipelines import default
@@ -45,8 +47,14 @@ class DevicePrograms:
 
     @property
     def module(self) -> Module:
-        """The programs."""
+        """The programs of the model."""
         return self.built.module
+
+    @property
+    def modules(self) -> list[Module]:
+        """Modules to compile: of the model, and of the program that writes adapters into slots."""
+        adapted = bool(adapter_rows(self.module))
+        return [self.module, *([write_slot_module(self.module)] if adapted else [])]
 
 
 def device_programs(

@@ -113,7 +113,7 @@ def compile_(
             demand, marked = _demand(batch, dtype, sizes, options), driver_options.layer_markers
             programs = _built(model, demand, accelerator(target, lnc), layers, marked=marked)
         optimize_layouts(programs, output, driver_options)
-        plan = make_plan(programs.module, programs.options, output, driver_options, dry_run=dry_run)
+        plan = make_plan(programs, output, driver_options, dry_run=dry_run)
     device = programs.options.device
     if dry_run:
         emit(as_json, lambda: plan_json(device, plan), lambda: plan_report(device, plan))

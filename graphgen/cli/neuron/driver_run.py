@@ -11,7 +11,6 @@ from graphgen.cli.console import note
 from graphgen.cli.neuron.compile_progress import CompileProgress
 from graphgen.cli.neuron.driver_options import DriverOptions
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
 from graphgen.lowering.neuron.compile.cache.neuron_cache import NeuronCache
 from graphgen.lowering.neuron.compile.cache.open_cache import VARIABLE, open_cache
 from graphgen.lowering.neuron.compile.driver import (
@@ -24,7 +23,6 @@ from graphgen.lowering.neuron.compile.failures.failure_report import predicted
 from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler, find_compiler
 from graphgen.lowering.neuron.compile.program_plan import (
     PlannedProgram,
-    PlanOptions,
     plan_programs,
     program_folder,
     write_program,
@@ -57,14 +55,13 @@ class CompilePlan:
 
 
 def make_plan(
-    module: Module,
-    options: PlanOptions,
+    asked: DevicePrograms,
     output: Path | None,
     given: DriverOptions,
     *,
     dry_run: bool,
 ) -> CompilePlan:
-    """Plan the programs, check them, and write their HLO and command lines.
+    """Plan the programs of all modules, check them, and write their HLO and command lines.
 
     Raises:
         GraphgenError: GG1001 without a compiler, GG1003 for programs that it will refuse; both not
@@ -74,7 +71,13 @@ def make_plan(
     compiler = _compiler(given, dry_run=dry_run)
     progress = TerminalProgress()
     with progress.task("checking the programs"):
-        programs = plan_programs(module, options, checked=not given.no_check)
+        checked = not given.no_check
+        planned = [
+            (module, program)
+            for module in asked.modules
+            for program in plan_programs(module, asked.options, checked=checked)
+        ]
+    programs = [program for _, program in planned]
     if not dry_run and any(item.errors for item in programs):
         raise predicted(programs)
     if output is not None:
@@ -83,7 +86,7 @@ def make_plan(
             metadata = not given.no_metadata
             programs = [
                 write_program(module, item, program_folder(item, output), metadata=metadata)
-                for item in programs
+                for module, item in planned
             ]
     return CompilePlan(programs, compiler, cache)
 

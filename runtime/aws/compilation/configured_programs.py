@@ -11,7 +11,7 @@ from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
 from graphgen.lowering.neuron.compile.options.default_options import Situation
 from graphgen.lowering.neuron.compile.program_plan import PlanOptions
 from graphgen.models import known_family
-from graphgen.runtime.aws.application.base_model import PHASES
+from graphgen.runtime.aws.application.base_model import PHASES, TOKEN_GENERATION
 from graphgen.runtime.aws.application.compiler_args import attribute_layers, situation
 from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
 from graphgen.runtime.aws.config.config_json import read_object
@@ -43,12 +43,16 @@ def configured_programs(
     given = [OptionLayer("--lnc", f"--lnc={lnc}")] if lnc else []
     tags = {phase: tag for tag, phase in PHASES.items()}
 
+    def tag_of(phase: str) -> str:
+        # The program that writes adapters into slots has the options of a step.
+        return tags.get(phase, TOKEN_GENERATION)
+
     def of_phase(phase: str, shared: int) -> Sequence[OptionLayer]:
-        own = attribute_layers(config, tags[phase], target, family, shared)
+        own = attribute_layers(config, tag_of(phase), target, family, shared)
         return [*own, *given, *layers]
 
     def at(phase: str, shared: int) -> Situation:
-        return situation(config, tags[phase], target, family, shared)
+        return situation(config, tag_of(phase), target, family, shared)
 
     model = config_with_heads(config, application.model_config(), application.model_path)
     built = build_programs(model, application.config, application.compile_config(target))

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx2
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from graphgen.cli.machine.device_option import check_device
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.ir import Function, Module
 from graphgen.runtime.artifact import is_for_device, open_artifact
 from graphgen.runtime.artifact.artifact_folder import DEVICE_KIND
 from graphgen.runtime.folders.sealed_json import sealed
 from graphgen.runtime.neuron.device_artifact import LoadedPrograms
-from graphgen.runtime.neuron.device_folder import open_device_folder
+from graphgen.runtime.neuron.device_folder import DeviceFolder, open_device_folder
 from graphgen.runtime.progress_callback import Silent
 from graphgen.version import __version__
 from tests.fake_compiler.fake_neuron import FakeNeuron
@@ -133,6 +135,48 @@ def test_programs_choose_and_verify_tokens_on_the_device(
         assert "nothing is compiled here" in error["what"]
 
 
+def write_adapter(folder: Path, weights: dict[str, Any], rank: int) -> str:
+    """An adapter of the queries and of the way down, as PEFT writes it."""
+    random, found = np.random.default_rng(rank), dict[str, Any]()
+    targets = ["q_proj", "down_proj"]
+    for name, weight in weights.items():
+        base, _, last = name.rpartition(".")
+        if last == "weight" and base.rpartition(".")[2] in targets:
+            for part, shape in (("A", (rank, weight.shape[1])), ("B", (weight.shape[0], rank))):
+                numbers = random.normal(0, 1, shape).astype(np.float32)
+                found[f"base_model.model.{base}.lora_{part}.weight"] = numbers
+    folder.mkdir()
+    save_file(found, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 8, "target_modules": targets}
+    (folder / "adapter_config.json").write_text(json.dumps({**config, "bias": "none"}))
+    return f"{folder.name}={folder}"
+
+
+@pytest.mark.slow
+def test_adapters_are_written_into_slots_on_the_device(tmp_path: Path):
+    model, out, fake = tmp_path / "small.gguf", tmp_path / "out", FakeNeuron(tmp_path / "fake")
+    weights = write_small_model(model)
+    given = [write_adapter(tmp_path / name, weights, rank) for name, rank in (("a", 2), ("b", 4))]
+    more = ("--batch", 3, "--max-loras", 2, "--max-lora-rank", 4, "--target", "trn1", "--weights")
+    words = (*COMPILED, *more, "--cache-dir", tmp_path / "cache", "-o", out)
+    ran = run("graphgen", "compile", model, *words, **ALONE, **fake.environment)
+    assert ran.returncode == 0, ran.stderr
+    folder = open_device_folder(out)
+    assert folder.neffs.keys() == {"prefill.b3.s16", "decode.b3.c64", "write_slot"}
+    files = [word for text in given for word in ("--lora", text)]
+    ids = [word for name in ("a", "b", "none") for word in ("--adapter-id", name)]
+    answer = (*ANSWER, "--prompt", "Hello", "--prompt", "Hello", *files, *ids)
+    here = answered(run("graphgen", "generate", model, *answer, **ALONE))
+    wanted = cast("dict[str, str]", folder.manifest["environment"])
+    there = answered(
+        run("graphgen", "generate", out, *answer, "--device", "neuron", **PLUGIN, **wanted)
+    )
+    tokens = [[row["tokens"] for row in said["outputs"]] for said in (here, there)]
+    assert tokens[0] == tokens[1]
+    # Each row is answered with another adapter, the last with none.
+    assert len(set(map(str, tokens[0]))) == 3
+
+
 @pytest.mark.slow
 def test_a_folder_is_served_on_the_device(compiled: tuple[Path, dict[str, str], list[int]]):
     out, wanted, _ = compiled
@@ -179,9 +223,12 @@ def test_a_device_is_chosen_by_what_the_model_was_compiled_for(bare: Path, tmp_p
 
 
 def test_programs_of_another_module_are_refused_on_a_device():
-    programs = LoadedPrograms(Module("m"), Silent())
-    with pytest.raises(GraphgenError, match="nothing is compiled here") as caught:
-        programs.beside(Module("other"))
+    folder = DeviceFolder(Path(), {"programs": []})
+    programs = LoadedPrograms(Module("m"), Silent(), compiled_for=folder)
+    other = Module("other")
+    other.add(Function("copies", "copies"))
+    with pytest.raises(GraphgenError, match=r"copies was not .*nothing is compiled here") as caught:
+        programs.beside(other)
     with pytest.raises(GraphgenError, match="the draft was not compiled for the device"):
         programs.require_open("the draft")
     assert caught.value.code == "GG1005"
