@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
 from graphgen.runtime.engine import EngineOptions
+from graphgen.runtime.vllm_plugin.refusals import (
+    OVERRIDE,
+    PROMPT_TOKENS,
+    additional_of,
+    check_supported,
+)
 
-# AWS's variable for the folder of compiled programs, and its name for its framework.
+# AWS's variable for the folder of compiled programs.
 ARTIFACTS: Final = "NEURON_COMPILED_ARTIFACTS"
-FRAMEWORK: Final = "VLLM_NEURON_FRAMEWORK"
-_FRAMEWORKS: Final = ("", "graphgen", "neuronx-distributed-inference", "transformers-neuronx")
 # Tokens that a launch takes of a prompt, where the scheduler's budget is larger.
 _CHUNK: Final = 128
 
@@ -31,8 +36,15 @@ def model_options(config: Any, blocks: int) -> EngineOptions:
         GraphgenError: GG0705 for features that vLLM asks for and this executor has not, and as
             :func:`served_options`.
     """
-    check_supported(config)
+    check_options(config)
     return served_options(config.model_config.model, served_flags(config, blocks))
+
+
+def check_options(config: Any) -> None:
+    """Refuse what the executor has not, before anything of a model is read (GG0705)."""
+    check_supported(config)
+    override_of(config)
+    verified_lengths(config)
 
 
 def served_flags(config: Any, blocks: int) -> ServedFlags:
@@ -41,6 +53,7 @@ def served_flags(config: Any, blocks: int) -> ServedFlags:
     artifact = os.environ.get(ARTIFACTS)
     slots = {"max_loras": lora.max_loras, "max_lora_rank": lora.max_lora_rank} if lora else None
     longest = int(config.model_config.max_model_len)
+    length, *fewer = verified_lengths(config) or [None]
     chunk = min(_CHUNK, int(config.scheduler_config.max_num_batched_tokens))
     return ServedFlags(
         max_num_seqs=int(config.scheduler_config.max_num_seqs),
@@ -52,14 +65,30 @@ def served_flags(config: Any, blocks: int) -> ServedFlags:
         artifact=Path(artifact) if artifact else None,
         block_size=int(config.cache_config.block_size),
         num_blocks=blocks,
+        speculation_length=length,
+        verify_lengths=tuple(size for size in fewer if size is not None),
         slots=slots,
     )
 
 
+def draft_options(config: Any, blocks: int) -> EngineOptions:
+    """The options of a draft model, on one rank; arguments and errors as of `model_options`."""
+    of_target = served_flags(config, blocks)
+    draft = config.speculative_config.draft_model_config
+    flags = replace(
+        of_target,
+        tensor_parallel_size=1,
+        dtype=_element(draft.dtype),
+        override="{}",
+        artifact=None,
+        slots=None,
+    )
+    return served_options(draft.model, flags)
+
+
 def override_of(config: Any) -> Mapping[str, object]:
     """Attributes of a NeuronConfig that ``--additional-config`` gives (GG0705)."""
-    given = cast("Mapping[str, object]", config.additional_config or {})
-    found = given.get("override_neuron_config", {})
+    found = additional_of(config).get(OVERRIDE, {})
     if not isinstance(found, Mapping):
         raise GraphgenError(
             "GG0705",
@@ -69,25 +98,21 @@ def override_of(config: Any) -> Mapping[str, object]:
     return cast("Mapping[str, object]", found)
 
 
-def check_supported(config: Any) -> None:
-    """Refuse by name what this executor has not (GG0705)."""
-    framework = os.environ.get(FRAMEWORK, "")
-    parallel = config.parallel_config
-    refused = {
-        f"{FRAMEWORK}={framework}": framework not in _FRAMEWORKS,
-        "speculative decoding through vLLM": config.speculative_config is not None,
-        "--pipeline-parallel-size": parallel.pipeline_parallel_size > 1,
-        "a model that is not of text": bool(config.model_config.is_multimodal_model),
-        "a pooling model": config.model_config.runner_type == "pooling",
-        "a KV connector": config.kv_transfer_config is not None,
-    }
-    for name, is_asked in refused.items():
-        if is_asked:
-            raise GraphgenError(
-                "GG0705",
-                f"graphgen's executor for vLLM does not have {name}",
-                help="leave it out; 'graphgen serve' speculates",
-            )
+def verified_lengths(config: Any) -> list[int]:
+    """Sizes of the programs that give the logits of every token, the largest first (GG0705).
+
+    Those of proposals and the token before them, and those of prompts whose logprobs are read.
+    """
+    given = additional_of(config).get(PROMPT_TOKENS, 0)
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0 or given == 1:
+        raise GraphgenError(
+            "GG0705",
+            f"{PROMPT_TOKENS} is {given!r}, and should be a number of tokens, 2 or more",
+            help="leave it out to read logprobs of prompts a token at a time",
+        )
+    proposed = config.speculative_config
+    sizes = {given, 0 if proposed is None else int(proposed.num_speculative_tokens) + 1} - {0}
+    return sorted(sizes, reverse=True)
 
 
 def _element(dtype: object) -> str:

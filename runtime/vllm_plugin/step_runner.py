@@ -6,22 +6,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import torch
-from vllm.sampling_params import SamplingType
-from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
-from vllm.v1.sample.logits_processor import build_logitsprocs
+from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunnerOutput
+from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
-from vllm.v1.structured_output.utils import apply_grammar_bitmask
-from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
+from vllm.v1.structured_output.utils import apply_grammar_bitmask, strip_speculative_padding
 
-from graphgen.errors import GraphgenError
 from graphgen.runtime.launching.row_results import Logits
 from graphgen.runtime.session import Session
+from graphgen.runtime.vllm_plugin.draft_proposals import DraftProposals, FinishedStep
+from graphgen.runtime.vllm_plugin.prompt_logprobs import PromptLogprobs
 from graphgen.runtime.vllm_plugin.scheduled_rows import ScheduledRow, check_session, launch_rows
 from graphgen.runtime.vllm_plugin.served_adapters import ServedAdapters
+from graphgen.runtime.vllm_plugin.vllm_inputs import input_batch, request_of, verification
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A step whose tokens are not chosen yet.
+
+    Attributes:
+        scheduled: the ``SchedulerOutput``.
+        drafts: proposed tokens of each row, which the step has processed after its text.
+        logits: f32 [n,V], of each row's last token and of its proposals, row after row.
+    """
+
+    scheduled: Any
+    drafts: list[list[int]]
+    logits: Logits
 
 
 class StepRunner:
@@ -33,16 +48,27 @@ class StepRunner:
         config: a ``VllmConfig``.
         session: with a paged cache, whose blocks the scheduler assigns.
         adapters: those that requests name; ``None`` for programs without.
+        proposals: the source of tokens to verify; ``None`` for none.
     """
 
-    def __init__(self, config: Any, session: Session, adapters: ServedAdapters | None) -> None:
+    def __init__(
+        self,
+        config: Any,
+        session: Session,
+        adapters: ServedAdapters | None,
+        proposals: DraftProposals | None = None,
+    ) -> None:
         check_session(session)
         self._session: Final = session
         self._adapters: Final = adapters
+        self._proposals: Final = proposals
         self._requests: dict[str, Any] = {}
-        self._batch: Final = _input_batch(config, session)
+        self._batch: Final = input_batch(config, session)
         self._sampler: Final = Sampler(logprobs_mode=config.model_config.logprobs_mode)
-        self._launched: tuple[Any, Logits] | None = None
+        self._verifier: Final = RejectionSampler(self._sampler)
+        self._prompts: Final = PromptLogprobs(self._sampler, session.vocabulary)
+        self._launched: _Launched | None = None
+        self._proposed: DraftTokenIds | None = None
 
     def launch(self, scheduled: Any) -> Any:
         """Process the tokens of a ``SchedulerOutput``.
@@ -53,6 +79,8 @@ class StepRunner:
         self._leave(scheduled)
         for source, target in scheduled.kv_cache_block_copies or ():
             self._session.copy_block(source, target)
+            if self._proposals is not None:
+                self._proposals.copy_block(source, target)
         self._enter(scheduled)
         self._batch.condense()
         self._batch.refresh_metadata()
@@ -61,12 +89,16 @@ class StepRunner:
         ids = self._batch.req_ids
         if self._adapters is not None:
             self._adapters.use([self._requests[id].lora_request for id in ids])
-        rows = [self._row(id, scheduled.num_scheduled_tokens[id]) for id in ids]
-        self._launched = scheduled, launch_rows(self._session, rows)
+        drafts = [list(tokens) for tokens in self._batch.spec_token_ids[: len(ids)]]
+        rows = [
+            self._row(id, scheduled.num_scheduled_tokens[id], proposed)
+            for id, proposed in zip(ids, drafts, strict=True)
+        ]
+        self._launched = _Launched(scheduled, drafts, launch_rows(self._session, rows))
         return None
 
     def sample(self, grammar: Any) -> Any:
-        """Choose the next token of every request whose text is processed to its end.
+        """Choose the next tokens of every request whose text is processed to its end.
 
         Args:
             grammar: a ``GrammarOutput``: masks of requests with structured outputs; ``None`` for
@@ -76,37 +108,86 @@ class StepRunner:
             A ``ModelRunnerOutput``.
         """
         assert self._launched is not None, "a launch comes first"
-        (scheduled, rows), self._launched = self._launched, None
-        logits = torch.from_numpy(rows)
+        launched, self._launched = self._launched, None
+        scheduled = launched.scheduled
+        logits = torch.from_numpy(launched.logits)
         if grammar is not None:
             apply_grammar_bitmask(scheduled, grammar, self._batch, logits)
         counts = scheduled.num_scheduled_tokens
+        ends = {
+            id: self._requests[id].num_computed_tokens + counts[id] for id in self._batch.req_ids
+        }
         partial = [
             place
-            for place, id in enumerate(self._batch.req_ids)
-            if self._requests[id].num_computed_tokens + counts[id] < self._requests[id].num_tokens
+            for place, (id, end) in enumerate(ends.items())
+            if end < self._requests[id].num_tokens
         ]
-        generators = self._batch.generators
-        before = {n: generators[n].get_state() for n in partial if n in generators}
-        chosen = self._sampler(logits=logits, sampling_metadata=self._batch.sampling_metadata)
-        for place, state in before.items():
-            # No token was drawn for it: its text goes on in the next step.
-            generators[place].set_state(state)
-        tokens = chosen.sampled_token_ids.tolist()
-        for place in partial:
-            tokens[place] = []
+        tokens, logprobs = self._chosen(logits, launched, partial)
         self._note(tokens)
-        return ModelRunnerOutput(
+        output = ModelRunnerOutput(
             req_ids=self._batch.req_ids.copy(),
             req_id_to_index=self._batch.req_id_to_index.copy(),
             sampled_token_ids=tokens,
-            logprobs=None if chosen.logprobs_tensors is None else chosen.logprobs_tensors.tolists(),
+            logprobs=logprobs,
+            prompt_logprobs_dict=self._prompts.complete(ends, self._requests),
         )
+        self._propose(scheduled, tokens)
+        return output
+
+    def take_proposals(self) -> Any:
+        """The ``DraftTokenIds`` of the last step; ``None`` for none."""
+        proposed, self._proposed = self._proposed, None
+        return proposed
+
+    def _chosen(
+        self, logits: torch.Tensor, launched: _Launched, partial: list[int]
+    ) -> tuple[list[list[int]], Any]:
+        """The tokens of each row, and their logprobs.
+
+        Args:
+            logits: of the step, with the masks of grammars.
+            launched: the step.
+            partial: rows whose text goes on in the next step, which choose no token.
+        """
+        generators = self._batch.generators
+        before = {n: generators[n].get_state() for n in partial if n in generators}
+        metadata = self._batch.sampling_metadata
+        if any(launched.drafts):
+            made = self._verifier(verification(launched.drafts), None, logits, metadata)
+            tokens, logprobs = RejectionSampler.parse_output(
+                made.sampled_token_ids,
+                self._session.vocabulary,
+                partial,
+                logprobs_tensors=made.logprobs_tensors,
+            )
+            # Tokens that the scheduler fills a row up with are not proposed.
+            real = launched.scheduled.scheduled_spec_decode_tokens
+            for row, id in zip(tokens, self._batch.req_ids, strict=True):
+                del row[1 + len(strip_speculative_padding(real.get(id, []))) :]
+        else:
+            made = self._sampler(logits=logits, sampling_metadata=metadata)
+            tokens = made.sampled_token_ids.tolist()
+            logprobs = None if made.logprobs_tensors is None else made.logprobs_tensors.tolists()
+            for place in partial:
+                tokens[place] = []
+        for place, state in before.items():
+            # No token was drawn for it: its text goes on in the next step.
+            generators[place].set_state(state)
+        return tokens, logprobs
+
+    def _propose(self, scheduled: Any, tokens: list[list[int]]) -> None:
+        """Note the tokens that the next step may verify."""
+        if self._proposals is None:
+            return
+        counts, most = scheduled.num_scheduled_tokens, scheduled.num_spec_tokens_to_schedule
+        step = FinishedStep(self._batch, self._requests, counts, tokens, most)
+        self._proposed = DraftTokenIds(self._batch.req_ids.copy(), self._proposals.after(step))
 
     def _leave(self, scheduled: Any) -> None:
         """Forget requests that are finished, and take out those that are not in this step."""
         for id in scheduled.finished_req_ids:
             self._requests.pop(id, None)
+            self._prompts.forget(id)
             self._batch.remove_request(id)
         resumed = scheduled.scheduled_cached_reqs.resumed_req_ids
         staying = scheduled.num_scheduled_tokens.keys() - resumed
@@ -116,7 +197,8 @@ class StepRunner:
     def _enter(self, scheduled: Any) -> None:
         """Put new requests into the batch, and note the progress of the others."""
         for new in scheduled.scheduled_new_reqs:
-            self._requests[new.req_id] = _request_of(new)
+            self._requests[new.req_id] = request_of(new)
+            self._prompts.add(self._requests[new.req_id])
             self._batch.add_request(self._requests[new.req_id])
         known = scheduled.scheduled_cached_reqs
         for place, id in enumerate(known.req_ids):
@@ -129,13 +211,22 @@ class StepRunner:
                     held.extend(more)
             if id not in self._batch.req_id_to_index:
                 self._batch.add_request(request)
+        # Where the scheduler fills up a row, any token will do: it is left out afterwards.
+        drafts = {
+            id: [max(token, 0) for token in tokens]
+            for id, tokens in scheduled.scheduled_spec_decode_tokens.items()
+        }
+        for id in self._batch.req_id_to_index:
+            self._batch.update_req_spec_token_ids(self._requests[id], drafts)
 
-    def _row(self, id: str, count: int) -> ScheduledRow:
-        """The next tokens of a request."""
+    def _row(self, id: str, count: int, drafts: list[int]) -> ScheduledRow:
+        """The next tokens of a request, the last of which are proposed."""
         request = self._requests[id]
         start = request.num_computed_tokens
-        tokens = [request.get_token_id(place) for place in range(start, start + count)]
-        return ScheduledRow(request.block_ids[0], start, tokens)
+        end = start + count - len(drafts)
+        tokens = [*map(request.get_token_id, range(start, end)), *drafts]
+        reader = self._prompts.reader(request)
+        return ScheduledRow(request.block_ids[0], start, tokens, 1 + len(drafts), reader)
 
     def _note(self, tokens: list[list[int]]) -> None:
         """Append what was chosen to the requests, as the next step and penalties read it."""
@@ -146,44 +237,3 @@ class StepRunner:
             batch.is_token_ids[place, begin : begin + len(chosen)] = True
             batch.num_tokens_no_spec[place] = begin + len(chosen)
             self._requests[id].output_token_ids.extend(chosen)
-
-
-def _request_of(new: Any) -> Any:
-    """The state of a request that is scheduled for the first time (GG0705)."""
-    sampling, generator = new.sampling_params, None
-    if new.prompt_token_ids is None or sampling is None:
-        raise GraphgenError("GG0705", f"request {new.req_id} has no tokens to go on from")
-    if sampling.sampling_type == SamplingType.RANDOM_SEED:
-        generator = torch.Generator()
-        generator.manual_seed(sampling.seed)
-    return CachedRequestState(
-        req_id=new.req_id,
-        prompt_token_ids=new.prompt_token_ids,
-        mm_features=[],
-        sampling_params=sampling,
-        generator=generator,
-        block_ids=new.block_ids,
-        num_computed_tokens=new.num_computed_tokens,
-        output_token_ids=[],
-        lora_request=new.lora_request,
-    )
-
-
-def _input_batch(config: Any, session: Session) -> Any:
-    """vLLM's batch of requests, which knows the settings of its sampler."""
-    assert session.blocks is not None
-    device = torch.device("cpu")
-    made = build_logitsprocs(
-        config, device, False, False, config.model_config.logits_processors or ()
-    )
-    return InputBatch(
-        max_num_reqs=config.scheduler_config.max_num_seqs,
-        max_model_len=config.model_config.max_model_len,
-        max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
-        device=device,
-        vocab_size=session.vocabulary,
-        block_sizes=[session.blocks.block],
-        max_num_blocks_per_req=[int(np.shape(session.blocks.table)[1])],
-        logitsprocs=made,
-        logitsprocs_need_output_token_ids=bool(config.model_config.logits_processors),
-    )

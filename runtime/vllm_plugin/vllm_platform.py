@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any, Final
 
 from vllm.platforms.interface import (  # pyright: ignore[reportMissingImports]
@@ -14,7 +15,7 @@ from vllm.platforms.interface import (  # pyright: ignore[reportMissingImports]
     PlatformEnum,
 )
 
-from graphgen.runtime.vllm_plugin.model_options import check_supported
+from graphgen.runtime.vllm_plugin.model_options import check_options
 
 _WORKER: Final = "graphgen.runtime.vllm_plugin.vllm_worker.GraphgenWorker"
 # Tokens of a block, where no flag gives them.
@@ -87,7 +88,7 @@ class GraphgenPlatform(Platform):
         # A configuration without a model is made by vLLM's own tools.
         if vllm_config.model_config is None:
             return
-        check_supported(vllm_config)
+        check_options(vllm_config)
         parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = _WORKER
@@ -106,6 +107,11 @@ class GraphgenPlatform(Platform):
         _run_no_torch_compiler(vllm_config.compilation_config)
 
     @classmethod
+    def register_triton_kernel_overrides(cls) -> None:
+        """Accept proposed tokens by vLLM's own code for CPUs, but for one function of it."""
+        _register_kernels()
+
+    @classmethod
     def update_block_size_for_backend(cls, vllm_config: Any) -> None:
         """The size of blocks does not depend on a backend of attention."""
 
@@ -122,3 +128,35 @@ def _run_no_torch_compiler(compilation: Any) -> None:
 
     compilation.mode = CompilationMode.NONE
     compilation.cudagraph_capture_sizes = []
+
+
+@cache
+def _register_kernels() -> None:
+    """Register once: a second model of a process has them already."""
+    from vllm.platforms.cpu import CpuPlatform  # pyright: ignore[reportMissingImports]
+    from vllm.triton_utils.dispatcher import (  # pyright: ignore[reportMissingImports]
+        register_kernels,
+    )
+
+    CpuPlatform.import_kernels()
+    CpuPlatform.register_triton_kernel_overrides()
+    register_kernels({"vllm.v1.sample.rejection_sampler.expand_kernel": _expand})
+
+
+def _expand(
+    output: Any, values: Any, ends: Any, replace_from: float, replace_to: float, *sizes: int
+) -> None:
+    """Repeat the setting of each request for its proposals.
+
+    vLLM 0.32's function for CPUs writes to a copy of ``output``, and temperatures are left random.
+
+    Args:
+        output: of one number per proposal; it is written.
+        values: of one number per request.
+        ends: of each request, its proposals and those of requests before it.
+        replace_from: a number to replace.
+        replace_to: the number instead.
+        sizes: of a GPU's launch.
+    """
+    counts = ends.diff(prepend=ends.new_zeros(1))
+    output.copy_(values.masked_fill(values == replace_from, replace_to).repeat_interleave(counts))

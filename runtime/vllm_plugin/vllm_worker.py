@@ -17,9 +17,16 @@ from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
-from graphgen.runtime.engine import Engine, locate_checkpoint, open_engine
+from graphgen.runtime.artifact import is_artifact
+from graphgen.runtime.engine import Engine, EngineOptions, locate_checkpoint, open_engine
+from graphgen.runtime.session import Session
 from graphgen.runtime.terminal_progress import TerminalProgress
-from graphgen.runtime.vllm_plugin.model_options import check_supported, model_options
+from graphgen.runtime.vllm_plugin.draft_proposals import (
+    DraftModelProposals,
+    DraftProposals,
+    NgramProposals,
+)
+from graphgen.runtime.vllm_plugin.model_options import check_options, draft_options, model_options
 from graphgen.runtime.vllm_plugin.served_adapters import ServedAdapters
 from graphgen.runtime.vllm_plugin.step_runner import StepRunner
 
@@ -30,13 +37,14 @@ class GraphgenWorker(WorkerBase):
     The model is opened when the number of blocks is known, which its programs are compiled for.
     """
 
-    _engine: Engine | None = None
     _runner: StepRunner | None = None
     _adapters: ServedAdapters | None = None
 
     def init_device(self) -> None:
         """Nothing is to be set up before the model is known."""
-        check_supported(self.vllm_config)
+        check_options(self.vllm_config)
+        # Of the model and of its draft.
+        self._sessions: list[Session] = []
         self.device: Any = torch.device("cpu")
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
@@ -68,19 +76,19 @@ class GraphgenWorker(WorkerBase):
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Open the model with as many blocks as the block manager gives out."""
-        options = model_options(self.vllm_config, kv_cache_config.num_blocks)
-        name = self.model_config.model
-        engine, _ = open_engine(name, options, lambda _: [[0]], 1, TerminalProgress())
-        self._engine = engine
+        blocks = kv_cache_config.num_blocks
+        engine = _opened(self.model_config.model, model_options(self.vllm_config, blocks))
+        self._sessions.append(engine.session)
         if self.lora_config is not None:
             self._adapters = ServedAdapters(LoadedAdapters(engine.session, engine.model))
-        self._runner = StepRunner(self.vllm_config, engine.session, self._adapters)
+        proposals = self._proposals(blocks, engine.session.vocabulary)
+        self._runner = StepRunner(self.vllm_config, engine.session, self._adapters, proposals)
 
     def compile_or_warm_up_model(self) -> Any:
         """Compile every program, so that no request waits for it."""
         start = time.perf_counter()
-        assert self._engine is not None
-        self._engine.session.warm_up()
+        for session in self._sessions:
+            session.warm_up()
         return CompilationTimes(language_model=time.perf_counter() - start, encoder=0.0)
 
     def update_max_model_len(self, max_model_len: int) -> None:
@@ -100,8 +108,10 @@ class GraphgenWorker(WorkerBase):
     def execute_dummy_batch(self) -> None:
         """Replicas of other processes need no company: no collective crosses them."""
 
-    def take_draft_token_ids(self) -> None:
-        """Nothing is proposed."""
+    def take_draft_token_ids(self) -> Any:
+        """The tokens that the next step may verify; ``None`` for none."""
+        assert self._runner is not None
+        return self._runner.take_proposals()
 
     def get_supported_tasks(self) -> tuple[str, ...]:
         """Answers to prompts."""
@@ -122,6 +132,18 @@ class GraphgenWorker(WorkerBase):
         """vLLM's numbers of the loaded adapters."""
         return self._served().numbers
 
+    def _proposals(self, blocks: int, vocabulary: int) -> DraftProposals | None:
+        """The source of tokens to verify, as ``--speculative-config`` names it."""
+        asked = self.speculative_config
+        if asked is None:
+            return None
+        if asked.method == "ngram":
+            return NgramProposals(self.vllm_config)
+        options = draft_options(self.vllm_config, blocks)
+        draft = _opened(asked.draft_model_config.model, options).session
+        self._sessions.append(draft)
+        return DraftModelProposals(draft, vocabulary, self.model_config.max_model_len)
+
     def _served(self) -> ServedAdapters:
         if self._adapters is None:
             raise GraphgenError(
@@ -134,3 +156,17 @@ class GraphgenWorker(WorkerBase):
 
     def reset_encoder_cache(self) -> None:
         """The model is a decoder alone."""
+
+
+def _opened(name: str, options: EngineOptions) -> Engine:
+    """A model by path or name."""
+    artifact, progress = options.artifact, TerminalProgress()
+    was_there = artifact is None or is_artifact(artifact)
+    try:
+        engine, _ = open_engine(name, options, lambda _: [[0]], 1, progress)
+    except GraphgenError:
+        if was_there or artifact is None or not is_artifact(artifact):
+            raise
+        # Another replica has written the artifact in the meantime.
+        engine, _ = open_engine(name, options, lambda _: [[0]], 1, progress)
+    return engine

@@ -34,7 +34,10 @@ class EnvironmentVariable:
 _NO_DEVICE = NoEffect("no Neuron device runs programs here")
 _NO_XLA = NoEffect("programs are written without torch-xla")
 _F8 = NoEffect("the pass f8-formats writes 8-bit floats in the device's format")
-_VLLM = NoEffect("vLLM is not used")
+_VLLM = NoEffect("vLLM's scheduler and sampler decide, where it runs graphgen's programs")
+_FRAMEWORK = NoEffect("graphgen is the framework; unknown names are refused in vLLM")
+_ARTIFACT = RunTimeSetting("the artifact that vLLM starts from, written if it is not there")
+_OWN = NoEffect("it is left to vLLM and to clients, which read it themselves")
 _CAPTURE = RunTimeSetting("files of program inputs, which graphgen run replays")
 _RANKS = NoEffect("one process holds all ranks")
 _NEURONX_CC = NoEffect("it is left to neuronx-cc, which inherits it")
@@ -63,15 +66,15 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
     ),
     *_row("E06", "seconds until a launch fails", _NO_DEVICE, "NEURON_RT_EXEC_TIMEOUT"),
     *_row("E07", "the device's profiler", _NO_DEVICE, "NEURON_RT_INSPECT_ENABLE"),
-    *_row("E08", "the framework in vLLM", _VLLM, "VLLM_NEURON_FRAMEWORK"),
+    *_row("E08", "the framework in vLLM", _FRAMEWORK, "VLLM_NEURON_FRAMEWORK"),
     *_row(
         "E09",
         "folder of compiled programs for vLLM",
-        _VLLM,
+        _ARTIFACT,
         "NEURON_COMPILED_ARTIFACTS",
     ),
     *_row(
-        "E10", "clients and servers", _VLLM, "VLLM_RPC_TIMEOUT", "OPENAI_API_BASE", "OPENAI_API_KEY"
+        "E10", "clients and servers", _OWN, "VLLM_RPC_TIMEOUT", "OPENAI_API_BASE", "OPENAI_API_KEY"
     ),
     *_row(
         "E11",

@@ -3,7 +3,8 @@
 The input has ``engine``, arguments of ``LLM``; ``requests``, each of a ``prompt`` (token ids),
 ``sampling`` (arguments of ``SamplingParams``) and maybe ``adapter`` (a folder), ``schema`` or
 ``choice``; and the number of ``rounds`` that are answered one after the other. The output has the
-tokens, logprobs and cached tokens of each answer of the last round.
+tokens, logprobs and cached tokens of each answer of the last round, and the proposed tokens that
+were accepted.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def main() -> None:
         made = llm.generate(prompts, [sampling_of(asked) for asked in requests], **more)
     answers = [
         {
+            "all": [list(one.token_ids) for one in found.outputs],
             "tokens": list(found.outputs[0].token_ids),
             "text": found.outputs[0].text,
             "cached": found.num_cached_tokens,
@@ -61,10 +63,19 @@ def main() -> None:
                 {str(token): value.logprob for token, value in row.items()}
                 for row in found.outputs[0].logprobs or ()
             ],
+            "prompt": [
+                {str(token): [value.logprob, value.rank] for token, value in (row or {}).items()}
+                for row in found.prompt_logprobs or ()
+            ],
         }
         for found in made
     ]
-    Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
+    accepted = 0
+    if task["engine"].get("speculative_config"):
+        counts = {one.name: getattr(one, "value", 0) for one in llm.get_metrics()}
+        accepted = counts["vllm:spec_decode_num_accepted_tokens"]
+    output = {"answers": answers, "accepted": accepted}
+    Path(sys.argv[1]).write_text(json.dumps(output), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.served_options import ServedFlags
 from graphgen.runtime.vllm_plugin import register
-from graphgen.runtime.vllm_plugin.model_options import check_supported, override_of, served_flags
+from graphgen.runtime.vllm_plugin.model_options import override_of, served_flags
+from graphgen.runtime.vllm_plugin.refusals import check_supported
 
 
 def configuration(**changes: Any) -> Any:
-    """What the plugin reads of a ``VllmConfig``; ``changes`` are by path, as ``model.dtype``."""
+    """What the plugin reads of a ``VllmConfig``; ``changes`` are by path, as ``model__dtype``."""
     made: dict[str, dict[str, Any]] = {
         "model": {
             "model": "folder",
@@ -23,11 +24,29 @@ def configuration(**changes: Any) -> Any:
             "dtype": "torch.bfloat16",
             "is_multimodal_model": False,
             "runner_type": "generate",
+            "hf_overrides": {},
+            "hf_config": SimpleNamespace(),
+            "quantization": None,
         },
-        "parallel": {"tensor_parallel_size": 2, "pipeline_parallel_size": 1},
+        "parallel": {
+            "tensor_parallel_size": 2,
+            "pipeline_parallel_size": 1,
+            "decode_context_parallel_size": 1,
+            "prefill_context_parallel_size": 1,
+            "distributed_executor_backend": "uni",
+            "nnodes": 1,
+            "enable_expert_parallel": False,
+        },
         "scheduler": {"max_num_seqs": 4, "max_num_batched_tokens": 2048},
-        "cache": {"block_size": 32},
+        "cache": {"block_size": 32, "cache_dtype": "auto", "kv_offloading_size": None},
+        "load": {"load_format": "auto"},
+        "offload": {
+            "uva": SimpleNamespace(cpu_offload_gb=0),
+            "prefetch": SimpleNamespace(offload_group_size=0),
+        },
     }
+    for flag in ("enable_prompt_embeds", "return_sampling_mask", "enable_trace_replay"):
+        made["model"][flag] = False
     others = {"lora_config": None, "speculative_config": None, "kv_transfer_config": None}
     others |= {"additional_config": {}}
     for path, value in changes.items():
@@ -38,6 +57,19 @@ def configuration(**changes: Any) -> Any:
             others[part] = value
     parts = {f"{name}_config": SimpleNamespace(**fields) for name, fields in made.items()}
     return SimpleNamespace(**parts, **others)
+
+
+def speculation(method: str, tokens: int = 3, **changes: Any) -> Any:
+    """A ``SpeculativeConfig``."""
+    fields: dict[str, Any] = {
+        "method": method,
+        "num_speculative_tokens": tokens,
+        "rejection_sample_method": "standard",
+        "draft_sample_method": "greedy",
+        "parallel_drafting": False,
+        "use_heterogeneous_vocab": False,
+    }
+    return SimpleNamespace(**{**fields, **changes})
 
 
 def test_flags_follow_from_the_configuration(monkeypatch: pytest.MonkeyPatch):
@@ -65,19 +97,57 @@ def test_flags_follow_from_the_configuration(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
+    ("proposed", "read", "sizes"),
+    [(None, 0, (None, ())), (3, 0, (4, ())), (3, 16, (16, (4,))), (3, 4, (4, ()))],
+)
+def test_programs_verify_what_is_proposed_and_read(
+    proposed: int | None, read: int, sizes: tuple[int | None, tuple[int, ...]]
+):
+    config = configuration(
+        speculative_config=proposed and speculation("ngram", proposed),
+        additional_config={"prompt_logprobs_tokens": read} if read else {},
+    )
+    check_supported(config)
+    flags = served_flags(config, 65)
+    assert (flags.speculation_length, flags.verify_lengths) == sizes
+
+
+@pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"speculative_config": object()}, "speculative decoding"),
+        ({"speculative_config": speculation("medusa")}, "this speculative_config"),
+        (
+            {"speculative_config": speculation("ngram", rejection_sample_method="synthetic")},
+            "this speculative_config",
+        ),
         ({"parallel__pipeline_parallel_size": 2}, "--pipeline-parallel-size"),
+        ({"parallel__distributed_executor_backend": "ray"}, "--distributed-executor-backend ray"),
         ({"model__is_multimodal_model": True}, "not of text"),
         ({"model__runner_type": "pooling"}, "a pooling model"),
+        ({"model__quantization": "fp8"}, "--quantization"),
+        ({"cache__cache_dtype": "fp8"}, "--kv-cache-dtype"),
         ({"kv_transfer_config": object()}, "a KV connector"),
+        ({"additional_config": {"override_neuron_confg": {}}}, "'override_neuron_confg'"),
     ],
 )
 def test_what_the_executor_has_not_is_refused(changes: dict[str, Any], what: str):
     with pytest.raises(GraphgenError, match=f"does not have .*{what}") as raised:
         check_supported(configuration(**changes))
     assert raised.value.code == "GG0705"
+
+
+def test_what_changes_nothing_is_taken():
+    stated = SimpleNamespace(quantization_config={"quant_method": "fp8"})
+    check_supported(configuration(model__quantization="fp8", model__hf_config=stated))
+    check_supported(configuration(cache__cache_dtype="bfloat16"))
+    check_supported(configuration(speculative_config=speculation("draft_model")))
+
+
+@pytest.mark.parametrize("given", [1, -2, True, "8"])
+def test_tokens_of_prompts_are_a_number(given: object):
+    config = configuration(additional_config={"prompt_logprobs_tokens": given})
+    with pytest.raises(GraphgenError, match="prompt_logprobs_tokens is"):
+        served_flags(config, 65)
 
 
 def test_a_framework_of_another_name_is_refused(monkeypatch: pytest.MonkeyPatch):

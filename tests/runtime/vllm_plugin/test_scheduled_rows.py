@@ -50,6 +50,37 @@ def test_requests_may_change_rows_and_share_blocks(tmp_path: Path):
     close(again, logits(one))
 
 
+@pytest.mark.parametrize("verified", [0, 4])
+def test_logits_of_every_token(verified: int, tmp_path: Path):
+    """Of prompts that are read, and of proposals; a row goes on from what another one writes."""
+    save(ORACLES["llama"].model(initializer_range=0.1), tmp_path)
+    sizes = CompileConfig(dtype="f32", page_cache=4, cache_blocks=12, speculation_length=verified)
+    session = open_session(tmp_path, sizes.serving(batch=3, max_len=16))
+    plain = open_session(tmp_path, CompileConfig(dtype="f32").serving(batch=1, max_len=16))
+    text = np.random.default_rng(3).integers(0, 61, 12).tolist()
+
+    def logits(length: int) -> np.ndarray:
+        return np.asarray(plain.prefill([text[:length]]))[0]
+
+    heard = dict[int, np.ndarray]()
+
+    def note(first: int, found: np.ndarray) -> None:
+        heard.update({first + index: row for index, row in enumerate(found)})
+
+    rows = [
+        # Both begin with a block that the third one fills.
+        ScheduledRow([3, 5], 4, text[4:5]),
+        ScheduledRow([3, 6, 7], 4, text[4:10], last=3),
+        ScheduledRow([3, 9], 0, text[:6], reader=note),
+    ]
+    found = launch_rows(session, rows)
+    for row, length in zip(found, (5, 8, 9, 10, 6), strict=True):
+        np.testing.assert_allclose(row, logits(length), rtol=0, atol=1e-5)
+    assert sorted(heard) == [*range(6)]
+    for place, row in heard.items():
+        np.testing.assert_allclose(row, logits(place + 1), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("config", "what"),
     [

@@ -125,18 +125,26 @@ def test_requests_have_adapters_of_their_own(folder: Path, tmp_path: Path):
 
 
 @contextmanager
-def served(folder: Path, home: Path) -> Generator[str]:
-    """vLLM's server of OpenAI's API over the plugin."""
+def served(folder: Path, home: Path, *more: str, **variables: str) -> Generator[str]:
+    """vLLM's server of OpenAI's API over the plugin, by its address.
+
+    Args:
+        folder: of the model.
+        home: for the log and what makes an entry point.
+        more: flags.
+        variables: of its environment.
+    """
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     flags = ["--dtype", "float32", "--max-model-len", str(LENGTH), "--max-num-seqs", "8"]
     command = [python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-    command += [*flags, "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "mini"]
+    command += [*flags, *more, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--served-model-name", "mini"]
     log = home / "server.log"
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, env=dict(environment(home)), stdout=file, stderr=subprocess.STDOUT
+            command, env={**environment(home), **variables}, stdout=file, stderr=subprocess.STDOUT
         )
     try:
         url = f"http://127.0.0.1:{port}"

@@ -47,23 +47,55 @@ def environment(folder: Path, *, plugin: bool = True) -> Mapping[str, str]:
     return {**kept, **more} if plugin else {**kept, **more, "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
+def output(
+    folder: Path,
+    engine: Mapping[str, Any],
+    requests: Sequence[Mapping[str, Any]],
+    rounds: int = 1,
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """What ``offline_program.py`` writes."""
+    task = json.dumps({"engine": engine, "requests": requests, "rounds": rounds})
+    path = folder / "answers.json"
+    run_program(folder, "offline_program.py", [str(path)], task, variables)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def answers(
     folder: Path,
     engine: Mapping[str, Any],
     requests: Sequence[Mapping[str, Any]],
     rounds: int = 1,
+    variables: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """What ``offline_program.py`` answers."""
-    task = json.dumps({"engine": engine, "requests": requests, "rounds": rounds})
-    program = Path(__file__).with_name("offline_program.py")
+    """The answers alone."""
+    return output(folder, engine, requests, rounds, variables)["answers"]
+
+
+def run_program(
+    folder: Path,
+    name: str,
+    arguments: Sequence[str],
+    task: str,
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """The output of a program beside this file, in vLLM's environment.
+
+    Args:
+        folder: for what makes an entry point.
+        name: of the program.
+        arguments: of the program.
+        task: its input.
+        variables: more of its environment.
+    """
     done = subprocess.run(
-        [python(), str(program), str(folder / "answers.json")],
+        [python(), str(Path(__file__).with_name(name)), *arguments],
         input=task,
         capture_output=True,
         text=True,
-        env=dict(environment(folder)),
+        env={**environment(folder), **(variables or {})},
         timeout=540,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    return json.loads((folder / "answers.json").read_text(encoding="utf-8"))
+    return done.stdout

@@ -1,0 +1,192 @@
+"""Features of vLLM over our programs: proposals, logprobs of prompts, refusals, artifacts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from tests.runtime.vllm_plugin.test_vllm import (
+    ENGINE,
+    GREEDY,
+    NEW,
+    VOCABULARY,
+    prompts,
+    wanted,
+)
+from tests.runtime.vllm_plugin.test_vllm import folder as folder
+from tests.runtime.vllm_plugin.vllm_environment import answers, needs_vllm, output, run_program
+
+pytestmark = [pytest.mark.slow, needs_vllm]
+LOOKUP = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}
+LOOKUP |= {"prompt_lookup_max": 3}
+# All requests are there before the first step.
+AT_ONCE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+
+
+def repeating(count: int) -> list[list[int]]:
+    """Texts that repeat a few tokens."""
+    rng = np.random.default_rng(count)
+    parts = [rng.integers(0, VOCABULARY, 6).tolist() * 6 for _ in range(count)]
+    return [part[: rng.integers(8, 34)] for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("speculative", "changes", "least"),
+    [
+        (LOOKUP, {"tensor_parallel_size": 2}, 1),
+        # Prompts in parts beside proposals, and requests that lose their blocks.
+        (LOOKUP, {"max_num_batched_tokens": 16, "num_gpu_blocks_override": 9}, 1),
+        # The draft is the model, and all that it proposes fits: three of four tokens.
+        ({"method": "draft_model", "num_speculative_tokens": 3}, {}, 12 * 8),
+    ],
+)
+def test_proposals_do_not_change_greedy_tokens(
+    speculative: dict[str, Any], changes: dict[str, Any], least: int, folder: Path, tmp_path: Path
+):
+    texts = repeating(12)
+    asked = [{"prompt": text, "sampling": GREEDY} for text in texts]
+    if speculative["method"] == "draft_model":
+        speculative = {**speculative, "model": str(folder)}
+    engine = {"model": str(folder), **ENGINE, "disable_log_stats": False, **changes}
+    found = output(tmp_path, {**engine, "speculative_config": speculative}, asked)
+    assert [one["tokens"] for one in found["answers"]] == wanted(folder, texts)
+    assert found["accepted"] >= least
+
+
+def test_beginnings_of_one_step_are_processed_in_order(folder: Path, tmp_path: Path):
+    """A request goes on from blocks that another one fills in the same step."""
+    texts = [list(range(33))] * 3 + [list(range(40))]
+    asked = [{"prompt": text, "sampling": GREEDY} for text in texts]
+    found = answers(tmp_path, {"model": str(folder), **ENGINE}, asked, variables=AT_ONCE)
+    assert [one["cached"] for one in found] == [0, 32, 32, 32]
+    assert [one["tokens"] for one in found] == wanted(folder, texts)
+
+
+def logprobs_of(folder: Path, text: Sequence[int]) -> torch.Tensor:
+    """f32 [S,V] of transformers."""
+    model = LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        return model(torch.tensor([text])).logits[0].log_softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        # Three parts of a prompt, and by the programs that verify.
+        {
+            "max_num_batched_tokens": 16,
+            "additional_config": {"prompt_logprobs_tokens": 8},
+            "speculative_config": LOOKUP,
+        },
+    ],
+)
+def test_logprobs_of_prompts_are_those_of_transformers(
+    changes: dict[str, Any], folder: Path, tmp_path: Path
+):
+    texts = [*prompts(5), list(range(40))]
+    asked = [{"prompt": text, "sampling": {**GREEDY, "prompt_logprobs": 2}} for text in texts]
+    asked[0]["sampling"] = GREEDY
+    found = answers(tmp_path, {"model": str(folder), **ENGINE, **changes}, asked)
+    assert [one["tokens"] for one in found] == wanted(folder, texts)
+    assert found[0]["prompt"] == []
+    for text, one in zip(texts[1:], found[1:], strict=True):
+        rows, scores = one["prompt"], logprobs_of(folder, text)
+        assert (len(rows), rows[0]) == (len(text), {})
+        for place, row in enumerate(rows[1:]):
+            token = text[place + 1]
+            best = scores[place].topk(2).indices.tolist()
+            assert row.keys() == {str(number) for number in {*best, token}}
+            for name, (logprob, _) in row.items():
+                assert logprob == pytest.approx(float(scores[place, int(name)]), abs=1e-4)
+            rank = int((scores[place] > scores[place, token]).sum()) + 1
+            assert row[str(token)][1] == rank
+
+
+@pytest.mark.parametrize("speculative", [None, LOOKUP])
+def test_parameters_of_requests(speculative: dict[str, Any] | None, folder: Path, tmp_path: Path):
+    text = repeating(1)[0]
+    (greedy,) = wanted(folder, [text])
+    drawn = {"temperature": 1.0, "max_tokens": NEW, "ignore_eos": True, "seed": 5}
+    asked: list[dict[str, Any]] = [
+        {**drawn, "n": 3},
+        {**GREEDY, "stop_token_ids": [greedy[4]], "min_tokens": 2},
+        {**GREEDY, "allowed_token_ids": [3, 4]},
+        {**GREEDY, "bad_words": []},
+        {**GREEDY, "repetition_penalty": 1.5, "presence_penalty": 0.5},
+        {**drawn, "top_k": 5, "top_p": 0.9},
+        {**drawn, "top_k": 5, "top_p": 0.9},
+        {**GREEDY, "logprobs": 2},
+    ]
+    requests = [{"prompt": text, "sampling": one} for one in asked]
+    requests.append(
+        {"prompt": text, "sampling": {"temperature": 0, "max_tokens": NEW}, "choice": ["the cat"]}
+    )
+    engine = {"model": str(folder), **ENGINE, "speculative_config": speculative}
+    found = answers(tmp_path, engine, requests)
+    assert len({tuple(tokens) for tokens in found[0]["all"]}) == 3
+    end = next(place for place, token in enumerate(greedy) if place > 1 and token == greedy[4])
+    assert found[1]["tokens"] == greedy[: end + 1]
+    assert set(found[2]["tokens"]) <= {3, 4}
+    assert found[3]["tokens"] == found[7]["tokens"] == greedy
+    assert found[4]["tokens"] != greedy
+    assert found[5]["tokens"] == found[6]["tokens"]
+    rows = found[7]["logprobs"]
+    assert all(str(token) in row for token, row in zip(greedy, rows, strict=True))
+    assert found[8]["text"] == "the cat"
+
+
+def test_configurations_are_refused_by_name(folder: Path, tmp_path: Path):
+    medusa = {"method": "medusa", "model": str(folder), "num_speculative_tokens": 2}
+    override = {"override_neuron_config": ["quantized"]}
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"speculative_config": medusa}, "does not have this speculative_config"),
+        ({"pipeline_parallel_size": 2}, "does not have --pipeline-parallel-size"),
+        ({"nnodes": 2, "tensor_parallel_size": 2}, "does not have --nnodes"),
+        ({"runner": "pooling"}, "does not have a pooling model"),
+        ({"enable_prompt_embeds": True}, "does not have --enable-prompt-embeds"),
+        ({"hf_overrides": {"num_hidden_layers": 1}}, "does not have --hf-overrides"),
+        ({"quantization": "fp8", "dtype": "bfloat16"}, "does not have --quantization"),
+        ({"kv_cache_dtype": "fp8"}, "does not have --kv-cache-dtype"),
+        ({"cpu_offload_gb": 1}, "does not have --cpu-offload-gb"),
+        ({"kv_offloading_size": 1}, "does not have --kv-offloading-size"),
+        ({"load_format": "dummy"}, "does not have this --load-format"),
+        ({"additional_config": {"overide_neuron_config": {}}}, "did you mean override_neuron"),
+        ({"additional_config": override}, "should be an object of attributes"),
+        ({"enable_sleep_mode": True}, "Sleep mode is not supported on current platform"),
+    ]
+    path = tmp_path / "outcomes.json"
+    engine = {"model": str(folder), "dtype": "float32", "max_model_len": 64}
+    changes = [*(change for change, _ in refused), {"data_parallel_size": 2}, {}]
+    task = json.dumps({"engine": engine, "changes": changes})
+    run_program(tmp_path, "refused_program.py", [str(path)], task)
+    outcomes = json.loads(path.read_text(encoding="utf-8"))
+    assert outcomes[-2:] == ["", ""]
+    for (_, text), outcome in zip(refused, outcomes, strict=False):
+        assert text in outcome
+
+
+def test_artifacts_are_started_from_and_never_deleted(folder: Path, tmp_path: Path):
+    """AWS's plugin empties the folder of its programs before it compiles."""
+    texts = prompts(3)
+    asked = [{"prompt": text, "sampling": GREEDY} for text in texts]
+    artifact = tmp_path / "compiled"
+    variables = {"NEURON_COMPILED_ARTIFACTS": str(artifact)}
+    engine = {"model": str(folder), **ENGINE}
+    times: list[dict[str, int]] = []
+    for _ in range(2):
+        found = answers(tmp_path, engine, asked, variables=variables)
+        assert [one["tokens"] for one in found] == wanted(folder, texts)
+        times.append({file.name: file.stat().st_mtime_ns for file in artifact.iterdir()})
+    assert times[0] == times[1]
+    # Another configuration is refused, and the folder stays.
+    with pytest.raises(AssertionError, match="GG0"):
+        answers(tmp_path, {**engine, "tensor_parallel_size": 2}, asked, variables=variables)
+    assert {file.name: file.stat().st_mtime_ns for file in artifact.iterdir()} == times[0]
