@@ -51,7 +51,7 @@ def level_traffic(op: Op, groups: Groups, levels: Sequence[LinkLevel]) -> list[L
     whole = max(op.operands[0].type.nbytes, op.results[0].type.nbytes)
     found: list[LevelTraffic] = []
     for place, level in enumerate(levels):
-        sizes = [_members(part, level, place) for part, _ in _units(groups, level)]
+        sizes = [_members(part, level, place) for part, _ in units(groups, level)]
         most = max(sizes, default=1)
         kind = algorithm(whole)
         kind = "rdh" if place and kind == "kanga-ring" else kind
@@ -71,7 +71,7 @@ def _members(ranks: Sequence[int], level: LinkLevel, place: int) -> int:
     return len({rank // level.part for rank in ranks}) if place else len(ranks)
 
 
-def _units(groups: Groups, level: LinkLevel) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+def units(groups: Groups, level: LinkLevel) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
     """The members of each group in each unit, with the whole group."""
     for group in groups:
         if not level.unit:
@@ -88,7 +88,7 @@ def _sent(op: Op, groups: Groups, level: LinkLevel) -> float:
     """Bytes the busiest part of a unit sends to other parts of it, at least."""
     given, made = op.operands[0].type.nbytes, op.results[0].type.nbytes
     by_part: dict[int, float] = {}
-    for ranks, group in _units(groups, level):
+    for ranks, group in units(groups, level):
         parts = Counter([rank // level.part for rank in ranks])
         others = (len(parts) - 1) / len(parts)
         for part, members in parts.items():

@@ -1,0 +1,153 @@
+"""Simulate a step of ranks that run one program on cores, of which several ranks may share one.
+
+A rank does its tasks in order. A collective is a ring: in each round a rank handles a message, for
+which it needs that of the rank before it of the round before. What a core has to do, it does in the
+order in which it can begin (list scheduling): with more ranks than cores, ranks wait for each other
+there, too.
+
+Times are those of a core that is at work: waiting takes none. Nothing here is measured or fitted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work of each rank.
+
+    Attributes:
+        name: in a trace.
+        seconds: of the core, before the first round.
+        rounds: of messages in the ring; 0 for what a rank does alone.
+        round_seconds: of the core, for each round.
+        wire_seconds: from the end of a round to the arrival of its message.
+    """
+
+    name: str
+    seconds: float
+    rounds: int = 0
+    round_seconds: float = 0.0
+    wire_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpan:
+    """A part of a task on its core: all before the first round, or one round."""
+
+    name: str
+    rank: int
+    core: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedStep:
+    """A step.
+
+    Attributes:
+        seconds: until the last rank has ended.
+        busy: seconds in which each core is at work.
+        spans: in the order in which they begin to be possible.
+    """
+
+    seconds: float
+    busy: tuple[float, ...]
+    spans: tuple[TaskSpan, ...]
+
+
+def simulate_step(tasks: Sequence[Task], ranks: int, cores: int) -> SimulatedStep:
+    """The step of a program that all ranks run, rank ``r`` on core ``r % cores``.
+
+    Args:
+        tasks: of each rank.
+        ranks: how many.
+        cores: how many.
+    """
+    return _Run(tasks, ranks, cores).step()
+
+
+@dataclass(slots=True)
+class _TaskPart:
+    """Part ``number`` of a task, and what it needs of the rank before."""
+
+    name: str
+    seconds: float
+    needs: int | None
+    wire: float
+
+
+@dataclass(slots=True)
+class _Run:
+    """The state of a simulation.
+
+    Attributes:
+        ends: of each rank, of the parts that it has done.
+        ready: (time, order, rank) of parts that can begin.
+        waiting: ranks by the (rank, part) that they need.
+    """
+
+    tasks: Sequence[Task]
+    ranks: int
+    cores: int
+    ends: list[list[float]] = field(default_factory=list[list[float]])
+    ready: list[tuple[float, int, int]] = field(default_factory=list[tuple[float, int, int]])
+    waiting: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    order: int = 0
+
+    def step(self) -> SimulatedStep:
+        parts = [part for task in self.tasks for part in _parts(task)]
+        _number(parts)
+        self.ends = [[] for _ in range(self.ranks)]
+        free, busy, spans = [0.0] * self.cores, [0.0] * self.cores, list[TaskSpan]()
+        for rank in range(self.ranks):
+            self._offer(parts, rank)
+        while self.ready:
+            begin, _, rank = heapq.heappop(self.ready)
+            core, part = rank % self.cores, parts[len(self.ends[rank])]
+            start = max(begin, free[core])
+            free[core] = end = start + part.seconds
+            busy[core] += part.seconds
+            spans.append(TaskSpan(part.name, rank, core, start, end))
+            self.ends[rank].append(end)
+            self._offer(parts, rank)
+            waits = self.waiting.pop((rank, len(self.ends[rank]) - 1), None)
+            if waits is not None:
+                self._offer(parts, waits)
+        last = max((ends[-1] for ends in self.ends if ends), default=0.0)
+        return SimulatedStep(last, tuple(busy), tuple(spans))
+
+    def _offer(self, parts: Sequence[_TaskPart], rank: int) -> None:
+        """Let the next part of a rank begin, or wait for the message that it needs."""
+        done = self.ends[rank]
+        if len(done) == len(parts):
+            return
+        part, begin = parts[len(done)], done[-1] if done else 0.0
+        if part.needs is not None:
+            left = (rank - 1) % self.ranks
+            if len(self.ends[left]) <= part.needs:
+                self.waiting[left, part.needs] = rank
+                return
+            begin = max(begin, self.ends[left][part.needs] + part.wire)
+        self.order += 1
+        heapq.heappush(self.ready, (begin, self.order, rank))
+
+
+def _parts(task: Task) -> list[_TaskPart]:
+    first = _TaskPart(task.name, task.seconds, None, 0.0)
+    rounds = [
+        _TaskPart(task.name, task.round_seconds, None if number == 0 else -1, task.wire_seconds)
+        for number in range(task.rounds)
+    ]
+    return [first, *rounds]
+
+
+def _number(parts: Sequence[_TaskPart]) -> None:
+    """Let each round after the first need the part before it, of the rank before."""
+    for place, part in enumerate(parts):
+        if part.needs is not None:
+            part.needs = place - 1
