@@ -55,7 +55,7 @@ def run_processes(plan: LaunchPlan, words: Sequence[str], logs: Path) -> NodeEnd
             for index in plan.local:
                 log = None if index == 0 else stack.enter_context(_log(logs, index))
                 running[index] = _start(plan, index, words, log)
-            statuses = _ends(running)
+            statuses = _ends(running, plan.silence)
         finally:
             _kill(running.values())
     bad = {index: status for index, status in statuses.items() if status}
@@ -91,23 +91,43 @@ def _start(
     return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
 
 
-def _ends(running: Mapping[int, subprocess.Popen[bytes]]) -> dict[int, int]:
+def _ends(running: Mapping[int, subprocess.Popen[bytes]], silence: float) -> dict[int, int]:
     """The exit status of each process; after a bad one the others have little time.
 
-    Those that are killed here are left out.
+    Those that are killed here are left out. The processes of other nodes end when one is stopped,
+    but nothing else ends it: after ``silence`` seconds it counts as ended by the stop signal.
     """
     statuses: dict[int, int] = {}
+    stopped: dict[int, float] = {}
     deadline = float("inf")
     while len(statuses) < len(running) and time.monotonic() < deadline:
+        now = time.monotonic()
         for index, process in running.items():
             status = process.poll()
-            if status is None or index in statuses:
+            if index in statuses:
                 continue
-            statuses[index] = status
+            if status is None and _is_stopped(process.pid):
+                if now - stopped.setdefault(index, now) > silence:
+                    status = -signal.SIGSTOP
+            else:
+                stopped.pop(index, None)
+            if status is not None:
+                statuses[index] = status
             if status:
-                deadline = min(deadline, time.monotonic() + _GRACE)
+                deadline = min(deadline, now + _GRACE)
         time.sleep(_LOOK)
     return statuses
+
+
+def _is_stopped(pid: int) -> bool:
+    """True for a child that a signal has stopped and none has continued; known on Linux."""
+    if sys.platform != "linux":
+        return False
+    look = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+    try:
+        return os.waitid(os.P_PID, pid, look) is not None
+    except ChildProcessError:
+        return False
 
 
 def _kill(running: Iterable[subprocess.Popen[bytes]]) -> None:
@@ -123,11 +143,13 @@ def _signal_error(killed: Mapping[int, int], world: int, first: int) -> Graphgen
         return None
     # Where process 0 goes, jaxlib ends the others with SIGABRT.
     index = min(killed, key=lambda i: (killed[i] == signal.SIGABRT, i))
-    name = signal.Signals(killed[index]).name
+    name, end = signal.Signals(killed[index]).name, "ended"
+    if killed[index] == signal.SIGSTOP:
+        end = "stopped"
     lost = killed[index] == signal.SIGABRT and first > 0
     what = "; its connection to process 0 was lost" if lost else ""
     return GraphgenError(
         "GG0708",
-        f"process {index} of {world} was ended by {name}{what}",
+        f"process {index} of {world} was {end} by {name}{what}",
         help="SIGKILL may mean that the machine has no memory left: start all processes again",
     )

@@ -300,7 +300,7 @@ class NeuronApplicationBase:
         Args:
             compiled_model_path: written by :meth:`compile`.
             start_rank_id: refused unless 0: all ranks run in this process.
-            local_ranks_size: refused unless it is ``tp_degree``.
+            local_ranks_size: refused unless it is ``world_size``, the ranks of all stages.
             skip_warmup: leave out the first launch of each program; by default as the
                 configuration says.
 
@@ -324,13 +324,15 @@ class NeuronApplicationBase:
 
     def _refuse_part_of_ranks(self, start: int | None, count: int | None) -> None:
         """Refuse to load some of the ranks (GG0904)."""
-        degree = self.neuron_config.value("tp_degree")
-        if start or count not in (None, degree):
+        world = self.neuron_config.value("world_size")
+        if start or count not in (None, world):
             raise GraphgenError(
                 "GG0904",
-                f"start_rank_id {start or 0} and local_ranks_size {count or degree} of tp_degree "
-                f"{degree}: several processes are not built yet",
-                help="leave both out: all ranks run in this process",
+                f"start_rank_id {start or 0} and local_ranks_size {count or world} of {world} "
+                "ranks: an application runs all of them in its own process, as the inputs of its "
+                "forward() are given in one",
+                help="leave both out; 'graphgen launch -- generate' shares ranks and stages "
+                "among processes",
             )
 
     def _weights(self, artifact: Artifact) -> Mapping[str, object]:
