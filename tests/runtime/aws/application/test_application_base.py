@@ -179,12 +179,14 @@ def test_load_weights_needs_the_configuration_of_the_loaded_model(
     assert error.value.code == "GG0703"
 
 
-@pytest.mark.parametrize("part", [{"start_rank_id": 1}, {"local_ranks_size": 1}])
-def test_part_of_the_ranks_is_refused(part: dict[str, int], llama: Checkpoint, compiled: Path):
+@pytest.mark.parametrize(("start", "count"), [(1, None), (0, 1)])
+def test_part_of_the_ranks_is_refused(
+    start: int, count: int | None, llama: Checkpoint, compiled: Path
+):
     # Two stages of one rank.
     application = NeuronLlamaForCausalLM(llama.path, llama.config(pp_degree=2))
     with pytest.raises(GraphgenError, match="runs all of them in its own process") as error:
-        application.load(compiled, **part)
+        application.load(compiled, start, count)
     assert error.value.code == "GG0904"
 
 
