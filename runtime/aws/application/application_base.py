@@ -329,10 +329,8 @@ class NeuronApplicationBase:
             raise GraphgenError(
                 "GG0904",
                 f"start_rank_id {start or 0} and local_ranks_size {count or world} of {world} "
-                "ranks: an application runs all of them in its own process, as the inputs of its "
-                "forward() are given in one",
-                help="leave both out; 'graphgen launch -- generate' shares ranks and stages "
-                "among processes",
+                "ranks: an application runs all of them in its own process, whose inputs it takes",
+                help="leave both out; 'graphgen launch -- generate' has several processes",
             )
 
     def _weights(self, artifact: Artifact) -> Mapping[str, object]:
