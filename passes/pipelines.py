@@ -57,6 +57,7 @@ from graphgen.passes.sharding.collectives.merge_collectives import MergeCollecti
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.prompts.balance_tokens import BalanceTokens
+from graphgen.passes.sharding.prompts.window_prompts import WindowPrompts
 from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.stages.pipeline_stages import PipelineStages
@@ -249,7 +250,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
             slot_ranks=slot_ranks,
         ),
         *([StripeCache(slot_ranks, config.tp)] if flash else []),
-        *_balance(config),
+        *_shared_prompts(config),
         Shard(
             tp=config.tp,
             ep=config.moe_ep_degree,
@@ -274,11 +275,16 @@ def _shard(config: CompileConfig) -> list[Pass]:
     ]
 
 
-def _balance(config: CompileConfig) -> list[Pass]:
-    """The order of tokens that a ring of ranks shares."""
+def _shared_prompts(config: CompileConfig) -> list[Pass]:
+    """The order of tokens that ranks share, and the slots of windowed layers that they need."""
     form, balance = config.cp_form, config.cp_balance
     ranks = config.tp, config.cp_degree, config.attention_dp_degree
-    return [BalanceTokens(*ranks, form, balance, config.target)] if config.cp_degree > 1 else []
+    if config.cp_degree == 1:
+        return []
+    return [
+        BalanceTokens(*ranks, form, balance, config.target),
+        WindowPrompts(*ranks, form, config.target),
+    ]
 
 
 def _pages(config: CompileConfig) -> list[Pass]:

@@ -13,6 +13,7 @@ from graphgen.ir import (
     Module,
     Op,
     Sharding,
+    TensorType,
     Value,
     sharding,
     tensor,
@@ -28,11 +29,14 @@ from graphgen.passes.sharding.spec.logical_axes import HEADS, KV_HEADS, SEQUENCE
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.sharding.spec.nominal_sizes import nominal_bytes
 from graphgen.passes.sharding.spec.rank_axes import CP, DP, TP, RankAxes
-from graphgen.passes.sharding.spec.ring_layout import is_balanced
-from graphgen.passes.tiles.tile_costs import AttentionShape
+from graphgen.passes.sharding.spec.ring_layout import in_order, is_balanced
+from graphgen.passes.tiles.tile_costs import TOKENS, AttentionShape
+from graphgen.passes.tiles.window_slots import windowed
 from graphgen.passes.weights.derived import PreparedValues
 
 _, GATHER, ALL_TO_ALL, RING = CP_FORMS
+# The form that pass ``window-prompts`` writes.
+WINDOWS = "windows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class PromptForm:
     """One way to let the queries of a rank's tokens attend all keys.
 
     Attributes:
-        name: of :data:`~graphgen.compile_config.CP_FORMS`.
+        name: of :data:`~graphgen.compile_config.CP_FORMS`, or :data:`WINDOWS`.
         pins: the layouts of operands and results of attention.
         sent: bytes that each rank sends.
         collectives: how many send them.
@@ -112,6 +116,17 @@ class PromptAttention:
         """The mesh axes of heads beside ranks that have the tokens of a prompt."""
         return (TP,) if TP in self.ranks.mesh else ()
 
+    @property
+    def held(self) -> Sharding:
+        """The layout of keys and values that are read of a cache."""
+        heads = tuple([axis for axis in self.ranks.mesh if axis != DP])
+        return sharding([(DP,) if self.ranks.rows > 1 else (), (), heads, ()])
+
+    @property
+    def blocks(self) -> Sharding:
+        """The layout of attention whose rows are blocks of tokens."""
+        return sharding([self.tokens, (), self.heads, ()])
+
     def annotations(self) -> Iterator[Annotation]:
         """Layouts of projections and of attention, in all programs of prompts."""
         for function in self.module.programs():
@@ -146,7 +161,24 @@ class PromptAttention:
         """The ranks of a ring."""
         return self.planner.mesh.size(self.tokens)
 
+    def of_windows(self, op: Op, blocks: int, count: int) -> PromptForm:
+        """The form of an attention whose blocks of tokens have ``count`` slots each.
+
+        Keys and values are exchanged as ``all-to-all`` does queries.
+        """
+        (rows, slots, heads, width), value = op.operands[1].type.dims, op.operands[2].type
+        both = tensor(value.dtype, (blocks * rows, count, heads, width + value.dims[3]))
+        work = self._work(op) if self.skips else self._every_product(op) * count // slots
+        return self._form(WINDOWS, (), [(both, self.held, self.blocks)], work)
+
     def _attention(self, function: Function, op: Op) -> Iterator[Annotation]:
+        if SEQUENCE in self.axes.of(op.operands[0], 0):
+            # Blocks of tokens are rows, with keys of their own.
+            for value in (*op.operands[:3], op.result):
+                if self._fits(value, self.blocks):
+                    rule = "cp: a rank has the slots of its windows"
+                    yield Annotation(value, function, self.blocks, (rule,), fixed=True)
+            return
         found = self.forms(op)
         if not found:
             return
@@ -176,20 +208,18 @@ class PromptAttention:
         """The forms that one attention can take; none if its tokens do not divide."""
         query, key, value = op.operands[:3]
         made = op.result
-        heads = tuple([axis for axis in self.ranks.mesh if axis != DP])
-        own = sharding([(), self.tokens, self.heads, ()])
-        held = sharding([(DP,) if self.ranks.rows > 1 else (), (), heads, ()])
+        own, held = sharding([(), self.tokens, self.heads, ()]), self.held
         whole = sharding([(), (), self.heads, ()])
         if not (self._fits(query, own) and self._fits(key, whole)):
             return ()
         source = self._source(key, held)
         work = self._work(op)
-        moves = [(key, source, whole), (value, source, whole)]
+        moves = [(x.type, source, whole) for x in (key, value)]
         pins = [(query, own), (key, whole), (value, whole), (made, own)]
         found = [self._form(GATHER, pins, moves, work)]
         if self._fits(query, held) and self._fits(key, held) and source is held:
             pins = [(query, held), (made, held)]
-            moves = [(query, own, held), (made, held, own)]
+            moves = [(query.type, own, held), (made.type, held, own)]
             # Tiles may leave out what the masks of a rank with all tokens forbid.
             half = self.skips and AttentionShape.of(op, prompt=True).causal
             found.append(self._form(ALL_TO_ALL, pins, moves, work // 2 if half else work))
@@ -202,7 +232,7 @@ class PromptAttention:
         if not (self._fits(key, own) and self._fits(value, own)):
             return None
         pins = [(x, own) for x in (*op.operands[:3], op.result)]
-        first = self._form(RING, pins, [(x, source, own) for x in (key, value)], 0)
+        first = self._form(RING, pins, [(x.type, source, own) for x in (key, value)], 0)
         block = sum([local_bytes(self.planner.mesh, x.type, own) for x in (key, value)])
         hops = self.ring_ranks - 1
         sent, count = first.sent + hops * block, first.collectives + hops
@@ -225,7 +255,14 @@ class PromptAttention:
         return replace(ring, cost=cost, balanced=balanced)
 
     def _work(self, op: Op) -> int:
-        """The work of a rank in bytes that it could send, of what masks forbid too."""
+        """The work of a rank in bytes that it could send; tiles leave out what windows forbid."""
+        found, work = windowed(op, in_order), self._every_product(op)
+        if found is None:
+            return work
+        return work * found.count(min(TOKENS, op.operands[0].type.dims[1])) // found.slots
+
+    def _every_product(self, op: Op) -> int:
+        """The work of a rank with all that masks forbid."""
         return op_work(op) // self.planner.mesh.ranks // self.memory
 
     def _source(self, key: Value, held: Sharding) -> Sharding:
@@ -240,15 +277,15 @@ class PromptAttention:
         self,
         name: str,
         pins: Sequence[tuple[Value, Sharding]],
-        moves: Sequence[tuple[Value, Sharding, Sharding]],
+        moves: Sequence[tuple[TensorType, Sharding, Sharding]],
         work: int,
     ) -> PromptForm:
         sent = count = 0
-        for value, source, target in moves:
-            route = self.planner.find(value.type, source, target)
+        for kind, source, target in moves:
+            route = self.planner.find(kind, source, target)
             assert route is not None, f"{source.text} cannot become {target.text}"
             steps = [step for step in route.steps if step.kind not in LOCAL]
-            sent += sum([bytes_sent(self.planner.mesh, value.type, step) for step in steps])
+            sent += sum([bytes_sent(self.planner.mesh, kind, step) for step in steps])
             count += len(steps)
         each = sent // self.planner.mesh.ranks
         return PromptForm(name, tuple(pins), each, count, each + count * self.latency + work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from graphgen.build import Builder
@@ -20,6 +20,7 @@ from graphgen.passes.tiles.tile_costs import AttentionShape, TileCost, asked_cos
 from graphgen.passes.tiles.tile_loop import looped
 from graphgen.passes.tiles.tile_results import TILED
 from graphgen.passes.tiles.unrolled_tiles import unrolled
+from graphgen.passes.tiles.window_slots import windowed
 from graphgen.targets import find_target, target_names
 
 
@@ -32,7 +33,8 @@ class TileAttention(Pass):
     of tokens to the next (FlashAttention, arXiv 2205.14135 and 2307.08691), so that no value over
     all tokens and all slots exists: masks and distances are made for each tile. On the CPU tiles
     are turns of a loop, which leaves out those whose mask allows nothing; on an accelerator they
-    follow each other in the program, all of them: a prompt may go on with a sequence.
+    follow each other in the program, all of them: a prompt may go on with a sequence. Where windows
+    let a block of tokens read few slots, its tiles are those, from a slot on that positions say.
 
     Options:
         block: ``auto`` for what costs the least, see :mod:`graphgen.passes.tiles.tile_costs`;
@@ -182,8 +184,13 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         rewriter: Rewriter,
         shared: SharedFunctions,
     ) -> None:
-        shape = AttentionShape.of(op, prompt=function.phase == "prefill")
-        target = find_target(self.target)
+        shape, target = (
+            AttentionShape.of(op, prompt=function.phase == "prefill"),
+            find_target(self.target),
+        )
+        if target.is_accelerator and (found := windowed(op)) is not None:
+            # Loops leave out what masks forbid as they run.
+            shape = replace(shape, window=found.reach)
         costs = tile_costs(shape, target, kernel=self.kernels and has_attention_kernel(op))
         if self.block == TILES_OFF:
             chosen = next(cost for cost in costs if cost.sizes.whole)

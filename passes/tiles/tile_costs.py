@@ -8,12 +8,13 @@ scores, those of the tiles that some token reads, if the tokens are the last one
 where whole scores, which do not fit in the processor's caches, take longer each. The kernel that
 ``select-kernels`` calls for attention as a whole has rates of its own. On an accelerator,
 whose compiler fuses by rules of its own, a form costs the bytes of its scores, ``4 B H`` times the
-scores of a tile: attention is whole up to :data:`MOST_SCORES` bytes.
+scores of a tile: attention is whole up to :data:`MOST_SCORES` bytes. Where a window is known, the
+tiles of a block of tokens are those of the slots that it reads, if these are half of all at most.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphgen.ir import Op, Value
 from graphgen.passes.tiles.tile_sizes import TileSizes
@@ -24,6 +25,8 @@ from graphgen.targets import Target
 MOST_SCORES = 1 << 30
 # Tiles of an attention that are written out, at most.
 MOST_TILES = 256
+# Tokens and slots of the smallest tiles that are written out.
+TOKENS = 512
 # Blocks of tokens and of slots that are tried on the CPU.
 BLOCKS = (128, 256)
 # There attention of fewer tokens is whole: its products take as long as reading the keys.
@@ -42,6 +45,7 @@ class AttentionShape:
             with a sequence runs the same program.
         ordered: slots follow each other as positions do.
         bits: of an element of queries, keys and values.
+        window: slots that a token reads at most, where tiles begin at the first of them; else 0.
     """
 
     rows: int
@@ -53,6 +57,7 @@ class AttentionShape:
     causal: bool
     ordered: bool = True
     bits: int = 32
+    window: int = 0
 
     @staticmethod
     def of(op: Op, *, prompt: bool) -> AttentionShape:
@@ -78,13 +83,16 @@ class AttentionShape:
 
     def tiles(self, tokens: int, slots: int) -> TileSizes:
         """Tiles of these sizes, or of all tokens or slots where there are fewer."""
-        blocks = min(tokens, self.tokens), min(slots, self.slots)
-        return TileSizes(self.tokens, self.slots, *blocks)
+        tokens, slots = min(tokens, self.tokens), min(slots, self.slots)
+        read = tokens + self.window - 1
+        if self.window and 2 * read <= self.slots:
+            return TileSizes(self.tokens, self.slots, tokens, min(slots, read), read)
+        return TileSizes(self.tokens, self.slots, tokens, slots)
 
     @property
     def whole(self) -> TileSizes:
         """One tile."""
-        return self.tiles(self.tokens, self.slots)
+        return TileSizes(self.tokens, self.slots, self.tokens, self.slots)
 
 
 def _plain(mask: Op) -> bool:
@@ -198,6 +206,9 @@ def scores_of(shape: AttentionShape, sizes: TileSizes) -> tuple[int, int]:
 
     Slots in another order, as in stripes, are all read.
     """
+    if sizes.read:
+        scores = shape.rows * shape.heads * sizes.tokens * sizes.read
+        return scores, sizes.rows * sizes.columns
     scores = tiles = 0
     before = shape.slots - shape.tokens
     for first in range(0, sizes.tokens, sizes.token_block):
@@ -261,10 +272,15 @@ def tile_costs(shape: AttentionShape, target: Target, *, kernel: bool = False) -
 
 def _by_bytes(shape: AttentionShape) -> list[TileCost]:
     """Whole up to a limit; else the smallest tiles of which there are few enough."""
-    whole = tile_cost(shape, shape.whole, None)
-    if whole.bytes <= MOST_SCORES:
+    whole, tokens, slots = tile_cost(shape, shape.whole, None), TOKENS, TOKENS
+    if shape.tokens < LEAST_TOKENS:
+        shape = replace(shape, window=0)
+    if shape.window:
+        # As many tokens as slots before them, so that half of what is read is of use.
+        tokens = max(tokens, 1 << (shape.window - 1).bit_length())
+        slots = 2 * tokens
+    if whole.bytes <= MOST_SCORES and not shape.tiles(tokens, slots).read:
         return [whole]
-    tokens = slots = 512
     sizes = shape.tiles(tokens, slots)
     while sizes.rows * sizes.columns > MOST_TILES:
         if sizes.rows >= sizes.columns:

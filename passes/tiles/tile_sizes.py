@@ -12,12 +12,15 @@ class TileSizes:
     Attributes:
         tokens, slots: S and C, of the attention.
         token_block, slot_block: of a tile.
+        read: slots that the tiles of a block of tokens have together, where these begin at the
+            first that its window lets it read; 0 for all slots.
     """
 
     tokens: int
     slots: int
     token_block: int
     slot_block: int
+    read: int = 0
 
     @property
     def rows(self) -> int:
@@ -26,15 +29,16 @@ class TileSizes:
 
     @property
     def columns(self) -> int:
-        """Blocks of slots."""
-        return -(-self.slots // self.slot_block)
+        """Blocks of slots that a block of tokens reads."""
+        return -(-(self.read or self.slots) // self.slot_block)
 
     @property
     def whole(self) -> bool:
         """True if one tile has everything."""
-        return self.rows == self.columns == 1
+        return self.rows == self.columns == 1 and not self.read
 
     @property
     def text(self) -> str:
         """For people."""
-        return f"{self.token_block}x{self.slot_block}"
+        last = f" of {self.read} slots" if self.read else ""
+        return f"{self.token_block}x{self.slot_block}{last}"

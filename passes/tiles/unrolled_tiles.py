@@ -16,6 +16,7 @@ from graphgen.ir import DType, Op, Value
 from graphgen.passes.tiles.operand_tiles import Cut, OperandTiles, cuts_of
 from graphgen.passes.tiles.tile_results import results_of, sinks_of
 from graphgen.passes.tiles.tile_sizes import TileSizes
+from graphgen.passes.tiles.window_slots import WindowedAttention, slots_from, windowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,24 @@ class FixedTile:
         return self.b.binary("subtract", value, self.first_slot) if self.first_slot else value
 
 
+@dataclass(frozen=True, slots=True)
+class WindowTile(FixedTile):
+    """A tile whose slots begin at places that the program computes.
+
+    Attributes:
+        firsts: s32 [], one a row.
+    """
+
+    firsts: Sequence[Value]
+
+    def part(self, value: Value, cut: Cut) -> Value:
+        """A slice at the place of each row."""
+        if cut.slots is None:
+            return FixedTile.part(self, value, cut)
+        assert cut == Cut(slots=1), f"{value!r} is cut as {cut}"
+        return slots_from(self.b, self.whole(value), self.firsts, self.slots)
+
+
 def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Sequence[Value]:
     """The results of the attention ``op`` in tiles.
 
@@ -65,12 +84,13 @@ def unrolled(b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Sequence[V
         b: where ops are appended.
         op: the composite.
         sizes: of the tiles. All are written out: positions are data, so that none is known to be
-            above the diagonal of a causal mask.
+            above the diagonal of a causal mask. Of a window it is known how many slots it has.
         softmax: the type of the powers.
     """
     sinks = sinks_of(op)
     own = _own_positions(b, op)
-    blocks = list(_tiles(b, sizes, own))
+    found = windowed(op) if sizes.read else None
+    blocks = _window_tiles(b, sizes, own, found) if found is not None else _tiles(b, sizes, own)
     made: list[Sequence[Value]] = []
     for tiles in blocks:
         part = _block(b, op, tiles, softmax)
@@ -105,6 +125,23 @@ def _tiles(b: Builder, sizes: TileSizes, own: Mapping[Value, Value]) -> Iterator
         yield [
             FixedTile(b, first, slot, tokens, min(sizes.slot_block, sizes.slots - slot), every, own)
             for slot in range(0, sizes.slots, sizes.slot_block)
+        ]
+
+
+def _window_tiles(
+    b: Builder, sizes: TileSizes, own: Mapping[Value, Value], found: WindowedAttention
+) -> Iterator[list[FixedTile]]:
+    """The tiles of each block of tokens, from the first slot that it reads on."""
+    positions = own.get(found.positions, found.positions)
+    read = sizes.read
+    for first, *_ in _tiles(b, sizes, own):
+        begins = found.firsts(b, first.part(positions, Cut(tokens=1)), read)
+        yield [
+            WindowTile(
+                *(b, first.first_token, slot, first.tokens, min(sizes.slot_block, read - slot)),
+                *(first.every_token, own, [b.binary("add", at, slot) for at in begins]),
+            )
+            for slot in range(0, read, sizes.slot_block)
         ]
 
 

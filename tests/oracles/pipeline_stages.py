@@ -37,12 +37,13 @@ EXTRA = {
 # attention apart, which kernels are selected for (tests/passes/precision, and an axis as well); so
 # are products with 8-bit weights (tests/passes/quantize, and an axis); a limit on the tokens of an
 # expert makes another model (tests/passes/experts), and so do adapters (tests/passes/adapters, and
-# an axis); tokens are balanced where ranks share prompts (tests/passes/sharding, and an axis);
+# an axis); tokens are balanced, and windows exchanged, where ranks share prompts
+# (tests/passes/sharding, and an axis);
 # layers are marked for Neuron's compiler alone (tests/passes/outline); routers of another type are
 # those of mixtures alone (tests/passes/precision).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
-    *("limit-expert-capacity", "stripe-cache", "balance-tokens"),
+    *("limit-expert-capacity", "stripe-cache", "balance-tokens", "window-prompts"),
     *("multi-lora", "join-adapters", "adapter-forms"),
     *("pipeline-stages", "mark-layers", "router-dtype"),
 )

@@ -43,6 +43,12 @@ def is_balanced(op: Op, ranks: int) -> bool:
     return mask is not None and all(_taken(value, ranks) for value in mask.operands)
 
 
+def in_order(value: Value) -> Value:
+    """A value over slots before these were taken in the balanced order."""
+    take = value.producer("take")
+    return value if take is None or take.attrs.integer("dimension") != 1 else take.operands[0]
+
+
 def _taken(value: Value, ranks: int) -> bool:
     take = value.producer("take")
     order = take.operands[1].producer("constant") if take is not None else None

@@ -175,6 +175,48 @@ def test_balanced_rings_compute_what_one_rank_does(case: str):
     assert compare(*runs).relative <= MEANING_BUDGET
 
 
+def windows(config: CompileConfig) -> tuple[Module, Function]:
+    """Layers of which the first has a window of four, and the program of its longest prompts."""
+    made = model("gemma-3-1b", 2)
+    run_pipeline(made, default(config))
+    return made, [function for function in made.programs() if function.phase == "prefill"][-1]
+
+
+def test_a_window_travels_alone():
+    """Of 32 slots each rank of two gets those of its eight tokens and seven before them."""
+    config = replace(SIZES, context=(8, 16), tokens=(16, 32), cp_degree=2, cp_form="ring")
+    _, program = windows(replace(config, cp_balance="off"))
+    sent = [op for op in program.ops if op.name in ("collective_permute", "all_to_all")]
+    layers = {
+        layer: [op for op in sent if f"layers.{layer}.self_attn" in op.loc.scope]
+        for layer in (0, 1)
+    }
+    assert [op.name for op in layers[1]].count("collective_permute") == 1
+    assert [op.name for op in layers[0]].count("collective_permute") == 0
+    # Two rows, two ranks, and a head of keys and values in one.
+    shapes = {op.operands[0].type.dims for op in layers[0] if op.name == "all_to_all"}
+    assert (2 * 2, 8 + 7, 1, 2 * 24) in shapes
+    assert not any(32 in shape[:2] for shape in shapes)
+
+
+WINDOWS = {
+    "in a ring": {"cp_degree": 4, "cp_form": "ring", "cp_balance": "off"},
+    "balanced": {"cp_degree": 2, "cp_form": "ring", "cp_balance": "on"},
+    "as costs least": {"cp_degree": 4},
+}
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("case", WINDOWS)
+def test_ranks_with_the_slots_of_their_windows_compute_what_one_does(case: str):
+    config = replace(SIZES, context=(8, 16), tokens=(16, 32), chunk=(8,), **WINDOWS[case])  # pyright: ignore[reportArgumentType]
+    module = model("gemma-3-1b", 2)
+    workload = workload_for(module, default(config), seed=2)
+    made, _ = windows(config)
+    runs = [Runner(each, workload, arithmetic=MEANING).outcomes() for each in (module, made)]
+    assert compare(*runs).relative <= MEANING_BUDGET
+
+
 def balanced(config: CompileConfig, name: str, more: str = "") -> Module:
     module = model(name)
     front = f"{FRONT},roll-window-cache" if config.roll_window_cache else FRONT

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from graphgen.text import print_module
 from tests.graphgen.composites.attention_cases import CASES
 
 TARGETS = ("cpu", "trn2")
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 # All of the tokens; short last blocks; a slot at a time.
 BLOCKS = ("3x4", "2x3", "2x11", "1x1")
 
@@ -45,7 +48,12 @@ def test_tiles_of_given_masks(name: str, target: str):
 
 
 def prompt(
-    tokens: int, slots: int, phase: str = "prefill", rows: int = 1, width: int = 8
+    tokens: int,
+    slots: int,
+    phase: str = "prefill",
+    rows: int = 1,
+    width: int = 8,
+    limits: Mapping[str, int] = NO_LIMITS,
 ) -> Module:
     """An attention with the masks of a language model, over keys and values that it is given."""
     module = Module("m", "canonical")
@@ -56,9 +64,19 @@ def prompt(
             for name, size, heads in (("q", tokens, 4), ("k", slots, 2), ("v", slots, 2))
         ]
         positions, lengths = b.input("positions", s32, (rows, tokens)), b.input("n", s32, (rows,))
-        mask = b.attention_mask(positions, b.key_positions(lengths, slots))
+        mask = b.attention_mask(positions, b.key_positions(lengths, slots), **limits)
         b.output("y", b.attention(q, k, v, mask, 0.3))
     return module
+
+
+def values_of(function: Function, positions: Array) -> dict[str, Array]:
+    """Random queries, keys and values, of a call with these positions."""
+    random = np.random.default_rng(0)
+    given: dict[str, Array] = {
+        name: random.standard_normal(value.type.dims).astype(np.float32)
+        for name, value in zip("qkv", function.args, strict=False)
+    }
+    return {**given, "positions": positions, "n": (positions.max(1) + 1).astype(np.int32)}
 
 
 def test_a_long_prompt_has_tiles_and_says_what_they_cost():
@@ -139,21 +157,45 @@ def test_an_accelerator_has_few_tiles_of_few_bytes():
 def test_prompts_that_go_on_with_a_sequence_read_the_slots_ahead(phase: str):
     """Rows begin at their first slot, with padding at either end, and after seven held tokens."""
     module = prompt(12, 12, phase, rows=3)
-    random = np.random.default_rng(0)
     function = module.function(phase)
-    given: dict[str, Array] = {
-        name: random.standard_normal(value.type.dims).astype(np.float32)
-        for name, value in zip("qkv", function.args, strict=False)
-    }
-    given["positions"] = np.array(
+    positions = np.array(
         [[*range(9), -1, -1, -1], [-1, -1, *range(10)], [*range(7, 12), *[-1] * 7]], np.int32
     )
-    given["n"] = np.array([9, 10, 12], np.int32)
+    given = values_of(function, positions)
     wanted = evaluate(function, given, MEANING)["y"]
     run_pipeline(module, parse_pipeline("tile-attention{block=4x5,target=trn2}"))
     assert sum(op.name == "dot_general" for op in module.function(phase).ops) == 2 * 9
     found = evaluate(module.function(phase), given, MEANING)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("block", "limit"), [("4", "window"), ("8x3", "chunk"), ("16x4", "window")]
+)
+def test_tiles_of_a_window_are_of_the_slots_that_it_has(block: str, limit: str):
+    """Wherever a sequence goes on, and padding on the left or on the right."""
+    module = prompt(16, 40, rows=2, limits={limit: 5})
+    positions = np.stack([np.r_[[-1] * 3, 7:20], np.r_[24:36, [-1] * 4]]).astype(np.int32)
+    given = values_of(module.function("prefill"), positions)
+    wanted = evaluate(module.function("prefill"), given, MEANING)["y"]
+    run_pipeline(module, parse_pipeline(f"tile-attention{{block={block},target=trn2}},cse,dce"))
+    function = module.function("prefill")
+    found = evaluate(function, given, MEANING)["y"]
+    held = positions >= 0
+    np.testing.assert_allclose(found[held], wanted[held], rtol=1e-9, atol=1e-9)
+    # Of each block of T tokens there are products with T + 5 - 1 slots, not with 40.
+    tokens = int(block.partition("x")[0])
+    scores = [op for op in function.ops if op.name == "dot_general"][::2]
+    assert sum(op.result.type.dims[-1] for op in scores) == (16 // tokens) * (tokens + 4)
+
+
+def test_an_accelerator_reads_half_of_the_slots_or_all():
+    """Where a block of tokens and its window are most of the slots, nothing is gained."""
+    for slots, tiled in ((1024, False), (4096, True)):
+        module = prompt(1024, slots, limits={"window": 128})
+        run_pipeline(module, parse_pipeline("tile-attention{target=trn2},dce"))
+        names = [op.name for op in module.function("prefill").ops]
+        assert ("attention" not in names) == tiled
 
 
 @pytest.mark.parametrize("block", ["0", "4x", "x4", "tiles", "4x-1", ""])
