@@ -1,9 +1,11 @@
-"""Features of vLLM over our programs: proposals, logprobs of prompts, refusals, artifacts."""
+"""Features of vLLM over our programs: proposals, logprobs of prompts, replicas, AWS's names."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.runtime.vllm_plugin.test_vllm import (
     NEW,
     VOCABULARY,
     prompts,
+    served,
     wanted,
 )
 from tests.runtime.vllm_plugin.test_vllm import folder as folder
@@ -190,3 +193,30 @@ def test_artifacts_are_started_from_and_never_deleted(folder: Path, tmp_path: Pa
     with pytest.raises(AssertionError, match="GG0"):
         answers(tmp_path, {**engine, "tensor_parallel_size": 2}, asked, variables=variables)
     assert {file.name: file.stat().st_mtime_ns for file in artifact.iterdir()} == times[0]
+
+
+def test_replicas_have_programs_of_their_own(folder: Path, tmp_path: Path):
+    """Both start from one artifact, which one of them writes."""
+    import httpx2 as httpx
+    import openai
+
+    texts = prompts(16)
+    artifact = tmp_path / "compiled"
+    variables = {"NEURON_COMPILED_ARTIFACTS": str(artifact)}
+    with served(folder, tmp_path, "--data-parallel-size", "2", **variables) as url:
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+        def ask(text: list[int]) -> list[int]:
+            extra = {"ignore_eos": True, "return_token_ids": True}
+            made = client.completions.create(
+                model="mini", prompt=text, max_tokens=NEW, temperature=0, extra_body=extra
+            )
+            return made.choices[0].model_dump()["token_ids"]
+
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(ask, texts))
+        metrics = httpx.get(f"{url}/metrics").text
+    assert found == wanted(folder, texts)
+    answered = re.findall(r'^vllm:generation_tokens_total{engine="(\d)".*} (.*)$', metrics, re.M)
+    assert {number for number, count in answered if float(count)} == {"0", "1"}
+    assert (artifact / "manifest.json").exists()
