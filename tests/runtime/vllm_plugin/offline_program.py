@@ -71,7 +71,8 @@ def main() -> None:
         for found in made
     ]
     accepted = 0
-    if task["engine"].get("speculative_config"):
+    # vLLM counts only where its log is on.
+    if task["engine"].get("disable_log_stats") is False:
         counts = {one.name: getattr(one, "value", 0) for one in llm.get_metrics()}
         accepted = counts["vllm:spec_decode_num_accepted_tokens"]
     output = {"answers": answers, "accepted": accepted}
