@@ -166,8 +166,7 @@ class AttentionRun {
       std::memcpy(some, mask + c, lanes);
       bytes = Load<Bytes>(some);
     }
-    const Words read = (Words)(Convert<Words>(bytes) != 0);
-    scores = AsFloats(Choose(read, AsWords(scores), AsWords(Splat(-FLT_MAX))));
+    scores = Where(Convert<Words>(bytes) != 0u, scores, Splat(-FLT_MAX));
     return lanes == kLanes ? scores : Before(lanes, scores);
   }
 
@@ -176,9 +175,9 @@ class AttentionRun {
     Floats tops = Splat(-INFINITY);
     for (int64_t c = 0; c < count; c += kLanes) {
       const Floats lanes = Load<Floats>(scores + c);
-      tops = AsFloats(Choose((Words)(lanes > tops), AsWords(lanes), AsWords(tops)));
+      tops = Where(lanes > tops, lanes, tops);
       // A NaN stays: it compares with nothing.
-      tops = AsFloats(Choose((Words)(lanes != lanes), AsWords(lanes), AsWords(tops)));
+      tops = Where(lanes != lanes, lanes, tops);
     }
     float top = tops[0];
     for (int lane = 1; lane < kLanes; ++lane) {

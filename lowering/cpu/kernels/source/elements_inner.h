@@ -5,36 +5,46 @@ inline Halves Narrowed(Type type, Floats value) {
   return type == Type::kBf16 ? FloatsToBf16(value) : FloatsToF16(value);
 }
 
-// Stores sixteen elements from `at` on, none from `end` on.
-inline void StoreWide(Type type, void* to, int64_t at, int64_t end, Floats value) {
-  const int64_t lanes = std::min(kLanes, end - at);
+// Stores fewer than sixteen elements.
+__attribute__((noinline)) inline void StorePart(Type type, void* to, int64_t lanes, Floats value) {
   if (type == Type::kF32) {
-    float* out = static_cast<float*>(to) + at;
-    if (lanes == kLanes) return Store(out, value);
-    std::memcpy(out, &value, lanes * sizeof(float));
+    std::memcpy(to, &value, lanes * sizeof(float));
     return;
   }
-  uint16_t* out = static_cast<uint16_t*>(to) + at;
   const Halves halves = Narrowed(type, value);
-  if (lanes == kLanes) return Store(out, halves);
-  std::memcpy(out, &halves, lanes * sizeof(uint16_t));
+  std::memcpy(to, &halves, lanes * sizeof(uint16_t));
 }
 
-// Sixteen elements from `at` on; zeros from `end` on.
-inline Floats LoadWide(Type type, const void* from, int64_t at, int64_t end) {
-  const int64_t lanes = std::min(kLanes, end - at);
+// Stores sixteen elements from `at` on, none from `end` on. Without a call where all are stored.
+__attribute__((always_inline)) inline void StoreWide(Type type, void* to, int64_t at, int64_t end,
+                                                     Floats value) {
+  char* out = static_cast<char*>(to) + at * SizeOf(type);
+  if (end - at < kLanes) return StorePart(type, out, end - at, value);
+  if (type == Type::kF32) Store(out, value);
+  else if (type == Type::kBf16) Store(out, FloatsToBf16(value));
+  else Store(out, FloatsToF16(value));
+}
+
+// Fewer than sixteen elements, then zeros.
+__attribute__((noinline)) inline Floats LoadPart(Type type, const void* from, int64_t lanes) {
   if (type == Type::kF32) {
-    const float* floats = static_cast<const float*>(from) + at;
-    if (lanes == kLanes) return Load<Floats>(floats);
     Floats value = {};
-    std::memcpy(&value, floats, lanes * sizeof(float));
+    std::memcpy(&value, from, lanes * sizeof(float));
     return value;
   }
-  const uint16_t* halves = static_cast<const uint16_t*>(from) + at;
   Halves value = {};
-  if (lanes == kLanes) value = Load<Halves>(halves);
-  else std::memcpy(&value, halves, lanes * sizeof(uint16_t));
+  std::memcpy(&value, from, lanes * sizeof(uint16_t));
   return type == Type::kBf16 ? Bf16ToFloats(value) : F16ToFloats(value);
+}
+
+// Sixteen elements from `at` on; zeros from `end` on. Without a call where all are loaded.
+__attribute__((always_inline)) inline Floats LoadWide(Type type, const void* from, int64_t at,
+                                                      int64_t end) {
+  const char* start = static_cast<const char*>(from) + at * SizeOf(type);
+  if (end - at < kLanes) return LoadPart(type, start, end - at);
+  if (type == Type::kF32) return Load<Floats>(start);
+  if (type == Type::kBf16) return Bf16ToFloats(Load<Halves>(start));
+  return F16ToFloats(Load<Halves>(start));
 }
 
 inline Floats Rounded(Type type, Floats value) {

@@ -21,6 +21,13 @@ inline Words AsWords(Floats value) { return (Words)value; }
 // Where `which` is all ones a, elsewhere b.
 inline Words Choose(Words which, Words a, Words b) { return (a & which) | (b & ~which); }
 
+// Lane by lane a where a comparison holds, elsewhere b.
+template <typename Flags, typename T>
+inline T Where(Flags which, T a, T b) {
+  if constexpr (kIsWide<T>) return {Where(which.low, a.low, b.low), Where(which.high, a.high, b.high)};
+  else return which ? a : b;
+}
+
 // a * b + sum, rounded once where the instruction is there. Written as `a * b + sum` it is rounded once
 // in some copies of a function and twice in others, as the compiler joins the two only where they stand
 // in one block of its code: a row of few would be another number than the same row of many.
@@ -80,12 +87,17 @@ inline Floats Bf16ToFloats(Halves bits) {
   return AsFloats(Convert<Words>(bits) << 16);
 }
 
-// Round to nearest even; a NaN stays one.
+// Round to nearest even; a NaN stays one. As in products of bf16, numbers below the normal ones may
+// become zeros.
 inline Halves FloatsToBf16(Floats value) {
+#if defined(__AVX512BF16__)
+  return (Halves)_mm512_cvtneps_pbh((__m512)value);
+#else
   const Words bits = AsWords(value);
   const Words rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   const Words nan = (Words)(value != value);
   return Convert<Halves>(Choose(nan, bits | 0x400000u, rounded) >> 16);
+#endif
 }
 
 #include "half_floats.h"
@@ -118,25 +130,23 @@ inline Halves FloatsToF16(Floats value) {
 }
 
 // e^x, to 2 units in the last place, by 2^n · e^r with |r| <= ln(2) / 2.
-inline Floats Exp(Floats x) {
+__attribute__((always_inline)) inline Floats Exp(Floats x) {
   const Floats low = Splat(-87.3f), high = Splat(88.7f);
-  const Words below = (Words)(x < low), above = (Words)(x > high), nan = (Words)(x != x);
-  const Words at_least = Choose(below, AsWords(low), AsWords(x));
-  const Floats bounded = AsFloats(Choose(above, AsWords(high), at_least));
+  const auto below = x < low, above = x > high;
+  const Floats bounded = Where(above, high, Where(below, low, x));
   // 1.5 · 2^23: adding it rounds to an integer.
   const Floats magic = Splat(12582912.0f);
-  const Floats shifted = bounded * 1.44269504f + magic;
+  const Floats shifted = MultiplyAdd(bounded, Splat(1.44269504f), magic);
   const Floats n = shifted - magic;
-  Floats r = bounded - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
+  Floats r = MultiplyAdd(n, Splat(-0.693359375f), bounded);
+  r = MultiplyAdd(n, Splat(2.12194440e-4f), r);
   Floats p = Splat(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const Words power = AsWords(p) + (AsWords(shifted) << 23);
-  const Words finite = Choose(above, AsWords(Splat(INFINITY)), power & ~below);
-  return AsFloats(Choose(nan, AsWords(x), finite));
+  for (float next : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                     5.0000001201e-1f}) {
+    p = MultiplyAdd(p, r, Splat(next));
+  }
+  p = MultiplyAdd(p * r, r, r) + 1.0f;
+  const Floats power = AsFloats(AsWords(p) + (AsWords(shifted) << 23));
+  const Floats finite = Where(above, Splat(INFINITY), Where(below, Floats{}, power));
+  return Where(x != x, x, finite);
 }
