@@ -12,16 +12,16 @@ from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
-# llama.cpp's Q8_0 and Q4_0 hold the tied embedding quantized too.
-_HEAD = "{copies=true}"
 SETTINGS: Mapping[str, CompileConfig] = {
     "f32": CompileConfig(dtype="f32"),
     "bf16": CompileConfig(dtype="bf16"),
-    "int8": CompileConfig(dtype="bf16", quantization=f"quantize-weights{_HEAD}"),
-    # Of a checkpoint in int4: what is left is the head. Rows are integers too, as llama.cpp's.
+    # llama.cpp's Q8_0 and Q4_0 hold the tied embedding quantized too.
+    "int8": CompileConfig(dtype="bf16", quantization="quantize-weights{copies=true}"),
+    # Of a checkpoint in int4: what is left is the head, in groups of Q4_0's size. Rows are integers
+    # too, as llama.cpp's.
     "int4": CompileConfig(
         dtype="bf16",
-        quantization=f"quantize-weights{_HEAD}",
+        quantization="quantize-weights{copies=true,dtype=int4,scheme=group,group_size=32}",
         activation_quantization_type="blocks",
     ),
 }

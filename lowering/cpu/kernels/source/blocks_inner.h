@@ -211,8 +211,11 @@ int64_t RunBlock(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, in
 template <typename Steps, int kRows>
 void RunGroup(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, int64_t count,
               const Depth& depth, Floats* sums) {
+  // A row of integers takes one tile after the other, so that a thread reads one stream of memory: its
+  // groups do not wait for each other's sums.
+  constexpr int kTiles = kRows == 1 && kOfIntegers<Steps> ? 1 : kGroup;
   for (int64_t tile = 0; tile < count;) {
-    tile += RunBlock<Steps, kRows, kGroup>(x, tiles + tile, count - tile, depth, sums + tile);
+    tile += RunBlock<Steps, kRows, kTiles>(x, tiles + tile, count - tile, depth, sums + tile);
   }
 }
 

@@ -72,7 +72,8 @@ inline Floats Activate(Activation activation, Floats x) {
 
 // What memory of a thread is for: each use has its own.
 enum MemoryUse {
-  kRowsOfX, kSumsOfX, kOwnRowsOfX, kOwnSumsOfX, kScalesOfX, kFloatsOfX, kWidenedTiles, kLowValues,  // linear
+  kRowsOfX, kSumsOfX, kOwnRowsOfX, kOwnSumsOfX, kScalesOfX,
+  kOwnIntegersOfX, kOwnIntegerSums, kOwnScalesOfX, kFloatsOfX, kWidenedTiles, kLowValues,  // linear
   kQueries, kScores, kWeights, kSums, kWideSlots,  // attention
   kTurnedHead,  // rope, cache_write
   kCandidates,  // top_k

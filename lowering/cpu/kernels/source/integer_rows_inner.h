@@ -1,7 +1,22 @@
 // Rows of x as integers of 8 bits with a scale a group. Part of linear_inner.h.
 
+// Bytes that are asked for before the thread reads them where it reads one tile after the other.
+constexpr int64_t kBytesAhead = 8192;
+
+// The number of a call whose threads make rows for themselves.
+inline uint64_t NextCall() {
+  static std::atomic<uint64_t> calls{0};
+  return ++calls;
+}
+
+// The call whose rows the calling thread made last, of all types: they share memory.
+inline uint64_t& LastCall() {
+  thread_local uint64_t last = 0;
+  return last;
+}
+
 // The rows in the form of the blocks, zero beyond K, with the scale and the sum of each group. The
-// memory is the thread's: one at a time.
+// memory is the thread's: one at a time. Few rows are made by each thread for itself, as of Rows.
 template <typename Steps>
 class IntegerRows {
  public:
@@ -13,21 +28,53 @@ class IntegerRows {
               linear.zero_type};
     if (depth_.groups == 1) depth_.of_group = steps;
     depth_.ahead = Ahead<Steps>(linear, steps);
-    x_ = ThreadMemory<kRowsOfX, X>(linear.rows * steps);
-    sums_ = ThreadMemory<kSumsOfX, float>(linear.rows * depth_.groups);
-    scales_ = ThreadMemory<kScalesOfX, float>(linear.rows * depth_.groups);
+    if (linear.rows == 1) {
+      const int64_t tile = std::max<int64_t>(1, steps * Steps::kStride);
+      depth_.ahead *= (kBytesAhead + tile - 1) / tile;
+    }
     const int64_t share = 8;
+    if (linear.rows <= share) {
+      call_ = NextCall();
+      return;
+    }
+    const Made made = {ThreadMemory<kRowsOfX, X>(linear.rows * steps),
+                       ThreadMemory<kSumsOfX, float>(linear.rows * depth_.groups),
+                       ThreadMemory<kScalesOfX, float>(linear.rows * depth_.groups)};
     ParallelFor(pool, (linear.rows + share - 1) / share, [&](int64_t part) {
-      const int64_t end = std::min(linear.rows, (part + 1) * share);
-      for (int64_t row = part * share; row < end; ++row) Make(row);
+      MakeRows(part * share, std::min(linear.rows, (part + 1) * share), made);
     });
+    made_ = made;
   }
 
-  XRows<Steps> rows() const { return {x_, depth_.steps, sums_, scales_}; }
+  // Those of the calling thread.
+  XRows<Steps> rows() const {
+    if (!call_) return Of(made_);
+    const Made made = {ThreadMemory<kOwnIntegersOfX, X>(linear_.rows * depth_.steps),
+                       ThreadMemory<kOwnIntegerSums, float>(linear_.rows * depth_.groups),
+                       ThreadMemory<kOwnScalesOfX, float>(linear_.rows * depth_.groups)};
+    if (LastCall() != call_) MakeRows(0, linear_.rows, made);
+    LastCall() = call_;
+    return Of(made);
+  }
+
   const Depth& depth() const { return depth_; }
 
  private:
-  void Make(int64_t row) {
+  struct Made {
+    X* steps;
+    float* sums;
+    float* scales;
+  };
+
+  XRows<Steps> Of(const Made& made) const {
+    return {made.steps, depth_.steps, made.sums, made.scales};
+  }
+
+  void MakeRows(int64_t first, int64_t end, const Made& made) const {
+    for (int64_t row = first; row < end; ++row) Make(row, made);
+  }
+
+  void Make(int64_t row, const Made& made) const {
     const Linear& l = linear_;
     const Norm norm = {l.rows, l.depth, l.x_type, l.type, l.x, l.norm, l.offset, l.epsilon};
     const NormedRow normed(norm, row);
@@ -43,9 +90,9 @@ class IntegerRows {
     for (int64_t group = 0; group < depth_.groups; ++group) {
       const int64_t first = group * l.x_group, end = std::min(l.depth, first + l.x_group);
       const int64_t at = row * depth_.groups + group;
-      scales_[at] = ScaleOf(floats, first, end);
-      X* to = x_ + row * depth_.steps + first / Steps::kDepth;
-      sums_[at] = static_cast<float>(Numbers(floats, first, end, scales_[at], to));
+      made.scales[at] = ScaleOf(floats, first, end);
+      X* to = made.steps + row * depth_.steps + first / Steps::kDepth;
+      made.sums[at] = static_cast<float>(Numbers(floats, first, end, made.scales[at], to));
     }
   }
 
@@ -101,7 +148,7 @@ class IntegerRows {
 
   const Linear& linear_;
   Depth depth_;
-  X* x_ = nullptr;
-  float* sums_ = nullptr;
-  float* scales_ = nullptr;
+  Made made_ = {};
+  // Of few rows, the number of the call.
+  uint64_t call_ = 0;
 };

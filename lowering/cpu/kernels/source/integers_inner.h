@@ -37,8 +37,6 @@ struct NibbleIntegerSteps {
   static constexpr int64_t kDepth = 8;
   static constexpr int64_t kStride = 64;
   static Wide Read(const W* w) {
-    // A row's product waits for memory: what hardware fetches ahead is too near.
-    __builtin_prefetch(w + 4 * kStride);
     const Words words = Load<Words>(w) ^ 0x88888888u;
     return {words & 0x0f0f0f0fu, words >> 4 & 0x0f0f0f0fu};
   }
