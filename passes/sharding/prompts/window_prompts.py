@@ -156,6 +156,10 @@ class WindowPrompts(Pass):
         ways = forms.forms(op) if found is not None else ()
         if found is None or not ways:
             return
+        if is_balanced(op, self.cp) and any(in_order(x) is x for x in op.operands[1:3]):
+            why = "keys and values are computed of slots in the balanced order"
+            rewriter.decline(function, "window", op, no_match(why, op.operands[1]))
+            return
         blocks, tokens = self._blocks(op, found, forms), op.operands[0].type.dims[1]
         count = found.count(tokens // blocks)
         if tokens % blocks or count == found.slots:

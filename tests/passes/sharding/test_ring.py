@@ -203,6 +203,13 @@ WINDOWS = {
     "in a ring": {"cp_degree": 4, "cp_form": "ring", "cp_balance": "off"},
     "balanced": {"cp_degree": 2, "cp_form": "ring", "cp_balance": "on"},
     "as costs least": {"cp_degree": 4},
+    # Keys are widened after their slots are put in the balanced order: all blocks travel.
+    "balanced, narrow caches": {
+        "cp_degree": 2,
+        "cp_form": "ring",
+        "cp_balance": "on",
+        "kv_cache_quant": True,
+    },
 }
 
 
