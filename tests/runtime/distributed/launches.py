@@ -32,6 +32,11 @@ class Ended:
     logs: dict[int, str]
 
 
+def soon() -> float:
+    """Seconds in which all end: 10 on cores of their own, longer with the work that shares them."""
+    return 10.0 * (1.0 + os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 GRAPHGEN = (sys.executable, "-m", "graphgen")
 Disturb = Callable[[subprocess.Popen[str]], None]
 

@@ -15,7 +15,7 @@ from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import Sampling
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.smollm2 import smollm2_path
-from tests.runtime.distributed.launches import answered, command, launch, process_of
+from tests.runtime.distributed.launches import answered, command, launch, process_of, soon
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,7 @@ def test_a_stage_that_dies_or_stops_ends_all(
     words = command(model, 1, "--prompt", "the cat", "--pp-degree", "2", "--ignore-eos")
     ended = launch(tmp_path, 2, [*words, "--max-new-tokens", "450"], disturb)
     assert ended.status == 1
-    assert ended.seconds < 10
+    assert ended.seconds < soon()
     assert "error[GG0708]" in ended.err
     assert f"process {rank} of 2" in ended.err
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

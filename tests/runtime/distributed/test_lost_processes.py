@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.oracles.small_gguf import write_small_model
-from tests.runtime.distributed.launches import command, launch, process_of, two_nodes
+from tests.runtime.distributed.launches import command, launch, process_of, soon, two_nodes
 
 pytestmark = pytest.mark.slow
 
-# Seconds within which no process of a launch is left.
-TIME = 10.0
 TEXT = ("--prompt", "abc")
 
 
@@ -47,7 +45,7 @@ def test_a_process_that_dies_or_stops(how: signal.Signals, rank: int, model: Pat
     words = command(model, 2, *TEXT, "--max-new-tokens", "450", "--ignore-eos")
     ended = launch(tmp_path, 2, words, disturb)
     assert ended.status == 1
-    assert ended.seconds < TIME
+    assert ended.seconds < soon()
     assert "error[GG0708]" in ended.err
     assert f"process {rank} of 2" in ended.err
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -65,7 +63,7 @@ def test_children_end_with_their_launch(model: Path, tmp_path: Path):
     launch(
         tmp_path, 2, command(model, 2, *TEXT, "--max-new-tokens", "450", "--ignore-eos"), disturb
     )
-    deadline = time.monotonic() + TIME
+    deadline = time.monotonic() + soon()
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.1)

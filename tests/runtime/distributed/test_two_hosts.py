@@ -20,13 +20,12 @@ from tests.runtime.distributed.launches import (
     command,
     end,
     process_of,
+    soon,
 )
 from tests.runtime.distributed.network_hosts import ADDRESS, TwoHosts, two_hosts
 
 pytestmark = pytest.mark.slow
 
-# Seconds within which no process of a launch is left.
-TIME = 10.0
 TEXT = ("--prompt", "abc", "--max-len", "128", "--ignore-eos")
 LONG = (*TEXT[:2], "--max-new-tokens", "450", "--ignore-eos")
 Running = list[subprocess.Popen[str]]
@@ -97,7 +96,7 @@ def test_a_cut_cable_ends_both(stages: str, hosts: TwoHosts, model: Path, tmp_pa
         hosts.set_cable("up")
     for one in ended:
         assert one.status == 1
-        assert one.seconds < TIME
+        assert one.seconds < soon()
         assert "error[GG0708]" in one.err
 
 
@@ -111,7 +110,7 @@ def test_a_lost_process_of_the_other_host_ends_both(
     )
     for one in ended:
         assert one.status == 1
-        assert one.seconds < TIME
+        assert one.seconds < soon()
         assert "error[GG0708]" in one.err
         assert "process 1 of 2" in one.err
 
