@@ -9,6 +9,7 @@ One process without :func:`join_processes`, which has all ranks.
 
 from __future__ import annotations
 
+import ctypes
 import socket
 from dataclasses import dataclass
 from functools import partial
@@ -185,9 +186,18 @@ def _listen_towards(address: str, client: Any) -> None:
 
 
 def leave_processes() -> None:
-    """End JAX's distributed runtime, once no process waits for another one."""
-    import jax
+    """End JAX's distributed runtime, once no process waits for another one.
 
+    The coordinator's server stays until its process ends: gRPC aborts when the request of another
+    process that leaves arrives while the server is destroyed.
+    """
+    import jax
+    from jax._src import distributed
+
+    state = cast(Any, distributed.global_state)
+    if state.service is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(state.service))
+        state.service = None
     jax.distributed.shutdown()
 
 
