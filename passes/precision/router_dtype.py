@@ -84,9 +84,9 @@ bf16[1,2]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The routers of every program."""
+        element = dtype(self.dtype)
         for function in module.programs():
             products = router_products(function)
-            element = dtype(self.dtype)
             rewriter.apply_rules(function, _in_type(element, products.__contains__))
 
 

@@ -33,10 +33,16 @@ from graphgen.passes.sharding.spec.ring_layout import in_order, is_balanced
 from graphgen.passes.tiles.tile_costs import TOKENS, AttentionShape
 from graphgen.passes.tiles.window_slots import windowed
 from graphgen.passes.weights.derived import PreparedValues
+from graphgen.targets import find_target, target_names
 
 _, GATHER, ALL_TO_ALL, RING = CP_FORMS
 # The form that pass ``window-prompts`` writes.
 WINDOWS = "windows"
+
+
+def leaves_out_masked(target: str) -> bool:
+    """True if programs for a target leave out what masks forbid: the CPU's do, while they run."""
+    return not (target in target_names() and find_target(target).is_accelerator)
 
 
 @dataclass(frozen=True, slots=True)

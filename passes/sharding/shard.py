@@ -22,7 +22,7 @@ from graphgen.passes.sharding.layout_rules import (
     is_layout,
     set_layouts,
 )
-from graphgen.passes.sharding.prompt_attention import PromptAttention
+from graphgen.passes.sharding.prompt_attention import PromptAttention, leaves_out_masked
 from graphgen.passes.sharding.spec.expert_axes import (
     ExpertAxes,
     expert_axes,
@@ -47,7 +47,7 @@ from graphgen.passes.sharding.spec.whole_weights import (
     whole_weights,
     whole_weights_remark,
 )
-from graphgen.targets import find_target, target_names
+from graphgen.targets import target_names
 
 
 @register
@@ -219,7 +219,7 @@ f32[2,4]
         axes = model_axes(module)
         made = annotations_of(module, rules, axes)
         named = {item.place for item in made}
-        skips = not (self.target in target_names() and find_target(self.target).is_accelerator)
+        skips = leaves_out_masked(self.target)
         prompts = PromptAttention(module, axes, self.ranks, self.cp_form, skips=skips)
         return [*made, *[item for item in prompts.annotations() if item.place not in named]]
 

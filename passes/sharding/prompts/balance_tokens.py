@@ -11,11 +11,16 @@ from graphgen.ir import PROMPT_PHASES, Function, Module, Op
 from graphgen.option_words import BALANCE_AUTO, BALANCE_OFF, BALANCE_ON, CP_AUTO, CP_FORMS
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
-from graphgen.passes.sharding.prompt_attention import RING, PromptAttention, PromptForm
+from graphgen.passes.sharding.prompt_attention import (
+    RING,
+    PromptAttention,
+    PromptForm,
+    leaves_out_masked,
+)
 from graphgen.passes.sharding.prompts.balanced_tokens import BalancedTokens
 from graphgen.passes.sharding.spec.logical_axes import model_axes
 from graphgen.passes.sharding.spec.rank_axes import RankAxes
-from graphgen.targets import find_target, target_names
+from graphgen.targets import target_names
 
 BALANCE = (BALANCE_AUTO, BALANCE_ON, BALANCE_OFF)
 
@@ -116,14 +121,11 @@ class BalanceTokens(Pass):
             return
         ranks = RankAxes(self.tp, self.cp, self.dp)
         form = RING if self.balance == BALANCE_ON else self.cp_form
-        forms = PromptAttention(module, model_axes(module), ranks, form, skips=self._skips())
+        skips = leaves_out_masked(self.target)
+        forms = PromptAttention(module, model_axes(module), ranks, form, skips=skips)
         for function in list(module.programs()):
             if function.phase in PROMPT_PHASES and not rewriter.exhausted:
                 self._program(module, function, forms, rewriter)
-
-    def _skips(self) -> bool:
-        """True where programs leave out what masks forbid."""
-        return not (self.target in target_names() and find_target(self.target).is_accelerator)
 
     def _program(
         self, module: Module, function: Function, forms: PromptAttention, rewriter: Rewriter
@@ -158,7 +160,7 @@ class BalanceTokens(Pass):
         why = tokens.why_not(list(found))
         if why is not None or self.balance == BALANCE_ON:
             return why
-        if not self._skips():
+        if not forms.skips:
             return no_match(f"programs for {self.target} compute what masks forbid, too", depth=2)
         dealt = sum(forms.with_order(op, way, balanced=True).cost for op, way in rings.items())
         plain = sum(forms.chosen(op, ways).cost for op, ways in found.items())

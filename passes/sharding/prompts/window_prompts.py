@@ -11,13 +11,13 @@ from graphgen.ir import PROMPT_PHASES, Function, Module, Op, Value
 from graphgen.option_words import CP_AUTO, CP_FORMS
 from graphgen.passes.core import Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
-from graphgen.passes.sharding.prompt_attention import RING, PromptAttention
+from graphgen.passes.sharding.prompt_attention import RING, PromptAttention, leaves_out_masked
 from graphgen.passes.sharding.spec.logical_axes import model_axes
 from graphgen.passes.sharding.spec.rank_axes import RankAxes
 from graphgen.passes.sharding.spec.ring_layout import in_order, is_balanced
 from graphgen.passes.tiles.tile_costs import TOKENS
 from graphgen.passes.tiles.window_slots import WindowedAttention, slots_from, windowed
-from graphgen.targets import find_target, target_names
+from graphgen.targets import target_names
 
 
 @register
@@ -138,7 +138,7 @@ class WindowPrompts(Pass):
         """Choose and rewrite, attention by attention."""
         if self.cp == 1 or self.dp > 1 or self.cp_form not in (CP_AUTO, RING):
             return
-        skips = not (self.target in target_names() and find_target(self.target).is_accelerator)
+        skips = leaves_out_masked(self.target)
         ranks = RankAxes(self.tp, self.cp, self.dp)
         forms = PromptAttention(module, model_axes(module), ranks, self.cp_form, skips=skips)
         for function in list(module.programs()):
