@@ -89,44 +89,42 @@ def accelerator(name: str, lnc: int = 0) -> Accelerator:
 
 def _read(target: Target, lnc: int) -> Accelerator:
     name, facts = target.name, target.hardware
-    allowed = cast(list[int], _value(facts, "lnc_allowed"))
-    lnc = lnc or cast(int, _value(facts, "lnc_default"))
+    allowed = cast(list[int], figure(facts, "lnc_allowed"))
+    lnc = lnc or cast(int, figure(facts, "lnc_default"))
     if lnc not in allowed:
         raise GraphgenError(
             "GG0302", f"{name} has no logical cores of {lnc}", help=f"--lnc takes {allowed}"
         )
-    physical = cast(int, _value(facts, "cores_per_chip"))
+    physical = cast(int, figure(facts, "cores_per_chip"))
     rates = cast(Mapping[str, Json], facts["tflops_per_core"])
     common = common_figures()
-    link, hop = cast(float, _value(facts, "neuronlink_bw_per_chip")), _hop(common)
+    link = cast(float, figure(facts, "neuronlink_bw_per_chip"))
+    hop = cast(float, figure(common, "hop_seconds"))
     return Accelerator(
         name=name,
         chip=str(facts["chip"]),
         core=str(facts["core"]),
         lnc=lnc,
         cores_per_chip=physical // lnc,
-        hbm_bytes=cast(int, _value(facts, "hbm_bytes_per_chip")) * lnc // physical,
-        hbm_bandwidth=cast(float, _value(facts, "hbm_bw_per_chip")) * lnc / physical,
+        hbm_bytes=cast(int, figure(facts, "hbm_bytes_per_chip")) * lnc // physical,
+        hbm_bandwidth=cast(float, figure(facts, "hbm_bw_per_chip")) * lnc / physical,
         flops={kind: cast(float, rate["value"]) * 1e12 * lnc for kind, rate in rates.items()},
-        vector_flops=cast(float, _value(facts, "vector_tflops_per_core")) * 1e12 * lnc,
+        vector_flops=cast(float, figure(facts, "vector_tflops_per_core")) * 1e12 * lnc,
         link_bandwidth=link,
         instances=cast(Mapping[str, int], facts["chips"]),
-        tp_degrees=tuple(cast(list[int], _value(facts, "tp_degrees")))
+        tp_degrees=tuple(cast(list[int], figure(facts, "tp_degrees")))
         if "tp_degrees" in facts
         else (),
-        code_bytes=cast(int, _value(common, "code_bytes_per_core")),
-        sbuf_bytes=cast(int, _value(facts, "sbuf_bytes_per_core")) * lnc,
+        code_bytes=cast(int, figure(common, "code_bytes_per_core")),
+        sbuf_bytes=cast(int, figure(facts, "sbuf_bytes_per_core")) * lnc,
         hop_seconds=hop,
         levels=(LinkLevel("node", physical // lnc, 0, link, hop),),
         sources=_sources(facts, common),
     )
 
 
-def _hop(common: Json) -> float:
-    return cast(float, _value(common, "hop_seconds"))
-
-
-def _value(facts: Json, key: str) -> object:
+def figure(facts: Json, key: str) -> object:
+    """The value of a figure that stands with its source."""
     return cast(Json, facts[key])["value"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.targets.accelerator import Accelerator, common_figures
+from graphgen.targets.accelerator import Accelerator, common_figures, figure
 from graphgen.targets.link_level import LinkLevel
 from graphgen.targets.target import Json, find_target
 
@@ -49,7 +49,7 @@ def over_nodes(device: Accelerator, nodes: int, instance: str = "", ranks: int =
         levels.append(LinkLevel("server", share, part, speed, inside.hop_seconds))
     if nodes * share > part:
         speed = cast(float, facts["bytes_per_second"]) * part / share
-        hop = cast(float, cast(Json, common_figures()["network_hop_seconds"])["value"])
+        hop = cast(float, figure(common_figures(), "network_hop_seconds"))
         levels.append(LinkLevel("network", part, 0, speed, hop))
     return replace(
         device,
