@@ -26,6 +26,8 @@ from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import first_layers, stated_layers
 from graphgen.targets import Accelerator, over_nodes
 
+_PHASES = ("prefill", "decode")
+
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
@@ -55,11 +57,14 @@ class NodeLayout:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Bounds of the longest prompt and of a decode step, and bytes of a core without a layer."""
+    """Bounds of the longest prompt and of a decode step, and bytes of a core for one layer.
+
+    The bytes are those of the mesh of one node, which stages have; 0 for other meshes.
+    """
 
     prefill: ProgramBound
     decode: ProgramBound
-    layer_bytes: int
+    layer_bytes: int = 0
 
 
 def node_plan(
@@ -84,7 +89,10 @@ def node_plan(
     """
     ranks = demand.tp if demand.tp > 1 else over_nodes(device, 2, instance).node_ranks
     period = layer_period(config)
-    alone = _bounds(config, device, replace(demand, tp=ranks), period)
+    inside = replace(demand, tp=ranks)
+    alone = _bounds(config, device, inside, period)
+    if isinstance(alone, _Bounds):
+        alone = replace(alone, layer_bytes=_layer_bytes(config, device, inside, alone, period))
     counts = [*[1 << n for n in range(nodes.bit_length()) if 1 << n < nodes], nodes]
     found: list[NodeLayout] = []
     for count in counts:
@@ -101,24 +109,32 @@ def _bounds(
     config: Mapping[str, object], device: Accelerator, demand: CompileConfig, period: int
 ) -> _Bounds | GraphgenError:
     """The bounds, or why the model cannot be laid out like that."""
-    phases = ("prefill", "decode")
     try:
-        whole = short_bounds(config, device, demand, phases, period)
-        family = family_of(config)
-        _, layers = stated_layers(family, config)
-        less = 0
-        if layers is not None and layers > 1:
-            fewer = first_layers(family, config, layers - 1)
-            less = next(
-                iter(short_bounds(fewer, device, demand, phases, period).values())
-            ).core_bytes
+        whole = short_bounds(config, device, demand, _PHASES, period)
     except GraphgenError as error:
         if error.code != "GG0304":
             raise
         return error
-    longest = {phase: max(c for p, c in whole if p == phase) for phase in phases}
-    prefill, decode = (whole[phase, longest[phase]] for phase in phases)
-    return _Bounds(prefill, decode, decode.core_bytes - less if less else 0)
+    longest = {phase: max(c for p, c in whole if p == phase) for phase in _PHASES}
+    prefill, decode = (whole[phase, longest[phase]] for phase in _PHASES)
+    return _Bounds(prefill, decode)
+
+
+def _layer_bytes(
+    config: Mapping[str, object],
+    device: Accelerator,
+    demand: CompileConfig,
+    whole: _Bounds,
+    period: int,
+) -> int:
+    """Bytes of a core that the last layer takes; 0 for a model of one layer."""
+    family = family_of(config)
+    _, layers = stated_layers(family, config)
+    if layers is None or layers < 2:
+        return 0
+    fewer = first_layers(family, config, layers - 1)
+    bounds = short_bounds(fewer, device, demand, _PHASES, period)
+    return whole.decode.core_bytes - next(iter(bounds.values())).core_bytes
 
 
 def _row(
