@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -55,20 +55,8 @@ class Comparison:
         return self.simulated / self.measured
 
 
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """Figures that do not depend on the program."""
-
-    kernel: float
-    launch: float
-    argument: float
-    exchange: float
-    turn: float
-    turn_byte: float
-
-
-def _shared_figures() -> _Shared:
-    """Seconds of kernels and launches, and of collectives of two processes with a core each.
+def _shared_figures() -> HostFigures:
+    """Figures without ops: kernels and launches, collectives of two processes with a core each.
 
     An all-reduce of two has two rounds with half of the bytes each, an all-gather has one.
     """
@@ -84,7 +72,9 @@ def _shared_figures() -> _Shared:
     byte = max(0.0, more / (4 * (_LARGE - _SMALL)))
     turn = max(0.0, twice - once)
     empty = max(0.0, turn - 2 * _SMALL * byte)
-    return _Shared(kernel, few - 16 * argument, argument, max(0.0, once - turn), empty, byte)
+    return HostFigures(
+        {}, kernel, few - 16 * argument, argument, max(0.0, once - turn), empty, byte
+    )
 
 
 def _least(task: str, count: int, **options: int | str) -> float:
@@ -96,7 +86,7 @@ def _first(result: Any) -> float:
     return result[0] if isinstance(result, list) else result
 
 
-def host_figures(ranks: int, shared: _Shared) -> HostFigures:
+def host_figures(ranks: int, shared: HostFigures) -> HostFigures:
     """Figures of this machine for the program of a number of ranks; nothing of a model is run."""
     together, task = min(ranks, len(cores())), "benchmarks.simulation.single_ops:op_seconds"
     timed: list[dict[str, float]] = []
@@ -104,10 +94,10 @@ def host_figures(ranks: int, shared: _Shared) -> HostFigures:
         each = run_pinned(task, together, ranks=ranks, dtype=DTYPE)
         timed.append({key: fmean(item[key] for item in each) for key in each[0]})
     ops = {key: min(item[key] for item in timed) for key in timed[0]}
-    return HostFigures(ops, **asdict(shared))
+    return replace(shared, ops=ops)
 
 
-def simulated(ranks: int, shared: _Shared) -> SimulatedStep:
+def simulated(ranks: int, shared: HostFigures) -> SimulatedStep:
     """A step of the decode program of a number of ranks."""
     _, function = decode_program(DTYPE, ranks)
     tasks = [*program_tasks(function, host_figures(ranks, shared), ranks)]

@@ -71,9 +71,9 @@ def simulate_step(tasks: Sequence[Task], ranks: int, cores: int) -> SimulatedSte
     return _Run(tasks, ranks, cores).step()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _TaskPart:
-    """Part ``number`` of a task, and what it needs of the rank before."""
+    """A part of a task, and the number of the part that it needs of the rank before."""
 
     name: str
     seconds: float
@@ -100,8 +100,7 @@ class _Run:
     order: int = 0
 
     def step(self) -> SimulatedStep:
-        parts = [part for task in self.tasks for part in _parts(task)]
-        _number(parts)
+        parts = _parts(self.tasks)
         self.ends = [[] for _ in range(self.ranks)]
         free, busy, spans = [0.0] * self.cores, [0.0] * self.cores, list[TaskSpan]()
         for rank in range(self.ranks):
@@ -137,17 +136,12 @@ class _Run:
         heapq.heappush(self.ready, (begin, self.order, rank))
 
 
-def _parts(task: Task) -> list[_TaskPart]:
-    first = _TaskPart(task.name, task.seconds, None, 0.0)
-    rounds = [
-        _TaskPart(task.name, task.round_seconds, None if number == 0 else -1, task.wire_seconds)
-        for number in range(task.rounds)
-    ]
-    return [first, *rounds]
-
-
-def _number(parts: Sequence[_TaskPart]) -> None:
-    """Let each round after the first need the part before it, of the rank before."""
-    for place, part in enumerate(parts):
-        if part.needs is not None:
-            part.needs = place - 1
+def _parts(tasks: Sequence[Task]) -> list[_TaskPart]:
+    """The parts of all tasks: each round but the first needs the one before it."""
+    parts: list[_TaskPart] = []
+    for task in tasks:
+        parts.append(_TaskPart(task.name, task.seconds, None, 0.0))
+        for number in range(task.rounds):
+            needs = len(parts) - 1 if number else None
+            parts.append(_TaskPart(task.name, task.round_seconds, needs, task.wire_seconds))
+    return parts
