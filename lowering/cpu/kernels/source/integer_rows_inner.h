@@ -3,18 +3,6 @@
 // Bytes that are asked for before the thread reads them where it reads one tile after the other.
 constexpr int64_t kBytesAhead = 8192;
 
-// The number of a call whose threads make rows for themselves.
-inline uint64_t NextCall() {
-  static std::atomic<uint64_t> calls{0};
-  return ++calls;
-}
-
-// The call whose rows the calling thread made last, of all types: they share memory.
-inline uint64_t& LastCall() {
-  thread_local uint64_t last = 0;
-  return last;
-}
-
 // The rows in the form of the blocks, zero beyond K, with the scale and the sum of each group. The
 // memory is the thread's: one at a time. Few rows are made by each thread for itself, as of Rows.
 template <typename Steps>

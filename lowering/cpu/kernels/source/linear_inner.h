@@ -23,6 +23,18 @@ inline void Finish(const Linear& linear, int64_t row, int64_t column, Floats sum
   StoreLanes(linear, row, column, sum);
 }
 
+// The number of a call whose threads make rows for themselves.
+inline uint64_t NextCall() {
+  static std::atomic<uint64_t> calls{0};
+  return ++calls;
+}
+
+// The call whose rows the calling thread made last, of all types: they share memory.
+inline uint64_t& LastCall() {
+  thread_local uint64_t last = 0;
+  return last;
+}
+
 // Bytes from a tile to what is read next, for each tile of a block: of a gated product only every
 // second tile of a block is beside the next.
 template <typename Steps>
@@ -51,8 +63,7 @@ class Rows {
     rows_ = {static_cast<const X*>(linear.x), steps, nullptr};
     if (in_place_ && !linear.zero) return;
     if (linear.rows <= kMostRows) {
-      static std::atomic<uint64_t> calls{0};
-      call_ = ++calls;
+      call_ = NextCall();
       return;
     }
     X* made = in_place_ ? nullptr : ThreadMemory<kRowsOfX, X>(linear.rows * steps);
@@ -68,12 +79,11 @@ class Rows {
   // Those of the calling thread.
   XRows<Steps> rows() const {
     if (!call_) return rows_;
-    thread_local uint64_t last = 0;
     X* made = in_place_ ? nullptr : ThreadMemory<kOwnRowsOfX, X>(linear_.rows * depth_.steps);
     float* sums = nullptr;
     if (linear_.zero) sums = ThreadMemory<kOwnSumsOfX, float>(linear_.rows * depth_.groups);
-    if (last != call_) MakeRows(0, linear_.rows, made, sums);
-    last = call_;
+    if (LastCall() != call_) MakeRows(0, linear_.rows, made, sums);
+    LastCall() = call_;
     return With(made, sums);
   }
 
