@@ -52,6 +52,15 @@ class RankConfig:
         minimum=1,
         option="--pp-degree",
     )
+    nodes: int = knob(
+        1,
+        "machines that the ranks of a stage fill in order: collectives over them become one inside "
+        "of each and one between them, where that takes less.",
+        flag="Machines that --tp ranks fill in order: sums over them are made in stages where that "
+        "takes less; by default 1.",
+        minimum=1,
+        option="--nodes",
+    )
     moe_ep_degree: int = knob(
         1,
         "groups of the ranks that have experts of their own; the ranks of a group share each of "

@@ -16,6 +16,7 @@ _FLASH_HEADS = ("auto", "REPLICATE_TO_TP_DEGREE", "REPLICATED_HEADS")
 def check_combinations(config: CompileConfig) -> None:
     """Refuse options that cannot be together (GG0302)."""
     _check_mesh(config)
+    _check_nodes(config)
     _check_experts(config)
     _check_rows(config)
     _check_flash(config)
@@ -32,6 +33,16 @@ def _check_mesh(config: CompileConfig) -> None:
             "GG0302",
             "default: parallelism=auto is chosen for a model, which pipelines do not know",
             help="graphgen plan MODEL --tp N --search says the options that it stands for",
+        )
+
+
+def _check_nodes(config: CompileConfig) -> None:
+    """Refuse ranks that machines cannot share evenly (GG0302)."""
+    if config.nodes < 1 or config.tp % config.nodes:
+        raise GraphgenError(
+            "GG0302",
+            f"default: nodes={config.nodes} machines cannot share tp={config.tp} ranks evenly",
+            help="nodes is a divisor of tp, the ranks of a stage",
         )
 
 

@@ -53,6 +53,9 @@ from graphgen.passes.precision.softmax_dtype import SoftmaxDtype
 from graphgen.passes.quantize.quantize_activations import QuantizeActivations
 from graphgen.passes.quantize.quantize_cache import QuantizeCache
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+from graphgen.passes.sharding.collectives.hierarchical_collectives import (
+    HierarchicalCollectives,
+)
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
@@ -272,6 +275,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
         *([GatherHeads()] if config.heads == GATHERED else []),
         MergeCollectives(),
         *([ReduceDtype(config.rpl_reduce_dtype)] if config.rpl_reduce_dtype != _PLAIN else []),
+        *([HierarchicalCollectives(config.nodes, config.target)] if config.nodes > 1 else []),
     ]
 
 

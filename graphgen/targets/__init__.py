@@ -16,7 +16,7 @@ from graphgen.targets.target import (
     register_target,
     target_names,
 )
-from graphgen.targets.topology import over_nodes
+from graphgen.targets.topology import node_levels, over_nodes
 
 __all__ = [
     "DEFAULT_ACCELERATOR",
@@ -26,6 +26,7 @@ __all__ = [
     "accelerator",
     "accelerator_names",
     "find_target",
+    "node_levels",
     "over_nodes",
     "register_target",
     "target_names",

@@ -37,6 +37,8 @@ class Accelerator:
             of a node, and with :func:`graphgen.targets.topology.over_nodes` those between nodes.
         sources: the source of each figure, by attribute of this class.
         node_ranks: ranks of a node; 0 where all ranks are on one.
+        flat_collectives: whether a collective is one ring or mesh over all of its ranks, as in
+            engines that make no stages of it.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Accelerator:
     levels: tuple[LinkLevel, ...]
     sources: Mapping[str, str]
     node_ranks: int = 0
+    flat_collectives: bool = False
 
     def cores(self, instance: str) -> int:
         """Logical cores of an instance type."""

@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.targets.accelerator import Accelerator, common_figures, figure
+from graphgen.targets.accelerator import (
+    Accelerator,
+    accelerator,
+    accelerator_names,
+    common_figures,
+    figure,
+)
 from graphgen.targets.link_level import LinkLevel
 from graphgen.targets.target import Json, find_target
 
@@ -56,6 +62,37 @@ def over_nodes(device: Accelerator, nodes: int, instance: str = "", ranks: int =
         levels=tuple(levels),
         node_ranks=share,
         sources={**device.sources, "levels": _source(facts)},
+    )
+
+
+def node_levels(
+    target: str, nodes: int, instance: str = "", ranks: int = 0
+) -> tuple[LinkLevel, ...]:
+    """The links that the ranks of a program have over nodes, nearest first.
+
+    For a target without figures, the CPU, they have no rates: bytes and steps can be counted.
+
+    Args:
+        target: the name of a target.
+        nodes: how many, at least two.
+        instance: of an accelerator, as for :func:`over_nodes`.
+        ranks: of the program, that the nodes share evenly.
+
+    Raises:
+        GraphgenError: as :func:`over_nodes`.
+    """
+    if target in accelerator_names():
+        return over_nodes(accelerator(target), nodes, instance, ranks).levels
+    if ranks % nodes:
+        raise GraphgenError(
+            "GG0705",
+            f"{nodes} nodes cannot share {ranks} ranks",
+            help="let the number of ranks be a multiple of the nodes",
+        )
+    share = ranks // nodes
+    return (
+        LinkLevel("node", 1, share, float("inf"), 0.0),
+        LinkLevel("network", share, 0, float("inf"), 0.0),
     )
 
 

@@ -11,13 +11,20 @@ expensive branch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.layers import layers_of
-from graphgen.analysis.links.level_traffic import LevelTraffic, groups_of, level_traffic
+from graphgen.analysis.links.flat_traffic import flat_traffic
+from graphgen.analysis.links.level_traffic import (
+    Groups,
+    LevelTraffic,
+    groups_of,
+    level_traffic,
+    traffic_seconds,
+)
 from graphgen.analysis.loops import ops_run
 from graphgen.analysis.work import work_of
 from graphgen.ir import Function, Module, Op, Value
@@ -233,14 +240,15 @@ def _exchange(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> 
     An argument that it is the first to read is read from device memory.
 
     Ranks are numbered chip by chip, and node by node. Levels work side by side, as parts of the
-    bytes can be at different levels; their steps follow each other.
+    bytes can be at different levels; their steps follow each other. It is the least that stages
+    take, or what one ring or mesh over all ranks does (:attr:`Accelerator.flat_collectives`).
     """
     groups = groups_of(module, op)
     ranks = max([len(group) for group in groups], default=1)
     if ranks < 2:
         return RooflineCost()
     given, made = op.operands[0].type.nbytes, op.results[0].type.nbytes
-    inside, *between = level_traffic(op, groups, device.levels)
+    inside, *between = _level_needs(op, groups, device)
     # Both are written and read, unless they stay in the core.
     moved = sum([2 * size for size in (given, made) if size > device.sbuf_bytes])
     moved += _traffic(op, device, seen) if given <= device.sbuf_bytes else 0
@@ -249,14 +257,16 @@ def _exchange(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> 
         memory_s=moved / device.hbm_bandwidth,
         link_bytes=inside.bytes,
         node_bytes=sum([_of_a_node(item, device) for item in between]),
-        link_s=_level_seconds((inside, *between)),
+        link_s=traffic_seconds((inside, *between)),
         instructions=inside.steps + sum([item.steps for item in between]),
     )
 
 
-def _level_seconds(traffic: Sequence[LevelTraffic]) -> float:
-    longest = max([item.bytes / item.level.bandwidth for item in traffic])
-    return longest + sum([item.steps * item.level.hop_seconds for item in traffic])
+def _level_needs(op: Op, groups: Groups, device: Accelerator) -> list[LevelTraffic]:
+    if not device.flat_collectives or op.name == "collective_permute":
+        return level_traffic(op, groups, device.levels)
+    whole = max(op.operands[0].type.nbytes, op.results[0].type.nbytes)
+    return flat_traffic(op.name, whole, groups, device.levels)
 
 
 def _of_a_node(item: LevelTraffic, device: Accelerator) -> int:

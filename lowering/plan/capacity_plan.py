@@ -126,7 +126,7 @@ def _degree(
 
 def _for_one_rank(demand: CompileConfig) -> CompileConfig:
     """The demand without groups of ranks, which one rank has none of."""
-    one = replace(demand, moe_ep_degree=1, moe_prefill_ep_degree=0, cp_degree=1)
+    one = replace(demand, nodes=1, moe_ep_degree=1, moe_prefill_ep_degree=0, cp_degree=1)
     return replace(one, mlp_cp_degree=1, attention_dp_degree=1)
 
 

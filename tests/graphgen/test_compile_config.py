@@ -116,7 +116,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("cp_degree", "cp_form", "cp_balance", "mlp_cp_degree", "attention_dp_degree"),
         *("max_loras", "max_lora_rank", "lora_target_modules"),
         "weight_gather_length",
-        "pp_degree",
+        *("pp_degree", "nodes"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
         *("activation_quantization_type", "activation_ranges", "quantize_clamp_bound"),
         "activation_quantization_weights",
@@ -124,7 +124,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "router_dtype",
     }
     flags = {
-        *("tp", "pp_degree"),
+        *("tp", "pp_degree", "nodes"),
         "heads",
         "roll_window_cache",
         "page_cache",

@@ -115,6 +115,8 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "flash_decoding_ranks": "as flash_decoding; tests/passes/striping varies it",
     "parallelism": "it chooses values of other axes; tests/lowering/plan varies it",
     "pp_degree": "the programs of a cell run whole; tests/passes/stages varies it",
+    "nodes": "the ranks of a cell are of one machine; "
+    "tests/passes/sharding/test_hierarchical_collectives.py varies it",
     "prefill_batch": "the calls of a cell are all of one batch size",
     "rows": "a cache has the rows of the calls",
     "slots": "a row of a cache has the slots of the largest bucket",

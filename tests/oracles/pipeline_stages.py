@@ -39,13 +39,14 @@ EXTRA = {
 # expert makes another model (tests/passes/experts), and so do adapters (tests/passes/adapters, and
 # an axis); tokens are balanced, and windows exchanged, where ranks share prompts
 # (tests/passes/sharding, and an axis);
+# collectives are in stages where ranks fill several nodes (tests/passes/sharding);
 # layers are marked for Neuron's compiler alone (tests/passes/outline); routers of another type are
 # those of mixtures alone (tests/passes/precision).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
     *("limit-expert-capacity", "stripe-cache", "balance-tokens", "window-prompts"),
     *("multi-lora", "join-adapters", "adapter-forms"),
-    *("pipeline-stages", "mark-layers", "router-dtype"),
+    *("pipeline-stages", "mark-layers", "router-dtype", "hierarchical-collectives"),
 )
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {

@@ -59,6 +59,12 @@ def level_traffic(op: Op, groups: Groups, levels: Sequence[LinkLevel]) -> list[L
     return found
 
 
+def traffic_seconds(traffic: Sequence[LevelTraffic]) -> float:
+    """Seconds of a collective: levels work side by side, and steps follow each other."""
+    longest = max([item.bytes / item.level.bandwidth for item in traffic])
+    return longest + sum([item.steps * item.level.hop_seconds for item in traffic])
+
+
 def _steps(kind: str, ranks: int) -> int:
     """Steps of an algorithm of the runtime: the longest of its rings has half of the ranks."""
     if ranks < 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,6 +16,11 @@ InstanceName = Annotated[
     str,
     typer.Option("--instance", metavar="TYPE", help="Of each node; by default trn2.48xlarge etc."),
 ]
+CollectiveForm = Annotated[
+    Literal["staged", "flat"],
+    typer.Option("--collectives", help="Each in stages, or one ring or mesh over all ranks."),
+]
+FLAT = "flat"
 
 
 def check_instance(nodes: int, instance: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +11,14 @@ from graphgen.cli.console import emit, note
 from graphgen.cli.dims_option import Dims
 from graphgen.cli.files import write_bytes
 from graphgen.cli.inspect.partitioning_report import note_global_sizes
-from graphgen.cli.machine.node_options import InstanceName, Nodes, check_instance, levels_text
+from graphgen.cli.machine.node_options import (
+    FLAT,
+    CollectiveForm,
+    InstanceName,
+    Nodes,
+    check_instance,
+    levels_text,
+)
 from graphgen.cli.module_file import programs_or_functions, read_lowered
 from graphgen.cli.shared_options import (
     AcceleratorName,
@@ -45,6 +52,7 @@ def cost(
     lnc: Lnc = 0,
     nodes: Nodes = 1,
     instance: InstanceName = "",
+    collectives: CollectiveForm = "staged",
     dims: Dims = "",
     program: OnlyProgram = None,
     plot: PlotFile = None,
@@ -62,7 +70,8 @@ def cost(
     The times are bounds from below, computed from the device's published figures; nothing ran.
     --plot draws the roofline with the ops as points, the time of each kind of op, and the memory
     that is live while each op runs; --json has the numbers. With --nodes the ranks fill several
-    nodes, and what these send each other takes the links between them.
+    nodes, and what these send each other takes the links between them: the least that stages of a
+    collective take, or with --collectives flat what one ring or mesh over all ranks does.
 
     \b
     Examples:
@@ -71,6 +80,7 @@ def cost(
       graphgen cost m.gg --measured decode=37.9 --measured prefill=2442
       graphgen cost m.gg --program decode --plot decode.svg
       graphgen cost rank.gg --target trn2 --nodes 4
+      graphgen cost rank.gg --target trn2 --nodes 4 --collectives flat
     """
     from graphgen.lowering.cost.roofline import roofline
     from graphgen.targets import accelerator, over_nodes
@@ -79,6 +89,7 @@ def cost(
     check_instance(nodes, instance)
     module = read_lowered(file, accelerator(target, lnc).name, dims)
     device = over_nodes(accelerator(target, lnc), nodes, instance, module.ranks)
+    device = replace(device, flat_collectives=collectives == FLAT)
     note_global_sizes(module)
     functions = programs_or_functions(module, program)
     seen = _measured(measured or [], functions)

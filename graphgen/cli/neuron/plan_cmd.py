@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     without=[
         "tp",
         "pp_degree",
+        "nodes",
         "heads",
         "dtype",
         "quantization",

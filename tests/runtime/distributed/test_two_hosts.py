@@ -72,7 +72,10 @@ def launched(
     return [end(process, log, start) for process, log in zip(running, logs, strict=True)]
 
 
-@pytest.mark.parametrize("degrees", [("--tp", "2"), ("--tp", "1", "--pp-degree", "2")])
+@pytest.mark.parametrize(
+    "degrees",
+    [("--tp", "2"), ("--tp", "4", "--nodes", "2"), ("--tp", "1", "--pp-degree", "2")],
+)
 def test_two_hosts_give_the_tokens_of_one_process(
     degrees: tuple[str, ...], hosts: TwoHosts, model: Path, tmp_path: Path
 ):
