@@ -292,7 +292,14 @@ def interrupted(
 ) -> tuple[int, int]:
     """End a driver by a signal while its second compiler runs: its status, and the compiler."""
     fake.order({"program": "decode", "how": "hang"})
-    words = [sys.executable, "-m", "graphgen", "compile", str(model), *SIZES]
+    # What a shell starts in the background ignores interruptions: undo that first.
+    program = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from graphgen.cli.main import main\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-c", program, "compile", str(model), *SIZES]
     words += ["--target", "trn2", "--jobs", "1", "-o", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL) as run:
@@ -303,7 +310,10 @@ def interrupted(
             assert run.poll() is None
             time.sleep(0.05)
         run.send_signal(number)
-        status = run.wait()
+        try:
+            status = run.wait(120)
+        finally:
+            run.kill()
     return status, int(logs[0].read_text().split()[2])
 
 
