@@ -49,6 +49,28 @@ inline void Transpose(Words* rows) {
 #endif
 }
 
+// Pairs of elements of two rows, those of the first before those of the second, of kTiles times
+// sixteen columns.
+template <int kTiles>
+inline void PairRows(const uint16_t* first, const uint16_t* second, Words* pairs) {
+#if defined(__AVX512BW__)
+  if constexpr (kTiles % 2 == 0) {
+    Whole<uint16_t> low;
+    for (int i = 0; i < 32; ++i) low[i] = i / 2 + i % 2 * 32;
+    const Whole<uint16_t> high = low + 16;
+    for (int t = 0; t < kTiles; t += 2) {
+      const __m512i a = Load<__m512i>(first + t * kLanes), b = Load<__m512i>(second + t * kLanes);
+      pairs[t] = (Words)_mm512_permutex2var_epi16(a, (__m512i)low, b);
+      pairs[t + 1] = (Words)_mm512_permutex2var_epi16(a, (__m512i)high, b);
+    }
+    return;
+  }
+#endif
+  for (int t = 0; t < kTiles; ++t, first += kLanes, second += kLanes) {
+    pairs[t] = Convert<Words>(Load<Halves>(first)) | Convert<Words>(Load<Halves>(second)) << 16;
+  }
+}
+
 // Pairs of bf16 from 32 codes, in order.
 template <CacheNumbers kNumbers>
 inline Words CachePairs(const uint8_t* codes) {

@@ -74,7 +74,7 @@ inline Floats Activate(Activation activation, Floats x) {
 enum MemoryUse {
   kRowsOfX, kSumsOfX, kOwnRowsOfX, kOwnSumsOfX, kScalesOfX,
   kOwnIntegersOfX, kOwnIntegerSums, kOwnScalesOfX, kFloatsOfX, kWidenedTiles, kLowValues,  // linear
-  kQueries, kScores, kWeights, kSums, kWideSlots,  // attention
+  kQueries, kScores, kWeights, kWideSlots, kSpans,  // attention
   kTurnedHead,  // rope, cache_write
   kCandidates,  // top_k
 };

@@ -36,6 +36,8 @@ namespace GRAPHGEN_ISA {
 #include "cache_inner.h"
 #include "cache_codes_inner.h"
 #include "attention_pack_inner.h"
+#include "attention_operands_inner.h"
+#include "attention_step_inner.h"
 #include "attention_inner.h"
 #include "rotation_inner.h"
 #include "top_k_inner.h"

@@ -90,7 +90,7 @@ void ShrinkValues(const LowRankInput& x, int64_t row, const void* a, int64_t ran
     }
     const size_t bytes = (some + Steps::kDepth - 1) / Steps::kDepth * sizeof(X);
     for (int i = 0; i < kValues; ++i) {
-      const Floats totals = Totals(sums + i * kLanes);
+      const Floats totals = Totals([&](int lane) { return sums[i * kLanes + lane]; });
       X* to = low + i * stride + group / Steps::kDepth;
       if constexpr (Steps::kDepth == 2) {
         const Halves halves = FloatsToBf16(totals);

@@ -62,23 +62,24 @@ inline Floats Fold(Floats a, Floats b) {
          (Floats)_mm512_permutex2var_ps((__m512)a, high, (__m512)b);
 }
 
-template <int kHalf>
-inline Floats FoldAll(const Floats* each) {
+template <int kHalf, typename Each>
+__attribute__((always_inline)) inline Floats FoldAll(const Each& each, int from) {
   if constexpr (kHalf == 16) {
-    return *each;
+    return each(from);
   } else {
-    return Fold<kHalf>(FoldAll<2 * kHalf>(each), FoldAll<2 * kHalf>(each + 8 / kHalf));
+    return Fold<kHalf>(FoldAll<2 * kHalf>(each, from), FoldAll<2 * kHalf>(each, from + 8 / kHalf));
   }
 }
 #endif
 
-// Lane i is the sum of the lanes of each[i], of sixteen.
-inline Floats Totals(const Floats* each) {
+// Lane i is the sum of the lanes of each(i), of sixteen.
+template <typename Each>
+inline Floats Totals(const Each& each) {
 #if defined(__AVX512F__)
-  return FoldAll<1>(each);
+  return FoldAll<1>(each, 0);
 #else
   Floats sums;
-  for (int lane = 0; lane < 16; ++lane) sums[lane] = Total(each[lane]);
+  for (int lane = 0; lane < 16; ++lane) sums[lane] = Total(each(lane));
   return sums;
 #endif
 }

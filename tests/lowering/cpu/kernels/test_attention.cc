@@ -51,7 +51,9 @@ Problem Make(int index, std::mt19937& random) {
   a.batch = 1 + below(3), a.active = active[below(6)], a.kv_heads = 1 + below(3);
   a.heads = a.kv_heads * (1 + below(4));
   a.size = sizes[below(7)], a.width = sizes[below(7)];
-  a.attended = 1 + below(60), a.cache_slots = a.attended + below(9), a.cache_rows = 3 + below(3);
+  // Of few queries sometimes several pieces.
+  a.attended = 1 + below(a.active <= 2 && below(2) ? 400 : 60);
+  a.cache_slots = a.attended + below(9), a.cache_rows = 3 + below(3);
   a.scale = 0.3f, a.softcap = below(3) ? 0.0f : 2.0f;
   made.query = Random(random, a.type, a.batch * a.active * a.heads * a.size);
   const int64_t slots = a.cache_rows * a.cache_slots * a.kv_heads;
