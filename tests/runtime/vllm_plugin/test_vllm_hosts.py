@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -111,22 +112,26 @@ def answered(
     """
     import httpx2 as httpx
 
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(machines.api)), timeout=120) as client:
-        end = time.monotonic() + PATIENCE
-        while True:
-            for process, log in started:
-                assert process.poll() is None, log.read_text()[-6000:]
-            try:
-                if client.get("http://host/health").status_code == 200:
-                    break
-            except httpx.TransportError:
-                assert time.monotonic() < end, started[-1][1].read_text()[-6000:]
-                time.sleep(1)
+    end = time.monotonic() + PATIENCE
+    while not listens(machines.api):
+        for process, log in started:
+            assert process.poll() is None, log.read_text()[-6000:]
+        assert time.monotonic() < end, started[-1][1].read_text()[-6000:]
+        time.sleep(1)
+    way = httpx.HTTPTransport(uds=str(machines.api))
+    with httpx.Client(transport=way, timeout=120) as client:
+        assert client.get("http://host/health").status_code == 200
         with ThreadPoolExecutor(16) as pool:
             found = list(pool.map(lambda text: asked_of(client, text), prompts(16)))
         metrics = client.get("http://host/metrics").text
     given = re.findall(r'^vllm:generation_tokens_total{engine="(\d)".*} (.*)$', metrics, re.M)
     return found, {number: float(count) for number, count in given}
+
+
+def listens(path: Path) -> bool:
+    """A server listens at a socket; it does when its replicas are there."""
+    with socket.socket(socket.AF_UNIX) as found:
+        return found.connect_ex(str(path)) == 0
 
 
 def asked_of(client: Any, text: list[int]) -> list[int]:
