@@ -232,7 +232,7 @@ class Engine:
         table = self.session.table
         if not any(held) and (table.buckets("prefill") or table.chunk_sizes()):
             for size in self.session.table.prompt_programs(len(prompts), longest):
-                self.programs.get(size.name)
+                self.session.devices.prepare(size.name)
         # Decode steps attend to longest + 1 up to last slots.
         last = min(longest + request.max_new_tokens - 1, self.session.limit)
         phase = "decode" if self.speculator is None else self.speculator.phase
@@ -242,7 +242,7 @@ class Engine:
             name = table.find(phase, rows, bucket, max(table.verifies, 1)).name
             used = below < last and longest < bucket and last > longest
             if used and not self.programs.compiled(name):
-                self.programs.get(name)
+                self.session.devices.prepare(name)
             below = bucket
 
 

@@ -17,10 +17,12 @@ import numpy.typing as npt
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
+from graphgen.lowering.cpu.processes import share_ranks
 from graphgen.models import read_model_config
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+from graphgen.runtime.distributed.process_group import agree_on_program
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Progress
@@ -69,6 +71,20 @@ def perplexity(
     """
     windows = read_windows(checkpoint, text, window)
     session = every_token_session(checkpoint, len(windows[0]), settings, progress)
+    return session_perplexity(session, windows, settings, progress)
+
+
+def session_perplexity(
+    session: Session, windows: Sequence[Sequence[int]], settings: CompileConfig, progress: Progress
+) -> Perplexity:
+    """The perplexity of a text in windows.
+
+    Args:
+        session: of :func:`every_token_session`.
+        windows: of :func:`read_windows`.
+        settings: that the session's programs were compiled for.
+        progress: notified of long tasks.
+    """
     nats, saturation = 0.0, None
     for logits, part in zip(window_logits(session, windows, progress), windows, strict=True):
         nats += surprise(logits, part)
@@ -135,12 +151,13 @@ def every_token_session(
         settings: element type, ranks and quantization; its sizes are ignored.
         progress: notified of long tasks.
     """
-    configure(settings.tp)
+    configure(share_ranks(settings.tp))
     sized = replace(settings, sampling="").serving(batch=1, max_len=window)
     checkpoint = as_stored(checkpoint, keep=settings.keep_quantized)
     with progress.task("building the graph"):
         built = build_model(checkpoint.config, sized, every_token=True)
     check_checkpoint(checkpoint, built.module)
+    agree_on_program(checkpoint, sized, built.module)
     placed = put_weights(weights_of(checkpoint, built.module), progress)
     return Session(ExecutableCache(built.module, progress), placed)
 

@@ -15,18 +15,15 @@ from graphgen.exec.inputs import stated_vocabulary
 from graphgen.exec.weights import default_layouts
 from graphgen.ir import VERIFY, Module, Role
 from graphgen.lowering.cpu import DeviceValue
-from graphgen.lowering.cpu.pjrt import join, put
 from graphgen.runtime.adapters.adapter_slots import adapter_slots
 from graphgen.runtime.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import block_table_of
-from graphgen.runtime.launching.empty_states import zeros_for
 from graphgen.runtime.launching.feature_log import FeatureLog
 from graphgen.runtime.launching.launch_inputs import launch_inputs
 from graphgen.runtime.launching.launch_observer import LaunchObserver
 from graphgen.runtime.launching.launch_outputs import LaunchOutputs
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep, TokenFeed
-from graphgen.runtime.launching.row_copy import RowCopy
 from graphgen.runtime.launching.row_results import (
     Logits,
     Outputs,
@@ -39,7 +36,7 @@ from graphgen.runtime.launching.session_checks import (
     check_weights,
     checked_layout,
 )
-from graphgen.runtime.launching.slot_moves import SlotMoves
+from graphgen.runtime.launching.session_devices import SessionDevices
 from graphgen.runtime.program_kernels import plans_products
 from graphgen.runtime.step_call import (
     Draw,
@@ -74,6 +71,7 @@ class Session:
         deterministic: sampling uses a constant instead of random numbers.
         vocabulary, token_ids: numbers of logits and of ids that the programs take; 0 for none.
         candidates: number of best tokens that sampling considers; 0 for all.
+        devices: what the session has on them, and all calls that change or read it.
         outputs: reads what launches return, and counts the tokens that experts dropped.
         adapters: slots for those of the rows; ``None`` for programs without.
         observers, feature_log: notified of each launch; the log keeps its features, if it is set.
@@ -111,12 +109,12 @@ class Session:
         )
         self.lengths: Ints = np.zeros(self.rows, np.int32)
         self.changes = 0
-        self._values: dict[str, DeviceValue] = {}
         self.adapters: Final = adapter_slots(programs, self.rows)
         self._inputs: Final = launch_inputs(self.module, self.input_name, self.rows, self.adapters)
         self._feed: Final = TokenFeed(programs)
-        self._slot_moves: Final = SlotMoves(programs, self.rows, self.table.tree_nodes)
-        self._row_copy: Final = RowCopy(programs, self.rows, self.blocks)
+        self.devices: Final = SessionDevices(
+            programs, self.rows, self.blocks, self.table.tree_nodes, self.outputs, self.adapters
+        )
         self.load_weights(weights)
 
     def load_weights(self, weights: Mapping[str, DeviceValue]) -> None:
@@ -129,7 +127,7 @@ class Session:
             GraphgenError: GG0705 for a weight that is missing.
         """
         check_weights(self.module, weights)
-        self._values = dict(self.programs.placed(weights))
+        self.devices.values = dict(self.programs.placed(weights))
         for name, table in default_layouts(self.module).items():
             self.use_layout(name, table)
         self.reset()
@@ -138,7 +136,7 @@ class Session:
     def weights(self) -> Mapping[str, DeviceValue]:
         """Device values of the weights, by name."""
         others = {*self._states, *(row.name for row in self.module.entries(Role.LAYOUT))}
-        return {name: value for name, value in self._values.items() if name not in others}
+        return {name: value for name, value in self.devices.values.items() if name not in others}
 
     def use_layout(self, name: str, table: npt.ArrayLike) -> None:
         """Replace a layout, such as the table of blocks; what the caches hold stays where it is.
@@ -153,7 +151,7 @@ class Session:
         given = checked_layout(self.module, name, table)
         if self.blocks is not None:
             self.blocks.table = given
-        self._values[name] = put([given] * self.module.ranks)
+        self.devices.use_layout(name, given)
         self.changes += 1
 
     def assign_blocks(self, row: int, blocks: Sequence[int], length: int | None = None) -> None:
@@ -176,13 +174,13 @@ class Session:
         """
         self.lengths = other.lengths
         for name in self._states:
-            self._values[name] = other.state(name)
+            self.devices.values[name] = other.state(name)
 
     def reset(self) -> None:
         """Empty all rows."""
         self.changes += 1
         self.lengths = np.zeros(self.rows, np.int32)
-        self._values |= zeros_for(self.module.entries(Role.STATE), self.module.ranks)
+        self.devices.empty()
 
     def may_start(self, row: int, position: int) -> bool:
         """True if a row can go on at a position; caches that are rings go back to 0 only."""
@@ -191,13 +189,13 @@ class Session:
 
     def move_slots(self, seq_ids: Sequence[int], moves: Sequence[Sequence[int]]) -> None:
         """Let slots of each row become those before its length, in all states at once (GG0304)."""
-        self._keep_states(self._slot_moves.launch(self._values, self.lengths, seq_ids, moves))
+        self.devices.move_slots(self.lengths, seq_ids, moves)
         self.changes += 1
 
     @property
     def copies_rows(self) -> bool:
         """True if :meth:`copy_row` finds the rows of all states."""
-        return self.blocks is None and self._row_copy.possible
+        return self.blocks is None and self.devices.row_copy.possible
 
     def copy_row(self, source: int, target: int) -> None:
         """Replace what one row of the cache holds by what another one holds (GG0705)."""
@@ -206,7 +204,7 @@ class Session:
 
     def copy_block(self, source: int, target: int) -> None:
         """Replace what one block of a paged cache holds by what another one holds (GG0705)."""
-        self._keep_states(self._row_copy.launch(self._values, source, target))
+        self.devices.copy(source, target)
         self.changes += 1
 
     def warm_up(self, *, in_flight: bool = False, copies: bool = False) -> None:
@@ -220,7 +218,7 @@ class Session:
             self._warm_up(size)
         if in_flight:
             self._feed.warm_up({s.batch for s in self.table.sizes}, self.table.batches("decode"))
-        if copies and self._row_copy.possible:
+        if copies and self.devices.row_copy.possible:
             (self.copy_block if self.blocks else self.copy_row)(0, 0)
 
     def step(
@@ -302,18 +300,14 @@ class Session:
         places = {int(home[row]): token for row, token in fed.items()}
         host = inputs[self.input_name]
         placed = {self.input_name: self._feed.fed(host, places)} if fed else None
-        results = self._launch(size.name, inputs, placed)
+        started = self.devices.launch(size.name, inputs, placed)
         self._advance(call)
-        outputs = self.outputs.of(results)
-        return PendingStep(
-            results.get("next_tokens", ()),
-            home,
-            lambda: RowResults(
-                self._inputs.results(
-                    self.outputs.read(size.name, outputs), size, call, self._is_per_token
-                )
-            ),
-        )
+
+        def read() -> RowResults:
+            outputs = self.devices.read(started)
+            return RowResults(self._inputs.results(outputs, size, call, self._is_per_token))
+
+        return PendingStep(started.outputs.get("next_tokens", ()), home, read)
 
     def prefill(
         self,
@@ -402,7 +396,7 @@ class Session:
         """The device value of a state (GG0705 for an unknown name)."""
         if name not in self._states:
             raise GraphgenError("GG0705", f"no state is called {name}")
-        return self._values[name]
+        return self.devices.values[name]
 
     def answer(self, result: RowResults) -> StepOutput:
         """The tokens of programs that choose them, else the logits."""
@@ -445,10 +439,10 @@ class Session:
         self._advance(call)
         for observer in tuple(self.observers):
             observer.before_launch(self, size.name, inputs)
-        started = self.outputs.of(self._launch(size.name, inputs))
+        started = self.devices.launch(size.name, inputs)
 
         def read() -> Outputs:
-            outputs = self.outputs.read(size.name, started)
+            outputs = self.devices.read(started)
             for observer in tuple(self.observers):
                 observer.after_launch(self, size.name)
             results = self._inputs.results(outputs, size, call, self._is_per_token)
@@ -477,23 +471,8 @@ class Session:
 
     def _warm_up(self, size: ProgramSize) -> None:
         """Launch once with all rows idle: what XLA plans then counts as compilation."""
-        self.programs.get(size.name)
+        self.devices.prepare(size.name)
         start = time.perf_counter()
-        self.outputs.wait(self._launch(size.name, self._inputs.idle(size)))
+        self.devices.read(self.devices.launch(size.name, self._inputs.idle(size)), counted=False)
         self.programs.charge(size.name, time.perf_counter() - start)
         self._warm.add(size.name)
-
-    def _launch(
-        self, name: str, inputs: Outputs, placed: Mapping[str, DeviceValue] | None = None
-    ) -> dict[str, list[DeviceValue]]:
-        """Start a program, whose results are not there yet; inputs in ``placed`` go first."""
-        given, ranks = placed or {}, self.module.ranks
-        held = self.adapters.values if self.adapters else {}
-        values = {key: put([array] * ranks) for key, array in inputs.items() if key not in given}
-        results = self.programs.get(name).launch({**self._values, **held, **values, **given})
-        self._keep_states(results)
-        return results
-
-    def _keep_states(self, results: Mapping[str, Sequence[DeviceValue]]) -> None:
-        for state in self._states:
-            self._values[state] = join(results[state])

@@ -30,6 +30,14 @@ _MODEL_FLAGS = options(
         int | None, "--tensor-parallel-size", "-tp", min=1, help="Ranks to split the model over."
     ),
     option(
+        int | None,
+        "--pipeline-parallel-size",
+        "-pp",
+        "--pp-degree",
+        min=1,
+        help="Stages of a pipeline, each with as many ranks.",
+    ),
+    option(
         str | None, "--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."
     ),
     option(
@@ -158,6 +166,7 @@ def _collected(given: Values) -> ServeFlags:
         name: given[name]
         for name in ("max_num_seqs", "max_model_len", "tensor_parallel_size", "dtype")
     }
+    model["pipeline_parallel_size"] = given["pipeline_parallel_size"]
     model |= {name: given[name] for name in ("artifact", "weights", "block_size")}
     model["num_blocks"] = given["num_gpu_blocks_override"]
     model["override"] = given["override_neuron_config"]

@@ -33,6 +33,8 @@ from graphgen.runtime.distributed.process_watch import FAILURES, ProcessWatch
 PLACE = "GRAPHGEN_LAUNCH"
 # Seconds between the ends of the first process and of the last one.
 _LAST = 60.0
+# Seconds after which the watch knows about a process that has been silent for too long.
+_KNOWN = 3.0
 _SET_DEATH_SIGNAL = 1
 
 
@@ -96,8 +98,12 @@ class ProcessGroup:
             self._watch.stop()
             raise
 
-    def finish(self, result: object) -> None:
-        """Compare results of all processes, and end together (GG0708, GG0709)."""
+    def finish(self, result: object = None) -> None:
+        """Compare results of all processes, if they have some, and end together.
+
+        Raises:
+            GraphgenError: GG0708 where another process does not end, GG0709 for other results.
+        """
         try:
             self._store.barrier("graphgen-finish", _LAST)
         except RuntimeError as error:
@@ -106,9 +112,23 @@ class ProcessGroup:
                 f"the other processes did not end within {_LAST:.0f} s",
                 help="the processes parted: run with one process, and report it if that ends",
             ) from error
-        self.agree("results", {"tokens": json.dumps(result)})
+        if result is not None:
+            self.agree("results", {"tokens": json.dumps(result)})
         self._watch.stop()
         leave_processes()
+
+    def lost_connection(self, whom: str) -> GraphgenError:
+        """The error (GG0708) about a connection that has ended, unless the watch knows more.
+
+        Args:
+            whom: at the other end.
+        """
+        time.sleep(self.place.silence + _KNOWN)
+        return GraphgenError(
+            "GG0708",
+            f"the connection to {whom} of the launch has ended",
+            help="see what the others reported, and start all processes again",
+        )
 
     def fail(self, reason: str, status: int) -> None:
         """Report to the others why this process ends; it ends without waiting for them.
@@ -134,6 +154,11 @@ class ProcessGroup:
 
 # Of the launch that this process belongs to.
 _groups: list[ProcessGroup] = []
+
+
+def current_group() -> ProcessGroup | None:
+    """The launch that this process belongs to, within :func:`launched`."""
+    return _groups[-1] if _groups else None
 
 
 def agree_on_program(checkpoint: Checkpoint, settings: CompileConfig, module: Module) -> None:
@@ -189,7 +214,7 @@ def launched(on_lost: Callable[[GraphgenError], None]) -> Generator[ProcessGroup
     except RuntimeError as error:
         if "gloo" in str(error).lower():
             # A process at the other end of a connection is gone: the watch will know which.
-            time.sleep(place.silence + 3)
+            time.sleep(place.silence + _KNOWN)
         group.fail(f"it ended with {type(error).__name__}", 70)
         raise
     except BaseException as error:

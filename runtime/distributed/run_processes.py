@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -35,7 +35,9 @@ class NodeEnd:
     reports: Mapping[int, str]
 
 
-def run_processes(plan: LaunchPlan, words: Sequence[str], logs: Path) -> NodeEnd:
+def run_processes(
+    plan: LaunchPlan, words: Sequence[str], logs: Path, *, drains: bool = False
+) -> NodeEnd:
     """Run ``python -m graphgen WORDS`` in each process of this node until all have ended.
 
     Only process 0 writes to the terminal; the others write to ``rank-N.log`` in ``logs``.
@@ -44,6 +46,7 @@ def run_processes(plan: LaunchPlan, words: Sequence[str], logs: Path) -> NodeEnd
         plan: of the launch.
         words: of the command line.
         logs: folder of the logs; it is there.
+        drains: process 0 finishes its work after SIGTERM, which is sent on to it, as SIGINT is.
 
     Raises:
         GraphgenError: GG0704 when a log cannot be written.
@@ -54,7 +57,9 @@ def run_processes(plan: LaunchPlan, words: Sequence[str], logs: Path) -> NodeEnd
         try:
             for index in plan.local:
                 log = None if index == 0 else stack.enter_context(_log(logs, index))
-                running[index] = _start(plan, index, words, log)
+                running[index] = _start(plan, index, words, log, apart=drains)
+            if drains and 0 in running:
+                stack.enter_context(_signals_sent_on(running[0]))
             statuses = _ends(running, plan.silence)
         finally:
             _kill(running.values())
@@ -82,13 +87,38 @@ def _log(logs: Path, index: int) -> IO[bytes]:
         raise GraphgenError("GG0704", f"cannot write {path}: {error.strerror}") from error
 
 
+@contextmanager
+def _signals_sent_on(process: subprocess.Popen[bytes]) -> Generator[None]:
+    """Send the first signal to end on to a process, as SIGTERM; a second one works as ever."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+    def send_on(*_: object) -> None:
+        restore()
+        process.terminate()
+
+    for number in kept:
+        signal.signal(number, send_on)
+    try:
+        yield
+    finally:
+        restore()
+
+
 def _start(
-    plan: LaunchPlan, index: int, words: Sequence[str], log: IO[bytes] | None
+    plan: LaunchPlan, index: int, words: Sequence[str], log: IO[bytes] | None, *, apart: bool
 ) -> subprocess.Popen[bytes]:
     env = {**os.environ, **plan.variables(index)}
     out = None if log is None else subprocess.DEVNULL
     command = [sys.executable, "-m", "graphgen", *words]
-    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+    # A terminal sends its signals to the processes of its group.
+    group = 0 if apart else None
+    return subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=log, process_group=group
+    )
 
 
 def _ends(running: Mapping[int, subprocess.Popen[bytes]], silence: float) -> dict[int, int]:

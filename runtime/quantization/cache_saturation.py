@@ -16,6 +16,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.eval import Array, numpy_dtype
 from graphgen.exec.weights import default_layouts, unpack_state
 from graphgen.ir import Entry, Role
+from graphgen.lowering.cpu import processes
 from graphgen.passes.quantize.cache_form import CACHE_ELEMENTS, PER_TOKEN, limit_of
 from graphgen.runtime.session import Session
 
@@ -54,9 +55,10 @@ def cache_saturation(session: Session, settings: CompileConfig) -> CacheSaturati
         settings: that its programs were compiled for.
 
     Returns:
-        ``None`` where nothing is clamped: caches as wide as the model, or a scale for each token.
+        ``None`` where nothing is clamped: caches as wide as the model, or a scale for each token;
+        and in one of several processes, each of which has a part of the caches.
     """
-    if not settings.kv_cache_quant or settings.cache_scale == PER_TOKEN:
+    if not settings.kv_cache_quant or settings.cache_scale == PER_TOKEN or processes.count() > 1:
         return None
     element = CACHE_ELEMENTS[settings.kv_cache_dtype]
     end = np.asarray(limit_of(element)).astype(numpy_dtype(element)).view(np.uint8)

@@ -387,7 +387,7 @@ def test_other_weights_in_the_same_programs(tmp_path: Path):
     session = open_session(tmp_path, CompileConfig(batch=(5,), context=(24,), tokens=(24,)))
     prompts = texts([3, 8, 1, 2, 5])
     first = session.prefill(prompts)
-    values = dict(session._values)
+    values = dict(session.devices.values)
     programs = dict(session.programs._programs)
     scaled = {
         name: put([2 * np.asarray(value)]) if "lm_head.weight" in name else value

@@ -15,10 +15,16 @@ from graphgen.cli.console import write_error
 from graphgen.errors import GraphgenError
 
 # Commands whose work several processes can share.
-_SHARED = ("generate",)
+_SHARED = ("generate", "serve", "perplexity", "benchmark")
+# Those that end well by a signal.
+_DRAINED = ("serve",)
 
 Words = Annotated[
-    list[str], typer.Argument(metavar="-- COMMAND ...", help="The command: -- generate MODEL ...")
+    list[str],
+    typer.Argument(
+        metavar="-- COMMAND ...",
+        help="The command: -- generate MODEL ..., or serve, perplexity or benchmark.",
+    ),
 ]
 Nodes = Annotated[
     int | None, typer.Option("--nnodes", min=1, help="Machines (default 1, or by WORLD_SIZE).")
@@ -66,14 +72,15 @@ def launch(
 
     Each process has --tp, times --pp-degree, divided by the number of processes, and loads the
     weights of these ranks only. Prompts and sampling settings are those of process 0, which
-    prints. All processes compare weights and configuration before the first step. When a process
-    ends or is silent, all of them end.
+    prints, and answers HTTP. All processes compare weights and configuration before the first
+    step. When a process ends or is silent, all of them end.
 
     \b
     Examples:
       graphgen launch --nproc-per-node 2 -- generate smollm2 --tp 2 --prompt "Hi" --json
       graphgen launch --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 63423 \\
         -- generate smollm2 --tp 2
+      graphgen launch --nproc-per-node 2 -- serve smollm2 -tp 2 --port 8080
     """
     from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan
     from graphgen.runtime.distributed.run_processes import run_processes
@@ -82,7 +89,7 @@ def launch(
         raise GraphgenError(
             "GG0705",
             f"'{command[0]}' does not run as several processes",
-            help=f"after -- goes {' or '.join(_SHARED)} with its arguments",
+            help=f"after -- goes {', '.join(_SHARED[:-1])} or {_SHARED[-1]} with its arguments",
         )
     flags = LaunchFlags(
         nnodes, nproc_per_node, node_rank, master_addr, master_port, silent_after, start_timeout
@@ -90,7 +97,7 @@ def launch(
     plan = launch_plan(flags, os.environ)
     with TemporaryDirectory() if log_dir is None else nullcontext(str(log_dir)) as folder:
         _make_folder(Path(folder))
-        end = run_processes(plan, command, Path(folder))
+        end = run_processes(plan, command, Path(folder), drains=command[0] in _DRAINED)
     for index, text in end.reports.items():
         for line in text.splitlines():
             print(f"process {index}: {line}", file=sys.stderr)

@@ -1,12 +1,13 @@
-"""Inputs of ``graphgen generate`` in a launch: what is refused, and what process 0 decides."""
+"""Options and inputs of a command in a launch: what is refused, and what process 0 decides."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgen.cli.console import write_error
@@ -14,6 +15,7 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.runtime.distributed.process_group import ProcessGroup
+    from graphgen.runtime.engine import EngineOptions
     from graphgen.runtime.sampling import Sampling
 
 
@@ -57,6 +59,53 @@ def refuse_in_launch(given: Mapping[str, object]) -> None:
                 f"{name} does not work in several processes",
                 help="leave it out, or run without 'graphgen launch'",
             )
+
+
+def check_model_options(
+    model: str, options: EngineOptions, more: Mapping[str, object] | None = None
+) -> None:
+    """Refuse what several processes cannot share, ranks with a remainder among it (GG0705).
+
+    Args:
+        model: MODEL.
+        options: to open it with.
+        more: as for :func:`refuse_in_launch`.
+    """
+    from graphgen.lowering.cpu.processes import share_ranks
+    from graphgen.runtime.artifact import is_artifact
+
+    refuse_in_launch(
+        {
+            "--artifact": options.artifact,
+            "--weights": options.weights,
+            "an artifact": is_artifact(Path(model)),
+            "--async-mode": options.async_mode,
+            "an adapter": options.requested.get("max_loras"),
+            **(more or {}),
+        }
+    )
+    share_ranks(option_number(options, "tp"), option_number(options, "pp_degree"))
+
+
+def check_in_turn(group: ProcessGroup, check: Callable[[], None]) -> None:
+    """Check what each process was given, process 0 first: it alone reports what all were given."""
+    if group.place.index == 0:
+        check()
+    group.shared("checked", "")
+    if group.place.index:
+        check()
+
+
+def option_number(options: EngineOptions, name: str) -> int:
+    """An option that is a number, as it is requested or by default."""
+    found = options.requested.get(name)
+    return int(str(getattr(options.config, name) if found is None else found))
+
+
+def in_stages(options: EngineOptions) -> EngineOptions:
+    """The options with the stages that AWS's variable asks for (GG0705)."""
+    stages = stages_of_launch(option_number(options, "pp_degree"), os.environ)
+    return replace(options, requested={**options.requested, "pp_degree": stages})
 
 
 def stages_of_launch(given: int, env: Mapping[str, str]) -> int:

@@ -15,7 +15,9 @@ from graphgen.cli.model.generate_cmd import ArtifactFolder, DType, Model, check_
 from graphgen.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
-    from graphgen.runtime.engine import Engine
+    from graphgen.runtime.benchmark.benchmark_report import BenchmarkReport
+    from graphgen.runtime.distributed.process_group import ProcessGroup
+    from graphgen.runtime.engine import Engine, EngineOptions
 
 Runs = Annotated[
     int, typer.Option("--runs", min=1, help="Measured runs; one more to warm up is not counted.")
@@ -58,20 +60,63 @@ def benchmark(
       graphgen benchmark smollm2 --dtype bf16 --batch 4 --input-tokens 64 --report report.json
       graphgen benchmark smollm2.art --json
     """
-    from graphgen.runtime.benchmark.benchmark_report import run_benchmark
+    from graphgen.cli.launching.launched_inputs import end_process
     from graphgen.runtime.benchmark.benchmark_tables import benchmark_tables
-    from graphgen.runtime.engine import EngineOptions, open_engine
-    from graphgen.runtime.generation import GenerationRequest
-    from graphgen.runtime.terminal_progress import TerminalProgress
+    from graphgen.runtime.distributed.process_group import launched
+    from graphgen.runtime.engine import EngineOptions
 
     check_dtype(dtype)
     if report is not None:
         check_output(str(report))
     requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
     options = EngineOptions(requested, batch=batch, max_len=max_len, artifact=artifact)
+    sizes = (batch, input_tokens, new_tokens)
+    with launched(end_process) as group:
+        if group is not None:
+            options = _in_launch(group, model, options)
+        found = _measured(model, options, sizes, seed, runs)
+    if found is None:
+        return
+    if report is not None:
+        found.write(report)
+    emit(as_json, found.to_json, lambda: benchmark_tables(found))
+
+
+def _in_launch(group: ProcessGroup, model: str, options: EngineOptions) -> EngineOptions:
+    """The options of a launch; those that processes cannot share are refused (GG0705)."""
+    from graphgen.cli.launching.launched_inputs import (
+        check_in_turn,
+        check_model_options,
+        in_stages,
+    )
+
+    options = in_stages(options)
+    check_in_turn(group, lambda: check_model_options(model, options))
+    return options
+
+
+def _measured(
+    model: str, options: EngineOptions, sizes: tuple[int, int, int], seed: int, runs: int
+) -> BenchmarkReport | None:
+    """Measure a model; ``None`` in processes of a launch that do not report.
+
+    Args:
+        model: MODEL.
+        options: to open it with.
+        sizes: rows, tokens of a prompt, and new tokens of a row.
+        seed: of the prompts.
+        runs: measured runs.
+    """
+    from graphgen.runtime.benchmark.benchmark_report import run_benchmark
+    from graphgen.runtime.distributed.led_session import lead
+    from graphgen.runtime.engine import open_engine
+    from graphgen.runtime.generation import GenerationRequest
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    batch, input_tokens, new_tokens = sizes
     # Which tokens there are is known when the model is open; the sizes are known before.
-    sizes = [[0] * input_tokens] * batch
-    engine, _ = open_engine(model, options, lambda _: sizes, new_tokens, TerminalProgress())
+    given = [[0] * input_tokens] * batch
+    engine, _ = open_engine(model, options, lambda _: given, new_tokens, TerminalProgress())
     note_remarks(engine.reports)
     prompts = _prompts(engine, batch, input_tokens, seed)
     request = GenerationRequest(new_tokens)
@@ -80,12 +125,10 @@ def benchmark(
         made = engine.generate(prompts, request)
         return [len(completion.tokens) for completion in made.completions]
 
-    given = [input_tokens] * batch
-    length = input_tokens + new_tokens
-    found = run_benchmark(generate, engine.session, given, length, runs)
-    if report is not None:
-        found.write(report)
-    emit(as_json, found.to_json, lambda: benchmark_tables(found))
+    lengths, length = [input_tokens] * batch, input_tokens + new_tokens
+    return lead(
+        engine.session, lambda: run_benchmark(generate, engine.session, lengths, length, runs)
+    )
 
 
 def _prompts(engine: Engine, batch: int, size: int, seed: int) -> list[list[int]]:

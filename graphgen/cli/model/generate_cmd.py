@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -170,30 +169,16 @@ def _run_in_launch(
     model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
 ) -> None:
     """Run alone, or with the other processes of a launch."""
-    from graphgen.cli.launching.launched_inputs import end_process
+    from graphgen.cli.launching.launched_inputs import end_process, in_stages
     from graphgen.runtime.distributed.process_group import launched
 
     with launched(end_process) as group:
         if group is not None:
-            options = _in_stages(options)
+            options = in_stages(options)
             asked = _shared(group, model, options, asked)
         result = _run(model, options, asked, as_json, summary)
         if group is not None and result is not None:
             group.finish([row.tokens for row in result.completions])
-
-
-def _in_stages(options: EngineOptions) -> EngineOptions:
-    """The options with the stages that AWS's variable asks for (GG0705)."""
-    from graphgen.cli.launching.launched_inputs import stages_of_launch
-
-    stages = stages_of_launch(_number(options, "pp_degree"), os.environ)
-    return replace(options, requested={**options.requested, "pp_degree": stages})
-
-
-def _number(options: EngineOptions, name: str) -> int:
-    """An option that is a number, as it is requested or by default."""
-    found = options.requested.get(name)
-    return int(str(getattr(options.config, name) if found is None else found))
 
 
 def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Asked) -> _Asked:
@@ -218,24 +203,17 @@ def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Ask
 
 
 def _check_shared(model: str, options: EngineOptions, asked: _Asked) -> None:
-    """Refuse what several processes cannot share, ranks with a remainder among it (GG0705)."""
-    from graphgen.cli.launching.launched_inputs import refuse_in_launch
-    from graphgen.lowering.cpu.processes import share_ranks
-    from graphgen.runtime.artifact import is_artifact
+    """Refuse what several processes cannot share (GG0705)."""
+    from graphgen.cli.launching.launched_inputs import check_model_options
 
-    refuse_in_launch(
-        {
-            "--artifact": options.artifact,
-            "--weights": options.weights,
-            "an artifact": is_artifact(Path(model)),
-            "--async-mode": options.async_mode,
-            "speculation": asked.speculation.is_asked or asked.speculation.fused,
-            "Medusa": asked.medusa.is_asked or asked.medusa.heads,
-            "an adapter": asked.adapters.files or options.requested.get("max_loras"),
-            "a conversation": asked.talk,
-        }
-    )
-    share_ranks(_number(options, "tp"), _number(options, "pp_degree"))
+    speculates = asked.speculation.is_asked or asked.speculation.fused
+    more = {
+        "speculation": speculates,
+        "Medusa": asked.medusa.is_asked or asked.medusa.heads,
+        "an adapter": asked.adapters.files or options.requested.get("max_loras"),
+        "a conversation": asked.talk,
+    }
+    check_model_options(model, options, more)
 
 
 def _options(

@@ -15,6 +15,7 @@ from graphgen.cli.serve_flags import NO_FLAGS, ServeFlags, takes_serve_flags
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
+    from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import Engine, EngineOptions
 
 Model = Annotated[
@@ -62,30 +63,35 @@ def serve(
     """
     name = _one_model(model, model_option)
     _check_installed()
-    from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
-    from graphgen.runtime.aws.config.served_override import read_override
+    from graphgen.cli.launching.launched_inputs import end_process
+    from graphgen.runtime.distributed.process_group import launched
+
+    with launched(end_process) as group:
+        ended_well = _serve(name, served_model_name or name, flags, group, as_json=as_json)
+    if not ended_well:
+        raise typer.Exit(1)
+
+
+def _serve(
+    model: str, name: str, flags: ServeFlags, group: ProcessGroup | None, *, as_json: bool
+) -> bool:
+    """Open MODEL and serve it under a name; False if the server has failed."""
+    from graphgen.runtime.distributed.led_session import lead
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.server.http_server import run_server
     from graphgen.runtime.server.server_options import ServerOptions
-    from graphgen.runtime.speculation.speculator import check_in_step
     from graphgen.runtime.terminal_progress import TerminalProgress
 
-    for text in (*flags.notes, *_device_notes(name, flags.device)):
+    for text in (*flags.notes, *_device_notes(model, flags.device)):
         note(text)
-    model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
-    options = served_options(name, model_flags)
-    speculates = flags.speculation.is_asked
-    if speculates:
-        check_in_step(async_mode=options.async_mode)
-        features = flags.speculation.features(name)
-        options = replace(options, requested={**options.requested, **features})
-    options = _with_slots(name, options, flags)
-    sharing = read_override(model_flags.override, speculates=speculates).prefix_sharing
-    server = ServerOptions(served_model_name or name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
+    options, sharing = _options(model, flags)
+    if group is not None:
+        options = _in_launch(group, model, options, flags)
+    server = ServerOptions(name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
     progress = TerminalProgress()
-    engine, _ = open_engine(name, options, lambda _: [[0]], 1, progress)
-    flags.speculation.give(engine, name, options.requested, progress)
+    engine, _ = open_engine(model, options, lambda _: [[0]], 1, progress)
+    flags.speculation.give(engine, model, options.requested, progress)
     note_remarks(engine.reports)
 
     def listening(url: str) -> None:
@@ -94,10 +100,49 @@ def serve(
         else:
             note(f"{server.name} is served at {url}")
 
-    ended_well = run_server(engine, server, listening)
-    _note_saturation(engine)
-    if not ended_well:
-        raise typer.Exit(1)
+    def work() -> bool:
+        ended_well = run_server(engine, server, listening)
+        _note_saturation(engine)
+        return ended_well
+
+    # Only process 0 of a launch listens.
+    return lead(engine.session, work) is not False
+
+
+def _options(model: str, flags: ServeFlags) -> tuple[EngineOptions, bool]:
+    """The options to open MODEL with, and whether equal prompts are processed once."""
+    from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+    from graphgen.runtime.aws.config.served_override import read_override
+    from graphgen.runtime.speculation.speculator import check_in_step
+
+    model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
+    options = served_options(model, model_flags)
+    speculates = flags.speculation.is_asked
+    if speculates:
+        check_in_step(async_mode=options.async_mode)
+        features = flags.speculation.features(model)
+        options = replace(options, requested={**options.requested, **features})
+    options = _with_slots(model, options, flags)
+    return options, read_override(model_flags.override, speculates=speculates).prefix_sharing
+
+
+def _in_launch(
+    group: ProcessGroup, model: str, options: EngineOptions, flags: ServeFlags
+) -> EngineOptions:
+    """The options of a launch; those that processes cannot share are refused (GG0705)."""
+    from graphgen.cli.launching.launched_inputs import (
+        check_in_turn,
+        check_model_options,
+        in_stages,
+    )
+
+    options = in_stages(options)
+    more = {
+        "speculation": flags.speculation.is_asked,
+        "an adapter": flags.server["adapters"] or options.requested.get("max_loras"),
+    }
+    check_in_turn(group, lambda: check_model_options(model, options, more))
+    return options
 
 
 def _device_notes(model: str, device: str) -> list[str]:

@@ -78,19 +78,29 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --compare f32,bf16,int8,f8e4m3 --plot out.svg
       graphgen perplexity smollm2 --text story.txt --sensitivity int4:group:64 --each layer
     """
+    from graphgen.cli.launching.launched_inputs import (
+        check_in_turn,
+        end_process,
+        refuse_in_launch,
+    )
     from graphgen.runtime.checkpoint.dtype_policy import chosen_types
+    from graphgen.runtime.distributed.process_group import launched
     from graphgen.runtime.engine import locate_checkpoint
 
     _check(compare, sensitivity, plot, each, compile_options)
     read, checkpoint = read_text(text), locate_checkpoint(model)
     config = CompileConfig().updated(compile_options)
     config = config.updated(chosen_types(config.dtype, checkpoint))
-    if compare is not None:
-        _compare(checkpoint, (read, window), compare, config, plot, as_json=as_json)
-    elif sensitivity is not None:
-        _rank(checkpoint, (read, window), sensitivity, each, plot, as_json=as_json)
-    else:
-        _measure(checkpoint, (read, window), config, as_json=as_json)
+    with launched(end_process) as group:
+        if group is not None:
+            several = {"--compare": compare, "--sensitivity": sensitivity}
+            check_in_turn(group, lambda: refuse_in_launch(several))
+        if compare is not None:
+            _compare(checkpoint, (read, window), compare, config, plot, as_json=as_json)
+        elif sensitivity is not None:
+            _rank(checkpoint, (read, window), sensitivity, each, plot, as_json=as_json)
+        else:
+            _measure(checkpoint, (read, window), config, as_json=as_json)
 
 
 def _check(
@@ -133,10 +143,15 @@ def _no_effect(what: str, help: str) -> GraphgenError:
 def _measure(
     checkpoint: Checkpoint, text: tuple[str, int], config: CompileConfig, *, as_json: bool
 ) -> None:
-    from graphgen.runtime.perplexity import perplexity as measure
+    from graphgen.runtime.distributed.led_session import lead
+    from graphgen.runtime.perplexity import every_token_session, read_windows, session_perplexity
     from graphgen.runtime.terminal_progress import TerminalProgress
 
-    found = measure(checkpoint, *text, config, TerminalProgress())
+    progress, windows = TerminalProgress(), read_windows(checkpoint, *text)
+    session = every_token_session(checkpoint, len(windows[0]), config, progress)
+    found = lead(session, lambda: session_perplexity(session, windows, config, progress))
+    if found is None:
+        return
     facts: dict[str, Json] = {
         "perplexity": found.value,
         "tokens": found.tokens,

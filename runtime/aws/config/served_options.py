@@ -22,6 +22,7 @@ DEFAULT_CHUNK = 128
 # Attributes that a flag of the server gives: the field of ServedFlags, and the flag.
 _BY_FLAG = {
     "tp_degree": ("tensor_parallel_size", "--tensor-parallel-size"),
+    "pp_degree": ("pipeline_parallel_size", "--pipeline-parallel-size"),
     "batch_size": ("max_num_seqs", "--max-num-seqs"),
     "seq_len": ("max_model_len", "--max-model-len"),
     "torch_dtype": ("dtype", "--dtype"),
@@ -45,6 +46,7 @@ class ServedFlags:
         max_num_seqs: rows of the cache: sequences that are answered at a time.
         max_model_len: slots of a row: tokens of a prompt and its answer.
         tensor_parallel_size: ranks.
+        pipeline_parallel_size: stages of a pipeline, each with as many ranks.
         dtype: element type, with the names of torch or of graphgen.
         override: the JSON object of ``--override-neuron-config``.
         chunk: tokens of the programs that take long prompts in parts; empty for the default.
@@ -61,6 +63,7 @@ class ServedFlags:
     max_num_seqs: int | None = None
     max_model_len: int | None = None
     tensor_parallel_size: int | None = None
+    pipeline_parallel_size: int | None = None
     dtype: str | None = None
     override: str = "{}"
     chunk: tuple[int, ...] = ()
@@ -91,7 +94,8 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     override = read_override(flags.override, speculates=speculates)
     changes = _overridden(flags, override.programs, base or _fresh(model, flags))
     wanted: dict[str, object] = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
-    requested = {**wanted, "tp": flags.tensor_parallel_size, **_without_sizes(changes)}
+    ranks = {"tp": flags.tensor_parallel_size, "pp_degree": flags.pipeline_parallel_size}
+    requested = {**wanted, **ranks, **_without_sizes(changes)}
     if base is None:
         requested = {"prefill_batch": (1,), **requested}
     if override.prompts:

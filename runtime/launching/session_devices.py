@@ -1,0 +1,174 @@
+"""The tensors of a session on the devices, and the calls that change or read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.ir import Role
+from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu.pjrt import join, put
+from graphgen.runtime.adapters.adapter_slots import AdapterSlots
+from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.launching.block_table import BlockTable
+from graphgen.runtime.launching.empty_states import zeros_for
+from graphgen.runtime.launching.launch_outputs import LaunchOutputs
+from graphgen.runtime.launching.row_copy import RowCopy
+from graphgen.runtime.launching.row_results import Outputs
+from graphgen.runtime.launching.slot_moves import SlotMoves
+from graphgen.runtime.step_call import Ints
+
+# Calls whose arguments are words and arrays.
+_PLAIN = ("prepare", "empty", "use_layout", "copy", "move_slots")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCall:
+    """One call of :class:`SessionDevices`, as another process repeats it.
+
+    Attributes:
+        kind: name of the method.
+        words: arguments that JSON can hold.
+        arrays: arguments by name.
+    """
+
+    kind: str
+    words: tuple[object, ...] = ()
+    arrays: Outputs = field(default_factory=dict[str, npt.NDArray[np.generic]])
+
+
+@dataclass(frozen=True, slots=True)
+class StartedLaunch:
+    """A launch whose outputs may not have been read.
+
+    Attributes:
+        number: of the launch, from 0 on.
+        program: the function's name.
+        outputs: on the devices, one value a rank.
+    """
+
+    number: int
+    program: str
+    outputs: Mapping[str, Sequence[DeviceValue]]
+
+
+class SessionDevices:
+    """The programs of a session with its weights, layouts and caches.
+
+    Whatever follows from the inputs of a step alone has been decided before it comes here: a
+    process that makes the same calls in the same order launches the same programs.
+
+    Args:
+        programs: the compiled programs.
+        rows: R, rows of the cache.
+        blocks: the table of a paged cache.
+        nodes: of the largest tree of tokens.
+        outputs: reads what launches return.
+        adapters: slots for those of the rows; ``None`` for programs without.
+
+    Attributes:
+        programs: as given.
+        values: of everything that launches find on the devices, by name.
+        listener: notified of each call before it is made; ``None`` for nothing.
+    """
+
+    def __init__(
+        self,
+        programs: ExecutableCache,
+        rows: int,
+        blocks: BlockTable | None,
+        nodes: int,
+        outputs: LaunchOutputs,
+        adapters: AdapterSlots | None,
+    ) -> None:
+        self.programs: Final = programs
+        self.values: dict[str, DeviceValue] = {}
+        self.listener: Callable[[DeviceCall], None] | None = None
+        self.row_copy: Final = RowCopy(programs, rows, blocks)
+        self._moves: Final = SlotMoves(programs, rows, nodes)
+        self._outputs: Final = outputs
+        self._adapters: Final = adapters
+        self._states: Final = [row.name for row in programs.module.entries(Role.STATE)]
+        self._launches = 0
+        # Launches of another process that this one repeated, until that one reads them.
+        self._repeated: dict[int, StartedLaunch] = {}
+
+    def prepare(self, name: str) -> None:
+        """Compile or load a program."""
+        self._note("prepare", name)
+        self.programs.get(name)
+
+    def launch(
+        self, name: str, inputs: Outputs, placed: Mapping[str, DeviceValue] | None = None
+    ) -> StartedLaunch:
+        """Start a program, whose results are not there yet; inputs in ``placed`` go first."""
+        self._note("launch", name, arrays=inputs)
+        given, ranks = placed or {}, self.programs.module.ranks
+        held = self._adapters.values if self._adapters else {}
+        values = {key: put([array] * ranks) for key, array in inputs.items() if key not in given}
+        results = self.programs.get(name).launch({**self.values, **held, **values, **given})
+        self._keep_states(results)
+        started = StartedLaunch(self._launches, name, self._outputs.of(results))
+        self._launches += 1
+        return started
+
+    def read(self, started: StartedLaunch, *, counted: bool = True) -> Outputs:
+        """The outputs of a launch on the host, once it has ended.
+
+        Args:
+            started: of :meth:`launch`.
+            counted: note the choices of experts, too.
+        """
+        self._note("read", started.number, counted)
+        if counted:
+            return self._outputs.read(started.program, started.outputs)
+        return self._outputs.wait(started.outputs)
+
+    def empty(self) -> None:
+        """Replace all states by zeros."""
+        self._note("empty")
+        self._repeated.clear()
+        module = self.programs.module
+        self.values |= zeros_for(module.entries(Role.STATE), module.ranks)
+
+    def use_layout(self, name: str, table: Ints) -> None:
+        """Replace a layout, such as the table of blocks."""
+        self._note("use_layout", name, arrays={"table": table})
+        self.values[name] = put([table] * self.programs.module.ranks)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a row, or a block of a paged cache, onto another one (GG0705)."""
+        self._note("copy", source, target)
+        self._keep_states(self.row_copy.launch(self.values, source, target))
+
+    def move_slots(
+        self, lengths: Ints, rows: Sequence[int], moves: Sequence[Sequence[int]]
+    ) -> None:
+        """Let slots of each row become those before its length (GG0304)."""
+        words = ([*map(int, rows)], [[*map(int, slots)] for slots in moves])
+        self._note("move_slots", *words, arrays={"lengths": lengths})
+        self._keep_states(self._moves.launch(self.values, lengths, rows, moves))
+
+    def repeat(self, call: DeviceCall) -> None:
+        """Make a call that another process has made."""
+        words, arrays = call.words, call.arrays
+        if call.kind == "launch":
+            started = self.launch(cast(str, words[0]), arrays)
+            self._repeated[started.number] = started
+        elif call.kind == "read":
+            number, counted = cast("tuple[int, bool]", words)
+            self.read(self._repeated.pop(number), counted=counted)
+        elif call.kind in _PLAIN:
+            getattr(self, call.kind)(*words, **arrays)
+
+    def _note(self, kind: str, *words: object, arrays: Outputs | None = None) -> None:
+        if self.listener is not None:
+            self.listener(DeviceCall(kind, words, arrays or {}))
+
+    def _keep_states(self, results: Mapping[str, Sequence[DeviceValue]]) -> None:
+        for state in self._states:
+            self.values[state] = join(results[state])
