@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -78,29 +80,36 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --compare f32,bf16,int8,f8e4m3 --plot out.svg
       graphgen perplexity smollm2 --text story.txt --sensitivity int4:group:64 --each layer
     """
-    from graphgen.cli.launching.launched_inputs import (
-        check_in_turn,
-        end_process,
-        refuse_in_launch,
-    )
     from graphgen.runtime.checkpoint.dtype_policy import chosen_types
-    from graphgen.runtime.distributed.process_group import launched
     from graphgen.runtime.engine import locate_checkpoint
 
     _check(compare, sensitivity, plot, each, compile_options)
     read, checkpoint = read_text(text), locate_checkpoint(model)
     config = CompileConfig().updated(compile_options)
     config = config.updated(chosen_types(config.dtype, checkpoint))
-    with launched(end_process) as group:
-        if group is not None:
-            several = {"--compare": compare, "--sensitivity": sensitivity}
-            check_in_turn(group, lambda: refuse_in_launch(several))
+    with _in_launch({"--compare": compare, "--sensitivity": sensitivity}):
         if compare is not None:
             _compare(checkpoint, (read, window), compare, config, plot, as_json=as_json)
         elif sensitivity is not None:
             _rank(checkpoint, (read, window), sensitivity, each, plot, as_json=as_json)
         else:
             _measure(checkpoint, (read, window), config, as_json=as_json)
+
+
+@contextmanager
+def _in_launch(given: Mapping[str, object]) -> Generator[None]:
+    """Belong to a launch, if there is one, which cannot share these options (GG0705)."""
+    from graphgen.cli.launching.launched_inputs import (
+        check_in_turn,
+        end_process,
+        refuse_in_launch,
+    )
+    from graphgen.runtime.distributed.process_group import launched
+
+    with launched(end_process) as group:
+        if group is not None:
+            check_in_turn(group, lambda: refuse_in_launch(given))
+        yield
 
 
 def _check(
