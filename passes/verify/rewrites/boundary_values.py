@@ -54,11 +54,19 @@ _SCALED: Mapping[Spread, tuple[float, float]] = {
 
 # Ops whose results have neither infinities nor NaN; nothing else about an operand with some holds.
 _OF_FINITE = frozenset({"quantize", "quantize_rows", "rms_norm_quantize"})
+# Ops that multiply what a mask excludes by 0, which is NaN for an infinity; other forms skip it.
+_MASKED = frozenset({"attention"})
 
 
-def spreads_of(ops: Iterable[Op]) -> list[Spread]:
-    """The distributions of floats that ops are compared on."""
-    finite = any(op.name in _OF_FINITE for op in ops)
+def spreads_of(ops: Iterable[Op], *, legal: bool = False) -> list[Spread]:
+    """The distributions of floats that ops are compared on.
+
+    Args:
+        ops: of the window.
+        legal: whether masks are those of calls, which exclude values that may be left out.
+    """
+    names = _OF_FINITE | _MASKED if legal else _OF_FINITE
+    finite = any(op.name in names for op in ops)
     return [spread for spread in Spread if not (finite and spread is Spread.NOT_FINITE)]
 
 

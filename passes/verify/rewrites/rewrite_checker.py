@@ -230,7 +230,7 @@ class RewriteChecker:
             return RewriteCheck(item, RewriteStatus.UNCHECKED, f"it changes the type of {changed}")
         error, compared = "", False
         for legal in self.legal.of(function.name):
-            for spread in (None, *spreads_of(cut.ops)):
+            for spread in (None, *spreads_of(cut.ops, legal=True)):
                 given = _arguments(cut.boundary, legal, spread)
                 if isinstance(given, str):
                     error = given

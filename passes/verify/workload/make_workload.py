@@ -1,8 +1,8 @@
 """Workloads for comparing programs: the calls a serving system would make, and their arrays.
 
 A language model is taken through a script, short or adversarial, of calls that fit its programs.
-Any other module is called once with random inputs and states; one that was read from elsewhere with
-others on each rank.
+Any other module is called once with random inputs and states, and with positions, lengths and rows
+of a prompt if it takes all of these; one that was read from elsewhere with others on each rank.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from graphgen.passes.verify.workload.script_choice import Script, choose_script
 from graphgen.passes.verify.workload.short_script import short_script
 
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
-_LANGUAGE_MODEL = {"tokens", "positions", "lengths", "seq_ids"}
+_PLACES = {"positions", "lengths", "seq_ids"}
+_LANGUAGE_MODEL = {"tokens", *_PLACES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,7 @@ def _random_call(
     rows = [r for r in module.entries(Role.INPUT) if function.arg(r.name) is not None]
     types = {row.name: row.logical.bind(dims) for row in rows}
     shared = dict[str, Array]()
-    if types.keys() >= _LANGUAGE_MODEL:
+    if types.keys() >= _PLACES:
         shared |= _sensible(module, seed, types, source)
     types = {name: type_ for name, type_ in types.items() if name not in shared}
 
@@ -293,7 +294,10 @@ def _random_call(
 def _sensible(
     module: Module, seed: int, types: Mapping[str, TensorType], source: ArraySource
 ) -> Mapping[str, Array]:
-    """Inputs of an imported language model, as in the workload of ours."""
+    """Inputs of an imported language model, as in the workload of ours.
+
+    A part of one, without tokens, has no padding: what it computes there is read nowhere.
+    """
     rows, width = types["positions"].dims if types["positions"].rank == 2 else (0, 0)
     if [types[name].shape for name in ("lengths", "seq_ids")] != [(rows,)] * 2:
         return {}
@@ -302,7 +306,8 @@ def _sensible(
     shape = ProgramShape(MAIN, slots, width, rows, in_place=True)
     sizes = ServingSizes((shape,), rows, slots)
     room = slots if width == 1 else width
-    ends = [max(room - 2 - 3 * row, 1) for row in range(rows)]
+    part = width > 1 and "tokens" not in types
+    ends = [room if part else max(room - 2 - 3 * row, 1) for row in range(rows)]
     spans = [
         Span(end - 1, 1) if width == 1 else Span(0, end, left=row % 2 == 1)
         for row, end in enumerate(ends)

@@ -222,12 +222,7 @@ def test_a_fault_in_a_program_that_no_call_runs_is_found():
     assert len(found) == 2
 
 
-# Equal for positions of prompts, which follow each other, and for slots that are held; values are
-# drawn here by type alone.
-OF_PROMPTS = {"window-prompts"}
-
-
-@pytest.mark.parametrize("name", sorted(OURS.keys() - OF_PROMPTS))
+@pytest.mark.parametrize("name", sorted(OURS))
 def test_no_rewrite_of_a_documented_example_is_wrong(name: str):
     given, pipeline, _ = example(OURS[name])
     module = parse(given)
