@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field, fields
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 
 import typer
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Command = Callable[..., None]
 Collect = Callable[[Mapping[str, object]], object]
+T = TypeVar("T")
 
 
 def flag(name: str, annotation: object, default: object) -> Parameter:
@@ -35,6 +40,35 @@ def option(kind: object, *names: str, default: object = None, **settings: object
     described = typer.Option(*names, **settings)  # pyright: ignore[reportArgumentType]
     name = names[0].removeprefix("--").replace("-", "_")
     return flag(name, Annotated[kind, described], default)  # pyright: ignore[reportInvalidTypeForm]
+
+
+def flag_field(default: T, help: str, *names: str, **settings: object) -> T:
+    """Declare a field of a dataclass of flags, for :func:`takes_fields`.
+
+    Args:
+        default: its value where the flag is not given.
+        help: of the flag.
+        names: of the flag; by default the field's.
+        settings: of ``typer.Option``: ``min``, ``metavar``, ...
+    """
+    return field(default=default, metadata={"names": names, "option": {"help": help, **settings}})
+
+
+def takes_fields(parameter: str, kind: type[DataclassInstance]) -> Callable[[Command], Command]:
+    """Give a command a flag for each field of a dataclass, in place of one parameter.
+
+    Args:
+        parameter: of the command's function; gets an instance of ``kind``.
+        kind: all of its fields are of :func:`flag_field`.
+    """
+    hints = get_type_hints(kind)
+    flags: dict[str, Parameter] = {}
+    for item in fields(kind):
+        names = item.metadata["names"] or [f"--{item.name.replace('_', '-')}"]
+        described = typer.Option(*names, **item.metadata["option"])
+        annotation = Annotated[hints[item.name], described]  # pyright: ignore[reportInvalidTypeForm]
+        flags[item.name] = flag(item.name, annotation, item.default)
+    return takes_flags(parameter, flags, lambda given: kind(**given))
 
 
 def takes_flags(

@@ -12,10 +12,8 @@ from graphgen.targets import Accelerator
 Nodes = Annotated[
     int, typer.Option("--nodes", min=1, help="Nodes that the ranks are spread over, in order.")
 ]
-InstanceName = Annotated[
-    str,
-    typer.Option("--instance", metavar="TYPE", help="Of each node; by default trn2.48xlarge etc."),
-]
+OF_EACH_NODE = "Of each node; by default trn2.48xlarge etc."
+InstanceName = Annotated[str, typer.Option("--instance", metavar="TYPE", help=OF_EACH_NODE)]
 CollectiveForm = Annotated[
     Literal["staged", "flat"],
     typer.Option("--collectives", help="Each in stages, or one ring or mesh over all ranks."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,6 +10,7 @@ import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit, note_remarks
+from graphgen.cli.flag_group import flag_field, takes_fields
 from graphgen.cli.model.bucket_options import MaxLen
 from graphgen.cli.model.generate_cmd import DType, check_dtype
 from graphgen.cli.shared_options import AsJson
@@ -16,7 +18,8 @@ from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.report.table import Report
-    from graphgen.runtime.accuracy.check_model import CheckedModel
+    from graphgen.runtime.accuracy.check_model import AccuracyRequest, CheckedModel
+    from graphgen.runtime.engine import EngineOptions
 
 Model = Annotated[
     str,
@@ -24,79 +27,76 @@ Model = Annotated[
         metavar="MODEL", help="A checkpoint folder, a GGUF file, an artifact folder, or smollm2."
     ),
 ]
-Reference = Annotated[
-    str | None,
-    typer.Option(
-        "--reference", metavar="MODEL", help="Checkpoint to compare with; default: MODEL."
-    ),
-]
-ReferenceBy = Annotated[
-    Literal["graphgen", "transformers"],
-    typer.Option("--reference-by", help="Runs the reference, in f32 on one rank."),
-]
-Mode = Annotated[
-    Literal["token-matching", "logit-matching"],
-    typer.Option("--mode", help="Compare tokens, or the logits of each step."),
-]
-Prompts = Annotated[
-    list[str] | None, typer.Option("--prompt", help="A text to go on from; may be repeated.")
-]
-Steps = Annotated[
-    int | None,
-    typer.Option("--num-tokens-to-check", min=1, help="New tokens a prompt; default: 16."),
-]
-Expected = Annotated[
-    Path | None,
-    typer.Option("--expected", metavar="FILE", help="Expected outputs, in place of a reference's."),
-]
-SaveExpected = Annotated[
-    Path | None,
-    typer.Option(
-        "--save-expected",
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyFlags:
+    """The values of the flags for the comparison."""
+
+    reference: str | None = flag_field(
+        None, "Checkpoint to compare with; default: MODEL.", metavar="MODEL"
+    )
+    reference_by: Literal["graphgen", "transformers"] = flag_field(
+        "graphgen", "Runs the reference, in f32 on one rank."
+    )
+    mode: Literal["token-matching", "logit-matching"] = flag_field(
+        "logit-matching", "Compare tokens, or the logits of each step."
+    )
+    prompt: list[str] | None = flag_field(None, "A text to go on from; may be repeated.")
+    num_tokens_to_check: int | None = flag_field(None, "New tokens a prompt; default: 16.", min=1)
+    expected: Path | None = flag_field(
+        None, "Expected outputs, in place of a reference's.", metavar="FILE"
+    )
+    save_expected: Path | None = flag_field(
+        None,
+        "Write the reference's outputs: .json, or with logits .npz or .safetensors.",
         metavar="FILE",
-        help="Write the reference's outputs: .json, or with logits .npz or .safetensors.",
-    ),
-]
-TolMap = Annotated[
-    str | None,
-    typer.Option(
-        "--tol-map",
+    )
+    tol_map: str | None = flag_field(
+        None,
+        "Accepted errors of the k largest logits: '{5: (1e-5, 0.01), None: (1e-5, 0.05)}'.",
         metavar="MAP",
-        help="Accepted errors of the k largest logits: '{5: (1e-5, 0.01), None: (1e-5, 0.05)}'.",
-    ),
-]
-DivergenceTol = Annotated[
-    float,
-    typer.Option(
-        "--divergence-difference-tol", min=0, help="Accepted gap of two best tokens, in logits."
-    ),
-]
-Layers = Annotated[
-    Literal["on-failure", "always", "never"],
-    typer.Option("--layers", help="When to compare the output of each layer."),
-]
-Capture = Annotated[
-    Path | None,
-    typer.Option(
-        "--capture", metavar="FOLDER", help="Write the inputs of the failing step, for 'run'."
-    ),
-]
+    )
+    divergence_difference_tol: float = flag_field(
+        0.001, "Accepted gap of two best tokens, in logits.", min=0
+    )
+    layers: Literal["on-failure", "always", "never"] = flag_field(
+        "on-failure", "When to compare the output of each layer."
+    )
+    capture: Path | None = flag_field(
+        None, "Write the inputs of the failing step, for 'run'.", metavar="FOLDER"
+    )
+
+    def request(self, model: str, options: EngineOptions) -> AccuracyRequest:
+        """The request to check a model that is opened with these options (GG0705)."""
+        from graphgen.runtime.accuracy.check_model import AccuracyRequest
+        from graphgen.runtime.accuracy.tolerances import parse_tolerance_map
+
+        return AccuracyRequest(
+            model,
+            options,
+            self.reference,
+            self.reference_by,
+            self.expected,
+            self.save_expected,
+            self.prompt or (),
+            self.num_tokens_to_check,
+            self.mode,
+            None if self.tol_map is None else parse_tolerance_map(self.tol_map),
+            self.divergence_difference_tol,
+            self.layers,
+            self.capture,
+        )
 
 
+_BY_DEFAULT = AccuracyFlags()
+
+
+@takes_fields("flags", AccuracyFlags)
 @takes_compile_options(without=["dtype", "speculation_length"])
 def accuracy(
     model: Model,
-    reference: Reference = None,
-    reference_by: ReferenceBy = "graphgen",
-    mode: Mode = "logit-matching",
-    prompt: Prompts = None,
-    num_tokens_to_check: Steps = None,
-    expected: Expected = None,
-    save_expected: SaveExpected = None,
-    tol_map: TolMap = None,
-    divergence_difference_tol: DivergenceTol = 0.001,
-    layers: Layers = "on-failure",
-    capture: Capture = None,
+    flags: AccuracyFlags = _BY_DEFAULT,
     dtype: DType = None,
     max_len: MaxLen = None,
     compile_options: CompileOptions = NO_OPTIONS,
@@ -116,28 +116,13 @@ def accuracy(
       graphgen accuracy smollm2 --save-expected smollm2.npz --prompt "Once upon"
       graphgen accuracy smollm2 --quantized --expected smollm2.npz --capture failed
     """
-    from graphgen.runtime.accuracy.check_model import AccuracyRequest, check_model
-    from graphgen.runtime.accuracy.tolerances import parse_tolerance_map
+    from graphgen.runtime.accuracy.check_model import check_model
     from graphgen.runtime.engine import EngineOptions
     from graphgen.runtime.terminal_progress import TerminalProgress
 
     check_dtype(dtype)
     requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
-    request = AccuracyRequest(
-        model,
-        EngineOptions(requested, max_len=max_len),
-        reference,
-        reference_by,
-        expected,
-        save_expected,
-        prompt or (),
-        num_tokens_to_check,
-        mode,
-        None if tol_map is None else parse_tolerance_map(tol_map),
-        divergence_difference_tol,
-        layers,
-        capture,
-    )
+    request = flags.request(model, EngineOptions(requested, max_len=max_len))
     checked = check_model(request, TerminalProgress())
     note_remarks(checked.remarks)
     emit(as_json, lambda: _facts(checked), lambda: _report(checked))

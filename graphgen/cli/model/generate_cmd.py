@@ -12,23 +12,10 @@ import typer
 from graphgen.cli.adapters.adapter_options import NO_ADAPTERS, AdapterFlags, takes_adapters
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import note_remarks, write_json, write_stdout
+from graphgen.cli.flag_group import takes_fields
 from graphgen.cli.machine.device_option import Device, check_device
 from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
-from graphgen.cli.model.sampling_options import (
-    Deterministic,
-    DoSample,
-    GlobalTopK,
-    MinP,
-    NoRepeatNgram,
-    OnDevice,
-    RepetitionPenalty,
-    ReturnSequences,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
-    TopPMinTokens,
-)
+from graphgen.cli.model.sampling_options import GREEDY_FLAGS, SamplingFlags
 from graphgen.cli.speculation.medusa_options import (
     NO_MEDUSA,
     MedusaFlags,
@@ -103,6 +90,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 @takes_speculation(fused=True)
 @takes_medusa()
 @takes_adapters()
+@takes_fields("sampling", SamplingFlags)
 def generate(
     model: Model,
     prompt: Prompts = None,
@@ -117,19 +105,7 @@ def generate(
     speculation: SpeculationFlags = NO_SPECULATION,
     medusa: MedusaFlags = NO_MEDUSA,
     adapters: AdapterFlags = NO_ADAPTERS,
-    do_sample: DoSample = False,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    top_p_min_tokens: TopPMinTokens = None,
-    min_p: MinP = None,
-    repetition_penalty: RepetitionPenalty = None,
-    no_repeat_ngram_size: NoRepeatNgram = None,
-    seed: Seed = None,
-    deterministic: Deterministic = False,
-    num_return_sequences: ReturnSequences = 1,
-    on_device_sampling: OnDevice = False,
-    global_topk: GlobalTopK = None,
+    sampling: SamplingFlags = GREEDY_FLAGS,
     async_mode: AsyncMode = False,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
@@ -148,19 +124,18 @@ def generate(
       graphgen generate smollm2 --prompt-lookup 3 --speculation-length 5 --prompt "Once"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
-    from graphgen.runtime.sampling.sampling_flags import on_device_pass, sampling_settings
+    from graphgen.runtime.sampling.sampling_flags import on_device_pass
 
     check_device(model, device)
-    filters = (temperature, top_k, top_p, top_p_min_tokens, min_p)
-    filters = (*filters, repetition_penalty, no_repeat_ngram_size)
-    answers = (len(prompt or [""]), num_return_sequences)
-    choose = sampling_settings(do_sample, filters, seed, deterministic, answers)
-    by_programs = on_device_sampling or _by_ranks(compile_options, model, artifact, choose)
-    chosen = on_device_pass(choose, global_topk, by_programs or speculation.fused)
+    prompts, answers = len(prompt or [""]), sampling.num_return_sequences
+    choose = sampling.settings(prompts)
+    by_ranks = _by_ranks(compile_options, model, artifact, choose)
+    by_programs = sampling.on_device_sampling or by_ranks or speculation.fused
+    chosen = on_device_pass(choose, sampling.global_topk, by_programs)
     needed = needed_options(speculation, medusa, compile_options, model)
     own = {"dtype": dtype, "sampling": chosen, **needed}
     options = _options(compile_options, own, (artifact, weights), sizes, medusa)
-    texts, each = _repeated(prompt, chat, answers[1]), adapters.of_answers(*answers)
+    texts, each = _repeated(prompt, chat, answers), adapters.of_answers(prompts, answers)
     asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each)
     _run_in_launch(model, replace(options, async_mode=async_mode), asked, as_json, summary)
 

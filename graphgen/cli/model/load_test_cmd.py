@@ -10,34 +10,16 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.debug.step_progress import StepProgress
 from graphgen.cli.files import write_bytes
-from graphgen.cli.model.load_test_options import (
-    Concurrent,
-    EndpointName,
-    LlmApi,
-    MeanInput,
-    MeanOutput,
-    Metadata,
-    ModelName,
-    MostRequests,
-    RequestRate,
-    ResultsDir,
-    Sampling,
-    SeedOfLoad,
-    StddevInput,
-    StddevOutput,
-    TestTimeout,
-    TokenizerName,
-    read_metadata,
-    read_numbers,
-    read_sampling,
-)
+from graphgen.cli.flag_group import takes_fields
+from graphgen.cli.model.load_test_options import LoadFlags, read_metadata, read_sampling
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
-from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 
 if TYPE_CHECKING:
@@ -47,23 +29,15 @@ if TYPE_CHECKING:
     from graphgen.runtime.load_test.openai_client import Api
 
 
+_BY_DEFAULT = LoadFlags()
+
+
+@takes_fields("flags", LoadFlags)
 def load_test(
-    model: ModelName,
-    mean_input_tokens: MeanInput = 550,
-    stddev_input_tokens: StddevInput = 150,
-    mean_output_tokens: MeanOutput = 150,
-    stddev_output_tokens: StddevOutput = 80,
-    num_concurrent_requests: Concurrent = None,
-    request_rate: RequestRate = None,
-    timeout: TestTimeout = 90,
-    max_num_completed_requests: MostRequests = 10,
-    additional_sampling_params: Sampling = "{}",
-    results_dir: ResultsDir = "",
-    llm_api: LlmApi = "openai",
-    metadata: Metadata = "",
-    tokenizer: TokenizerName = None,
-    endpoint: EndpointName = "chat",
-    seed: SeedOfLoad = 0,
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="The model, as the server calls it.")
+    ],
+    flags: LoadFlags = _BY_DEFAULT,
     plot: PlotFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -79,25 +53,22 @@ def load_test(
       graphgen load-test --model smollm2 --num-concurrent-requests 4 --results-dir results
       graphgen load-test --model smollm2 --request-rate 0.5,1,2,4 --plot load.svg
     """
-    from graphgen.runtime.load_test.load_prompts import PromptSizes, make_prompts
+    from graphgen.runtime.load_test.load_prompts import make_prompts
     from graphgen.runtime.load_test.openai_client import api_from_environment
 
     check_plot(plot)
-    assert llm_api == "openai", llm_api
-    sampling, entries = read_sampling(additional_sampling_params), read_metadata(metadata)
-    loads = _loads(num_concurrent_requests, request_rate, seed)
-    api = api_from_environment(model, endpoint, sampling, os.environ)
-    sizes = PromptSizes(
-        mean_input_tokens, stddev_input_tokens, mean_output_tokens, stddev_output_tokens
-    )
-    test = _Test(api, sizes, _counter(model, tokenizer), timeout)
-    prompts = make_prompts(max_num_completed_requests * len(loads), sizes, seed, test.count_tokens)
+    sampling = read_sampling(flags.additional_sampling_params)
+    entries, loads = read_metadata(flags.metadata), flags.loads()
+    api = api_from_environment(model, flags.endpoint, sampling, os.environ)
+    test = _Test(api, flags.sizes, _counter(model, flags.tokenizer), flags.timeout)
+    count = flags.max_num_completed_requests * len(loads)
+    prompts = make_prompts(count, test.sizes, flags.seed, test.count_tokens)
     with StepProgress() as progress:
         asyncio.run(test.run(loads, prompts, progress.step))
     _note_losses(test.reports)
     emit(as_json, test.json, test.text)
-    if results_dir:
-        _write(test.reports, results_dir, entries, several=len(loads) > 1)
+    if flags.results_dir:
+        _write(test.reports, flags.results_dir, entries, several=len(loads) > 1)
     if plot is not None:
         from graphgen.runtime.load_test.load_picture import load_picture
 
@@ -105,21 +76,6 @@ def load_test(
         note(f"wrote {plot}")
     if test.interrupted:
         raise KeyboardInterrupt
-
-
-def _loads(users: str | None, rates: str | None, seed: int) -> list[Load]:
-    from graphgen.runtime.load_test.load_run import Load
-
-    if rates is None:
-        counts = read_numbers("--num-concurrent-requests", users or "10", int)
-        return [Load(users=count, seed=seed) for count in counts]
-    if users is not None:
-        raise GraphgenError(
-            "GG0705",
-            "--num-concurrent-requests and --request-rate exclude each other",
-            help="give one of them: requests of a rate arrive whether others are answered or not",
-        )
-    return [Load(rate=rate, seed=seed) for rate in read_numbers("--request-rate", rates, float)]
 
 
 def _counter(model: str, tokenizer: str | None) -> CountTokens | None:

@@ -4,82 +4,82 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Literal, TypeVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-import typer
-
+from graphgen.cli.flag_group import flag_field
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 
+if TYPE_CHECKING:
+    from graphgen.runtime.load_test.load_prompts import PromptSizes
+    from graphgen.runtime.load_test.load_run import Load
+
 N = TypeVar("N", int, float)
 
-ModelName = Annotated[
-    str, typer.Option("--model", metavar="NAME", help="The model, as the server calls it.")
-]
-MeanInput = Annotated[
-    int, typer.Option("--mean-input-tokens", min=1, help="Tokens of a prompt, on average.")
-]
-StddevInput = Annotated[
-    int, typer.Option("--stddev-input-tokens", min=0, help="Their standard deviation.")
-]
-MeanOutput = Annotated[
-    int, typer.Option("--mean-output-tokens", min=1, help="Most tokens of an answer, on average.")
-]
-StddevOutput = Annotated[
-    int, typer.Option("--stddev-output-tokens", min=0, help="Their standard deviation.")
-]
-Concurrent = Annotated[
-    str | None,
-    typer.Option(
-        "--num-concurrent-requests",
+
+@dataclass(frozen=True, slots=True)
+class LoadFlags:
+    """The values of the flags, but for the model."""
+
+    mean_input_tokens: int = flag_field(550, "Tokens of a prompt, on average.", min=1)
+    stddev_input_tokens: int = flag_field(150, "Their standard deviation.", min=0)
+    mean_output_tokens: int = flag_field(150, "Most tokens of an answer, on average.", min=1)
+    stddev_output_tokens: int = flag_field(80, "Their standard deviation.", min=0)
+    num_concurrent_requests: str | None = flag_field(
+        None,
+        "Users who each send a request when the last is answered; default 10.",
         metavar="N,N,...",
-        help="Users who each send a request when the last is answered; default 10.",
-    ),
-]
-RequestRate = Annotated[
-    str | None,
-    typer.Option(
-        "--request-rate", metavar="R,R,...", help="Requests a second that arrive at random instead."
-    ),
-]
-TestTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, help="Seconds of each load, at most.")
-]
-MostRequests = Annotated[
-    int, typer.Option("--max-num-completed-requests", min=1, help="Requests of each load.")
-]
-Sampling = Annotated[
-    str,
-    typer.Option(
-        "--additional-sampling-params", metavar="JSON", help="More fields of each request."
-    ),
-]
-ResultsDir = Annotated[
-    str,
-    typer.Option("--results-dir", metavar="FOLDER", help="Write LLMPerf's two JSON files here."),
-]
-LlmApi = Annotated[Literal["openai"], typer.Option("--llm-api", help="The kind of server.")]
-Metadata = Annotated[
-    str,
-    typer.Option("--metadata", metavar="NAME=VALUE,...", help="More entries of the summary."),
-]
-TokenizerName = Annotated[
-    str | None,
-    typer.Option(
-        "--tokenizer",
+    )
+    request_rate: str | None = flag_field(
+        None, "Requests a second that arrive at random instead.", metavar="R,R,..."
+    )
+    timeout: float = flag_field(90, "Seconds of each load, at most.", min=0.0)
+    max_num_completed_requests: int = flag_field(10, "Requests of each load.", min=1)
+    additional_sampling_params: str = flag_field(
+        "{}", "More fields of each request.", metavar="JSON"
+    )
+    results_dir: str = flag_field("", "Write LLMPerf's two JSON files here.", metavar="FOLDER")
+    llm_api: Literal["openai"] = flag_field("openai", "The kind of server.")
+    metadata: str = flag_field("", "More entries of the summary.", metavar="NAME=VALUE,...")
+    tokenizer: str | None = flag_field(
+        None,
+        "Counts tokens; by default MODEL where that is a checkpoint here, else the server.",
         metavar="CHECKPOINT",
-        help="Counts tokens; by default MODEL where that is a checkpoint here, else the server.",
-    ),
-]
-EndpointName = Annotated[
-    Literal["chat", "completions"],
-    typer.Option("--endpoint", help="Send prompts as messages of a chat, or as they are."),
-]
+    )
+    endpoint: Literal["chat", "completions"] = flag_field(
+        "chat", "Send prompts as messages of a chat, or as they are."
+    )
+    seed: int = flag_field(0, "Of prompts and of arrival times.", metavar="N", min=0)
 
+    @property
+    def sizes(self) -> PromptSizes:
+        """The sizes of prompts and answers."""
+        from graphgen.runtime.load_test.load_prompts import PromptSizes
 
-SeedOfLoad = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Of prompts and of arrival times.")
-]
+        return PromptSizes(
+            self.mean_input_tokens,
+            self.stddev_input_tokens,
+            self.mean_output_tokens,
+            self.stddev_output_tokens,
+        )
+
+    def loads(self) -> list[Load]:
+        """The loads, one after the other (GG0705)."""
+        from graphgen.runtime.load_test.load_run import Load
+
+        users, rates, seed = self.num_concurrent_requests, self.request_rate, self.seed
+        if rates is None:
+            counts = read_numbers("--num-concurrent-requests", users or "10", int)
+            return [Load(users=count, seed=seed) for count in counts]
+        if users is not None:
+            raise GraphgenError(
+                "GG0705",
+                "--num-concurrent-requests and --request-rate exclude each other",
+                help="give one of them: requests of a rate arrive whether others are answered or "
+                "not",
+            )
+        return [Load(rate=rate, seed=seed) for rate in read_numbers("--request-rate", rates, float)]
 
 
 def read_numbers(flag: str, text: str, kind: Callable[[str], N]) -> list[N]:

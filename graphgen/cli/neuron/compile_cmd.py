@@ -10,9 +10,10 @@ import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit, note
+from graphgen.cli.flag_group import takes_fields
 from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
 from graphgen.cli.model.sampling_options import DoSample, OnDevice
-from graphgen.cli.neuron.driver_options import NO_LIMITS, DriverOptions, takes_driver_options
+from graphgen.cli.neuron.driver_options import NO_LIMITS, DriverOptions
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -57,7 +58,7 @@ DryRun = Annotated[
 ]
 
 
-@takes_driver_options()
+@takes_fields("driver_options", DriverOptions)
 @takes_sizes()
 @takes_compile_options(
     without=["dtype", "pp_degree", "kernels", "keep_quantized", "steps_per_launch"]

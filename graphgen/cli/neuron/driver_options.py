@@ -2,101 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from graphgen.cli.flag_group import Command, option, options, takes_flags
-
-_FLAGS = options(
-    option(int, "--jobs", default=0, min=0, help="Compilers at a time; 0 for one a core."),
-    option(
-        float,
-        "--memory",
-        default=0.0,
-        metavar="GB",
-        min=0,
-        help="For all compilers; 0 for 4/5 of what is free.",
-    ),
-    option(
-        float,
-        "--timeout",
-        default=0.0,
-        metavar="SECONDS",
-        min=0,
-        help="Of a program; 0 for no limit.",
-    ),
-    option(
-        str,
-        "--cache-dir",
-        default="",
-        metavar="DIR",
-        help="A folder or URL; by default NEURON_COMPILE_CACHE_URL, then "
-        "/var/tmp/neuron-compile-cache.",
-    ),
-    option(str, "--compiler", default="", metavar="PATH", help="By default neuronx-cc on PATH."),
-    option(
-        bool,
-        "--retry-failed",
-        default=False,
-        help="Compile again programs that have failed before.",
-    ),
-    option(bool, "--no-check", default=False, help="Compile whatever 'graphgen check' predicts."),
-    option(bool, "--no-metadata", default=False, help="HLO without op names and source lines."),
-    option(
-        bool,
-        "--outline-layers",
-        default=False,
-        help="Equal layers are one function of the HLO, which the compiler is asked to compile "
-        "once (-O1, modular flow).",
-    ),
-    option(
-        bool,
-        "--layer-markers",
-        default=False,
-        help="Layers begin and end with AwsNeuronModuleMarker calls, by which the compiler finds "
-        "them (--recursive-layer-det=false).",
-    ),
-    option(
-        bool,
-        "--optimize-layouts",
-        default=False,
-        help="Ask the compiler for layouts of weights first; --weights stores them so.",
-    ),
-    option(
-        str,
-        "--keep-layouts",
-        default="",
-        metavar="W,...",
-        help="Weights that --optimize-layouts leaves alone, also with * and ?.",
-    ),
-)
+from graphgen.cli.flag_group import flag_field
 
 
 @dataclass(frozen=True, slots=True)
 class DriverOptions:
     """The values of the flags."""
 
-    jobs: int = 0
-    memory: float = 0.0
-    timeout: float = 0.0
-    cache_dir: str = ""
-    compiler: str = ""
-    retry_failed: bool = False
-    no_check: bool = False
-    no_metadata: bool = False
-    outline_layers: bool = False
-    layer_markers: bool = False
-    optimize_layouts: bool = False
-    keep_layouts: str = ""
+    jobs: int = flag_field(0, "Compilers at a time; 0 for one a core.", min=0)
+    memory: float = flag_field(
+        0.0, "For all compilers; 0 for 4/5 of what is free.", metavar="GB", min=0
+    )
+    timeout: float = flag_field(0.0, "Of a program; 0 for no limit.", metavar="SECONDS", min=0)
+    cache_dir: str = flag_field(
+        "",
+        "A folder or URL; by default NEURON_COMPILE_CACHE_URL, then /var/tmp/neuron-compile-cache.",
+        metavar="DIR",
+    )
+    compiler: str = flag_field("", "By default neuronx-cc on PATH.", metavar="PATH")
+    retry_failed: bool = flag_field(False, "Compile again programs that have failed before.")
+    no_check: bool = flag_field(False, "Compile whatever 'graphgen check' predicts.")
+    no_metadata: bool = flag_field(False, "HLO without op names and source lines.")
+    outline_layers: bool = flag_field(
+        False,
+        "Equal layers are one function of the HLO, which the compiler is asked to compile once "
+        "(-O1, modular flow).",
+    )
+    layer_markers: bool = flag_field(
+        False,
+        "Layers begin and end with AwsNeuronModuleMarker calls, by which the compiler finds them "
+        "(--recursive-layer-det=false).",
+    )
+    optimize_layouts: bool = flag_field(
+        False, "Ask the compiler for layouts of weights first; --weights stores them so."
+    )
+    keep_layouts: str = flag_field(
+        "", "Weights that --optimize-layouts leaves alone, also with * and ?.", metavar="W,..."
+    )
 
 
 NO_LIMITS = DriverOptions()
-
-
-def takes_driver_options() -> Callable[[Command], Command]:
-    """Give a command these flags in place of its parameter ``driver_options``."""
-    return takes_flags("driver_options", _FLAGS, _collected)
-
-
-def _collected(given: Mapping[str, object]) -> DriverOptions:
-    return DriverOptions(**given)  # pyright: ignore[reportArgumentType]

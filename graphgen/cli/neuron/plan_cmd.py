@@ -12,8 +12,9 @@ import typer
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
+from graphgen.cli.flag_group import takes_fields
 from graphgen.cli.machine.node_report import emit_nodes
-from graphgen.cli.neuron.plan_sizes import NO_SIZES, PlanSizes, takes_plan_sizes
+from graphgen.cli.neuron.plan_sizes import NO_SIZES, PlanSizes
 from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, PlotFile, check_plot
 from graphgen.compile_config import CompileConfig
 from graphgen.json_value import Json
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from graphgen.targets import Accelerator
 
 
-@takes_plan_sizes()
+@takes_fields("sizes", PlanSizes)
 @takes_compile_options(
     without=[
         "tp",

@@ -2,101 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
-
-from graphgen.cli.flag_group import Command, flag, takes_flags
-from graphgen.cli.machine.node_options import InstanceName, check_instance
+from graphgen.cli.flag_group import flag_field
+from graphgen.cli.machine.node_options import OF_EACH_NODE, check_instance
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.rank_config import AUTO, CHOSEN_FIELDS
-
-Batch = Annotated[
-    int | None,
-    typer.Option("--batch", min=1, help="Rows of a call; by default 1, advised with --lengths."),
-]
-Seq = Annotated[
-    int | None, typer.Option("--seq", min=1, help="Positions of a sequence; by default 2048.")
-]
-Context = Annotated[
-    int | None, typer.Option("--context", min=0, help="Tokens of a prompt; by default --seq.")
-]
-Lengths = Annotated[
-    str | None,
-    typer.Option(
-        "--lengths",
-        metavar="FILE",
-        help="Advise buckets and rows for these requests: prompt,answer[,count] in tokens.",
-    ),
-]
-ExecutableBytes = Annotated[
-    int | None,
-    typer.Option(
-        "--executable-bytes",
-        metavar="N",
-        min=1,
-        help="With --lengths: device memory of a program; by default the device's figure of code.",
-    ),
-]
-LoraRank = Annotated[
-    int | None,
-    typer.Option(
-        "--lora-rank", min=1, help="Count adapters (LoRA) of this rank: --max-loras, or 1."
-    ),
-]
-LoraReserve = Annotated[
-    int | None,
-    typer.Option(
-        "--lora-reserve",
-        metavar="BYTES",
-        min=1,
-        help="With --lora-rank: say how many adapters these bytes of a core hold.",
-    ),
-]
-Search = Annotated[
-    bool,
-    typer.Option(
-        "--search", help="Compare all meshes of --tp ranks: seconds of a request, and memory."
-    ),
-]
-AnswerTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--answer-tokens",
-        metavar="N",
-        min=1,
-        help="With --search: tokens of an answer; by default what --context leaves of --seq.",
-    ),
-]
-NodeCount = Annotated[
-    int,
-    typer.Option(
-        "--nodes",
-        metavar="N",
-        min=1,
-        help="Compare layouts on 1, 2, 4, ... N nodes; --tp is then the ranks of each.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSizes:
     """The values of the flags; ``None`` for one that is not given."""
 
-    batch: int | None = None
-    seq: int | None = None
-    context: int | None = None
-    lengths: str | None = None
-    executable_bytes: int | None = None
-    lora_rank: int | None = None
-    lora_reserve: int | None = None
-    search: bool = False
-    answer_tokens: int | None = None
-    nodes: int = 1
-    instance: str = ""
+    batch: int | None = flag_field(
+        None, "Rows of a call; by default 1, advised with --lengths.", min=1
+    )
+    seq: int | None = flag_field(None, "Positions of a sequence; by default 2048.", min=1)
+    context: int | None = flag_field(None, "Tokens of a prompt; by default --seq.", min=0)
+    lengths: str | None = flag_field(
+        None,
+        "Advise buckets and rows for these requests: prompt,answer[,count] in tokens.",
+        metavar="FILE",
+    )
+    executable_bytes: int | None = flag_field(
+        None,
+        "With --lengths: device memory of a program; by default the device's figure of code.",
+        metavar="N",
+        min=1,
+    )
+    lora_rank: int | None = flag_field(
+        None, "Count adapters (LoRA) of this rank: --max-loras, or 1.", min=1
+    )
+    lora_reserve: int | None = flag_field(
+        None,
+        "With --lora-rank: say how many adapters these bytes of a core hold.",
+        metavar="BYTES",
+        min=1,
+    )
+    search: bool = flag_field(
+        False, "Compare all meshes of --tp ranks: seconds of a request, and memory."
+    )
+    answer_tokens: int | None = flag_field(
+        None,
+        "With --search: tokens of an answer; by default what --context leaves of --seq.",
+        metavar="N",
+        min=1,
+    )
+    nodes: int = flag_field(
+        1,
+        "Compare layouts on 1, 2, 4, ... N nodes; --tp is then the ranks of each.",
+        metavar="N",
+        min=1,
+    )
+    instance: str = flag_field("", OF_EACH_NODE, metavar="TYPE")
 
     def adapters(self, demand: CompileConfig) -> CompileConfig:
         """The configuration with slots for adapters, if they are counted (GG0705)."""
@@ -198,27 +157,3 @@ class PlanSizes:
 
 
 NO_SIZES = PlanSizes()
-
-
-def takes_plan_sizes() -> Callable[[Command], Command]:
-    """Give a command these flags in place of its parameter ``sizes``, a :class:`PlanSizes`."""
-    kinds = {
-        "batch": Batch,
-        "seq": Seq,
-        "context": Context,
-        "lengths": Lengths,
-        "executable_bytes": ExecutableBytes,
-        "lora_rank": LoraRank,
-        "lora_reserve": LoraReserve,
-        "search": Search,
-        "answer_tokens": AnswerTokens,
-        "nodes": NodeCount,
-        "instance": InstanceName,
-    }
-    defaults = {"search": False, "nodes": 1, "instance": ""}
-    flags = {name: flag(name, kind, defaults.get(name)) for name, kind in kinds.items()}
-    return takes_flags("sizes", flags, _collected)
-
-
-def _collected(given: Mapping[str, object]) -> PlanSizes:
-    return PlanSizes(**given)  # pyright: ignore[reportArgumentType]
