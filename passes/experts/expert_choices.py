@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.composites.mixture_of_experts import ExpertCall, tokens_before
 from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import pred
@@ -15,8 +16,7 @@ def kept_choices(b: Builder, call: ExpertCall) -> Value:
 
 def choices_within(b: Builder, indices: Value, experts: int, capacity: int) -> Value:
     """Choices s32 [T,K] of one of E experts, and among the first of it where it has a capacity."""
-    first, end = b.full(0, indices.type), b.full(experts, indices.type)
-    inside = b.binary("and", b.compare(indices, first, "GE"), b.compare(indices, end, "LT"))
+    inside = in_range(b, indices, experts)
     if not capacity:
         return inside
     before = _earlier(b, indices, experts)

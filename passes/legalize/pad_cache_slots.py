@@ -7,6 +7,7 @@ from functools import cache
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Literal, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
@@ -205,12 +206,7 @@ class _Program:
             new = b.slice_dim(new, 1, 0, self.slots)
         window = self.grown.dims[2:]
         rows = b.broadcast_in_dim(ids, slots.shape, [0])
-        inside: Value | None = None
-        for number, limit in ((rows, self.rows), (slots, self.slots)):
-            for bound, direction in ((0, "GE"), (limit, "LT")):
-                holds = b.compare(number, b.full(bound, number.type), direction)
-                inside = holds if inside is None else b.binary("and", inside, holds)
-        assert inside is not None
+        inside = b.binary("and", in_range(b, rows, self.rows), in_range(b, slots, self.slots))
         at = b.binary("add", b.binary("multiply", rows, self.slots + 1), slots)
         at = b.select(inside, at, b.full(self.slots, at.type))
         made = b.op(

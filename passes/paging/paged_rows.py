@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.ir import Dim, TensorType, Value, tensor
 from graphgen.ir.dtype import pred, s32
 
@@ -67,14 +68,7 @@ class PagedRows:
         shape = positions.shape
         count = shape[0] * shape[1]
         rows = b.broadcast_in_dim(seq_ids, shape, [0])
-        inside = [
-            b.compare(number, b.full(bound, number.type), direction)
-            for number, limit in ((rows, self.rows), (positions, self.slots))
-            for bound, direction in ((0, "GE"), (limit, "LT"))
-        ]
-        known = inside[0]
-        for one in inside[1:]:
-            known = b.binary("and", known, one)
+        known = b.binary("and", in_range(b, rows, self.rows), in_range(b, positions, self.slots))
         found = _elements(b, table, rows, b.binary("divide", positions, self.block))
         blocks = b.select(known, found, b.full(-1, found.type))
         slots = b.modulo(positions, self.block)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.ir import TensorType, Value, tensor
 from graphgen.ir.dtype import pred
 
@@ -34,14 +35,11 @@ class StripedSlots:
 
     def place_of(self, b: Builder, slots: Value, count: int) -> Value:
         """The places of ``slots`` s32 [B,S]; -1 for those outside of ``count`` plain slots."""
-        inside = [
-            b.compare(slots, b.full(bound, slots.type), direction)
-            for bound, direction in ((0, "GE"), (count, "LT"))
-        ]
+        inside = in_range(b, slots, count)
         stripe = b.modulo(slots, self.stripes)
         start = b.binary("multiply", stripe, self.padded(count) // self.stripes)
         place = b.binary("add", start, b.binary("divide", slots, self.stripes))
-        return b.select(b.binary("and", *inside), place, b.full(-1, place.type))
+        return b.select(inside, place, b.full(-1, place.type))
 
     def striped(self, b: Builder, value: Value, dim: int) -> Value:
         """A value with a dimension of plain slots in the order of the stripes, filled up.

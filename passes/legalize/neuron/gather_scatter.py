@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graphgen.build import Builder
+from graphgen.build.range_check import in_range
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, no_match, rule
@@ -120,13 +121,11 @@ def _flat(b: Builder, vectors: Value, limits: Sequence[int], *, clamp: bool) -> 
     inside: Value | None = None
     for at, limit in enumerate(limits):
         number = _component(b, vectors, at)
-        zero, last = b.full(0, number.type), b.full(limit - 1, number.type)
         if clamp:
-            number = b.clamp(zero, number, last)
+            number = b.clamp(b.full(0, number.type), number, b.full(limit - 1, number.type))
         else:
-            for bound, direction in ((zero, "GE"), (last, "LE")):
-                holds = b.compare(number, bound, direction)
-                inside = holds if inside is None else b.binary("and", inside, holds)
+            holds = in_range(b, number, limit)
+            inside = holds if inside is None else b.binary("and", inside, holds)
         total = number if total is None else b.binary("multiply", total, limit) + number
     assert total is not None
     if inside is not None:
