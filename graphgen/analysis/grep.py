@@ -11,10 +11,11 @@ from graphgen.analysis.calls import inner_functions
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.overview import overview
 from graphgen.analysis.pattern import KINDS, Known, Match, OpPattern, find
-from graphgen.ir import Function, Module, Op
+from graphgen.ir import Function, Module
 from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
 from graphgen.ops import OPS
+from graphgen.ops.external import shown_name
 from graphgen.report.program_text import where_of
 from graphgen.report.units import pattern as numberless
 
@@ -63,7 +64,7 @@ class Hit:
             "output": self.match.output or None,
             "ops": [
                 {
-                    "op": name_of(op),
+                    "op": shown_name(op),
                     "results": [value.name for value in op.results],
                     "operands": [value.name for value in op.operands],
                     "type": op.results[0].type.text,
@@ -106,14 +107,9 @@ def _hits(module: Module, function: Function, wanted: tuple[OpPattern, ...]) -> 
             yield Hit(body, match, layers.get(match.ops[0], ""), function.name, inner.place)
 
 
-def name_of(op: Op) -> str:
-    """The name of an op; of an opaque instruction its HLO opcode."""
-    return op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name
-
-
 def unknown_names(module: Module, wanted: str) -> Iterator[tuple[str, list[str]]]:
     """Names in a pattern that no op has, each with up to two similar names."""
-    known = {name_of(op).replace("-", "_") for f in module.functions.values() for op in f.block}
+    known = {shown_name(op).replace("-", "_") for f in module.functions.values() for op in f.block}
     known |= {*OPS, "dot", "broadcast", *KINDS, "const", "return"}
     text = re.sub(r"\{[^}]*\}|:\s*\S+|[%$][^\s,(){}|]+", " ", wanted)
     for name in re.findall(r"[A-Za-z][\w*?.]*(?:-(?!>)[\w*?.]+)*", text):

@@ -174,6 +174,12 @@ class Function:
         """True if the function returns ``value``."""
         return self._outputs.returns(value)
 
+    def erase_unread(self, name: str) -> None:
+        """Erase the ops called ``name`` whose result nothing reads, the last first."""
+        for op in reversed(self.block):
+            if op.name == name and not op.result.users and not self.returns(op.result):
+                self.block.erase(op)
+
     def replace_uses(self, old: Value, new: Value) -> None:
         """Let every reader of ``old``, and every output, read ``new``; the name moves along."""
         if new.name is None:

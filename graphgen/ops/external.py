@@ -17,6 +17,20 @@ _EFFECTS = frozenset(("infeed", "outfeed", "send", "send-done", "recv", "recv-do
 _SAYS_SO = "880401"
 
 
+# Instructions that give the rank: one program is loaded once per rank, so that both are it.
+_RANK_OPCODES = ("partition-id", "replica-id")
+
+
+def shown_name(op: Op) -> str:
+    """The name of an op for people: of an opaque instruction its HLO opcode."""
+    return op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name
+
+
+def gives_rank(op: Op) -> bool:
+    """True for an opaque instruction whose result is the rank."""
+    return op.name == "hlo.opaque" and op.attrs.text("opcode") in _RANK_OPCODES
+
+
 def has_effect(name: str, attrs: Attrs) -> bool:
     """True if an op has a side effect, so that it must stay although its results are unused.
 

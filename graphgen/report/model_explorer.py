@@ -12,6 +12,7 @@ from graphgen.analysis.overview import Overview
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
+from graphgen.ops.external import shown_name
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
 
@@ -77,7 +78,7 @@ def _node(
     scope = op.loc.scope or layer_of.get(op, "")
     return {
         "id": number,
-        "label": op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name,
+        "label": shown_name(op),
         "namespace": scope.replace(".", "/"),
         "attrs": attrs,
         "incomingEdges": [_edge(source[value], place) for place, value in enumerate(op.operands)],

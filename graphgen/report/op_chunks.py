@@ -14,7 +14,7 @@ from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
 from graphgen.ops import OPS
 from graphgen.ops.control import callees
-from graphgen.ops.external import shown_type
+from graphgen.ops.external import shown_name, shown_type
 from graphgen.text.printer import attr_text, value_names
 
 CHUNK = 1000
@@ -105,7 +105,7 @@ class _Chunk:
     def _row(self, op: Op) -> Json:
         attrs = attr_text(op)
         return [
-            opcode(op),
+            shown_name(op),
             [self._result(value) for value in op.results],
             attrs if len(attrs) <= _LONGEST else f"{attrs[: _LONGEST - 3]}...",
             [self._operand(value) for value in op.operands],
@@ -130,7 +130,7 @@ class _Chunk:
         number = self.index.values[value]
         if value.op is not None and not self._inside(self.index.ops[value.op]):
             row: list[Json] = [self.index.names[value], shown_type(value)]
-            row += [self.index.ops[value.op], opcode(value.op), self.layouts.get(value)]
+            row += [self.index.ops[value.op], shown_name(value.op), self.layouts.get(value)]
             self.values[str(number)] = row
         return number
 
@@ -138,16 +138,11 @@ class _Chunk:
         number = self.index.ops[op]
         if not self._inside(number):
             name = self.index.names[op.results[0]] if op.results else op.name
-            self.readers[str(number)] = [name, opcode(op)]
+            self.readers[str(number)] = [name, shown_name(op)]
         return number
 
     def _inside(self, number: int) -> bool:
         return self.first <= number < self.first + len(self.ops)
-
-
-def opcode(op: Op) -> str:
-    """The name of an op, HLO's own for an opaque instruction."""
-    return op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name
 
 
 def _more(op: Op) -> dict[str, Json]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from graphgen.analysis.calls import inlined
+from graphgen.analysis.kernels.kernel_work import memory_owner
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.links.flat_traffic import flat_traffic
 from graphgen.analysis.links.level_traffic import (
@@ -210,7 +211,7 @@ def _traffic(op: Op, device: Accelerator, seen: set[Value]) -> int:
     moved = 0
     updated = op_def(op.name).updates
     for value in op.operands:
-        source = _source(value)
+        source = memory_owner(value)
         if updated is not None and value is op.operands[0]:
             continue
         if source.op is None and source not in seen:
@@ -222,16 +223,6 @@ def _traffic(op: Op, device: Accelerator, seen: set[Value]) -> int:
     if updated is not None:
         moved += 2 * op.operands[updated].type.nbytes
     return moved
-
-
-def _source(value: Value) -> Value:
-    """The value whose memory this is: through views, and updates that are made in place."""
-    while (op := value.op) is not None:
-        definition = op_def(op.name)
-        if not definition.has(Trait.VIEW) and definition.updates is None:
-            break
-        value = op.operands[0]
-    return value
 
 
 def _exchange(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> RooflineCost:

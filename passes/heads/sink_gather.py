@@ -252,8 +252,10 @@ def _norm(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Val
     return normal * b.broadcast_in_dim(row, normal.shape, [gather.dim])
 
 
-@_sinks("rope")
-def _rope(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
+@_sinks("rope", "cache_read")
+def _operand_of_heads(
+    op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder
+) -> Value | NoMatch:
     if gather.dim != 2:
         return no_match("the heads are not in dimension 2", op.operands[0])
     return _again(b, op, [emitter.emit(op.operands[0], gather), *op.operands[1:]])
@@ -265,13 +267,6 @@ def _kv_update(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -
         return no_match("the heads are not in dimension 2", op.operands[0])
     cache, new = [emitter.emit(value, gather) for value in op.operands[:2]]
     return _again(b, op, [cache, new, *op.operands[2:]])
-
-
-@_sinks("cache_read")
-def _cache_read(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
-    if gather.dim != 2:
-        return no_match("the heads are not in dimension 2", op.operands[0])
-    return _again(b, op, [emitter.emit(op.operands[0], gather), op.operands[1]])
 
 
 @_sinks("embedding")

@@ -93,7 +93,7 @@ class DeclaredWeights(Pass):
                 _retype(function, name, kind, rewriter)
             rewriter.apply_rules(function, (norm_in_type_of_weight, product_in_type_of_weight))
             rewriter.apply_rules(function, (rounded_rows, widened_again))
-            _erase_unread(function)
+            function.erase_unread("convert")
         rounded = sorted(_rounded(module, found))
         if rounded:
             rewriter.remark(f"rounded to {module.meta['dtype']} as they are read: {_few(rounded)}")
@@ -192,12 +192,6 @@ def _weight(value: Value) -> Value:
     while value.op is not None and value.op.name in _READS:
         value = value.op.operands[0]
     return value
-
-
-def _erase_unread(function: Function) -> None:
-    for op in reversed(function.block):
-        if op.name == "convert" and not op.result.users and not function.returns(op.result):
-            function.block.erase(op)
 
 
 def _rounded(module: Module, found: Iterable[str]) -> set[str]:

@@ -121,7 +121,7 @@ bf16[2,6]
             for row in rows:
                 _read(function, row, scheme, form, rewriter, readers)
             rewriter.apply_rules(function, (scale_product,))
-            _erase_unread(function)
+            function.erase_unread("dequantize")
         names = {row.name for row in rows}
         old = dict(module.interface)
         module.interface.clear()
@@ -176,9 +176,3 @@ def _read(
     wide = scheme.widen(b, form, parts, row.logical.dims, row.logical.dtype)
     rewriter.note(function, f"read {row.name}", first, b.made, ((weight, wide, EQUAL),))
     function.replace_uses(weight, wide)
-
-
-def _erase_unread(function: Function) -> None:
-    for op in reversed(function.block):
-        if op.name == "dequantize" and not op.result.users and not function.returns(op.result):
-            function.block.erase(op)

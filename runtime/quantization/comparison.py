@@ -32,6 +32,7 @@ from graphgen.runtime.perplexity import (
     window_logits,
 )
 from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.sampling.log_probabilities import log_softmax
 from graphgen.runtime.weights.rank_weights import weight_bytes
 
 Logits = npt.NDArray[np.float32]
@@ -235,11 +236,5 @@ class ReferenceLogits:
 
 def kl_divergence(wanted: Logits, found: Logits) -> float:
     """Sum over rows of KL(softmax(wanted) || softmax(found)), nats."""
-    p, q = _log_softmax(wanted), _log_softmax(found)
+    p, q = log_softmax(wanted), log_softmax(found)
     return float((np.exp(p) * (p - q)).sum())
-
-
-def _log_softmax(logits: Logits) -> npt.NDArray[np.float64]:
-    wide = logits.astype(np.float64)
-    wide -= wide.max(-1, keepdims=True)
-    return wide - np.log(np.exp(wide).sum(-1, keepdims=True))

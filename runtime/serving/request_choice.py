@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
+from graphgen.runtime.sampling.log_probabilities import log_softmax
 from graphgen.runtime.sampling.processors import ranking
 
 # Called with the tokens of an answer so far; gives bool [V], true for the tokens that may follow,
@@ -42,9 +43,7 @@ def logprobs_of(logits: npt.NDArray[np.floating], token: int, count: int) -> Tok
         token: the chosen one.
         count: k, number of most probable tokens to give.
     """
-    raised = logits.astype(np.float64)
-    raised -= raised.max()
-    logs = raised - np.log(np.exp(raised).sum())
+    logs = log_softmax(logits)
     best: list[int] = ranking(logs)[:count].tolist() if count else []
     return TokenLogprobs(float(logs[token]), tuple((one, float(logs[one])) for one in best))
 

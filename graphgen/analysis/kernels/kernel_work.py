@@ -45,12 +45,12 @@ def kernel_work(module: Module, op: Op) -> Work:
     for inner in body.block:
         definition = op_def(inner.name)
         if definition.has(Trait.PARTIAL_READ) or definition.updates is not None:
-            source = _argument(inner.operands[0])
-            if source is not None:
+            source = memory_owner(inner.operands[0])
+            if source.op is None:
                 partly.add(source)
                 moved += work_of(inner).bytes
     whole = [value for value in body.args if value not in partly]
-    made = [value for _, value in body.outputs if _argument(value) not in partly]
+    made = [value for _, value in body.outputs if memory_owner(value) not in partly]
     return Work(
         inside.flops,
         inside.transcendentals,
@@ -61,15 +61,15 @@ def kernel_work(module: Module, op: Op) -> Work:
 def updated_operand(module: Module, op: Op) -> Value | None:
     """The operand of a call of a kernel in whose memory its result is; ``None`` for new memory."""
     body = inlined(module, module.function(op.attrs.text("to_apply")))
-    source = _argument(body.outputs[0][1])
-    return None if source is None else op.operands[body.args.index(source)]
+    source = memory_owner(body.outputs[0][1])
+    return None if source.op is not None else op.operands[body.args.index(source)]
 
 
-def _argument(value: Value) -> Value | None:
-    """The argument whose memory a value shares, through views and updates in place."""
+def memory_owner(value: Value) -> Value:
+    """The value whose memory this is: through views, and updates that are made in place."""
     while (op := value.op) is not None:
         definition = op_def(op.name)
         if not definition.has(Trait.VIEW) and definition.updates is None:
-            return None
+            break
         value = op.operands[0]
     return value

@@ -11,6 +11,7 @@ from graphgen.analysis.pattern.pattern_nodes import AnyOf, NumberPattern, OpPatt
 from graphgen.analysis.pattern.pattern_text import KINDS
 from graphgen.analysis.pattern.see_through import At, scalar, through
 from graphgen.ir import Op, Value
+from graphgen.ops.external import shown_name
 
 # How far a constant may be from that of a pattern: its bits, rounded a few times.
 _ROUNDED = {"bf16": 8e-3, "f16": 1e-3}
@@ -125,7 +126,7 @@ class Matcher:
             yield bound
 
     def _is_called(self, op: Op, pattern: OpPattern) -> bool:
-        called = op.attrs.text("opcode").replace("-", "_") if op.name == "hlo.opaque" else op.name
+        called = shown_name(op).replace("-", "_")
         names = pattern.names
         return not names or any(matches(name, called) or name == op.name for name in names)
 

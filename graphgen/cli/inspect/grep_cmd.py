@@ -111,10 +111,10 @@ def _row(hits: Sequence[Hit], names: Mapping[Value, str]) -> list[str]:
 
 
 def _text(match: Match, names: Mapping[Value, str]) -> str:
-    from graphgen.analysis.grep import name_of
+    from graphgen.ops.external import shown_name
 
     parts = [
-        f"{names[op.results[0]]} = {name_of(op)}"
+        f"{names[op.results[0]]} = {shown_name(op)}"
         f"({', '.join(names[value] for value in op.operands)}) : {op.results[0].type.text}"
         for op in match.ops
     ]

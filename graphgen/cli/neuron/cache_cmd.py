@@ -70,7 +70,7 @@ def verify(folder: CacheDir = "", as_json: AsJson = False) -> None:
     """
     cache = _cache(folder)
     entries = [entry for entry in cache.entries() if entry.state == "done"]
-    damaged = {_name(entry): text for entry in entries if (text := entry.damage())}
+    damaged = {entry.name: text for entry in entries if (text := entry.damage())}
     facts: Callable[[], Json] = lambda: {"verified": len(entries), "damaged": damaged}  # noqa: E731
     lines = [f"{name}: {text}" for name, text in damaged.items()]
     summary = f"{len(entries) - len(damaged)} of {len(entries)} compilations are whole"
@@ -110,7 +110,7 @@ def prune(
             continue
         held = entry.nbytes
         if dry_run or cache.remove_if_free(entry):
-            gone[_name(entry)] = reason
+            gone[entry.name] = reason
             nbytes += held
     verb = "would remove" if dry_run else "removed"
     lines = [f"{name}: {reason}" for name, reason in gone.items()]
@@ -145,7 +145,7 @@ def export(
         for entry in cache.entries()
         if entry.state == "done" and version in ("", entry.version) and not entry.damage()
     ]
-    copied = [_name(entry) for entry in chosen if target.take(entry)]
+    copied = [entry.name for entry in chosen if target.take(entry)]
     emit(
         as_json,
         lambda: {"copied": copied, "there_before": len(chosen) - len(copied)},
@@ -175,10 +175,6 @@ def _reason(
     return ""
 
 
-def _name(entry: CacheEntry) -> str:
-    return f"{entry.folder.parent.name}/{entry.folder.name}"
-
-
 def _size(nbytes: int) -> str:
     from graphgen.report.units import size
 
@@ -190,7 +186,7 @@ def _listed(cache: NeuronCache, entries: list[CacheEntry]) -> Json:
         "cache": cache.name,
         "entries": [
             {
-                "name": _name(entry),
+                "name": entry.name,
                 "compiler": entry.version,
                 "state": entry.state,
                 "bytes": entry.nbytes,
@@ -210,7 +206,7 @@ def _table(cache: NeuronCache, entries: list[CacheEntry]) -> list[str | Table]:
 
     rows = [
         [
-            *(_name(entry), entry.state, _size(entry.nbytes)),
+            *(entry.name, entry.state, _size(entry.nbytes)),
             entry.record.program if entry.record else "written by another tool",
         ]
         for entry in entries

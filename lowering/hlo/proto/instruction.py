@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from graphgen.ir import Loc, TensorType
 from graphgen.ir.loc import UNKNOWN
@@ -110,15 +110,17 @@ def stated_fields(i: Message, without: Container[int] = ()) -> list[tuple[int, b
     return kept
 
 
-def write_frontend_attributes(items: dict[str, str]) -> bytes:
-    """FrontendAttributes of an instruction: strings that compilers pass through."""
+def write_frontend_attributes(
+    items: Mapping[str, str], number: int = InstructionField.FRONTEND_ATTRIBUTES
+) -> bytes:
+    """Encode FrontendAttributes, strings by name, as field ``number`` of a message."""
     entries = [
         wire.delimited(
             MapField.ENTRIES, wire.text(MapField.KEY, key) + wire.text(MapField.VALUE, value)
         )
         for key, value in items.items()
     ]
-    return wire.delimited(InstructionField.FRONTEND_ATTRIBUTES, b"".join(entries))
+    return wire.delimited(number, b"".join(entries))
 
 
 def program_shape(

@@ -12,13 +12,13 @@ import re
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import ModuleField
+from graphgen.lowering.hlo.proto.instruction import write_frontend_attributes
 from graphgen.lowering.hlo.text.hlo_assembler import ComputationAssembler, ModuleAssembler
 from graphgen.lowering.hlo.text.hlo_tokens import HloTokens
 from graphgen.lowering.hlo.text.instruction_parser import InstructionParser
 from graphgen.lowering.hlo.text.module_attributes import (
     SCHEDULED,
     module_attribute,
-    write_text_attributes,
 )
 from graphgen.lowering.hlo.text.values.bad_attribute import BadAttributeError
 from graphgen.lowering.hlo.text.values.quoted import unquoted
@@ -105,7 +105,8 @@ class _HloParser:
                 what = f"{key}={value[:60]}: {reason or 'this is not understood'}"
                 raise self.tokens.fail(what, at) from error
         if others:
-            fields[ModuleField.TEXT_ATTRIBUTES] = write_text_attributes(others)
+            field = ModuleField.TEXT_ATTRIBUTES
+            fields[field] = write_frontend_attributes(others, field)
         if self.frames:
             frames = wire.delimited(ModuleField.STACK_FRAMES, b"".join(self.frames))
             fields[ModuleField.STACK_FRAMES] = frames

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import ConfigField, MapField, ModuleField, ProgramShapeField
+from graphgen.lowering.hlo.proto.fields import ConfigField, ModuleField, ProgramShapeField
 from graphgen.lowering.hlo.proto.hlo_sharding import (
     parse_sharding,
     read_sharding,
@@ -115,14 +115,3 @@ _NAMED = {row.name: row for row in MODULE_ATTRIBUTES}
 def module_attribute(name: str) -> ModuleAttribute | None:
     """The row of an attribute, ``None`` if the protobuf has no field for it."""
     return _NAMED.get(name)
-
-
-def write_text_attributes(given: Mapping[str, str]) -> bytes:
-    """Encode attributes that the schema has no field for: the number of partitions, of replicas."""
-    entries = [
-        wire.delimited(
-            MapField.ENTRIES, wire.text(MapField.KEY, key) + wire.text(MapField.VALUE, value)
-        )
-        for key, value in given.items()
-    ]
-    return wire.delimited(ModuleField.TEXT_ATTRIBUTES, b"".join(entries))

@@ -16,6 +16,7 @@ from graphgen.ir import RANK, Function, Module, Op, Sharding, Value, replicated
 from graphgen.ir.sharding import Axes
 from graphgen.ops import Trait, has_trait
 from graphgen.ops.control import CONTROL
+from graphgen.ops.external import gives_rank
 from graphgen.ops.factors import DimFactors, Factors
 from graphgen.passes.inspect.layouts.reshaped import BY_RANK, Layout, layout_of, reshaped
 from graphgen.passes.sharding.spec.mesh import mesh_of
@@ -86,9 +87,8 @@ class _Follower:
         if op.name == "dynamic_slice":
             return [_cut(self.module, op, before)]
         known = [layout for layout in before if layout is not None]
-        opaque_rank = op.name == "hlo.opaque" and op.attrs.text("opcode") in _RANKS
         lost: list[Layout] = [BY_RANK for _ in op.results]
-        if len(known) < len(before) or opaque_rank:
+        if len(known) < len(before) or gives_rank(op):
             return lost
         if all(layout.replicated for layout in known):
             return [replicated(value.type.rank) for value in op.results]
@@ -117,9 +117,6 @@ class _Follower:
 
 def _fitting(value: Value, layout: Layout) -> Layout:
     return layout if layout is not None and len(layout.dims) == value.type.rank else BY_RANK
-
-
-_RANKS = ("partition-id", "replica-id")
 
 
 def _aligned(op: Op, before: Sequence[Sharding]) -> Layout:

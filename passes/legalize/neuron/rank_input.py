@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import RANK, Op, Value, tensor
 from graphgen.ir.dtype import s32
+from graphgen.ops.external import gives_rank, shown_name
 from graphgen.passes.core import NoMatch, no_match, rule
-
-# Both are the rank: one program is loaded once per rank.
-_ASK = ("replica-id", "partition-id")
 
 
 @rule("hlo.opaque")
@@ -33,9 +31,8 @@ def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         %b = broadcast_in_dim(%i) shape=[4] : u32[4]
         %y = add(%x, %b) : u32[4]
     """
-    opcode = op.attrs.text("opcode")
-    if opcode not in _ASK:
-        return no_match(f"{opcode} does not ask for the rank")
+    if not gives_rank(op):
+        return no_match(f"{shown_name(op)} does not ask for the rank")
     rank = rank_of(b)
     if rank is None:
         return no_match(f"the input called {RANK} is something else", depth=2)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.ir import RANK, Function, Op, TensorType, Value
 from graphgen.ops import OPS
+from graphgen.ops.external import gives_rank
 from graphgen.passes.sharding.spec.mesh import Groups
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 # Limits on the size of tables and on the length of the computation.
 _MOST_ELEMENTS, _MOST_STEPS = 4096, 40
-_RANK_OPCODES = ("partition-id", "replica-id")
 
 
 class RankNumbers:
@@ -41,7 +41,7 @@ class RankNumbers:
         from graphgen.eval import NATIVE, RULES
 
         op = value.op
-        if value is self.rank or (op is not None and _is_rank(op)):
+        if value is self.rank or (op is not None and gives_rank(op)):
             shape, kind = value.type.dims, NATIVE.dtype(value.dtype)
             return [np.full(shape, number, kind) for number in range(self.ranks)]
         if op is None or not steps or len(op.results) > 1 or not _is_small(value.type):
@@ -84,10 +84,6 @@ class RankNumbers:
                 if int(starts[rank]) != place * size:
                     return f"rank {rank} takes another part than its own"
         return ""
-
-
-def _is_rank(op: Op) -> bool:
-    return op.name == "hlo.opaque" and op.attrs.text("opcode") in _RANK_OPCODES
 
 
 def _is_small(type_: TensorType) -> bool:

@@ -143,10 +143,3 @@ def positions_of(ids: Ints, cache_ids: Ids | None, start_ids: Ids | None) -> Int
         places = np.where(run, places, -1)
     positions = np.where(places < 0, -1, places - starts[:, None])
     return np.maximum(positions, -1).astype(np.int32)
-
-
-def log_softmax(logits: Logits) -> Logits:
-    """Logarithms of probabilities, f32 [B,V]."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max(-1, keepdims=True)
-    return (wide - np.log(np.exp(wide).sum(-1, keepdims=True))).astype(np.float32)

@@ -30,7 +30,6 @@ from graphgen.runtime.aws.generation.tnx_arguments import (
     Ids,
     Ints,
     Logits,
-    log_softmax,
     matrix,
     positions_of,
     random_seed,
@@ -59,6 +58,7 @@ from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.on_device_sampling import check_choice
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.sampling import Sampling
+from graphgen.runtime.sampling.log_probabilities import log_softmax
 from graphgen.runtime.session import RowResults, Session
 from graphgen.runtime.terminal_progress import TerminalProgress
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
@@ -479,7 +479,8 @@ class TnxModel:
         return [value] if isinstance(value, int) else list(cast("list[int]", value))
 
     def _scores(self, logits: Logits) -> Logits:
-        return log_softmax(logits) if self.neuron_config.value("log_softmax_scores") else logits
+        scaled = self.neuron_config.value("log_softmax_scores")
+        return log_softmax(logits).astype(np.float32) if scaled else logits
 
 
 class PretrainedModel(Protocol):

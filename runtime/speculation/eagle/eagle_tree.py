@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.runtime.launching.feature_log import FEATURES
+from graphgen.runtime.sampling.log_probabilities import log_softmax
 from graphgen.runtime.speculation.eagle.draft_tree import GrowingTree, Logs, TreePlan
 from graphgen.runtime.speculation.eagle.eagle_draft import NEXT_FEATURES, EagleDraft, Place
 from graphgen.runtime.speculation.proposal import SpeculativeRow
@@ -88,9 +89,7 @@ class EagleTree:
 
     def _logs(self, place: Place) -> Logs:
         """float64 [V]: the logarithms of the probabilities of what follows a place."""
-        logits = self.draft.known(place.logits).astype(np.float64)
-        top = logits - logits.max()
-        return top - np.log(np.exp(top).sum())
+        return log_softmax(self.draft.known(place.logits))
 
     def _read(self, growing: Mapping[int, _RowTree]) -> None:
         """Let the draft read the nodes that get children, each with what came before it."""

@@ -123,6 +123,11 @@ class CacheEntry:
     record: CacheRecord | None
 
     @property
+    def name(self) -> str:
+        """Its path below the cache's root."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
     def version(self) -> str:
         """Of the compiler."""
         return self.folder.parent.name.removeprefix("neuronxcc-")

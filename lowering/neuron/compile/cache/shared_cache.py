@@ -113,7 +113,7 @@ class SharedCache(NeuronCache):
     def put_failure(self, key: CacheKey, module: Path, log: str, record: CacheRecord) -> CacheEntry:
         """As of :class:`NeuronCache`, here and then in the store, unless it has a program."""
         made = super().put_failure(key, module, log, record)
-        name = _name(made)
+        name = made.name
         if DONE not in self.store.files(name):
             for item in (FLAGS, MODULE, RECORD, LOG):
                 self.store.write(name, item, (made.folder / item).read_bytes())
@@ -121,7 +121,7 @@ class SharedCache(NeuronCache):
 
     def _publish(self, made: CacheEntry) -> None:
         """Write an entry to the store; of files that are whole there, the first ones stay."""
-        name, folder, store = _name(made), made.folder, self.store
+        name, folder, store = made.name, made.folder, self.store
         if self._is_whole(name):
             return
         damaged = DONE in store.files(name)
@@ -197,7 +197,7 @@ class SharedCache(NeuronCache):
         """Remove an entry here and in the store; False if a process here works on it (GG0704)."""
         if entry.folder.is_dir() and not super().remove_if_free(entry):
             return False
-        name = _name(entry)
+        name = entry.name
         for item in (DONE, LOG, NEFF, *self.store.files(name)):
             self.store.remove(name, item)
         self.store.remove_folder(name)
@@ -205,7 +205,7 @@ class SharedCache(NeuronCache):
 
     def take(self, entry: CacheEntry) -> bool:
         """Copy a finished compilation of another cache; False if the store has it (GG0704)."""
-        if self._is_whole(_name(entry)):
+        if self._is_whole(entry.name):
             return False
         super().take(entry)
         self._publish(self.local_entry(entry))
@@ -213,15 +213,10 @@ class SharedCache(NeuronCache):
 
     def unused_days(self, entry: CacheEntry) -> float:
         """Days since a compilation was written: stores do not keep when a file was read."""
-        name, mark = _name(entry), DONE if entry.state == "done" else LOG
+        name, mark = entry.name, DONE if entry.state == "done" else LOG
         files = self.store.files(name)
         item = mark if mark in files else next(iter(files), "")
         return (time.time() - self.store.modified(name, item)) / DAY if item else 0.0
-
-
-def _name(entry: CacheEntry) -> str:
-    """The path of an entry below the root."""
-    return f"{entry.folder.parent.name}/{entry.folder.name}"
 
 
 def mirror_of(url: str) -> Path:
