@@ -152,7 +152,7 @@ def _finish(
         marked = any(is_marked(item) for item in built.module.programs())
         config = described_settings(built.config, built.settings, device, marked=marked)
     if not config:
-        note(f"no {CONFIG_FILE}: it has no words for these options")
+        note(f"no {CONFIG_FILE}: its attributes cannot express these options")
     assert plan.compiler is not None
     write_device_folder(output, programs, made, plan.compiler.version, config)
 

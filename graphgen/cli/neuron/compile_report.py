@@ -71,7 +71,7 @@ def plan_report(device: Accelerator, plan: CompilePlan) -> list[str | Table]:
         for item in plan.programs
     ]
     made: list[str | Table] = [
-        f"{device.name}, {device.lnc} cores to a logical core; {version}\n",
+        f"{device.name}, {device.lnc} core{'s' * (device.lnc != 1)} to a logical core; {version}\n",
         Table(["sub-model", "program", "HLO", "memory", ""], rows),
     ]
     seen: set[tuple[str, str]] = set()

@@ -9,7 +9,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.compile_settings import ELEMENTS, compile_settings
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
-from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.aws.config.neuron_config import LoraServingConfig, NeuronConfig
 from graphgen.targets import Accelerator
 
 # Fields that a device does not read.
@@ -47,6 +47,7 @@ def described_settings(
             speculation_length=settings.speculation_length,
             logical_nc_config=device.lnc,
             layer_boundary_markers=marked,
+            lora_config=_adapters(settings),
         )
         if _differences(compile_settings(config, device.name), settings):
             return ""
@@ -57,6 +58,17 @@ def described_settings(
         return made.to_json_string() + "\n"
     except (GraphgenError, KeyError):
         return ""
+
+
+def _adapters(settings: CompileConfig) -> LoraServingConfig | None:
+    """The configuration of slots for adapters; ``None`` for programs without."""
+    if not settings.max_loras:
+        return None
+    return LoraServingConfig(
+        max_loras=settings.max_loras,
+        max_lora_rank=settings.max_lora_rank,
+        target_modules=list(settings.lora_target_modules) or None,
+    )
 
 
 def _differences(described: CompileConfig, settings: CompileConfig) -> list[str]:
