@@ -98,12 +98,6 @@ class ExecutableCache:
             divide_states(module, [set(stage.module.interface) for stage in self.stages()])
         return ExecutableCache(module, self.progress, self.folder)
 
-    def compile_all(self) -> None:
-        """Compile every program that is not compiled yet, with progress; a folder keeps them."""
-        for function in self.module.programs():
-            if not self.compiled(function.name):
-                self.get(function.name)
-
     def placed(self, weights: Mapping[str, DeviceValue]) -> Mapping[str, DeviceValue]:
         """Weights on the devices of the first stage that reads each, where there are stages.
 

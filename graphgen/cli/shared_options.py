@@ -24,7 +24,7 @@ TargetName = Annotated[
     str, typer.Option("--target", metavar="TARGET", help="cpu, inf2, trn1, trn2 or trn3.")
 ]
 Lnc = Annotated[
-    int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
+    int, typer.Option("--lnc", min=0, help="Physical cores per logical core; 0 for the default.")
 ]
 CompilerFlags = Annotated[
     str, typer.Option("--flags", metavar="TEXT", help="Flags given to the compiler.")

@@ -36,8 +36,6 @@ from graphgen.targets import Accelerator
 Changes = Mapping[str, object]
 
 PLAIN: Changes = {}
-# Fields that the search sets.
-MESH_FIELDS = (*CHOSEN_FIELDS, "rules")
 _TOKENS = ("prefill:sequence:tp",)
 # Layouts of one mesh that ``partition`` chooses by bytes and collectives, and seldom loses by.
 _GATHERS: tuple[Changes, ...] = ({"weight_gather_length": 0}, {"weight_gather_length": 1})

@@ -61,11 +61,6 @@ class HeadMap:
         """For each of the model's query heads, where it is in ``q_map``."""
         return _places(self.q_map, self.heads)
 
-    @property
-    def kv_places(self) -> tuple[int, ...]:
-        """For each of the model's key-value heads, where its first copy is in ``kv_map``."""
-        return _places(self.kv_map, self.kv_heads)
-
     def on_rank(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The query heads and the key-value heads that one rank holds."""
         if self.over == "rows":

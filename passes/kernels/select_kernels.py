@@ -53,7 +53,7 @@ class SelectKernels(Pass):
         documented: on an accelerator, select the custom calls that its compiler documents.
         native: names of kernels in NKI to select there.
         artifacts: a file that lists the artifacts of these.
-        lnc: cores to a logical core; 0 for the target's default.
+        lnc: physical cores per logical core; 0 for the target's default.
 
     Given:
         module @m level=canonical {

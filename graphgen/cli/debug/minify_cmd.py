@@ -56,7 +56,7 @@ def minify(
         bool, typer.Option("--json", help="Print what was done as JSON; needs -o OUT.gg.")
     ] = False,
 ) -> None:
-    """Make a failing module as small as it still fails.
+    """Reduce a failing module to the few ops that still fail.
 
     Programs, layers, outputs, ops, sizes and attributes are removed while the check fails; a value
     whose op was removed becomes an input. By numbers, the pass that is wrong for FILE has to be

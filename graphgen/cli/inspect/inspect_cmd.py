@@ -75,7 +75,7 @@ def inspect(
     lnc: Lnc = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a module takes, keeps, computes and exchanges; bytes are of one rank.
+    """Describe what a module takes, keeps, computes and exchanges; bytes are of one rank.
 
     The summary reads a protobuf of any size, also one with types that have no form here; above
     256 MiB it is what you get. Of a profile, layers and ops have their measured times, beside the

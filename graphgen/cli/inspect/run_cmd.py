@@ -75,7 +75,7 @@ def run(
     save: Save = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a program and describe what it gives.
+    """Run a program and describe its outputs.
 
     Without --inputs they are random and depend on --seed and their names only: token ids in range,
     positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Inputs

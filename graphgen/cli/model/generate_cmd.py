@@ -111,7 +111,7 @@ def generate(
     summary: Summary = False,
     as_json: AsJson = False,
 ) -> None:
-    """Answer prompts with a model.
+    """Generate text from prompts.
 
     A single answer is streamed; several are written when all are done. In a conversation each is
     streamed, and what came before is kept; with --json each is a JSON object on a line.

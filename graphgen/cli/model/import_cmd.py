@@ -88,7 +88,7 @@ def import_(
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o FILE.gg.")
     ] = False,
 ) -> None:
-    """Take programs that were made elsewhere.
+    """Import a model of PyTorch or JAX, or programs of another compiler.
 
     Norms, activations, rope, lookups, attention and cache updates are found in what they were
     lowered to and become one op each, so that heads are laid out, weights quantized and models

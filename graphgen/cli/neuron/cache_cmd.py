@@ -31,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="""Look after the cache of 'graphgen compile', in the layout of AWS's tools.
+    help="""Manage the cache of 'graphgen compile', in the layout of AWS's tools.
 
     \b
     Examples:

@@ -70,8 +70,9 @@ def plan_report(device: Accelerator, plan: CompilePlan) -> list[str | Table]:
         ]
         for item in plan.programs
     ]
+    cores = f"{device.lnc} physical core{'s' * (device.lnc != 1)}"
     made: list[str | Table] = [
-        f"{device.name}, {device.lnc} core{'s' * (device.lnc != 1)} to a logical core; {version}\n",
+        f"{device.name}, {cores} per logical core; {version}\n",
         Table(["sub-model", "program", "HLO", "memory", ""], rows),
     ]
     seen: set[tuple[str, str]] = set()

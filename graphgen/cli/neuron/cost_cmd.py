@@ -65,7 +65,7 @@ def cost(
     evidence: EvidenceFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what each layer takes at the device's peak rates: compute, memory and links.
+    """Estimate what each layer takes at the device's peak rates: compute, memory and links.
 
     The times are bounds from below, computed from the device's published figures; nothing ran.
     --plot draws the roofline with the ops as points, the time of each kind of op, and the memory
@@ -139,8 +139,9 @@ def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
 def _report(
     device: Accelerator, module: Module, lines: list[Roofline], measured: dict[str, float]
 ) -> Report:
+    ranks = f"{module.ranks} rank{'s' * (module.ranks != 1)}"
     head = (
-        f"@{module.name} on {device.name} ({device.core}, LNC {device.lnc}), {module.ranks} ranks: "
+        f"@{module.name} on {device.name} ({device.core}, LNC {device.lnc}), {ranks}: "
         f"{device.flops['bf16'] / 1e12:.0f} TFLOP/s in bf16, "
         f"{device.hbm_bandwidth / 1e9:.0f} GB/s, {device.hbm_bytes / 1e9:.1f} GB a core\n"
     )

@@ -26,7 +26,7 @@ def hash(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say under which key each program's compilation can be kept and found again.
+    """Print the key under which each program's compilation is cached.
 
     The key is the same from any folder, checkout and process, with or without source lines; any
     change of what is computed, of the interface, the target, the flags or the version changes it.

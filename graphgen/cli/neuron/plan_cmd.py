@@ -66,7 +66,7 @@ def plan(
     plot: PlotFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how much memory a model takes on each core, and the smallest instance that serves it.
+    """Compute how much memory a model takes on each core, and the smallest instance that serves it.
 
     Everything is read off the compiled programs, so no weights are needed; 1 GB is 1e9 bytes.
     --plot draws it by degree, by program (bucket) and by tensor. With --lengths the buckets and

@@ -48,7 +48,7 @@ def explain(
     trace: TraceFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a pass rewrote at a place, and why its rules left the rest alone.
+    """Show what a pass rewrote at a place, and why its rules left the rest alone.
 
     For each rule the reasons come in the order of how far the rule got: the first is the one to
     look at.

@@ -104,7 +104,7 @@ class LayeredModule:
     def _segment(self, first: int, last: int) -> Segment:
         inside = self.scopes[max(first - 1, 0) : last]
         names = _ShortNames({scope: place for place, scope in enumerate(inside)})
-        functions = [_part(program, first, last, names, self.module) for program in self.programs]
+        functions = [_part(program, first, last, names) for program in self.programs]
         read = {value.name or "" for f in functions for value in f.args}
         prepare = _preparation(self._whole, {names.original(name) for name in read}, names)
         held = read | {value.name or "" for f in prepare for value in f.args}
@@ -184,9 +184,7 @@ class _ShortNames:
         return self._originals.get(name, name)
 
 
-def _part(
-    program: ProgramCuts, first: int, last: int, names: _ShortNames, module: Module
-) -> Function:
+def _part(program: ProgramCuts, first: int, last: int, names: _ShortNames) -> Function:
     """The program from the cut before stage ``first`` to the one after stage ``last``."""
     begin, end = program.cuts.get(first - 1), program.cuts.get(last)
     outputs = [

@@ -47,7 +47,7 @@ def by_program(left: Module, right: Module, terms: CompareOptions) -> Iterator[P
     runner = Runner(_only(leader, function), workload, terms.run, terms.arithmetic)
     for number, ran in enumerate(runner.calls()):
         if forward:
-            given = _carried(left, right, pairing, ran.given, terms)
+            given = _carried(right, pairing, ran.given, terms)
             results = terms.run(right, pairing.right, given)
             a, b = (
                 ProgramRun(left, ran.function, ran.given),
@@ -55,7 +55,7 @@ def by_program(left: Module, right: Module, terms: CompareOptions) -> Iterator[P
             )
             yield _paired(number, a, ran.results, b, results, pairing, right, ran.call, terms)
         else:
-            given = _carried(right, left, _reversed(pairing), ran.given, terms)
+            given = _carried(left, _reversed(pairing), ran.given, terms)
             results = terms.run(left, pairing.left, given)
             a, b = ProgramRun(left, pairing.left, given), ProgramRun(right, ran.function, ran.given)
             yield _paired(number, a, results, b, ran.results, pairing, right, ran.call, terms)
@@ -105,7 +105,7 @@ def _is_call_of(call: ProgramCall, function: Function) -> bool:
 
 
 def _carried(
-    source: Module, target: Module, pairing: Pairing, given: Given, terms: CompareOptions
+    target: Module, pairing: Pairing, given: Given, terms: CompareOptions
 ) -> list[dict[str, Array]]:
     """Per rank the arguments of ``pairing.right``, from those of ``pairing.left``."""
     mesh = mesh_of(target)

@@ -129,7 +129,7 @@ class LegalCalls:
         bound = bind_function(function, dims, dict(dims))
         values = trace(self._module, bound, given, MEANING)
         for op in bound.block:
-            for name, columns in _arguments_of_callees(op, values, self._module):
+            for name, columns in _arguments_of_callees(op, values):
                 if name not in found:
                     args = self._module.function(name).args
                     ranks = [
@@ -178,7 +178,7 @@ def _is_callee(module: Module, function: Function) -> bool:
 
 
 def _arguments_of_callees(
-    op: Op, values: ValueTrace, module: Module
+    op: Op, values: ValueTrace
 ) -> Iterator[tuple[str, list[Sequence[Array]]]]:
     """Each function that ``op`` runs, with the operands that it is first run on, per rank."""
     names = callees(op)

@@ -60,7 +60,7 @@ def _step(writer: CallWriter, bucket: int, position: int, situation: str) -> Non
     """A decode step with one row at a position, others at half of it, at 0, and idle."""
     shape = writer.least_used([each for each in writer.steps if each.attended == bucket])
     assert shape is not None
-    first = _reach(writer, shape, position)
+    first = _reach(writer, position)
     if first is None:
         return
     spans = {first: Span(position, 1)}
@@ -74,7 +74,7 @@ def _step(writer: CallWriter, bucket: int, position: int, situation: str) -> Non
     writer.add(situation, shape, spans)
 
 
-def _reach(writer: CallWriter, shape: ProgramShape, position: int) -> int | None:
+def _reach(writer: CallWriter, position: int) -> int | None:
     """A row that can go on at a position, after a prompt where it takes one."""
     rows = range(writer.sizes.rows)
     able = [row for row in rows if writer.may_start(row, position)]
@@ -101,7 +101,7 @@ def prompts_on_a_prefix(writer: CallWriter) -> None:
     for shape in chosen or writer.prompts[-1:]:
         count = min(shape.active, max(shape.attended // 2, 1))
         start = shape.attended - count
-        first = _reach(writer, shape, start)
+        first = _reach(writer, start)
         if first is None:
             continue
         spans = {first: Span(start, count)}

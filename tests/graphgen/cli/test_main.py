@@ -35,7 +35,7 @@ def test_help_lists_every_command_with_its_one_line_help_by_panel():
 
 
 def test_generate_is_the_first_command():
-    assert COMMANDS["generate"].help == "Answer prompts with a model."
+    assert COMMANDS["generate"].help == "Generate text from prompts."
 
 
 def test_no_arguments_is_help():
