@@ -110,6 +110,10 @@ class BlockPool:
             self._drop(old)
             row.blocks[at] = new
             copies.append((old, new))
+        if length > len(row.tokens):
+            # A block of a longer text that was forked and has ended: it will hold another one.
+            for number in row.blocks[first:]:
+                self._forget(number)
         row.blocks += [self._new() for _ in range(missing)]
         return copies
 
@@ -155,9 +159,15 @@ class BlockPool:
             number = self._free.pop()
         else:
             number, _ = self._idle.popitem(last=False)
-            del self._known[self._keys.pop(number)]
+            self._forget(number)
         self.counts[number] = 1
         return number
+
+    def _forget(self, number: int) -> None:
+        """Let no text find a block that will be written."""
+        key = self._keys.pop(number, None)
+        if key is not None:
+            del self._known[key]
 
 
 def _key(before: Sequence[bytes], tokens: Sequence[int]) -> bytes:

@@ -107,6 +107,17 @@ def test_a_prefix_is_shared_and_the_least_recently_used_is_evicted():
     assert pool.begin([1, 2, 3, 4, 9]).tokens == [1, 2]
 
 
+def test_a_block_that_a_fork_writes_is_not_found_by_its_former_text():
+    pool = BlockPool(4, 3)
+    first = filled(pool, [1, 1, 1])
+    fork = pool.fork(first, 2)
+    pool.release(first)
+    assert pool.reserve(fork, 3) == []
+    pool.extend(fork, [0])
+    assert pool.known([1, 1, 1, 0]) == 0
+    assert pool.known([1, 1, 0, 0]) == 3
+
+
 def test_a_block_that_two_sequences_have_is_copied_before_it_is_written():
     pool = BlockPool(3, 4)
     first = filled(pool, [1, 2])
