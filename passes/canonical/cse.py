@@ -16,7 +16,7 @@ _Key = tuple[str, Attrs, tuple[Value, ...], tuple[Sharding | None, ...], Attrs]
 @register
 @dataclass(frozen=True)
 class CommonSubexpressions(Pass):
-    """Of ops with the same name, attributes and operands the first stays, with its provenance.
+    """Merge ops with the same name, attributes and operands into the first of them.
 
     An op has no effect but its results, collectives included: all ranks run the same program, so
     merging two equal all-reduces merges them on every rank. Results that were given different

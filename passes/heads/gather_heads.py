@@ -16,7 +16,7 @@ from graphgen.passes.heads.sink_gather import result_dims
 @register
 @dataclass(frozen=True)
 class GatherHeads(Pass):
-    """A product that several ranks would make alike is made in parts, and gathered among them.
+    """Divide a product that several ranks would all compute, and gather its parts among them.
 
     Of a weight from which neighboring ranks take the same block, each of them multiplies its part;
     the parts of a group lie side by side in the checkpoint. So the weights of key-value heads that

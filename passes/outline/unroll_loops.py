@@ -23,7 +23,7 @@ from graphgen.passes.outline.constant_index import slice_at_constant, stacked
 @register
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """A loop whose counter begins with a constant becomes its turns, and a known choice its branch.
+    """Unroll loops whose trip count is known, and replace a known choice by its branch.
 
     So a model that scans over its layers has layers again: each turn is in a scope of its own,
     numbered. What follows from the counter is computed, so that a layer's weights are a slice of

@@ -34,7 +34,7 @@ _DEEPEST = (2**31 - 1) // (127 * 128)
 @register
 @dataclass(frozen=True)
 class QuantizeActivations(Pass):
-    """The rows that a narrow weight is multiplied by become as narrow, with a scale each.
+    """Quantize the rows that narrow weights multiply: a scale per row, product or group.
 
     AWS's ``activation_quantization_type="dynamic"``: ``x @ q`` is ``(n @ q) * scale``, with
     ``n = x / scale`` rounded and ``scale`` the largest element of the row over the type's limit:

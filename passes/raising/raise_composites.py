@@ -36,7 +36,7 @@ from graphgen.passes.raising.split_attention import raise_split_attention
 @register
 @dataclass(frozen=True)
 class RaiseComposites(Pass):
-    """Simple ops that say an idea become the composite op of it.
+    """Replace simple ops that compute a composite (attention, RoPE, a norm) by the composite.
 
     Found are rms_norm and layer_norm, with or without weight and bias, silu and gelu, embedding,
     rope of halves or neighbors, of whole heads or of their first elements, attention over any order

@@ -31,12 +31,12 @@ from graphgen.passes.weights.derived import PreparedValues
 @register
 @dataclass(frozen=True)
 class PadToMesh(Pass):
-    """Pad what is asked to be split, and does not divide, so that it does.
+    """Pad dimensions that are to be split, but do not divide over their ranks, with zeros.
 
     A weight that programs read is padded with zeros where its layout splits it, and read without
     them; then reading without them moves on, op by op, until a product sums over the padding, where
-    the other operand gets zeros too, or a table is looked up, which nobody asks for what it does
-    not have. What cannot be passed reads the part that is there, and partition brings it together.
+    the other operand gets zeros too, or a table is looked up, whose padding no index reads. What
+    cannot be passed reads the part that is there, and partition brings it together.
     Facts about a whole weight, such as a scale, are taken before it is padded. Where a cut falls
     inside of a block of a scale (``dequantize``), its blocks become smaller first, or a rank gets
     more of them than an equal share, whichever takes fewer bytes.

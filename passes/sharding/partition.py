@@ -34,9 +34,9 @@ from graphgen.passes.weights.derived import PreparedValues
 @register
 @dataclass(frozen=True)
 class Partition(Pass):
-    """Per-rank shapes: what was asked to be split is, and collectives bring it where it is read.
+    """Cut the program to one rank: shapes become per rank, collectives move what others read.
 
-    Layouts that somebody asked for, on rows of the interface or on values, are kept. How everything
+    Layouts that are annotated, on rows of the interface or on values, are kept. How everything
     in between is divided follows from the ops, forward and backward: the cheapest program is taken,
     in bytes that a rank sends, where a collective and a rank's own work count as bytes too.
     Where costs are equal, fewer collectives and then less work decide. Every program takes

@@ -27,7 +27,7 @@ from graphgen.targets import find_target, target_names
 @register
 @dataclass(frozen=True)
 class TileAttention(Pass):
-    """Attention is computed a block of tokens and a block of slots at a time.
+    """Compute attention in tiles, a block of tokens by a block of slots.
 
     The largest score, the sum of powers and the weighted sum of values go from one tile of a block
     of tokens to the next (FlashAttention, arXiv 2205.14135 and 2307.08691), so that no value over

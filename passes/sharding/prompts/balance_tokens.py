@@ -28,7 +28,7 @@ BALANCE = (BALANCE_AUTO, BALANCE_ON, BALANCE_OFF)
 @register
 @dataclass(frozen=True)
 class BalanceTokens(Pass):
-    """Deal out the tokens of prompts so that causal masks leave ranks of a ring as much to do.
+    """Deal out the tokens of prompts so that causal masks leave ranks of a ring equal work.
 
     Of n ranks, rank i has the blocks i and 2n - 1 - i of 2n blocks of tokens, and of slots: each
     block of keys that comes by is allowed for half of its tokens, where otherwise the last rank
