@@ -189,7 +189,7 @@ def _drop(module: Module, old: Function) -> None:
 
 
 def _insert(module: Module, order: Sequence[str], at: str, made: dict[str, Function]) -> None:
-    """Put functions where ``at`` stood in ``order``: before all that stood behind it."""
+    """Put functions where ``at`` stood in ``order``: before all that came after it."""
     functions = dict(module.functions)
     module.functions.clear()
     for name in order:

@@ -30,7 +30,7 @@ def inlined(
     Args:
         module: has the functions that are called.
         function: well formed, as the verifier leaves it; left as it is.
-        copies: is told what the values of ``function`` have become.
+        copies: gets the copy of each value of ``function``.
         kernels: also calls that name a kernel, whose function is their meaning.
     """
     if not any(_is_inlined(op, kernels) for op in function.block):

@@ -1,4 +1,4 @@
-"""The interface table: what a module takes and gives, told once for all its entry programs.
+"""The interface table: inputs, outputs, weights and states, declared once for all entry programs.
 
 Each entry has a *logical* type, which the user of the module sees, and a *physical* type, which the
 programs see. A pass that changes the representation (partition, padding, quantisation) changes the
@@ -46,7 +46,7 @@ class Entry:
             ranks' parts, one where every rank keeps the same; empty when the types are the same. A
             second output ``held``, pred, says which elements are kept at all.
         sharding: annotated layout, by the user or a rule, ``None`` without one.
-        last: of a cache, how many positions a row keeps, the newest ones: position p lies in slot
+        last: of a cache, how many positions a row keeps, the newest ones: position p is in slot
             ``p mod last`` of what is packed, and logical slots of other positions hold nothing
             that is defined. 0 for all of them, each in its own slot.
     """

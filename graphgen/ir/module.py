@@ -21,7 +21,7 @@ RANK = "rank"
 ADAPTER_RANK = "adapter.rank"
 # The input of programs with adapters: the slot of each row, s32 [B]; -1 for none.
 ADAPTER_IDS = "adapter_ids"
-# The phase of a program that was read from elsewhere, of which nobody says what it is for.
+# The phase of a program that was read from elsewhere, whose purpose is not stated.
 MAIN = "main"
 # The phase of a program that takes several tokens of rows that go on, and gives logits of each.
 VERIFY = "verify"

@@ -103,9 +103,9 @@ def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The final state of a loop: ``state = body(state)`` while ``condition(state)``.
 
-    Both are functions of the module that take the state; the body gives it anew, the condition one
-    ``pred[]``. What the loop only reads is part of the state too, and the body hands it on as it
-    is. ``trip_count`` is how often the body runs where whoever wrote the loop said so, else -1.
+    Both are functions of the module that take the state; the body returns the next one, the
+    condition one ``pred[]``. What the loop only reads is part of the state too, and the body hands
+    it on as it is. ``trip_count`` is how often the body runs where the loop states it, else -1.
 
     Example:
         %n, %y = while(%i, %x) condition=below body=step : s32[], f32[B,4]

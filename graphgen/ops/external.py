@@ -177,7 +177,7 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
 def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """An HLO instruction that has no op here; the result types are as stated.
 
-    ``fields`` and ``more`` are its own fields of the protobuf, before and behind the ids, in
+    ``fields`` and ``more`` are its own fields of the protobuf, before and after the ids, in
     hexadecimal. ``regions`` are the computations it calls, each with those that it calls, without
     names and places. ``form`` says which operands and results are in tuples: ``x(xx)->(x)``; left
     out, no operand is, and several results are one tuple; ``x->()`` gives nothing, and an empty

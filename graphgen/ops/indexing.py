@@ -76,7 +76,7 @@ def _gather_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 def _gather(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """For each index vector the slice of ``operand`` that starts there.
 
-    A start is clamped so that its slice lies inside the operand, as in HLO.
+    A start is clamped so that its slice is inside the operand, as in HLO.
 
     Example:
         %y = gather(%table, %ids) offset_dims=[1] collapsed_slice_dims=[0] start_index_map=[0] \
@@ -238,7 +238,7 @@ def _dynamic_slice_factors(operands: Types, results: Types, attrs: Attrs) -> Fac
     factors=_dynamic_slice_factors,
 )
 def _dynamic_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The slice of these sizes at computed starts, clamped so that it lies inside.
+    """The slice of these sizes at computed starts, clamped so that it is inside.
 
     Example:
         %y = dynamic_slice(%x, %i, %zero) slice_sizes=[1,4] : f32[1,4]
@@ -264,7 +264,7 @@ def _dynamic_update_slice_factors(operands: Types, results: Types, attrs: Attrs)
     factors=_dynamic_update_slice_factors,
 )
 def _dynamic_update_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """``operand`` with ``update`` written at computed starts, clamped so that it lies inside.
+    """``operand`` with ``update`` written at computed starts, clamped so that it is inside.
 
     Never used on a KV cache at the logical level: clamping would overwrite a live position.
 

@@ -32,7 +32,7 @@ def _sort(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Each line along ``dimension`` by the first operand; the others move with it.
 
     Equal elements keep their order. Floats are in IEEE 754's total order: a zero with its sign
-    comes before one without, NaN behind infinity, and NaN with its sign before all else.
+    comes before one without, NaN after infinity, and NaN with its sign before all else.
 
     Example:
         %v, %p = sort(%x, %i) dimension=1 : f32[B,4], s32[B,4]

@@ -325,7 +325,7 @@ def _join(placed: Sequence[Any], homes: tuple[Any, ...]) -> Any:
 
 
 def _stacked(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
-    """The shape that JAX is told for an array a rank.
+    """The shape that JAX gets for one array per rank.
 
     Only the buffers matter to a launch: the ranks are stacked along dimension 0, and scalars, which
     have none, pass for copies of one.

@@ -66,7 +66,7 @@ def add_arguments(function: Function, region: MlirRegion, name: str) -> dict[str
     Args:
         function: the function.
         region: the region.
-        name: of arguments that the author gave none, with the place behind.
+        name: of arguments that the author gave none, followed by the place.
     """
     return {
         argument.name: function.block.add_arg(

@@ -27,7 +27,7 @@ _OF_KEYS = {1: 2, 2: 2}
 class AssignHeads(Pass):
     """Pad and copy the heads of attention so that they divide over ``tp`` ranks.
 
-    A ``take`` of the heads is put before every attention and one of the model's heads behind it.
+    A ``take`` of the heads is put before every attention and one of the model's heads after it.
     Rules move them, op by op, into the weights, biases, slopes and sinks they come from, and into
     the output projection; the cache keeps the heads that are laid out. In the end only weights are
     taken from, which ``lift-weights`` moves out. Where the heads divide as they are, nothing

@@ -184,7 +184,7 @@ def head_map(sizes: Heads, strategy: str = AUTO, compat: str = NONE) -> HeadMap:
             for bit, with ``auto`` choosing as they choose; ``none`` for our own.
 
     Raises:
-        GraphgenError: GG0302 for a strategy or compat nobody knows, or heads that make no sense;
+        GraphgenError: GG0302 for an unknown strategy or compat, or heads that make no sense;
             GG0304 when the strategy cannot serve, naming those that can.
     """
     if min(sizes.tp, sizes.heads, sizes.kv_heads) < 1 or sizes.heads % sizes.kv_heads:

@@ -145,7 +145,7 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
                     rewriter.erase(prepared.function, op)
 
     def _check_skip(self, module: Module) -> None:
-        """A pattern somebody wrote must name something; the default may find nothing to skip."""
+        """A pattern of the user must match a weight; the default may match none."""
         weights = [row.name for row in module.entries(Role.WEIGHT)]
         for pattern in self.skip:
             if pattern not in type(self).skip and not any(names(pattern, w) for w in weights):

@@ -188,7 +188,7 @@ class _Padding:
             inverse = gather.inverse(gather.block_count(source))
             made.append(self.emitter.emit(made[-1], inverse))
             self.emitter.rebind(made[-1], gather, made[-2])
-        # Where it is the result of an op, it lies whole.
+        # The result of an op is whole.
         value.sharding, wide.sharding = None, layout
         for op in readers:
             op.set_operands(

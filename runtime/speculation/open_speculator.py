@@ -31,7 +31,7 @@ class SpeculationOptions:
     Attributes:
         draft: path or name of a smaller model with the same tokenizer, or of a draft of EAGLE;
             empty for none.
-        layers: the model itself with so many of its first layers; 0 for none.
+        layers: number of first layers of the model itself that propose; 0 for none.
         lookup: longest run of last tokens that is looked for earlier in the sequence; 0 for none.
         length: k, tokens of a row that a step verifies: the last one and k - 1 proposals.
         model: path or name of the model itself, whose first layers, or embedding and head, are

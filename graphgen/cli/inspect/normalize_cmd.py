@@ -28,10 +28,10 @@ def normalize(
 ) -> None:
     """Write a module with canonical names and order and without places.
 
-    Two modules that compute the same the same way give the same text, whoever wrote them: ops stand
-    in the order in which the outputs need them, dead ones are left out, equal ones shared, and
-    values called by op and type. In HLO, ids are dense and fit in 32 bits, and replica groups are
-    listed.
+    Two modules that compute the same in the same way give the same text, of whatever origin: ops
+    stand in the order in which the outputs need them, dead ones are left out, equal ones shared,
+    and values called by op and type. In HLO, ids are dense and fit in 32 bits, and replica groups
+    are listed.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ _COUNTS = {REPLICAS: ConfigField.REPLICA_COUNT, PARTITIONS: ConfigField.NUM_PART
 SCHEDULED, FRONTEND, MAY_ALIAS = "hlo.is_scheduled", "hlo.frontend_attributes", "hlo.may_alias"
 _LAYOUT = "hlo.entry_computation_layout"
 _BARE = "hlo.field_"
-# Fields that a module of the IR has otherwise, or that refer to what is numbered anew.
+# Fields that a module of the IR has otherwise, or that refer to what is renumbered.
 _ELSEWHERE = frozenset(
     (
         *(_F.NAME, _F.ENTRY_NAME, _F.COMPUTATIONS, _F.PROGRAM_SHAPE, _F.ID, _F.ENTRY_ID),

@@ -234,7 +234,7 @@ class MoE:
     def __call__(
         self, b: Builder, hidden_states: Value, dtype: DType | None = None
     ) -> tuple[Value, ...]:
-        """The result [...,H] of hidden_states [...,H], then logits and indices if asked for."""
+        """The result [...,H] of hidden_states [...,H], then logits and indices if requested."""
         logits, weights, indices = self.router.choose(b, hidden_states)
         y = self.expert_mlps.combine(b, hidden_states, weights, indices, dtype)
         if self.shared_experts is not None:
