@@ -64,6 +64,19 @@ def test_proposals_do_not_change_greedy_tokens(
     assert found["accepted"] >= least
 
 
+def test_cached_beginnings_are_the_drafts_too(folder: Path, tmp_path: Path):
+    """Blocks that the second round takes over hold the keys of the model and of its draft."""
+    texts = [[*range(40), last] for last in range(6)]
+    asked = [{"prompt": text, "sampling": GREEDY} for text in texts]
+    draft = {"method": "draft_model", "model": str(folder), "num_speculative_tokens": 3}
+    engine = {"model": str(folder), **ENGINE, "disable_log_stats": False}
+    found = output(tmp_path, {**engine, "speculative_config": draft}, asked, rounds=2)
+    assert [one["tokens"] for one in found["answers"]] == wanted(folder, texts)
+    assert [one["cached"] for one in found["answers"]] == [32] * 6
+    # The draft is the model, so that all that it proposes fits: three of four tokens.
+    assert found["accepted"] >= 2 * 6 * 8
+
+
 def test_beginnings_of_one_step_are_processed_in_order(folder: Path, tmp_path: Path):
     """A request goes on from blocks that another one fills in the same step."""
     texts = [list(range(33))] * 3 + [list(range(40))]

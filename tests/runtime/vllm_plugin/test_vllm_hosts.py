@@ -209,11 +209,10 @@ def test_replicas_are_actors_of_ray_on_two_nodes(machines: Machines):
     variables = {"RAY_ADDRESS": cluster, "VLLM_HOST_IP": ADDRESS}
     variables["NEURON_COMPILED_ARTIFACTS"] = str(artifact)
     with ExitStack() as stack:
-        started = [stack.enter_context(machines.running(0, [*node, ADDRESS, *head], {}))]
-        wait_for(started[0], "Ray runtime started")
-        join = [*node, OTHER, "--address", cluster]
-        started.append(stack.enter_context(machines.running(1, join, {})))
-        wait_for(started[1], "Ray runtime started")
+        started = [
+            node_of_ray(machines, stack, 0, [*node, ADDRESS, *head]),
+            node_of_ray(machines, stack, 1, [*node, OTHER, "--address", cluster]),
+        ]
         server = machines.server(0, *ENGINES, *flags, "--api-server-count", "1", **variables)
         started.append(stack.enter_context(server))
         found, given = answered(machines, started)
@@ -226,10 +225,16 @@ def test_replicas_are_actors_of_ray_on_two_nodes(machines: Machines):
     check(found, given, machines.model)
 
 
-def wait_for(started: tuple[subprocess.Popen[bytes], Path], text: str) -> None:
-    process, log = started
+def node_of_ray(
+    machines: Machines, stack: ExitStack, host: int, words: Sequence[str]
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """A node of a cluster that is there. Ray waits 30 seconds for its own processes: try again."""
     end = time.monotonic() + PATIENCE
-    while text not in log.read_text():
-        assert process.poll() is None, log.read_text()[-6000:]
-        assert time.monotonic() < end, log.read_text()[-6000:]
+    process, log = stack.enter_context(machines.running(host, words, {}))
+    while "Ray runtime started" not in (text := log.read_text()):
+        if process.poll() is not None and "timed out during startup" in text:
+            process, log = stack.enter_context(machines.running(host, words, {}))
+        assert process.poll() is None, text[-6000:]
+        assert time.monotonic() < end, text[-6000:]
         time.sleep(0.5)
+    return process, log
