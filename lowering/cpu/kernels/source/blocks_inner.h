@@ -13,6 +13,8 @@ constexpr int kMostSums = 6;
 constexpr int kMostRows = 12;
 // Tiles that are finished together.
 constexpr int kGroup = 8;
+// Bytes from the scales of a group to those that are asked for meanwhile.
+constexpr int64_t kScaleBytesAhead = 2048;
 
 // Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
 // two of bf16. Add takes a step of x with sixteen columns, AddSteps sixteen steps with as many of w
@@ -137,6 +139,14 @@ struct GroupFacts {
   }
 };
 
+// Asks for the scales of a later group: who reads one tile after the other would wait for them.
+template <typename W>
+void FetchScale(const Tile<W>& tile, const Depth& depth, int64_t group) {
+  if (!tile.scale) return;
+  const auto* scales = static_cast<const char*>(tile.scale);
+  __builtin_prefetch(scales + group * kLanes * SizeOf(depth.scale) + kScaleBytesAhead, 0, 2);
+}
+
 // sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.
 template <typename Steps, int kRows, int kTiles>
 void Block(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, const Depth& depth,
@@ -154,6 +164,7 @@ void Block(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, const De
       }
     }
     const int64_t end = std::min(depth.steps, (group + 1) * depth.of_group);
+    if constexpr (kRows == 1 && kOfIntegers<Steps>) FetchScale(*tiles, depth, group);
     for (int64_t step = group * depth.of_group; step < end; ++step) {
       typename Steps::Wide wide[kTiles];
 #pragma GCC unroll 8

@@ -320,6 +320,18 @@ void RunAdapted(const Linear& linear, const LowRankInput& x, int64_t groups, con
   ParallelFor(pool, groups, [&](int64_t part) { run(adapted, part); });
 }
 
+// What a product reads of the weight, of tiles of the result.
+template <typename Steps>
+Reads ReadsOf(const Linear& linear, const Depth& depth, int64_t tiles) {
+  const int64_t pieces = linear.gated ? 2 : 1, facts = tiles * pieces * depth.groups * kLanes;
+  const int64_t step = Steps::kStride * sizeof(typename Steps::W);
+  Reads reads = {{{linear.weight, tiles * pieces * depth.steps * step, pieces}}};
+  if (!linear.group) return reads;
+  reads.stretches[1] = {linear.scale, facts * SizeOf(depth.scale), pieces};
+  if (linear.zero) reads.stretches[2] = {linear.zero, facts * SizeOf(depth.zero), pieces};
+  return reads;
+}
+
 template <typename Steps>
 void Run(const Linear& linear, const TaskPool& pool) {
   const RowsOf<Steps> x(linear, pool);
@@ -340,7 +352,9 @@ void Run(const Linear& linear, const TaskPool& pool) {
   if constexpr (std::is_same_v<RowsOf<Steps>, Rows<Steps>>) {
     if (linear.low_rank) return RunAdapted(linear, x.input(), row_parts * groups, run, pool);
   }
-  ParallelFor(pool, row_parts * groups, [&](int64_t part) { run(linear, part); });
+  const Reads reads = ReadsOf<Steps>(linear, x.depth(), tiles);
+  ParallelFor(pool, row_parts * groups, [&](int64_t part) { run(linear, part); },
+              linear.rows <= kMostRows ? &reads : nullptr);
 }
 
 template <typename Bf16, typename F32>

@@ -69,8 +69,8 @@ struct NibbleF32Steps {
 #pragma GCC unroll 4
     for (int pair = 0; pair < 4; ++pair) {
       const Two two = NibbleFloats(w, pair);
-      sum += two.first * Splat(x.pairs[pair].first);
-      sum += two.second * Splat(x.pairs[pair].second);
+      sum = MultiplyAdd(two.first, Splat(x.pairs[pair].first), sum);
+      sum = MultiplyAdd(two.second, Splat(x.pairs[pair].second), sum);
     }
     return sum;
   }
@@ -103,8 +103,8 @@ struct NibbleBf16Steps {
 #else
       const uint32_t first = x.pairs[pair] << 16, second = x.pairs[pair] & 0xffff0000u;
       const Two two = NibbleFloats(w, pair);
-      sum += two.first * Splat(Load<float>(&first));
-      sum += two.second * Splat(Load<float>(&second));
+      sum = MultiplyAdd(two.first, Splat(Load<float>(&first)), sum);
+      sum = MultiplyAdd(two.second, Splat(Load<float>(&second)), sum);
 #endif
     }
     return sum;

@@ -34,7 +34,9 @@ struct alignas(64) Share {
   std::atomic<uint64_t> indexes{0};
   LoopCall call = nullptr;
   const void* body = nullptr;
-  int64_t members = 0;
+  // What a member that waits asks for, without an index.
+  std::atomic<const ReadOrder::Record*> upcoming{nullptr};
+  std::atomic<int64_t> members{0};
 
   static bool Some(uint64_t indexes) {
     return static_cast<uint32_t>(indexes) < static_cast<uint32_t>(indexes >> 32);
@@ -75,12 +77,16 @@ class Team {
   void Leave() { taken_.store(false, std::memory_order_release); }
 
   // Runs a loop for the caller that has the team.
-  void Run(const TaskPool& pool, int64_t count, LoopCall call, const void* body) {
+  void Run(const TaskPool& pool, int64_t count, LoopCall call, const void* body,
+           const Reads* reads) {
     const int64_t members = 1 + std::min({pool.helpers, count - 1, kSeats - 1});
+    if (reads) upcoming_ = order_.Note(*reads);
     int64_t reported = 0;
     for (int64_t member = members - 1; member >= 0; --member) {
       Share& share = shares_[member];
-      share.call = call, share.body = body, share.members = members;
+      share.call = call, share.body = body;
+      share.members.store(members, std::memory_order_relaxed);
+      share.upcoming.store(upcoming_, std::memory_order_relaxed);
       // Reports of the last loop were waited for: this is what is done before this one.
       reported += reports_[member].calls.load(std::memory_order_relaxed);
       share.Publish(count * member / members, count * (member + 1) / members);
@@ -89,7 +95,7 @@ class Team {
     const int64_t others = count - Work(0);
     for (int64_t spins = 0; Reported(members) - reported < others; ++spins) {
       if (spins > kSpins) std::this_thread::yield();
-      else Pause();
+      else if (!fetcher_.Ask(upcoming_, 0, members)) Pause();
     }
   }
 
@@ -117,6 +123,7 @@ class Team {
   void Stay(int64_t member) {
     const Share& own = shares_[member];
     Clock::time_point last = Clock::now();
+    Fetcher fetcher;
     for (int64_t spins = 1;; ++spins) {
       if (Share::Some(own.indexes.load(std::memory_order_relaxed))) {
         const int64_t calls = Work(member);
@@ -124,7 +131,8 @@ class Team {
         last = Clock::now();
       } else if (spins % 64 == 0 && Clock::now() - last > kStay) {
         break;
-      } else {
+      } else if (!fetcher.Ask(own.upcoming.load(std::memory_order_relaxed), member,
+                              own.members.load(std::memory_order_relaxed))) {
         Pause();
       }
     }
@@ -136,7 +144,7 @@ class Team {
     int64_t calls = WorkOn(shares_[member]);
     // Without an index a helper has no loop: it may end, and the shares be another one's.
     if (calls == 0 && member != 0) return 0;
-    const int64_t members = shares_[member].members;
+    const int64_t members = shares_[member].members.load(std::memory_order_relaxed);
     for (int64_t other = 1; other < members; ++other) {
       calls += WorkOn(shares_[(member + other) % members]);
     }
@@ -152,6 +160,10 @@ class Team {
   alignas(64) std::atomic<bool> taken_{false};
   // A bit for each helper that was asked for and has not left.
   alignas(64) std::atomic<uint64_t> there_{0};
+  // Of the caller that has the team; helpers have shares of them.
+  ReadOrder order_;
+  const ReadOrder::Record* upcoming_ = nullptr;
+  Fetcher fetcher_;
   Share shares_[kSeats];
   Report reports_[kSeats];
 };
@@ -187,11 +199,12 @@ void RunAlone(const TaskPool& pool, int64_t count, LoopCall call, const void* bo
 
 }  // namespace
 
-void RunLoop(const TaskPool& pool, int64_t count, LoopCall call, const void* body) {
+void RunLoop(const TaskPool& pool, int64_t count, LoopCall call, const void* body,
+             const Reads* reads) {
   Team& team = TheTeam();
   // Indexes of a share have 32 bits.
   if (count >= int64_t{1} << 31 || !team.Take()) return RunAlone(pool, count, call, body);
-  team.Run(pool, count, call, body);
+  team.Run(pool, count, call, body, reads);
   team.Leave();
 }
 

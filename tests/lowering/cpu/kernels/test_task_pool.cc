@@ -78,10 +78,81 @@ int CheckLate() {
   return wrong + late.empty();
 }
 
+// Calls of Ask until there is nothing to ask for.
+int64_t AsksOf(Fetcher& fetcher, const ReadOrder::Record* upcoming, int64_t member) {
+  int64_t asks = 0;
+  while (asks < 5000 && fetcher.Ask(upcoming, member, 2)) ++asks;
+  return asks;
+}
+
+// Three loops in turn, of which two members read as much; and more loops than are remembered.
+int CheckReadOrder() {
+  constexpr int64_t kChunks = 5, kBytes = 2 * kChunks * ReadOrder::kChunk;
+  static char memory[3][kBytes];
+  const auto order = std::make_unique<ReadOrder>();
+  const auto note = [&](int loop) {
+    return order->Note({{{memory[loop], kBytes / 2, 2}, {memory[loop] + kBytes / 2, kBytes / 2, 1}}});
+  };
+  int wrong = 0;
+  for (int loop = 0; loop < 3; ++loop) wrong += note(loop) != nullptr;
+  const ReadOrder::Record* second = note(0);
+  const ReadOrder::Record* third = note(1);
+  if (!second || !third) return wrong + 1;
+  wrong += third != second->next();
+  wrong += third->next()->next() != second;
+  // A turn of all three, each once; then only what has come closer.
+  Fetcher fetcher;
+  wrong += AsksOf(fetcher, second, 1) != 3 * kChunks;
+  wrong += AsksOf(fetcher, third, 1) != kChunks;
+  wrong += AsksOf(fetcher, nullptr, 1) != 0;
+  // The chunks of both members are all lines, each once.
+  std::vector<int> lines(kBytes / ReadOrder::kLine);
+  for (int64_t member = 0; member < 2; ++member) {
+    for (int64_t chunk = 0; chunk < second->chunks(2); ++chunk) {
+      second->EachLine(chunk, member, 2, [&](uintptr_t address) {
+        ++lines[(address - reinterpret_cast<uintptr_t>(memory[1])) / ReadOrder::kLine];
+      });
+    }
+  }
+  for (int count : lines) wrong += count != 1;
+  // Not more than a cache holds.
+  std::vector<Stretch> many(5000);
+  for (size_t i = 0; i < many.size(); ++i) {
+    many[i] = {reinterpret_cast<const void*>(uintptr_t{1} << 20 | i << 12), 1 << 20};
+    order->Note({{many[i]}});
+  }
+  order->Note({{many[4998]}});
+  const ReadOrder::Record* last = order->Note({{many[4999]}});
+  const int64_t asks = AsksOf(fetcher, last, 0);
+  return wrong + (!last || asks < 1 || asks * ReadOrder::kChunk > 1 << 20);
+}
+
+// Loops that name what they read, so that threads ask for what the next one reads.
+int CheckReading() {
+  constexpr int64_t kBytes = 1 << 16;
+  std::vector<std::vector<char>> memory(3, std::vector<char>(kBytes, 1));
+  Threads threads(2);
+  int64_t wrong = 0;
+  for (int64_t loop = 0; loop < 300; ++loop) {
+    const std::vector<char>& each = memory[loop % 3];
+    const Reads reads = {{{each.data(), kBytes, 1}}};
+    std::atomic<int64_t> sum{0};
+    const auto body = [&](int64_t part) {
+      int64_t of_part = 0;
+      for (int64_t at = part * kBytes / 16; at < (part + 1) * kBytes / 16; ++at) of_part += each[at];
+      sum += of_part;
+    };
+    ParallelFor(threads.pool, 16, body, &reads);
+    wrong += sum != kBytes;
+  }
+  return static_cast<int>(wrong);
+}
+
 }  // namespace
 
 int CheckTaskPool() {
-  return CheckOneAfterTheOther() + CheckAtOnce() + CheckWithin() + CheckLate();
+  return CheckOneAfterTheOther() + CheckAtOnce() + CheckWithin() + CheckLate() + CheckReadOrder() +
+         CheckReading();
 }
 
 }  // namespace graphgen
