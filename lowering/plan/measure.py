@@ -164,6 +164,15 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
     )
 
 
+def logical_module(
+    config: Mapping[str, object], demand: CompileConfig, phases: tuple[str, ...]
+) -> Module:
+    """A model before any pass, with the weights of its checkpoint as they are stored."""
+    module = build(config, dtype(demand.dtype), phases=phases)
+    read_quantized(module, config, demand.target, demand.activation_quantization_type)
+    return module
+
+
 def core_bytes(module: Module) -> int:
     """Bytes of a core for compiled programs: all that they read, and values at the worst moment."""
     held = sum(item.bytes for item in _items(module))

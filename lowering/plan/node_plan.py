@@ -3,30 +3,47 @@
 Three layouts share the ranks of several nodes:
 
 * ``tp``: one mesh axis over all ranks. Ranks fill node after node, so that sums cross the network.
-* ``pp``: each node has the layers of a stage and its own tensor parallelism. A hidden state crosses
-  the network once a stage; as many requests as stages are in flight.
+* ``pp``: each node has the layers of a stage and its own tensor parallelism. Each rank hands a
+  hidden state to the same rank of the next node; as many requests as stages are in flight.
 * ``dp``: each node has the whole model and answers requests of its own.
 
-Times are rooflines, bounds from below (:mod:`graphgen.lowering.cost.roofline`).
+Times are rooflines, bounds from below (:mod:`graphgen.lowering.cost.roofline`), in which a sum over
+nodes takes the least that any stages of it do. What a program takes where each sum is one ring or
+mesh of all ranks, and with the stages of ``hierarchical-collectives``, stands beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from graphgen.analysis.links.flat_traffic import level_between
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.ir import dtype
 from graphgen.lowering.plan.ladders.bucket_seconds import ProgramBound
 from graphgen.lowering.plan.measure import layer_period
-from graphgen.lowering.plan.short_bounds import short_bounds
-from graphgen.models.config_reader import ConfigReader
+from graphgen.lowering.plan.short_bounds import ShortModel, model_bounds, short_model
+from graphgen.lowering.plan.stage_bounds import StageBound, stage_bounds
 from graphgen.models.family_registry import family_of
-from graphgen.models.first_layers import first_layers, stated_layers
+from graphgen.models.first_layers import stated_layers
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.sharding.collectives.hierarchical_collectives import HierarchicalCollectives
 from graphgen.targets import Accelerator, over_nodes
 
 _PHASES = ("prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class FlatBounds:
+    """Bounds of an engine that makes no stages of a collective.
+
+    Attributes:
+        prefill_s, step_s, node_bytes: as of :class:`NodeLayout`.
+    """
+
+    prefill_s: float
+    step_s: float
+    node_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,8 @@ class NodeLayout:
         link_bytes: that a chip sends to others of its node in a decode step.
         node_bytes: that a node sends to others in a decode step.
         why_not: why it does not serve; empty where it does.
+        flat: where each collective is one ring or mesh of all its ranks; only of a mesh over nodes.
+        staged: the same of the programs with ``nodes``, where collectives are made in stages.
     """
 
     nodes: int
@@ -53,18 +72,8 @@ class NodeLayout:
     link_bytes: int = 0
     node_bytes: int = 0
     why_not: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """Bounds of the longest prompt and of a decode step, and bytes of a core for one layer.
-
-    The bytes are those of the mesh of one node, which stages have; 0 for other meshes.
-    """
-
-    prefill: ProgramBound
-    decode: ProgramBound
-    layer_bytes: int = 0
+    flat: FlatBounds | None = None
+    staged: FlatBounds | None = None
 
 
 def node_plan(
@@ -89,83 +98,86 @@ def node_plan(
     """
     ranks = demand.tp if demand.tp > 1 else over_nodes(device, 2, instance).node_ranks
     period = layer_period(config)
-    inside = replace(demand, tp=ranks)
-    alone = _bounds(config, device, inside, period)
-    if isinstance(alone, _Bounds):
-        alone = replace(alone, layer_bytes=_layer_bytes(config, device, inside, alone, period))
+    alone = _compiled(config, device, replace(demand, tp=ranks), period)
     counts = [*[1 << n for n in range(nodes.bit_length()) if 1 << n < nodes], nodes]
     found: list[NodeLayout] = []
     for count in counts:
         where = over_nodes(device, count, instance, count * ranks)
         tp = replace(demand, tp=count * ranks)
-        made = alone if count == 1 else _bounds(config, where, tp, period)
-        found.append(_row(where, count, f"tp {count * ranks}", made, demand))
+        made = alone if count == 1 else _compiled(config, where, tp, period)
+        row = _row(where, count, f"tp {count * ranks}", made, demand)
+        if count > 1 and isinstance(made, ShortModel):
+            row = _with_flat(row, where, made, count, instance)
+        found.append(row)
         if count > 1:
             found.extend(_of_nodes(config, where, alone, demand, count, ranks))
     return found
 
 
-def _bounds(
+def _compiled(
     config: Mapping[str, object], device: Accelerator, demand: CompileConfig, period: int
-) -> _Bounds | GraphgenError:
-    """The bounds, or why the model cannot be laid out like that."""
+) -> ShortModel | GraphgenError:
+    """The programs, or why the model cannot be laid out like that."""
     try:
-        whole = short_bounds(config, device, demand, _PHASES, period)
+        return short_model(config, device, demand, _PHASES, period)
     except GraphgenError as error:
         if error.code != "GG0304":
             raise
         return error
-    longest = {phase: max(c for p, c in whole if p == phase) for phase in _PHASES}
-    prefill, decode = (whole[phase, longest[phase]] for phase in _PHASES)
-    return _Bounds(prefill, decode)
 
 
-def _layer_bytes(
-    config: Mapping[str, object],
-    device: Accelerator,
-    demand: CompileConfig,
-    whole: _Bounds,
-    period: int,
-) -> int:
-    """Bytes of a core that the last layer takes; 0 for a model of one layer."""
-    family = family_of(config)
-    _, layers = stated_layers(family, config)
-    if layers is None or layers < 2:
-        return 0
-    fewer = first_layers(family, config, layers - 1)
-    bounds = short_bounds(fewer, device, demand, _PHASES, period)
-    return whole.decode.core_bytes - next(iter(bounds.values())).core_bytes
+def _longest(short: ShortModel, device: Accelerator) -> tuple[ProgramBound, ProgramBound]:
+    """The bounds of the longest prompt, and of a decode step."""
+    bounds = model_bounds(short, device)
+    longest = {phase: max(c for p, c in bounds if p == phase) for phase in _PHASES}
+    prefill, decode = (bounds[phase, longest[phase]] for phase in _PHASES)
+    return prefill, decode
 
 
 def _row(
     device: Accelerator,
     nodes: int,
     layout: str,
-    made: _Bounds | GraphgenError,
+    made: ShortModel | GraphgenError,
     demand: CompileConfig,
 ) -> NodeLayout:
     """A mesh of one axis."""
     if isinstance(made, GraphgenError):
         return NodeLayout(nodes, layout, why_not=made.what)
-    step = made.decode.seconds
-    held = made.decode.core_bytes + device.code_bytes
+    prefill, decode = _longest(made, device)
+    held = decode.core_bytes + device.code_bytes
     return NodeLayout(
         nodes,
         layout,
         held,
-        made.prefill.seconds,
-        step,
-        demand.cache_rows / step,
-        made.decode.link_bytes,
-        made.decode.node_bytes,
+        prefill.seconds,
+        decode.seconds,
+        demand.cache_rows / decode.seconds,
+        decode.link_bytes,
+        decode.node_bytes,
         _too_much(held, device),
     )
+
+
+def _with_flat(
+    row: NodeLayout, device: Accelerator, made: ShortModel, nodes: int, instance: str
+) -> NodeLayout:
+    """The row with the bounds of flat collectives; those of ``made`` are then in stages."""
+    flat = replace(device, flat_collectives=True)
+    found: list[FlatBounds] = []
+    for staged in (False, True):
+        if staged:
+            passes = [HierarchicalCollectives(nodes, device.name, instance)]
+            run_pipeline(made.module, passes)
+        prefill, decode = _longest(made, flat)
+        found.append(FlatBounds(prefill.seconds, decode.seconds, decode.node_bytes))
+    return replace(row, flat=found[0], staged=found[1])
 
 
 def _of_nodes(
     config: Mapping[str, object],
     device: Accelerator,
-    alone: _Bounds | GraphgenError,
+    alone: ShortModel | GraphgenError,
     demand: CompileConfig,
     nodes: int,
     ranks: int,
@@ -176,30 +188,55 @@ def _of_nodes(
         for name in names:
             yield NodeLayout(nodes, name, why_not=alone.what)
         return
-    stages = _row(device, nodes, names[0], alone, demand)
     _, layers = stated_layers(family_of(config), config)
-    if layers is None or layers < nodes:
-        yield NodeLayout(nodes, names[0], why_not=f"{layers} layers are fewer than {nodes} stages")
+    try:
+        stages = stage_bounds(alone, device, layers or 0, nodes)
+    except GraphgenError as error:
+        if error.code != "GG0302":
+            raise
+        yield NodeLayout(nodes, names[0], why_not=error.what)
     else:
-        held = stages.core_bytes - (layers - -(-layers // nodes)) * alone.layer_bytes
-        width = dtype(demand.dtype).bits // 8 * ConfigReader(config).integer("hidden_size")
-        network, rows = device.levels[1], demand.cache_rows
-        sends = [
-            (nodes - 1) * (network.hop_seconds + rows * length * width / network.bandwidth)
-            for length in (max(demand.context), 1)
-        ]
-        step = stages.step_s + sends[1]
-        yield replace(
-            stages,
-            core_bytes=held,
-            prefill_s=stages.prefill_s + sends[0],
-            step_s=step,
-            tokens_per_second=nodes * rows / step,
-            node_bytes=rows * width,
-            why_not=_too_much(held, device),
-        )
+        yield _of_stages(device, names[0], stages, demand, ranks)
     whole = _row(device, nodes, names[1], alone, demand)
     yield replace(whole, tokens_per_second=nodes * whole.tokens_per_second)
+
+
+def _of_stages(
+    device: Accelerator,
+    layout: str,
+    stages: Sequence[StageBound],
+    demand: CompileConfig,
+    ranks: int,
+) -> NodeLayout:
+    """A stage a node, between which each rank hands on what its program gives."""
+    taken = {phase: [stage.programs[phase].seconds for stage in stages] for phase in _PHASES}
+    for phase in _PHASES:
+        for number, stage in enumerate(stages[:-1]):
+            sent = ranks * stage.edges[phase]
+            taken[phase].append(_send_seconds(device, number * ranks, ranks, sent))
+    prefill, step = (sum(taken[phase]) for phase in _PHASES)
+    held = max(stage.programs["decode"].core_bytes for stage in stages) + device.code_bytes
+    # Requests in flight are as many as stages, and the slowest stage, or link, has each in turn.
+    slowest = max(max(taken["decode"]), step / len(stages))
+    return NodeLayout(
+        len(stages),
+        layout,
+        held,
+        prefill,
+        step,
+        demand.cache_rows / slowest,
+        max(stage.programs["decode"].link_bytes for stage in stages),
+        ranks * max(stage.edges["decode"] for stage in stages),
+        _too_much(held, device),
+    )
+
+
+def _send_seconds(device: Accelerator, first: int, ranks: int, sent: int) -> float:
+    """Seconds in which a node, whose ranks begin at ``first``, sends bytes to the next one."""
+    place = level_between(first, first + ranks, device.levels)
+    assert place is not None, f"rank {first + ranks} is on the node of rank {first}"
+    level = device.levels[place]
+    return level.hop_seconds + sent / (level.bandwidth * ranks / level.part)
 
 
 def _too_much(held: int, device: Accelerator) -> str:

@@ -18,19 +18,41 @@ from dataclasses import dataclass, replace
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.layers import layers_of
 from graphgen.compile_config import CompileConfig
-from graphgen.ir import Function, Module, Op, Role, dtype
+from graphgen.ir import Function, Module, Op, Role
 from graphgen.lowering.cost.roofline import roofline
 from graphgen.lowering.plan.ladders.bucket_seconds import ProgramBound, ProgramBounds
-from graphgen.lowering.plan.measure import core_bytes, few_layers
+from graphgen.lowering.plan.measure import core_bytes, few_layers, logical_module
 from graphgen.lowering.plan.sent_cost import partitioned_only, sent_cost
-from graphgen.models import build
 from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import stated_layers
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.targets import Accelerator
 
-_HELD = (Role.PARAM, Role.WEIGHT, Role.STATE, Role.SLOTTED)
+HELD_BYTES = (Role.PARAM, Role.WEIGHT, Role.STATE, Role.SLOTTED)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortModel:
+    """The compiled programs of a short model that stands for a deeper one.
+
+    Attributes:
+        module: of a rank.
+        layers: of the short model; 0 where its family does not state them.
+        period: the layers that repeat.
+        more: periods that the deeper one has beyond these; 0 where it is the model itself.
+    """
+
+    module: Module
+    layers: int
+    period: int
+    more: int
+
+    @property
+    def repeated(self) -> range:
+        """The layers of a period in the middle; none of a model without layers."""
+        last = self.layers - 1
+        return range(last - self.period, last) if self.layers else range(0)
 
 
 def short_bounds(
@@ -52,23 +74,50 @@ def short_bounds(
     Raises:
         GraphgenError: GG0304 where the model cannot be split over the ranks.
     """
+    return model_bounds(short_model(config, device, demand, phases, period), device)
+
+
+def short_model(
+    config: Mapping[str, object],
+    device: Accelerator | None,
+    demand: CompileConfig,
+    phases: tuple[str, ...],
+    period: int,
+) -> ShortModel:
+    """Compile the short model; arguments as for :func:`short_bounds`, of which it raises the same.
+
+    For no device only what ``partition`` makes.
+    """
     short = few_layers(config, period)
     model, more = (config, 0) if short is None else (short.few, short.more + 1)
-    module = build(model, dtype(demand.dtype), phases=phases)
-    if device is None:
-        run_pipeline(module, partitioned_only(default(demand)))
-    else:
-        run_pipeline(module, default(replace(demand, target=device.name)))
+    if device is not None:
+        demand = replace(demand, target=device.name)
+    module = logical_module(model, demand, phases)
+    passes = default(demand)
+    run_pipeline(module, passes if device is not None else partitioned_only(passes))
     _, count = stated_layers(family_of(model), model)
-    middle = range(0) if count is None else range(count - 1 - period, count - 1)
-    held = 0 if device is None else core_bytes(module) + more * _layer_bytes(module, middle)
+    return ShortModel(module, count or 0, period, more)
+
+
+def model_bounds(short: ShortModel, device: Accelerator | None) -> ProgramBounds:
+    """Bounds of the deep model's programs.
+
+    Args:
+        short: the model that stands for it.
+        device: what :func:`short_model` compiled for, over any nodes.
+    """
+    module, more = short.module, short.more
+    held = 0
+    if device is not None:
+        held = core_bytes(module) + more * layer_bytes(module, short.repeated)
     found: dict[tuple[str, int], ProgramBound] = {}
     for function in module.programs():
         bucket = function.dims["C"]
         assert isinstance(bucket, int), bucket
-        costs = _layer_costs(module, function, device)
-        assert not more or len(costs.layers) == count, f"{len(costs.layers)} layers of {count}"
-        repeated = [costs.layers[number] for number in middle] if more else []
+        costs = layer_costs(module, function, device)
+        count = len(costs.layers)
+        assert not more or count == short.layers, f"{count} layers of {short.layers}"
+        repeated = [costs.layers[number] for number in short.repeated] if more else []
         found[function.phase, bucket] = ProgramBound(
             costs.seconds + more * sum(layer.seconds for layer in repeated),
             costs.link_bytes + more * sum(layer.link_bytes for layer in repeated),
@@ -79,7 +128,7 @@ def short_bounds(
 
 
 @dataclass(frozen=True, slots=True)
-class _LayerCost:
+class LayerCost:
     """Seconds, or what stands for them, and bytes over links, of a layer."""
 
     seconds: float
@@ -88,28 +137,29 @@ class _LayerCost:
 
 
 @dataclass(frozen=True, slots=True)
-class _LayerCosts(_LayerCost):
+class LayerCosts(LayerCost):
     """The same of a program, and of each of its layers."""
 
-    layers: Sequence[_LayerCost] = ()
+    layers: Sequence[LayerCost] = ()
 
 
-def _layer_costs(module: Module, function: Function, device: Accelerator | None) -> _LayerCosts:
+def layer_costs(module: Module, function: Function, device: Accelerator | None) -> LayerCosts:
+    """The costs of a program and of its layers; of no device those of ``partition``."""
     if device is None:
         by_layer = layers_of(function)
-        layers = [_LayerCost(sent_cost(module, function, ops)) for ops in by_layer.values()]
-        return _LayerCosts(sent_cost(module, function, list(function.block)), layers=layers)
+        layers = [LayerCost(sent_cost(module, function, ops)) for ops in by_layer.values()]
+        return LayerCosts(sent_cost(module, function, list(function.block)), layers=layers)
     line = roofline(module, function, device)
     layers = [
-        _LayerCost(group.each.seconds, group.each.link_bytes, group.each.node_bytes)
+        LayerCost(group.each.seconds, group.each.link_bytes, group.each.node_bytes)
         for group in line.groups
         if group.first
         for _ in range(group.count)
     ]
-    return _LayerCosts(line.seconds, line.total.link_bytes, line.total.node_bytes, layers)
+    return LayerCosts(line.seconds, line.total.link_bytes, line.total.node_bytes, layers)
 
 
-def _layer_bytes(module: Module, numbers: range) -> int:
+def layer_bytes(module: Module, numbers: range) -> int:
     """Bytes of a core that only these layers read, in any program."""
     inside: set[str] = set()
     outside: set[str] = set()
@@ -120,7 +170,7 @@ def _layer_bytes(module: Module, numbers: range) -> int:
         for op in function.block:
             (inside if op in chosen else outside).update(_arguments(op))
     rows = [module.interface[name] for name in inside - outside if name in module.interface]
-    return sum(row.physical.nbytes for row in rows if row.role in _HELD)
+    return sum(row.physical.nbytes for row in rows if row.role in HELD_BYTES)
 
 
 def _arguments(op: Op) -> set[str]:

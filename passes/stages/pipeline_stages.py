@@ -9,7 +9,13 @@ from typing import ClassVar
 
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.stages.layer_cuts import ProgramCuts, cut_program, layer_scopes
-from graphgen.analysis.stages.stage_chain import STAGES, edge_name, part_of, stage_name
+from graphgen.analysis.stages.stage_chain import (
+    STAGES,
+    edge_name,
+    part_of,
+    stage_name,
+    stage_outputs,
+)
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Value
 from graphgen.ir.clone import Cloner
@@ -142,15 +148,7 @@ class PipelineStages(Pass):
             now.argument(value, chain)
         stages: list[Function] = []
         for number, (first, last) in enumerate(pairwise(bounds)):
-            begin, end = program.cuts.get(first), program.cuts.get(last)
-            outputs = [
-                (name, value)
-                for name, value in program.function.outputs
-                if first < program.stages.get(value, 0) <= last
-            ]
-            if number < len(ends):
-                assert end is not None
-                outputs.append((edge_name(number), end))
+            begin, outputs = program.cuts.get(first), stage_outputs(program, number, first, last)
             stage = part_of(
                 program.function,
                 stage_name(whole.name, number),

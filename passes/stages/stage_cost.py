@@ -16,27 +16,38 @@ _INTENSITY = 10.0
 
 
 def place_costs(programs: Sequence[ProgramCuts], places: int, target: Target) -> list[float]:
-    """Bytes of each stage of the cuts, or operations by the bytes that take as long.
-
-    Of each program the slower of the two counts, and each program as much as any other: decoding
-    reads weights, prompts compute.
+    """The cost of each place of the cuts for all programs.
 
     Args:
-        programs: cut into the same stages.
-        places: number of the stages.
+        programs: cut at the same places.
+        places: number of the places.
         target: the device, which says how many operations take as long as a byte.
+    """
+    return shared_costs([program_costs(program, places, target) for program in programs])
+
+
+def program_costs(program: ProgramCuts, places: int, target: Target) -> list[float]:
+    """Bytes of each place, or operations by the bytes that take as long: the slower of the two.
+
+    Arguments as for :func:`place_costs`.
     """
     intensity = _INTENSITY
     if target.is_accelerator:
         device = accelerator(target.name)
         intensity = device.flops.get("bf16", device.vector_flops) / device.hbm_bandwidth
-    total = [0.0] * places
-    for program in programs:
-        found = _work(program, places)
-        sizes = [(cast(int, w.bytes), cast(int, w.flops)) for w in found]
-        costs = [max(moved, flops / intensity) for moved, flops in sizes]
-        whole = sum(costs) or 1
-        total = [one + cost / whole for one, cost in zip(total, costs, strict=True)]
+    sizes = [(cast(int, w.bytes), cast(int, w.flops)) for w in _work(program, places)]
+    return [max(moved, flops / intensity) for moved, flops in sizes]
+
+
+def shared_costs(costs: Sequence[Sequence[float]]) -> list[float]:
+    """The costs of places for all programs, of which each counts as much as any other.
+
+    Decoding reads weights, prompts compute.
+    """
+    total = [0.0] * len(costs[0])
+    for each in costs:
+        whole = sum(each) or 1
+        total = [one + cost / whole for one, cost in zip(total, each, strict=True)]
     return total
 
 

@@ -68,7 +68,7 @@ def _ring_links(groups: Groups, levels: Sequence[LinkLevel]) -> Sequence[int]:
     leaving = [Counter[int]() for _ in levels]
     for group in groups:
         for rank, target in zip(group, (*group[1:], group[0]), strict=True):
-            place = _level_between(rank, target, levels)
+            place = level_between(rank, target, levels)
             if place is not None:
                 leaving[place][rank // levels[place].part] += 1
     return [max(count.values(), default=0) for count in leaving]
@@ -101,7 +101,7 @@ def _made(levels: Sequence[LinkLevel], sent: Sequence[float], steps: int) -> lis
     ]
 
 
-def _level_between(rank: int, target: int, levels: Sequence[LinkLevel]) -> int | None:
+def level_between(rank: int, target: int, levels: Sequence[LinkLevel]) -> int | None:
     """The level of the link between two ranks; ``None`` inside of a part of the first."""
     for place, level in reversed([*enumerate(levels)]):
         if rank // level.part != target // level.part:

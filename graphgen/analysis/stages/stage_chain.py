@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from graphgen.analysis.calls import called
-from graphgen.analysis.stages.layer_cuts import needed
+from graphgen.analysis.stages.layer_cuts import ProgramCuts, needed
 from graphgen.ir import Entry, Function, Module, Role, Value
 from graphgen.ir.clone import Cloner
 
@@ -105,6 +105,25 @@ def part_of(
             cloner.op(op, made.block)
     made.outputs = [(name, cloner.mapping[value]) for name, value in outputs]
     return made
+
+
+def stage_outputs(
+    program: ProgramCuts, number: int, first: int, last: int
+) -> list[tuple[str, Value]]:
+    """The outputs of a stage of a program, and the edge to the next stage if there is one.
+
+    Args:
+        program: the whole.
+        number: of the stage.
+        first, last: the stage has the places of the cuts after ``first``, up to ``last``.
+    """
+    outputs = [
+        (name, value)
+        for name, value in program.function.outputs
+        if first < program.stages.get(value, 0) <= last
+    ]
+    end = program.cuts.get(last)
+    return outputs if end is None else [*outputs, (edge_name(number), end)]
 
 
 def _stage_module(module: Module, stage: int) -> Module:

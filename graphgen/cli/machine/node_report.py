@@ -62,7 +62,32 @@ def _text(
         "\ntimes are rooflines of the compiled programs, bounds from below; MB are those of a "
         "decode step over links\n"
     )
-    return head + render(Table(headers, rows, 8), sys.stdout) + foot
+    return head + render(Table(headers, rows, 8), sys.stdout) + foot + _flat_text(found)
+
+
+def _flat_text(found: Sequence[NodeLayout]) -> str:
+    """The meshes over nodes where the engine makes no stages of collectives, and where we do."""
+    headers = ["layout", "prompt ms", "in stages", "step ms", "in stages", "MB of a node"]
+    rows = [
+        [
+            row.layout,
+            f"{1e3 * row.flat.prefill_s:.1f}",
+            f"{1e3 * row.staged.prefill_s:.1f}",
+            f"{1e3 * row.flat.step_s:.2f}",
+            f"{1e3 * row.staged.step_s:.2f}",
+            f"{row.flat.node_bytes / 1e6:.2f}",
+            f"{row.staged.node_bytes / 1e6:.2f}",
+        ]
+        for row in found
+        if row.flat is not None and row.staged is not None
+    ]
+    if not rows:
+        return ""
+    head = (
+        "\neach collective as one ring or mesh of all its ranks, and in the stages of --nodes "
+        "(pass hierarchical-collectives):\n\n"
+    )
+    return head + render(Table([*headers, "in stages"], rows, 7), sys.stdout)
 
 
 def _cells(row: NodeLayout) -> list[str]:

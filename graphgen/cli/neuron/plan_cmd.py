@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -25,6 +26,7 @@ from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 if TYPE_CHECKING:
     from graphgen.lowering.plan.adapter_capacity import AdapterCapacity
     from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
+    from graphgen.lowering.plan.fitting_changes import FittingChange
     from graphgen.lowering.plan.ladders.ladder_advice import LadderAdvice
     from graphgen.lowering.plan.measure import CoreUse
     from graphgen.targets import Accelerator
@@ -96,9 +98,7 @@ def plan(
         _emit_search(as_json, model, where, replace(demand, tp=tp), sizes.answer_tokens or 0)
     elif sizes.lengths is None:
         demand = _with_mesh(model, where, replace(demand, tp=tp or demand.tp))
-        made = _plan(model, where, demand, rules, tp)
-        held = _capacity(made, sizes)
-        emit(as_json, lambda: _json(model, made, held), lambda: _text(model, made, held))
+        _emit_plan(as_json, model, _plan(model, where, demand, rules, tp), sizes)
     else:
         advice = _advice(model, where, demand, sizes, tp)
         _emit_advice(as_json, model, advice)
@@ -135,6 +135,26 @@ def _plan(
 
     config = model_config(model, keep_quantized=demand.keep_quantized)
     return make_plan(config, where, demand, rules, tp)
+
+
+def _emit_plan(as_json: bool, model: str, made: CapacityPlan, sizes: PlanSizes) -> None:
+    held, changes = _capacity(made, sizes), _changes(model, made)
+    emit(
+        as_json,
+        lambda: _json(model, made, held, changes),
+        lambda: _text(model, made, held, changes),
+    )
+
+
+def _changes(model: str, made: CapacityPlan) -> Sequence[FittingChange]:
+    """Changes with which the model fits, where it does not."""
+    if made.chosen is not None and made.chosen.serves:
+        return ()
+    from graphgen.lowering.plan.fitting_changes import fitting_changes
+    from graphgen.runtime.checkpoint.model_config import model_config
+
+    config = model_config(model, keep_quantized=made.demand.keep_quantized)
+    return fitting_changes(config, made)
 
 
 def _advice(
@@ -182,7 +202,12 @@ def _capacity(made: CapacityPlan, sizes: PlanSizes) -> AdapterCapacity | None:
     return adapter_capacity(use, sizes.lora_rank, slots, sizes.lora_reserve or 0, tp)
 
 
-def _text(model: str, made: CapacityPlan, held: AdapterCapacity | None) -> str:
+def _text(
+    model: str,
+    made: CapacityPlan,
+    held: AdapterCapacity | None,
+    changes: Sequence[FittingChange],
+) -> str:
     where, demand = made.target, made.demand
     lines = [
         f"{model}, {demand.dtype}, batch {demand.cache_rows}, {demand.max_len} positions "
@@ -195,6 +220,13 @@ def _text(model: str, made: CapacityPlan, held: AdapterCapacity | None) -> str:
         lines.append(f"no degree of {where.name} serves it")
     else:
         lines.append(_chosen(made, made.chosen))
+    if changes:
+        rows = [
+            [item.flags, str(item.tp), _gb(item.core_bytes), "yes" if item.fits else "no"]
+            for item in changes
+        ]
+        table = Table(["to fit, one of", "tp", "a core", "fits"], rows, 2)
+        lines += ["", render(table, sys.stdout)]
     if held is not None:
         lines.append(held.text)
     return "\n".join(lines).rstrip() + "\n"
@@ -251,7 +283,12 @@ def _gb(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
 
 
-def _json(model: str, made: CapacityPlan, held: AdapterCapacity | None) -> Json:
+def _json(
+    model: str,
+    made: CapacityPlan,
+    held: AdapterCapacity | None,
+    changes: Sequence[FittingChange],
+) -> Json:
     return {
         "model": model,
         "target": made.target.name,
@@ -266,6 +303,7 @@ def _json(model: str, made: CapacityPlan, held: AdapterCapacity | None) -> Json:
         "degrees": [_degree_json(item) for item in made.degrees],
         "chosen": _degree_json(made.chosen) if made.chosen else None,
         "instance": made.instance or None,
+        "to_fit": [asdict(item) for item in changes],
         "sources": dict(made.target.sources),
         **({} if held is None else {"adapters": dict(held.to_json())}),
     }

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.compile_config import CompileConfig
-from graphgen.ir import dtype
 from graphgen.lowering.cost.roofline import roofline
-from graphgen.lowering.plan.measure import core_bytes, few_layers
-from graphgen.models import build
+from graphgen.lowering.plan.measure import core_bytes, few_layers, logical_module
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.targets import Accelerator
@@ -98,7 +96,7 @@ def _bounds(
     demand: CompileConfig,
     phases: tuple[str, ...],
 ) -> ProgramBounds:
-    module = build(config, dtype(demand.dtype), phases=phases)
+    module = logical_module(config, demand, phases)
     run_pipeline(module, default(demand))
     found: dict[tuple[str, int], ProgramBound] = {}
     held = core_bytes(module)
