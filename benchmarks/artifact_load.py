@@ -23,7 +23,7 @@ from benchmarks.cold_start import answered
 from benchmarks.rows import Row, table, write_json
 from graphgen.eval import Array, rank_index
 from graphgen.ir import RANK
-from graphgen.lowering.cpu.pjrt import configure
+from graphgen.lowering.cpu.pjrt import configure, put
 from graphgen.runtime.artifact import Artifact, open_artifact
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
@@ -31,7 +31,6 @@ from graphgen.runtime.weights.aligned_safetensors import read_header
 from graphgen.runtime.weights.checksum import checksum
 from graphgen.runtime.weights.huge_pages import huge_pages
 from graphgen.runtime.weights.presharded import rank_file
-from graphgen.runtime.weights.rank_weights import put_arrays
 from graphgen.runtime.weights.weight_reader import read_aligned
 
 SUMS: Mapping[str, Callable[[Array], object]] = {
@@ -86,8 +85,8 @@ def compare_ways(artifact: Artifact, rounds: int) -> list[Row]:
             start = time.perf_counter()
             arrays = load(path)
             loads[way] = min(loads[way], time.perf_counter() - start)
-        given = put_arrays([{**arrays, RANK: rank_index(0)}])  # pyright: ignore[reportPossiblyUnboundVariable]
-        weights = {name: value for name, value in given.items() if name in used}
+        given = {**arrays, RANK: rank_index(0)}  # pyright: ignore[reportPossiblyUnboundVariable]
+        weights = {name: put([array]) for name, array in given.items() if name in used}
         sessions[way] = Session(programs, weights)
         sessions[way].prefill([[1, 2, 3]])
         sessions[way].decode([4])

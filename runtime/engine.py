@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.eval import rank_index
-from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.cpu.processes import share_ranks
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
@@ -39,7 +37,7 @@ from graphgen.runtime.speculation.fused.fused_steps import FusedSteps, has_fused
 from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft, JoinedCheckpoint
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.presharded import read_shards
-from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
+from graphgen.runtime.weights.rank_weights import put_ranks, put_weights, weights_of
 
 if TYPE_CHECKING:
     from graphgen.runtime.speculation.speculator import Speculator
@@ -294,7 +292,7 @@ def open_engine(
     with progress.task("building the graph"):
         built = _built(checkpoint, settings, options.fused)
     checkpoint, built = _check_tensors(checkpoint, built)
-    agree_on_program(checkpoint, settings, built.module)
+    agree_on_program(checkpoint.config, checkpoint.fingerprint, settings, built.module)
     if kept is not None:
         artifact = save_artifact(kept, built, checkpoint, tokenizer, progress)
         artifact = replace(artifact, model=built)
@@ -384,8 +382,7 @@ def _placed(
     if options.weights is None:
         return put_weights(weights_of(checkpoint, module), progress)
     with progress.task("reading weights"):
-        ranks = read_shards(options.weights, module, checkpoint)
-        return put_arrays([{**arrays, RANK: rank_index(r)} for r, arrays in enumerate(ranks)])
+        return put_ranks(module, read_shards(options.weights, module, checkpoint))
 
 
 def locate_checkpoint(model: str, *, plain_names: bool = False) -> Checkpoint:
@@ -451,13 +448,15 @@ def _from_artifact(
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Engine, list[list[int]]]:
     """Open an artifact; one without weights takes those of ``checkpoint``."""
-    settings = artifact.model.settings
+    model, settings = artifact.model, artifact.model.settings
     artifact.check_request(artifact.source, _asked(settings, options))
+    ranks = share_ranks(settings.tp, settings.pp_degree)
+    agree_on_program(model.config, lambda: artifact.source, settings, model.module)
     programs = artifact.programs(progress)
     times = [start, time.perf_counter()]
     # Threads read the weights while JAX is imported and the tokenizer is read.
     with artifact.start_weights(checkpoint) as finish:
-        configure(settings.tp * settings.pp_degree)
+        configure(ranks)
         times.append(time.perf_counter())
         tokenizer = load_tokenizer(artifact.path / "tokenizer")
         prompts = encode(tokenizer)
@@ -465,9 +464,7 @@ def _from_artifact(
         weights = finish(progress)
         times.append(time.perf_counter())
     mode = options.async_mode
-    engine = Engine(
-        artifact.model, tokenizer, programs, weights, times[-1] - start, True, async_mode=mode
-    )
+    engine = Engine(model, tokenizer, programs, weights, times[-1] - start, True, async_mode=mode)
     names = ("opening and checks", "JAX", "tokenizer", "rest of weights")
     engine.phases = {n: b - a for n, a, b in zip(names, times, times[1:], strict=False)}
     return engine, prompts

@@ -157,7 +157,7 @@ def every_token_session(
     with progress.task("building the graph"):
         built = build_model(checkpoint.config, sized, every_token=True)
     check_checkpoint(checkpoint, built.module)
-    agree_on_program(checkpoint, sized, built.module)
+    agree_on_program(checkpoint.config, checkpoint.fingerprint, sized, built.module)
     placed = put_weights(weights_of(checkpoint, built.module), progress)
     return Session(ExecutableCache(built.module, progress), placed)
 

@@ -16,8 +16,7 @@ from typing import Any, cast
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.eval import rank_index
-from graphgen.ir import RANK, Module
+from graphgen.ir import Module
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
@@ -27,8 +26,13 @@ from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer
 from graphgen.runtime.weights.aligned_safetensors import fingerprint
-from graphgen.runtime.weights.presharded import layout_hash, rank_file, write_rank_files
-from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
+from graphgen.runtime.weights.presharded import (
+    layout_hash,
+    rank_file,
+    rank_reader,
+    write_rank_files,
+)
+from graphgen.runtime.weights.rank_weights import names_here, put_ranks, put_weights, weights_of
 from graphgen.runtime.weights.weight_reader import WeightReader
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
@@ -127,13 +131,13 @@ class Artifact:
                 f"the artifact {self.path} has no weights",
                 help="prepare them from a checkpoint, or write them into it",
             )
-        return WeightReader([rank_file(self.path, r) for r in range(self.model.module.ranks)])
+        return rank_reader(self.path, self.model.module)
 
     def _put(self, reader: WeightReader, progress: Progress) -> dict[str, object]:
+        module = self.model.module
         with progress.task("reading weights"):
-            ranks = [{**each, RANK: rank_index(r)} for r, each in enumerate(reader.arrays())]
-        used = {v.name for f in self.model.module.programs() for v in f.args}
-        return put_arrays([{k: v for k, v in r.items() if k in used} for r in ranks])
+            ranks = dict(zip(names_here(module), reader.arrays(), strict=True))
+        return put_ranks(module, ranks)
 
     def weights_from(self, checkpoint: Checkpoint, progress: Progress) -> dict[str, object]:
         """Prepare the weights of a checkpoint for these programs and put them on the devices.

@@ -12,7 +12,6 @@ from graphgen.analysis import fingerprint
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.version import __version__
 
 # By name; a value is compared and shown as text.
@@ -21,16 +20,25 @@ Record = Mapping[str, str]
 _SHOWN = 40
 
 
-def record_of(checkpoint: Checkpoint, settings: CompileConfig, module: Module) -> Record:
-    """Versions, hashes of weights and programs, and each value of the configurations."""
+def record_of(
+    config: Mapping[str, object], weights: str, settings: CompileConfig, module: Module
+) -> Record:
+    """Versions, hashes of weights and programs, and each value of the configurations.
+
+    Args:
+        config: of the model, as in ``config.json``.
+        weights: the checkpoint's fingerprint.
+        settings: of the compilation.
+        module: the programs.
+    """
     asked = {f"option {name}": _text(value) for name, value in asdict(settings).items()}
-    config = {f"config.json {name}": _text(value) for name, value in checkpoint.config.items()}
+    named = {f"config.json {name}": _text(value) for name, value in config.items()}
     return {
         "version of graphgen": __version__,
         "version of jaxlib": version("jaxlib"),
         **asked,
-        **config,
-        "hash of the weights": checkpoint.fingerprint()[:16],
+        **named,
+        "hash of the weights": weights[:16],
         "hash of the programs": fingerprint(module)[:16],
     }
 

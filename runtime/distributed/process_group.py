@@ -25,7 +25,6 @@ from graphgen.lowering.cpu.processes import (
     leave_processes,
     share_ranks,
 )
-from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.distributed.agreement import Record, record_of, require_agreement
 from graphgen.runtime.distributed.process_watch import FAILURES, ProcessWatch
 
@@ -161,15 +160,26 @@ def current_group() -> ProcessGroup | None:
     return _groups[-1] if _groups else None
 
 
-def agree_on_program(checkpoint: Checkpoint, settings: CompileConfig, module: Module) -> None:
+def agree_on_program(
+    config: Mapping[str, object],
+    fingerprint: Callable[[], str],
+    settings: CompileConfig,
+    module: Module,
+) -> None:
     """In a launch: compare what the processes run, before any weight is loaded.
+
+    Args:
+        config: of the model, as in ``config.json``.
+        fingerprint: gives that of the weights' checkpoint.
+        settings: of the compilation.
+        module: the programs.
 
     Raises:
         GraphgenError: GG0709 if they differ, GG0705 for ranks that they cannot share.
     """
     for group in _groups:
         _state_local_ranks(share_ranks(module.ranks, stage_count(module)))
-        group.agree("program", record_of(checkpoint, settings, module))
+        group.agree("program", record_of(config, fingerprint(), settings, module))
 
 
 def _state_local_ranks(each: int) -> None:

@@ -26,7 +26,12 @@ from graphgen.runtime.folders.whole_folder import new_folder, write_flushed
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, write_aligned
 from graphgen.runtime.weights.finite_check import max_magnitude
-from graphgen.runtime.weights.rank_weights import RankArrays, program_weights, weights_of
+from graphgen.runtime.weights.rank_weights import (
+    RankArrays,
+    names_here,
+    program_weights,
+    weights_of,
+)
 from graphgen.runtime.weights.weight_reader import WeightReader
 from graphgen.version import __version__
 
@@ -121,8 +126,8 @@ def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: 
         write_flushed(folder / MANIFEST, sealed(manifest))
 
 
-def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[RankArrays]:
-    """Read the prepared weights of every rank for ``module``.
+def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> dict[int, RankArrays]:
+    """Read the prepared weights for ``module`` of the ranks that this process has.
 
     Raises:
         GraphgenError: GG0703 naming both sides of a mismatch (degree, checkpoint, tensors, layout)
@@ -134,8 +139,14 @@ def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[Rank
         _require_files(path, manifest)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(path, f"cannot be read: {error}") from error
-    with WeightReader([rank_file(path, rank) for rank in range(module.ranks)]) as reader:
-        return [*reader.arrays()]
+    with rank_reader(path, module) as reader:
+        return dict(zip(names_here(module), reader.arrays(), strict=True))
+
+
+def rank_reader(folder: Path, module: Module) -> WeightReader:
+    """A reader of the files of :func:`names_here`, in that order (GG0703)."""
+    wanted = names_here(module)
+    return WeightReader({rank_file(folder, rank): names for rank, names in wanted.items()})
 
 
 def source_of(path: Path) -> str:

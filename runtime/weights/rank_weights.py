@@ -14,7 +14,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from graphgen.lowering.cpu import DeviceValue
-from graphgen.lowering.cpu.pjrt import put, put_local
+from graphgen.lowering.cpu.pjrt import put_local
 from graphgen.lowering.cpu.processes import in_stages, local_ranks
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.progress_callback import Progress
@@ -261,11 +261,36 @@ def put_weights(
             arrays = homes[done] * (len(mine) // len(homes[done]))
             placed[rows[done].name] = put_local(dict(zip(mine, arrays, strict=True)), module.ranks)
             report((done + 1) / len(rows))
-    every = {
-        rank: rank_index(rank) for rank in _ranks_of_stages(module, range(stage_count(module)))
-    }
-    placed[RANK] = put_local(every, module.ranks)
+    placed[RANK] = _put_indices(module)
     return placed
+
+
+def put_ranks(module: Module, ranks: Mapping[int, RankArrays]) -> dict[str, DeviceValue]:
+    """Put prepared weights on the devices: those of :func:`names_here`, by rank.
+
+    A weight that a rank does not have is left out.
+    """
+    found = {
+        name: put_local({rank: ranks[rank][name] for rank in here}, module.ranks)
+        for name, here in ranks_here(module).items()
+        if all(name in ranks[rank] for rank in here)
+    }
+    return {**found, RANK: _put_indices(module)}
+
+
+def _put_indices(module: Module) -> DeviceValue:
+    """The number of each rank that this process has."""
+    here = _ranks_of_stages(module, range(stage_count(module)))
+    return put_local({rank: rank_index(rank) for rank in here}, module.ranks)
+
+
+def names_here(module: Module) -> dict[int, set[str]]:
+    """The weights and params that this process needs of each rank."""
+    found: dict[int, set[str]] = {}
+    for name, here in ranks_here(module).items():
+        for rank in here:
+            found.setdefault(rank, set()).add(name)
+    return found
 
 
 def ranks_here(module: Module) -> dict[str, Sequence[int]]:
@@ -299,8 +324,3 @@ def _homes(
 def _kind(row: Entry) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
     """Shape and type of a weight per rank."""
     return row.physical.dims, numpy_dtype(row.physical.dtype)
-
-
-def put_arrays(ranks: Sequence[RankArrays]) -> dict[str, DeviceValue]:
-    """Put prepared weights on the devices, one mapping per rank."""
-    return {name: put([arrays[name] for arrays in ranks]) for name in ranks[0]}

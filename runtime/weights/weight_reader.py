@@ -8,7 +8,7 @@ interpreter, so that other work of opening a model goes on beside it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import RawIOBase
 from pathlib import Path
@@ -25,16 +25,20 @@ class WeightReader:
     """Files that are being read from the moment this is made; the end of ``with`` gives up.
 
     Args:
-        paths: files of :func:`~graphgen.runtime.weights.aligned_safetensors.write_aligned`.
+        paths: files of :func:`~graphgen.runtime.weights.aligned_safetensors.write_aligned`, each
+            with the names of the tensors to read; ``None`` for all.
 
     Raises:
         GraphgenError: GG0703 for a damaged header.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        headers = [(path, read_header(path)) for path in paths]
+    def __init__(self, paths: Mapping[Path, Collection[str] | None]) -> None:
+        headers = [(path, read_header(path), names) for path, names in paths.items()]
         self._pool = ThreadPoolExecutor(os.cpu_count(), "weights")
-        self._files = [self._start(path, tensors) for path, tensors in headers]
+        self._files = [
+            self._start(path, [each for each in tensors if names is None or each.name in names])
+            for path, tensors, names in headers
+        ]
 
     def _start(self, path: Path, tensors: Sequence[Tensor]) -> dict[str, Future[Array]]:
         first = tensors[0].start if tensors else 0
@@ -73,7 +77,7 @@ class WeightReader:
 
 def read_aligned(path: Path) -> dict[str, Array]:
     """The tensors of one file by name (GG0703 if the file is damaged)."""
-    with WeightReader([path]) as reader:
+    with WeightReader({path: None}) as reader:
         return reader.arrays()[0]
 
 

@@ -68,22 +68,29 @@ def check_model_options(
 
     Args:
         model: MODEL.
-        options: to open it with.
+        options: to open it with; the ranks of an artifact are known when it is open.
         more: as for :func:`refuse_in_launch`.
     """
     from graphgen.lowering.cpu.processes import share_ranks
-    from graphgen.runtime.artifact import is_artifact
+    from graphgen.runtime.artifact import is_artifact, is_for_device
 
+    kept = options.artifact or Path(model)
     refuse_in_launch(
         {
-            "--artifact": options.artifact,
-            "--weights": options.weights,
-            "an artifact": is_artifact(Path(model)),
+            "an artifact for a device": is_for_device(kept),
             "--async-mode": options.async_mode,
             "an adapter": options.requested.get("max_loras"),
             **(more or {}),
         }
     )
+    if is_artifact(kept):
+        return
+    if options.artifact is not None:
+        raise GraphgenError(
+            "GG0705",
+            f"there is no artifact {kept}, and several processes do not make one",
+            help="run the command without 'graphgen launch' first, with the same options",
+        )
     share_ranks(option_number(options, "tp"), option_number(options, "pp_degree"))
 
 
@@ -104,7 +111,10 @@ def option_number(options: EngineOptions, name: str) -> int:
 
 def in_stages(options: EngineOptions) -> EngineOptions:
     """The options with the stages that AWS's variable asks for (GG0705)."""
-    stages = stages_of_launch(option_number(options, "pp_degree"), os.environ)
+    given = option_number(options, "pp_degree")
+    stages = stages_of_launch(given, os.environ)
+    if stages == given:
+        return options
     return replace(options, requested={**options.requested, "pp_degree": stages})
 
 

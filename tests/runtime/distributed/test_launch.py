@@ -71,3 +71,24 @@ def test_smollm2_over_three_processes(more: tuple[str, ...], tmp_path: Path):
     assert ended.status == 0, ended.err
     sampling = Sampling(do_sample=True, top_k=20, seed=7) if more else Sampling()
     assert answered(ended.out) == in_one_process(smollm2_path(), 1, [sampling] * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tp", "stages"), [(2, 1), (1, 2)])
+def test_programs_and_weights_of_an_artifact(tp: int, stages: int, model: Path, tmp_path: Path):
+    kept = tmp_path / "kept"
+    requested = {"dtype": "f32", "tp": tp, "pp_degree": stages}
+    options = EngineOptions(requested, max_len=128, artifact=kept)
+    engine, prompts = open_engine(
+        str(model), options, lambda t: [t.encode(text) for text in TEXTS], NEW, Silent()
+    )
+    request = GenerationRequest(NEW, engine.tokenizer.eos_ids)
+    wanted = [row.tokens for row in engine.generate(prompts, request).completions]
+    files = {path: path.stat().st_mtime_ns for path in kept.glob("**/*")}
+    words = [*asked(model, tp), "--pp-degree", str(stages), "--artifact", str(kept)]
+    ended = launch(tmp_path / "logs", 2, words, None, *PATIENT)
+    assert ended.status == 0, ended.err
+    assert answered(ended.out) == wanted
+    # What one process has compiled is loaded.
+    assert "compiling" not in ended.err + ended.logs[1]
+    assert {path: path.stat().st_mtime_ns for path in kept.glob("**/*")} == files

@@ -83,10 +83,14 @@ def test_a_connection_that_ends_early_is_an_error():
     [
         (EngineOptions(async_mode=True), "--async-mode"),
         (EngineOptions({"max_loras": 2}), "an adapter"),
-        (EngineOptions(weights=Path("prepared")), "--weights"),
     ],
 )
 def test_options_that_processes_cannot_share_are_refused(options: EngineOptions, what: str):
     with pytest.raises(GraphgenError, match=f"{what} does not work in several processes"):
         check_model_options("model", options)
-    check_model_options("model", replace(options, requested={}, async_mode=False, weights=None))
+    check_model_options("model", replace(options, requested={}, async_mode=False))
+
+
+def test_an_artifact_has_to_be_there(tmp_path: Path):
+    with pytest.raises(GraphgenError, match="several processes do not make one"):
+        check_model_options("model", EngineOptions(artifact=tmp_path / "none"))
