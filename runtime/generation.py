@@ -186,7 +186,7 @@ def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
                 "GG0702", f"prompt {index + 1} is empty", help="a prompt needs at least one token"
             )
     if not prompts:
-        raise GraphgenError("GG0702", "there is no prompt", help="give at least one --prompt")
+        raise GraphgenError("GG0702", "there is no prompt", help="give --prompt, or --chat alone")
     if len(prompts) > rows:
         raise GraphgenError(
             "GG0705",

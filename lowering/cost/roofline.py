@@ -171,7 +171,7 @@ def cost_of_op(module: Module, op: Op, device: Accelerator, seen: set[Value]) ->
     work = work_of(op)
     flops = _number(work.flops) + _number(work.transcendentals)
     kind = op.operands[0].dtype.name if op.operands else "f32"
-    moved = _traffic(op, device, seen)
+    moved = _traffic(op, seen)
     return RooflineCost(
         flops=flops,
         matrix_s=flops / matrix_rate(device, kind) if matrix else 0.0,
@@ -204,7 +204,7 @@ def matrix_rate(device: Accelerator, kind: str) -> float:
     return device.flops.get(kind, device.flops["bf16"])
 
 
-def _traffic(op: Op, device: Accelerator, seen: set[Value]) -> int:
+def _traffic(op: Op, seen: set[Value]) -> int:
     """Bytes an op moves to and from device memory; an argument is read once."""
     if has_trait(op, Trait.VIEW):
         return 0
@@ -242,7 +242,7 @@ def _exchange(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> 
     inside, *between = _level_needs(op, groups, device)
     # Both are written and read, unless they stay in the core.
     moved = sum([2 * size for size in (given, made) if size > device.sbuf_bytes])
-    moved += _traffic(op, device, seen) if given <= device.sbuf_bytes else 0
+    moved += _traffic(op, seen) if given <= device.sbuf_bytes else 0
     return RooflineCost(
         bytes=moved,
         memory_s=moved / device.hbm_bandwidth,

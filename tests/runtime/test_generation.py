@@ -116,7 +116,7 @@ def test_a_second_call_starts_anew():
             [[1], [2], []],
             "error[GG0702]: prompt 3 is empty\n  help: a prompt needs at least one token",
         ),
-        ([], "error[GG0702]: there is no prompt\n  help: give at least one --prompt"),
+        ([], "error[GG0702]: there is no prompt\n  help: give --prompt, or --chat alone"),
         (
             [[1], [2, 330]],
             "error[GG0706]: prompt 2 has the token 330; the token ids of this model are 0 to 329\n"
