@@ -18,6 +18,7 @@ TEXTS = ["The llama said", "It's 2024"]
 NEW = 12
 # Other work may keep a process from its core for long.
 PATIENT = ("--silent-after", "60")
+DRAWS = ("--do-sample", "--top-k", "20", "--seed", "7")
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +55,21 @@ def test_two_processes_give_the_tokens_of_one(model: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tp", "processes"), [(2, 2), (4, 4), (4, 2)])
-def test_greedy_tokens_of_processes_are_those_of_one(
-    tp: int, processes: int, model: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("tp", "processes", "more"), [(2, 2, ()), (4, 4, ()), (4, 4, DRAWS), (4, 2, ())]
+)
+def test_tokens_of_processes_are_those_of_one(
+    tp: int, processes: int, more: tuple[str, ...], model: Path, tmp_path: Path
 ):
-    ended = launch(tmp_path, processes, asked(model, tp), None, *PATIENT)
+    ended = launch(tmp_path, processes, asked(model, tp, *more), None, *PATIENT)
     assert ended.status == 0, ended.err
-    assert answered(ended.out) == in_one_process(model, 1, [Sampling()] * 2)
+    sampling = Sampling(do_sample=True, top_k=20, seed=7) if more else Sampling()
+    assert answered(ended.out) == in_one_process(model, 1, [sampling] * 2)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimized_code")
-@pytest.mark.parametrize("more", [(), ("--do-sample", "--top-k", "20", "--seed", "7")])
+@pytest.mark.parametrize("more", [(), DRAWS])
 def test_smollm2_over_three_processes(more: tuple[str, ...], tmp_path: Path):
     ended = launch(tmp_path, 3, asked(smollm2_path(), 3, *more), None, *PATIENT)
     assert ended.status == 0, ended.err

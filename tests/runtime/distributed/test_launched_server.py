@@ -53,7 +53,7 @@ def test_ranks_in_two_processes(model: Path, wanted: list[object], tmp_path: Pat
 def test_stages_in_two_processes_that_end_with_one_of_them(
     model: Path, wanted: list[object], tmp_path: Path
 ):
-    with Server(words(model, "--pp-degree", "2"), 2, tmp_path) as server:
+    with Server(words(model, "--pp-degree", "2"), 2, tmp_path, *PATIENT) as server:
         pids = [process_of(server.process, rank) for rank in (0, 1)]
         assert server.answers(BODIES) == wanted
         # No request is open, so that no process waits for a step of another one.

@@ -24,6 +24,7 @@ NEW = 8
 # Other work may keep a process from its core for long.
 PATIENT = ("--silent-after", "60")
 SAMPLED = ("--do-sample", "--top-k", "1,50,20", "--temperature", "2", "--seed", "3")
+DRAWN = [Sampling(do_sample=True, top_k=k, temperature=2.0, seed=3) for k in (1, 50, 20)]
 
 
 def in_one_process(model: Path, sampling: list[Sampling]) -> list[list[int]]:
@@ -55,14 +56,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # Whole stages in a process, stages that two processes share, and a stage of two processes' ranks.
 @pytest.mark.parametrize(
-    ("tp", "stages", "processes"), [(1, 2, 2), (2, 3, 3), (2, 3, 2), (2, 2, 4)]
+    ("tp", "stages", "processes", "more"),
+    [(1, 2, 2, ()), (2, 3, 3, SAMPLED), (2, 3, 2, ()), (2, 2, 4, SAMPLED)],
 )
 def test_tokens_are_those_of_one_process(
-    tp: int, stages: int, processes: int, model: Path, tmp_path: Path
+    tp: int, stages: int, processes: int, more: tuple[str, ...], model: Path, tmp_path: Path
 ):
-    ended = launch(tmp_path, processes, asked(model, tp, stages), None, *PATIENT)
+    ended = launch(tmp_path, processes, asked(model, tp, stages, *more), None, *PATIENT)
     assert ended.status == 0, ended.err
-    assert answered(ended.out) == in_one_process(model, [Sampling()] * 3)
+    assert answered(ended.out) == in_one_process(model, DRAWN if more else [Sampling()] * 3)
 
 
 def test_sampled_tokens_of_stages_that_a_variable_asks_for(
@@ -71,8 +73,7 @@ def test_sampled_tokens_of_stages_that_a_variable_asks_for(
     monkeypatch.setenv("NEURON_PP_STAGES", "2")
     ended = launch(tmp_path, 2, asked(model, 1, 1, *SAMPLED), None, *PATIENT)
     assert ended.status == 0, ended.err
-    sampling = [Sampling(do_sample=True, top_k=k, temperature=2.0, seed=3) for k in (1, 50, 20)]
-    assert answered(ended.out) == in_one_process(model, sampling)
+    assert answered(ended.out) == in_one_process(model, DRAWN)
 
 
 @pytest.mark.parametrize("name", sorted(ORACLES))
