@@ -68,26 +68,30 @@ class PackedAttention {
     const X* queries = of_.LoadQueries(head, first, rows, wide);
     float* scores = ThreadMemory<kScores, float>(rows * count);
     const W* keys = packed_ + number * (key_size_ + value_size_);
-    Floats sums[kMostRows * kGroup];
+    Floats sums[kMostRows * kGroup], tops[kBlockRows];
+    for (int64_t r = 0; r < rows; ++r) tops[r] = Splat(-FLT_MAX);
     for (int64_t c = low; c < high; c += kGroup * kLanes) {
       const int64_t tiles = std::min<int64_t>(kGroup, (high - c) / kLanes);
       Products(queries, wide, keys + c * depth, kLanes * depth, tiles, steps, rows, sums);
       for (int64_t r = 0; r < rows; ++r) {
+        const uint8_t* mask = of_.Mask(head, first + r);
         for (int64_t t = 0; t < tiles; ++t) {
           const int64_t slot = c + t * kLanes;
           Floats scale = Splat(head.scale);
           if (a_.row_scale) scale *= Load<Floats>(scales_ + 2 * number * slots_ + slot);
-          Store(scores + r * count + slot - low,
-                of_.Finished(sums[r * kGroup + t], scale, of_.Mask(head, first + r), slot));
+          const Floats each = of_.Finished(sums[r * kGroup + t], scale, mask, slot);
+          Store(scores + r * count + slot - low, each);
+          tops[r] = Operands::Larger(each, tops[r]);
         }
       }
     }
-    Weigh(number, first, rows, low, count, scores);
+    Weigh(number, first, rows, low, count, scores, tops);
   }
 
-  // The weighted sums of the values, from scores of the slots [low, low + count).
+  // The weighted sums of the values, from scores of the slots [low, low + count) and the largest in
+  // each lane.
   void Weigh(int64_t number, int64_t first, int64_t rows, int64_t low, int64_t count,
-             float* scores) {
+             const float* scores, const Floats* tops) {
     const Head head = of_.HeadOf(number);
     const int64_t steps = count / Steps::kDepth;
     X* weights = ThreadMemory<kWeights, X>(rows * steps);
@@ -96,7 +100,7 @@ class PackedAttention {
     for (int64_t r = 0; r < rows; ++r) {
       const float* own = scores + r * count;
       const float sink = of_.Sink(of_.QueryHead(head, first + r));
-      const float top = Operands::Larger(sink, Operands::Top(own, count));
+      const float top = std::max(sink, Operands::Largest(tops[r]));
       const float sum = of_.Weigh(own, count, top, scales, weights + r * steps);
       factors[r] = 1.0f / (a_.sinks ? sum + Exp(Splat(sink - top))[0] : sum);
     }

@@ -105,7 +105,7 @@ class AttentionOperands {
       std::memcpy(some, mask + c, lanes);
       bytes = Load<Bytes>(some);
     }
-    scores = Where(Convert<Words>(bytes) != 0u, scores, Splat(-FLT_MAX));
+    scores = WhereBytes(bytes, scores, Splat(-FLT_MAX));
     return lanes == kLanes ? scores : Before(lanes, scores);
   }
 
@@ -120,25 +120,18 @@ class AttentionOperands {
 
   // One more score of a query, without a value; the lowest f32 where there is none.
   float Sink(int64_t query_head) const {
-    return a_.sinks ? Larger(-FLT_MAX, a_.sinks[query_head % a_.heads]) : -FLT_MAX;
+    return a_.sinks ? a_.sinks[query_head % a_.heads] : -FLT_MAX;
   }
 
-  // The largest of whole tiles of scores, not below the lowest f32; a NaN where there is one.
-  static float Top(const float* scores, int64_t count) {
-    Floats tops = Splat(-FLT_MAX);
-    for (int64_t c = 0; c < count; c += kLanes) {
-      const Floats lanes = Load<Floats>(scores + c);
-      tops = Where(lanes > tops, lanes, tops);
-      // A NaN stays: it compares with nothing.
-      tops = Where(lanes != lanes, lanes, tops);
-    }
-    float top = tops[0];
-    for (int lane = 1; lane < kLanes; ++lane) top = Larger(top, tops[lane]);
+  // The larger of two scores. What is not a number may be passed over: it makes the sum of the powers
+  // one that is not.
+  static Floats Larger(Floats a, Floats b) { return Where(a > b, a, b); }
+
+  static float Largest(Floats scores) {
+    float top = scores[0];
+    for (int lane = 1; lane < kLanes; ++lane) top = std::max(top, scores[lane]);
     return top;
   }
-
-  // The larger of two numbers; a NaN where there is one.
-  static float Larger(float a, float b) { return b <= a || a != a ? a : b; }
 
   // Turns scores into weights, as steps of a block take them: e^(score - top), times the scales of
   // the values if there are any. Returns the sum of the powers.

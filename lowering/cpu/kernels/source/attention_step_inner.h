@@ -80,7 +80,8 @@ class AttentionStep {
     const auto [head, low, high] = PartOf(part);
     const int64_t count = high - low, real = std::min(high, a_.attended) - low;
     float* scores = ThreadMemory<kScores, float>(queries_ * kPieceSlots);
-    Score(head, low, count, real, scores);
+    Floats tops[kFewQueries];
+    Score(head, low, count, real, scores, tops);
     float scales[kPieceSlots];
     for (int64_t c = 0; a_.row_scale && c < count; c += kLanes) {
       Store(scales + c, of_.ScalesOf(a_.value, head, low + c, a_.width));
@@ -88,7 +89,7 @@ class AttentionStep {
     for (int64_t query = 0; query < queries_; ++query) {
       const float* own = scores + query * kPieceSlots;
       float* partial = Partial(part, query);
-      partial[0] = Operands::Top(own, count);
+      partial[0] = Operands::Largest(tops[query]);
       partial[1] = of_.Weigh(own, count, partial[0], a_.row_scale ? scales : nullptr, WeightsOf(query));
     }
     const Slots<W> values = of_.Read(a_.value, head, low, real, a_.width);
@@ -115,8 +116,14 @@ class AttentionStep {
 
   Ahead KeysOf(const Part& part) const { return AheadOf(a_.key, part.head, part.low, a_.size); }
 
-  // Scores of all queries in a piece; those of a query kPieceSlots apart. Asks for the values.
-  void Score(Head head, int64_t low, int64_t count, int64_t real, float* scores) const {
+  // Scores of all queries in a piece, those of a query kPieceSlots apart, and the largest in each
+  // lane. Asks for the values.
+  void Score(Head head, int64_t low, int64_t count, int64_t real, float* scores,
+             Floats* tops) const {
+    const uint8_t* masks[kFewQueries];
+    for (int64_t query = 0; query < queries_; ++query) {
+      tops[query] = Splat(-FLT_MAX), masks[query] = of_.Mask(head, query);
+    }
     const int64_t wide = RoundUp(a_.size, kWidened) / Steps::kDepth;
     const X* queries = of_.LoadQueries(head, 0, queries_, wide);
     const Slots<W> keys = of_.Read(a_.key, head, low, real, a_.size);
@@ -127,8 +134,9 @@ class AttentionStep {
       const Floats scale = of_.ScalesOf(a_.key, head, low + c, a_.size) * head.scale;
       for (int64_t query = 0; query < queries_; ++query) {
         const Floats sums = Products(keys, c, end - c, queries + query * wide);
-        Store(scores + query * kPieceSlots + c,
-              of_.Finished(sums, scale, of_.Mask(head, query), low + c));
+        const Floats each = of_.Finished(sums, scale, masks[query], low + c);
+        Store(scores + query * kPieceSlots + c, each);
+        tops[query] = Operands::Larger(each, tops[query]);
       }
     }
   }
@@ -241,7 +249,7 @@ class AttentionStep {
       const int64_t query_head = of_.QueryHead(head, query);
       const float sink = of_.Sink(query_head);
       float top = sink;
-      for (int64_t piece = 0; piece < pieces; ++piece) top = Operands::Larger(top, partial(piece)[0]);
+      for (int64_t piece = 0; piece < pieces; ++piece) top = std::max(top, partial(piece)[0]);
       Floats sum = a_.sinks ? Exp(Splat(sink - top)) : Floats{};
       for (int64_t piece = 0; piece < pieces; ++piece) {
         float* facts = partial(piece);

@@ -28,6 +28,16 @@ inline T Where(Flags which, T a, T b) {
   else return which ? a : b;
 }
 
+// Lane by lane a where a byte is not 0, elsewhere b. The compiler would widen bytes one by one.
+inline Floats WhereBytes(Bytes which, Floats a, Floats b) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  const __mmask16 flags = _mm_test_epi8_mask((__m128i)which, (__m128i)which);
+  return (Floats)_mm512_mask_blend_ps(flags, (__m512)b, (__m512)a);
+#else
+  return Where(Convert<Words>(which) != 0u, a, b);
+#endif
+}
+
 // a * b + sum, rounded once where the instruction is there. Written as `a * b + sum` it is rounded once
 // in some copies of a function and twice in others, as the compiler joins the two only where they stand
 // in one block of its code: a row of few would be another number than the same row of many.
@@ -130,11 +140,17 @@ inline Halves FloatsToF16(Floats value) {
 #endif
 }
 
-// e^x, to 2 units in the last place, by 2^n · e^r with |r| <= ln(2) / 2.
+// e^x, to 2 units in the last place, by 2^n · e^r with |r| <= ln(2) / 2; 0 below e^-87.3.
 __attribute__((always_inline)) inline Floats Exp(Floats x) {
-  const Floats low = Splat(-87.3f), high = Splat(88.7f);
+  const Floats low = Splat(-87.3f);
+#if defined(__AVX512F__)
+  // A NaN stays one, here and in the power: a minimum is its second operand where they do not compare.
+  const Floats bounded = (Floats)_mm512_min_ps((__m512)Splat(89.0f), (__m512)x);
+#else
+  const Floats high = Splat(88.7f);
   const auto below = x < low, above = x > high;
   const Floats bounded = Where(above, high, Where(below, low, x));
+#endif
   // 1.5 · 2^23: adding it rounds to an integer.
   const Floats magic = Splat(12582912.0f);
   const Floats shifted = MultiplyAdd(bounded, Splat(1.44269504f), magic);
@@ -147,7 +163,12 @@ __attribute__((always_inline)) inline Floats Exp(Floats x) {
     p = MultiplyAdd(p, r, Splat(next));
   }
   p = MultiplyAdd(p * r, r, r) + 1.0f;
+#if defined(__AVX512F__)
+  const __mmask16 kept = _mm512_cmp_ps_mask((__m512)x, (__m512)low, _CMP_NLT_UQ);
+  return (Floats)_mm512_maskz_scalef_ps(kept, (__m512)p, (__m512)n);
+#else
   const Floats power = AsFloats(AsWords(p) + (AsWords(shifted) << 23));
   const Floats finite = Where(above, Splat(INFINITY), Where(below, Floats{}, power));
   return Where(x != x, x, finite);
+#endif
 }
