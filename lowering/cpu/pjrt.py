@@ -171,6 +171,8 @@ def _overrides() -> dict[str, bool | int]:
 
 
 def _options(ranks: int) -> Any:
+    # JAX comes before jaxlib: it lets XLA log warnings, but not that there are devices.
+    numbers = [device.id for device in devices(ranks)]
     from jaxlib import xla_client
 
     options = cast(Any, xla_client.CompileOptions())
@@ -181,7 +183,7 @@ def _options(ranks: int) -> Any:
     build = options.executable_build_options
     build.num_replicas = ranks
     build.num_partitions = 1
-    ids = np.asarray([device.id for device in devices(ranks)], np.int64).reshape(ranks, 1)
+    ids = np.asarray(numbers, np.int64).reshape(ranks, 1)
     options.device_assignment = cast(Any, xla_client).DeviceAssignment.create(ids)
     return options
 
