@@ -26,11 +26,14 @@ ends by a token or a stop string has taken one, whose token is dropped and whose
 written again by the next owner. A launch goes through the program of the row that is longest after
 it, launches in flight counted, so rows change buckets at the lengths at which they do without
 ``async_mode``.
+
+Stages of a pipeline work on as many groups of rows at once. Answers are launched by one group a
+step, of the rows whose last token is read, and the oldest launch is read when each stage has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,11 +58,14 @@ class SchedulerOptions:
         prompts: largest number of rows of a launch that processes prompts.
         patience: steps by which a request may come later than one of the next lower priority and
             still go before it.
+        groups: into which the rows that answer are divided, with a launch in flight each; 1 for
+            all rows in one launch.
     """
 
     chunk: int = 0
     prompts: int = 1
     patience: int = 256
+    groups: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +232,18 @@ class Scheduler:
             chosen = prompts[: self.options.prompts]
             yield Launch(tuple((p, self._count(p)) for p in chosen))
         answers = [p for p in self.running if p.remaining == 1 and not p.spent]
+        if self.options.groups > 1:
+            answers = self._next_group(answers)
         if answers:
             yield Launch(tuple((p, 1) for p in answers), answers=True)
+
+    def _next_group(self, answers: Sequence[RequestProgress]) -> list[RequestProgress]:
+        """The rows of one group: those that have waited longest, and none with an unread token."""
+        size = -(-len(answers) // self.options.groups)
+        ready = sorted([p for p in answers if not p.unread], key=lambda p: p.launched)[:size]
+        for progress in ready:
+            progress.launched = self.steps
+        return ready
 
     def _count(self, progress: RequestProgress) -> int:
         """Tokens of a prompt's next launch."""

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from graphgen.analysis.stages.stage_chain import stage_count
 from graphgen.errors import GraphgenError
 from graphgen.runtime.launching.async_conditions import check_async
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep
@@ -92,14 +93,18 @@ class ServingEngine:
         if async_mode:
             check_async(session)
         session.reset()
+        limits = options or options_of(session)
+        if speculator is not None or async_mode:
+            limits = replace(limits, groups=1)
         self._async: Final = async_mode
+        self._groups: Final = limits.groups
         self._flight: list[_StartedLaunch] = []
         self._tokenizer: Final = tokenizer
         self._session: Final = session
         self._clock: Final = clock
         self.scheduler: Final = Scheduler(
             pool_of(session, prefix_sharing=prefix_sharing),
-            options or options_of(session),
+            limits,
             adapters=adapters,
         )
         self._speculation: Final = (
@@ -166,19 +171,23 @@ class ServingEngine:
         empties all rows; those that wait go on.
         """
         events = list(self._expired())
-        earlier = len(self._flight)
         try:
+            if any(progress.unread for progress in self.scheduler.waiting):
+                # It has lost its row, and its text has to be whole before it gets another one.
+                events += self._read(len(self._flight))
+            earlier, started = len(self._flight), False
             self.scheduler.admit()
             events += self._broken()
             for launch in self.scheduler.launches():
+                started = True
                 if proposed := self._proposed(launch):
                     events += self._verify(proposed)
                     continue
                 with self._launching(launch):
                     self._flight.append(self._start(launch))
                     if not self._async:
-                        events += self._read(1)
-            events += self._read(earlier)
+                        events += self._read(len(self._flight) - self._groups + 1)
+            events += self._read(earlier if self._async else int(not started))
         except Exception as error:
             events += self._failed(error)
         if self.scheduler.adapters is not None and not self.scheduler.running:
@@ -232,9 +241,9 @@ class ServingEngine:
 
     def _read(self, count: int) -> Iterator[TokenEvent]:
         """Read the first launches in flight, and choose the next token of finished texts."""
-        for started in self._flight[:count]:
+        for _ in range(min(count, len(self._flight))):
+            started = self._flight.pop(0)
             result = started.step.read()
-            del self._flight[0]
             for place, part in enumerate(started.parts):
                 # A request that has ended meanwhile has no use for the token.
                 if part.chooses and self._requests.get(part.progress.request.id) is part.progress:
@@ -360,8 +369,6 @@ class ServingEngine:
         """Free the row of a request; its last event, with the rest of its text."""
         self.scheduler.leave(progress)
         del self._requests[progress.request.id]
-        if not self._requests:
-            self._flight.clear()
         written = progress.written
         if written is not None:
             text += written.end()
@@ -419,7 +426,11 @@ def options_of(session: Session) -> SchedulerOptions:
     table = session.table
     chunks = table.chunk_sizes()
     sizes = [*table.batches("prefill"), *table.batches("chunk")] or table.batches("decode")
-    return SchedulerOptions(chunk=chunks[-1] if chunks else 0, prompts=max(sizes))
+    return SchedulerOptions(
+        chunk=chunks[-1] if chunks else 0,
+        prompts=max(sizes),
+        groups=stage_count(session.module),
+    )
 
 
 def _last_of(progress: RequestProgress) -> FedToken:

@@ -89,6 +89,7 @@ class RequestProgress:
         row: the row of the cache that it has; ``None`` while it waits.
         processed: tokens that the row holds, or will when the launches in flight are done.
         unread: tokens that launches in flight choose.
+        launched: step of the scheduler in which it last took a launch of answers.
         last: the last one of those.
         spent: the token in flight is the answer's last one, whatever it is.
         written: the answer's text; ``None`` without a tokenizer.
@@ -102,6 +103,7 @@ class RequestProgress:
     row: int | None = None
     processed: int = 0
     unread: int = 0
+    launched: int = 0
     last: FedToken | None = None
     spent: bool = False
     written: AnswerText | None = None

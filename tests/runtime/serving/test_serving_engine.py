@@ -42,6 +42,7 @@ class ServingMachine(RuleBasedStateMachine):
         rings=st.booleans(),
         in_flight=st.booleans(),
         sharing=st.booleans(),
+        groups=st.integers(1, 3),
     )
     def begin(
         self,
@@ -52,9 +53,10 @@ class ServingMachine(RuleBasedStateMachine):
         rings: bool,
         in_flight: bool,
         sharing: bool,
+        groups: int,
     ) -> None:
         session = FakeSession(rows, LIMIT, chunk, prompts, rings=rings, chooses=in_flight)
-        options = SchedulerOptions(chunk, prompts, patience)
+        options = SchedulerOptions(chunk, prompts, patience, groups)
         self.serve(session, options, in_flight=in_flight, sharing=sharing)
 
     def serve(
@@ -216,6 +218,7 @@ class PagedMachine(ServingMachine):
         blocks=st.integers(1, 20),
         in_flight=st.booleans(),
         sharing=st.booleans(),
+        groups=st.integers(1, 3),
     )
     def begin(
         self,
@@ -227,11 +230,12 @@ class PagedMachine(ServingMachine):
         blocks: int,
         in_flight: bool,
         sharing: bool,
+        groups: int = 1,
     ) -> None:
         self.paged = FakeBlockSession(
             rows, LIMIT, chunk, prompts, block=block, blocks=blocks, chooses=in_flight
         )
-        options = SchedulerOptions(chunk, prompts, patience)
+        options = SchedulerOptions(chunk, prompts, patience, groups)
         self.serve(self.paged, options, in_flight=in_flight, sharing=sharing)
 
     def pool(self) -> BlockRows:
