@@ -58,15 +58,19 @@ _OF_FINITE = frozenset({"quantize", "quantize_rows", "rms_norm_quantize"})
 _MASKED = frozenset({"attention"})
 
 
-def spreads_of(ops: Iterable[Op], *, legal: bool = False) -> list[Spread]:
+def is_masked(ops: Iterable[Op]) -> bool:
+    """True if ops have masks, whose other forms may leave out what the masks exclude."""
+    return any(op.name in _MASKED for op in ops)
+
+
+def spreads_of(ops: Iterable[Op], *, masked: bool = False) -> list[Spread]:
     """The distributions of floats that ops are compared on.
 
     Args:
         ops: of the window.
-        legal: whether masks are those of calls, which exclude values that may be left out.
+        masked: the rewrite may leave out what masks exclude.
     """
-    names = _OF_FINITE | _MASKED if legal else _OF_FINITE
-    finite = any(op.name in names for op in ops)
+    finite = masked or any(op.name in _OF_FINITE for op in ops)
     return [spread for spread in Spread if not (finite and spread is Spread.NOT_FINITE)]
 
 

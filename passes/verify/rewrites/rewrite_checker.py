@@ -25,6 +25,7 @@ from graphgen.passes.verify.rewrites.boundary_values import (
     Spread,
     draw,
     draw_array,
+    is_masked,
     samples,
     spreads_of,
 )
@@ -177,7 +178,7 @@ class RewriteChecker:
 
     def _grown(self, item: Rewrite, function: Function, cut: WindowCut) -> RewriteCheck:
         """Compare on drawn values, in ever larger windows; at last on arguments of calls."""
-        failed = self._drawn(cut, function)
+        masked, failed = is_masked(cut.ops), self._drawn(cut, function)
         for steps in _STEPS:
             if failed is None:
                 return RewriteCheck(item, self._right(cut))
@@ -189,7 +190,7 @@ class RewriteChecker:
             failed = self._drawn(cut, function)
         if failed is None:
             return RewriteCheck(item, self._right(cut))
-        return self._on_calls(item, function, cut, failed)
+        return self._on_calls(item, function, cut, failed, masked=masked)
 
     def _right(self, cut: WindowCut) -> RewriteStatus:
         """The status of a window that is equal on all samples: proved, if it is for all values."""
@@ -222,15 +223,27 @@ class RewriteChecker:
         return None
 
     def _on_calls(
-        self, item: Rewrite, function: Function, cut: WindowCut, drawn: FailedSample
+        self,
+        item: Rewrite,
+        function: Function,
+        cut: WindowCut,
+        drawn: FailedSample,
+        *,
+        masked: bool,
     ) -> RewriteCheck:
-        """Compare on arguments of calls: the boundary is arguments only."""
+        """Compare on arguments of calls: the boundary is arguments only.
+
+        Args:
+            item, function, cut: the rewrite and its widest window.
+            drawn: a sample on which both sides do not agree.
+            masked: the rewrite is one of ops with masks.
+        """
         changed = self._changed(cut)
         if changed:
             return RewriteCheck(item, RewriteStatus.UNCHECKED, f"it changes the type of {changed}")
         error, compared = "", False
         for legal in self.legal.of(function.name):
-            for spread in (None, *spreads_of(cut.ops, legal=True)):
+            for spread in (None, *spreads_of(cut.ops, masked=masked)):
                 given = _arguments(cut.boundary, legal, spread)
                 if isinstance(given, str):
                     error = given
