@@ -7,15 +7,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Any
 
 import ray
 from vllm.v1.executor.ray_executor_v2 import RayExecutorV2
 
 from graphgen.errors import GraphgenError
-
-# Ray's name for what the worker takes one of; vLLM takes no CPUs.
-RESOURCE: Final = "neuron_cores"
+from graphgen.runtime.vllm_plugin.vllm_platform import GraphgenPlatform
 
 
 class GraphgenRayExecutor(RayExecutorV2):
@@ -44,14 +42,15 @@ def _join(runtime_env: Any) -> None:
         GraphgenError: GG0705 for a cluster without NeuronCores: vLLM would wait for half an hour.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    wanted = GraphgenPlatform.ray_device_key
     if not ray.is_initialized():
         try:
             ray.init("auto", runtime_env=runtime_env)
         except ConnectionError:
-            ray.init(resources={RESOURCE: 1}, runtime_env=runtime_env)
-    if ray.cluster_resources().get(RESOURCE, 0) < 1:
+            ray.init(resources={wanted: 1}, runtime_env=runtime_env)
+    if ray.cluster_resources().get(wanted, 0) < 1:
         raise GraphgenError(
             "GG0705",
-            f"the cluster of Ray has no {RESOURCE}, and the worker of a model takes one",
-            help=f"on a machine without NeuronCores: ray start --resources='{{\"{RESOURCE}\": 1}}'",
+            f"the cluster of Ray has no {wanted}, and the worker of a model takes one",
+            help=f"on a machine without NeuronCores: ray start --resources='{{\"{wanted}\": 1}}'",
         )
