@@ -109,6 +109,23 @@ def option_number(options: EngineOptions, name: str) -> int:
     return int(str(getattr(options.config, name) if found is None else found))
 
 
+def launch_options(
+    group: ProcessGroup,
+    model: str,
+    options: EngineOptions,
+    more: Mapping[str, object] | None = None,
+) -> EngineOptions:
+    """The options of a launch; those that processes cannot share are refused (GG0705).
+
+    Args:
+        group: of the launch.
+        model, options, more: as for :func:`check_model_options`.
+    """
+    options = in_stages(options)
+    check_in_turn(group, lambda: check_model_options(model, options, more))
+    return options
+
+
 def in_stages(options: EngineOptions) -> EngineOptions:
     """The options with the stages that AWS's variable asks for (GG0705)."""
     given = option_number(options, "pp_degree")

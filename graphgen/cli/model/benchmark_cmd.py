@@ -16,7 +16,6 @@ from graphgen.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
     from graphgen.runtime.benchmark.benchmark_report import BenchmarkReport
-    from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import Engine, EngineOptions
 
 Runs = Annotated[
@@ -60,7 +59,7 @@ def benchmark(
       graphgen benchmark smollm2 --dtype bf16 --batch 4 --input-tokens 64 --report report.json
       graphgen benchmark smollm2.art --json
     """
-    from graphgen.cli.launching.launched_inputs import end_process
+    from graphgen.cli.launching.launched_inputs import end_process, launch_options
     from graphgen.runtime.benchmark.benchmark_tables import benchmark_tables
     from graphgen.runtime.distributed.process_group import launched
     from graphgen.runtime.engine import EngineOptions
@@ -73,26 +72,13 @@ def benchmark(
     sizes = (batch, input_tokens, new_tokens)
     with launched(end_process) as group:
         if group is not None:
-            options = _in_launch(group, model, options)
+            options = launch_options(group, model, options)
         found = _measured(model, options, sizes, seed, runs)
     if found is None:
         return
     if report is not None:
         found.write(report)
     emit(as_json, found.to_json, lambda: benchmark_tables(found))
-
-
-def _in_launch(group: ProcessGroup, model: str, options: EngineOptions) -> EngineOptions:
-    """The options of a launch; those that processes cannot share are refused (GG0705)."""
-    from graphgen.cli.launching.launched_inputs import (
-        check_in_turn,
-        check_model_options,
-        in_stages,
-    )
-
-    options = in_stages(options)
-    check_in_turn(group, lambda: check_model_options(model, options))
-    return options
 
 
 def _measured(

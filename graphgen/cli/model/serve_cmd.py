@@ -76,6 +76,7 @@ def _serve(
     model: str, name: str, flags: ServeFlags, group: ProcessGroup | None, *, as_json: bool
 ) -> bool:
     """Open MODEL and serve it under a name; False if the server has failed."""
+    from graphgen.cli.launching.launched_inputs import launch_options
     from graphgen.runtime.distributed.led_session import lead
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.server.http_server import run_server
@@ -86,7 +87,11 @@ def _serve(
         note(text)
     options, sharing = _options(model, flags)
     if group is not None:
-        options = _in_launch(group, model, options, flags)
+        more = {
+            "speculation": flags.speculation.is_asked,
+            "an adapter": flags.server["adapters"] or options.requested.get("max_loras"),
+        }
+        options = launch_options(group, model, options, more)
     server = ServerOptions(name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
     progress = TerminalProgress()
@@ -124,25 +129,6 @@ def _options(model: str, flags: ServeFlags) -> tuple[EngineOptions, bool]:
         options = replace(options, requested={**options.requested, **features})
     options = _with_slots(model, options, flags)
     return options, read_override(model_flags.override, speculates=speculates).prefix_sharing
-
-
-def _in_launch(
-    group: ProcessGroup, model: str, options: EngineOptions, flags: ServeFlags
-) -> EngineOptions:
-    """The options of a launch; those that processes cannot share are refused (GG0705)."""
-    from graphgen.cli.launching.launched_inputs import (
-        check_in_turn,
-        check_model_options,
-        in_stages,
-    )
-
-    options = in_stages(options)
-    more = {
-        "speculation": flags.speculation.is_asked,
-        "an adapter": flags.server["adapters"] or options.requested.get("max_loras"),
-    }
-    check_in_turn(group, lambda: check_model_options(model, options, more))
-    return options
 
 
 def _device_notes(model: str, device: str) -> list[str]:
