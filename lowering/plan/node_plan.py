@@ -164,14 +164,14 @@ def _with_flat(
 ) -> NodeLayout:
     """The row with the bounds of flat collectives; those of ``made`` are then in stages."""
     flat = replace(device, flat_collectives=True)
-    found: list[FlatBounds] = []
-    for staged in (False, True):
-        if staged:
-            passes = [HierarchicalCollectives(nodes, device.name, instance)]
-            run_pipeline(made.module, passes)
-        prefill, decode = _longest(made, flat)
-        found.append(FlatBounds(prefill.seconds, decode.seconds, decode.node_bytes))
-    return replace(row, flat=found[0], staged=found[1])
+    whole = _flat_bounds(made, flat)
+    run_pipeline(made.module, [HierarchicalCollectives(nodes, device.name, instance)])
+    return replace(row, flat=whole, staged=_flat_bounds(made, flat))
+
+
+def _flat_bounds(made: ShortModel, device: Accelerator) -> FlatBounds:
+    prefill, decode = _longest(made, device)
+    return FlatBounds(prefill.seconds, decode.seconds, decode.node_bytes)
 
 
 def _of_nodes(

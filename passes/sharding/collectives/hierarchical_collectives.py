@@ -110,10 +110,11 @@ def _in_stages(
         """A collective is one between nodes, of those inside of each."""
         if not op.result.type.static:
             return no_match("its sizes are not known yet", op.result)
-        stages = _stages(op, _ordered(op, groups_of(module, op)), part)
+        groups = groups_of(module, op)
+        stages = _stages(op, _ordered(op, groups), part)
         if isinstance(stages, str):
             return no_match(stages, op.result)
-        why = "" if always else _why_not(op, groups_of(module, op), stages, levels, rings)
+        why = "" if always else _why_not(op, groups, stages, levels, rings)
         if why:
             return no_match(why, op.operands[0])
         return [_MAKERS[op.name](b, op, *stages)]
