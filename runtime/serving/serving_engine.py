@@ -97,7 +97,6 @@ class ServingEngine:
         if speculator is not None or async_mode:
             limits = replace(limits, groups=1)
         self._async: Final = async_mode
-        self._groups: Final = limits.groups
         self._flight: list[_StartedLaunch] = []
         self._tokenizer: Final = tokenizer
         self._session: Final = session
@@ -186,7 +185,7 @@ class ServingEngine:
                 with self._launching(launch):
                     self._flight.append(self._start(launch))
                     if not self._async:
-                        events += self._read(len(self._flight) - self._groups + 1)
+                        events += self._read(len(self._flight) - self.scheduler.options.groups + 1)
             events += self._read(earlier if self._async else int(not started))
         except Exception as error:
             events += self._failed(error)

@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
 from graphgen.runtime.serving.scheduler import SchedulerOptions
 from graphgen.runtime.serving.serving_engine import ServingEngine, options_of
 from graphgen.runtime.serving.serving_request import ServingRequest
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.runtime.serving.fake_session import FakeSession, as_session
-
-SERVED = CompileConfig(
-    batch=(2,), prefill_batch=(1,), rows=4, context=(8,), tokens=(16, 64), chunk=(4,)
-)
+from tests.runtime.serving.test_serving_model import SERVED
 
 
 def finished(engine: ServingEngine, requests: int) -> dict[str, list[int]]:
