@@ -92,9 +92,9 @@ def run_server(
     Returns:
         False if the engine's thread ended by an exception.
     """
-    start_log()
     _allow_connections()
     service = make_service(engine, options)
+    start_log()
 
     def stop(*_: object) -> None:
         server.should_exit = True

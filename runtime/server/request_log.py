@@ -39,9 +39,20 @@ class JsonLines(logging.Formatter):
         return json.dumps(facts, ensure_ascii=False)
 
 
+class StandardError(logging.Handler):
+    """Writes to ``sys.stderr`` as it is when a record comes; a program may have replaced it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            self.handleError(record)
+
+
 def start_log() -> None:
     """Send the records of the server and of uvicorn to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardError()
     handler.setFormatter(JsonLines())
     for name in ("graphgen.server", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
