@@ -126,6 +126,8 @@ _ADAPTERS = {
 _SLOTS = ("max_loras", "max_lora_rank")
 # The field of the compilation that speculation needs.
 _LENGTH = "speculation_length"
+# The field of machines, which a launch knows.
+_NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ NO_FLAGS = ServeFlags({}, {}, ())
 
 def takes_serve_flags(command: Command) -> Command:
     """Give a command these flags in place of its parameter ``flags``."""
-    speculation = {**speculation_parameters(), **field_flags(_LENGTH, *_SLOTS)}
+    speculation = {**speculation_parameters(), **field_flags(_LENGTH, *_SLOTS, _NODES)}
     flags = {**_MODEL_FLAGS, **_SERVER_FLAGS, **cache_flags(), **speculation}
     return takes_flags("flags", flags, _collected)(command)
 
@@ -167,7 +169,7 @@ def _collected(given: Values) -> ServeFlags:
         for name in ("max_num_seqs", "max_model_len", "tensor_parallel_size", "dtype")
     }
     model["pipeline_parallel_size"] = given["pipeline_parallel_size"]
-    model |= {name: given[name] for name in ("artifact", "weights", "block_size")}
+    model |= {name: given[name] for name in ("artifact", "weights", "block_size", _NODES)}
     model["num_blocks"] = given["num_gpu_blocks_override"]
     model["override"] = given["override_neuron_config"]
     model["caches"] = cache_options(given) or None

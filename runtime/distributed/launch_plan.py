@@ -44,8 +44,9 @@ class LaunchPlan:
     def variables(self, index: int) -> dict[str, str]:
         """The environment of the process ``index``, beside that of the launch."""
         address = f"{self.host}:{self.port}"
+        place = LaunchPlace(address, self.world, index, self.nodes, self.silence, self.start)
         return {
-            PLACE: LaunchPlace(address, self.world, index, self.silence, self.start).text(),
+            PLACE: place.text(),
             "RANK": str(index),
             "LOCAL_RANK": str(index - self.local.start),
             "WORLD_SIZE": str(self.world),

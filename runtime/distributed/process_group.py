@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from graphgen.analysis.stages.stage_chain import stage_count
@@ -44,6 +44,7 @@ class LaunchPlace:
     Attributes:
         address: host and port of the coordinator.
         count, index: number of processes, and this one.
+        nodes: machines, which have as many processes each, in order.
         silence: seconds without a sign of life after which a process is lost.
         start: seconds to wait for the processes to start.
     """
@@ -51,12 +52,18 @@ class LaunchPlace:
     address: str
     count: int
     index: int
+    nodes: int
     silence: float
     start: int
 
+    @property
+    def node(self) -> int:
+        """The machine of this process."""
+        return self.index * self.nodes // self.count
+
     def text(self) -> str:
         """The value of the variable."""
-        return json.dumps([self.address, self.count, self.index, self.silence, self.start])
+        return json.dumps(astuple(self))
 
 
 class ProcessGroup:
@@ -178,13 +185,14 @@ def agree_on_program(
         GraphgenError: GG0709 if they differ, GG0705 for ranks that they cannot share.
     """
     for group in _groups:
-        _state_local_ranks(share_ranks(module.ranks, stage_count(module)))
+        stages = stage_count(module)
+        share_ranks(module.ranks, stages)
+        _state_local_ranks(module.ranks * stages // group.place.nodes)
         group.agree("program", record_of(config, fingerprint(), settings, module))
 
 
-def _state_local_ranks(each: int) -> None:
+def _state_local_ranks(ranks: int) -> None:
     """Set AWS's variable of the ranks of this node (GG0705 if it is set to another number)."""
-    ranks = each * int(os.environ["LOCAL_WORLD_SIZE"])
     stated = os.environ.setdefault("NEURON_LOCAL_TP", str(ranks))
     if stated != str(ranks):
         raise GraphgenError(

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphgen.cli.console import write_error
+from graphgen.cli.console import note, write_error
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.runtime.distributed.process_group import ProcessGroup
+    from graphgen.runtime.distributed.process_group import LaunchPlace, ProcessGroup
     from graphgen.runtime.engine import EngineOptions
     from graphgen.runtime.sampling import Sampling
 
@@ -123,7 +123,47 @@ def launch_options(
     """
     options = in_stages(options)
     check_in_turn(group, lambda: check_model_options(model, options, more))
-    return options
+    return over_machines(group.place, model, options)
+
+
+def over_machines(place: LaunchPlace, model: str, options: EngineOptions) -> EngineOptions:
+    """The options with collectives in stages where the ranks of a model fill several machines.
+
+    An artifact keeps the programs that it has, and ``--nodes`` counts where it is given.
+
+    Args:
+        place: of this process in the launch.
+        model: MODEL.
+        options: to open it with, stages of a pipeline among them.
+    """
+    from graphgen.runtime.artifact import is_artifact
+
+    if "nodes" in options.requested or is_artifact(options.artifact or Path(model)):
+        return options
+    ranks, stages = option_number(options, "tp"), option_number(options, "pp_degree")
+    nodes = chosen_nodes(place.nodes, ranks, stages)
+    return replace(options, requested={**options.requested, "nodes": nodes})
+
+
+def chosen_nodes(machines: int, ranks: int, stages: int = 1) -> int:
+    """The value of ``--nodes`` that fits a launch, with a note where it is not 1.
+
+    Args:
+        machines: of the launch, which all ranks fill in order.
+        ranks: of a stage.
+        stages: of a pipeline.
+    """
+    nodes = machines_of_stage(machines, ranks, stages)
+    if nodes > 1:
+        note(f"collectives over {nodes} machines are made in stages: --nodes 1 turns it off")
+    return nodes
+
+
+def machines_of_stage(machines: int, ranks: int, stages: int) -> int:
+    """Machines that each stage of a pipeline fills with several ranks; 1 where one does not."""
+    each, rest = divmod(ranks * stages, machines)
+    fills = not rest and each > 1 and ranks % each == 0
+    return ranks // each if fills else 1
 
 
 def in_stages(options: EngineOptions) -> EngineOptions:

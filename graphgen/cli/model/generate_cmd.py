@@ -144,13 +144,14 @@ def _run_in_launch(
     model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
 ) -> None:
     """Run alone, or with the other processes of a launch."""
-    from graphgen.cli.launching.launched_inputs import end_process, in_stages
+    from graphgen.cli.launching.launched_inputs import end_process, in_stages, over_machines
     from graphgen.runtime.distributed.process_group import launched
 
     with launched(end_process) as group:
         if group is not None:
             options = in_stages(options)
             asked = _shared(group, model, options, asked)
+            options = over_machines(group.place, model, options)
         result = _run(model, options, asked, as_json, summary)
         if group is not None and result is not None:
             group.finish([row.tokens for row in result.completions])

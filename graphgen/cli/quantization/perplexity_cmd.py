@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,10 +27,11 @@ from graphgen.report.table import Table
 
 if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
+    from graphgen.runtime.distributed.process_group import ProcessGroup
 
 
 @takes_compile_options(
-    *("dtype", "tp", "heads", "quantization", "keep_quantized"),
+    *("dtype", "tp", "nodes", "heads", "quantization", "keep_quantized"),
     *CACHE_FIELDS,
     *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "router_dtype"),
     *("activation_quantization_type", "activation_ranges"),
@@ -80,24 +82,37 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --compare f32,bf16,int8,f8e4m3 --plot out.svg
       graphgen perplexity smollm2 --text story.txt --sensitivity int4:group:64 --each layer
     """
-    from graphgen.runtime.checkpoint.dtype_policy import chosen_types
     from graphgen.runtime.engine import locate_checkpoint
 
     _check(compare, sensitivity, plot, each, compile_options)
     read, checkpoint = read_text(text), locate_checkpoint(model)
-    config = CompileConfig().updated(compile_options)
-    config = config.updated(chosen_types(config.dtype, checkpoint))
-    with _in_launch({"--compare": compare, "--sensitivity": sensitivity}):
+    config = _configuration(checkpoint, compile_options)
+    with _in_launch({"--compare": compare, "--sensitivity": sensitivity}) as group:
         if compare is not None:
             _compare(checkpoint, (read, window), compare, config, plot, as_json=as_json)
         elif sensitivity is not None:
             _rank(checkpoint, (read, window), sensitivity, each, plot, as_json=as_json)
         else:
+            if group is not None and "nodes" not in compile_options:
+                config = _over_machines(group, config)
             _measure(checkpoint, (read, window), config, as_json=as_json)
 
 
+def _configuration(checkpoint: Checkpoint, options: CompileOptions) -> CompileConfig:
+    from graphgen.runtime.checkpoint.dtype_policy import chosen_types
+
+    config = CompileConfig().updated(options)
+    return config.updated(chosen_types(config.dtype, checkpoint))
+
+
+def _over_machines(group: ProcessGroup, config: CompileConfig) -> CompileConfig:
+    from graphgen.cli.launching.launched_inputs import chosen_nodes
+
+    return replace(config, nodes=chosen_nodes(group.place.nodes, config.tp))
+
+
 @contextmanager
-def _in_launch(given: Mapping[str, object]) -> Generator[None]:
+def _in_launch(given: Mapping[str, object]) -> Generator[ProcessGroup | None]:
     """Belong to a launch, if there is one, which cannot share these options (GG0705)."""
     from graphgen.cli.launching.launched_inputs import (
         check_in_turn,
@@ -109,7 +124,7 @@ def _in_launch(given: Mapping[str, object]) -> Generator[None]:
     with launched(end_process) as group:
         if group is not None:
             check_in_turn(group, lambda: refuse_in_launch(given))
-        yield
+        yield group
 
 
 def _check(

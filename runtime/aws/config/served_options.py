@@ -47,6 +47,7 @@ class ServedFlags:
         max_model_len: slots of a row: tokens of a prompt and its answer.
         tensor_parallel_size: ranks.
         pipeline_parallel_size: stages of a pipeline, each with as many ranks.
+        nodes: machines that the ranks fill in order.
         dtype: element type, with the names of torch or of graphgen.
         override: the JSON object of ``--override-neuron-config``.
         chunk: tokens of the programs that take long prompts in parts; empty for the default.
@@ -64,6 +65,7 @@ class ServedFlags:
     max_model_len: int | None = None
     tensor_parallel_size: int | None = None
     pipeline_parallel_size: int | None = None
+    nodes: int | None = None
     dtype: str | None = None
     override: str = "{}"
     chunk: tuple[int, ...] = ()
@@ -94,7 +96,11 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     override = read_override(flags.override, speculates=speculates)
     changes = _overridden(flags, override.programs, base or _fresh(model, flags))
     wanted: dict[str, object] = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
-    ranks = {"tp": flags.tensor_parallel_size, "pp_degree": flags.pipeline_parallel_size}
+    ranks = {
+        "tp": flags.tensor_parallel_size,
+        "pp_degree": flags.pipeline_parallel_size,
+        "nodes": flags.nodes,
+    }
     requested = {**wanted, **ranks, **_without_sizes(changes)}
     if base is None:
         requested = {"prefill_batch": (1,), **requested}

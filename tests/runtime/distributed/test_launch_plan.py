@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from graphgen.cli.launching.launched_inputs import chosen_nodes, machines_of_stage, over_machines
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.processes import local_ranks
 from graphgen.runtime.distributed.agreement import require_agreement
 from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan
+from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
+from graphgen.runtime.engine import EngineOptions
 
 NONE = LaunchFlags(None, None, None, None, None, 6.0, 120)
 
@@ -29,6 +34,8 @@ def test_variables_of_aws_are_defaults_and_exports():
     assert (made["RANK"], made["LOCAL_RANK"], made["WORLD_SIZE"]) == ("3", "1", "4")
     assert made["CPU_COMM_ID"] == "10.0.0.1:63424"
     assert made["NEURON_RANK_ID"] == "1"
+    place = LaunchPlace(*json.loads(made[PLACE]))
+    assert (place.count, place.index, place.nodes, place.node) == (4, 3, 2, 1)
 
 
 def test_variables_of_torchrun_go_before_those_of_aws_and_flags_before_both():
@@ -52,6 +59,42 @@ def test_what_makes_no_launch_is_refused(flags: LaunchFlags, env: dict[str, str]
     with pytest.raises(GraphgenError, match=what) as caught:
         launch_plan(flags, env)
     assert caught.value.code == "GG0705"
+
+
+@pytest.mark.parametrize(
+    ("machines", "ranks", "stages", "found"),
+    [
+        (1, 4, 1, 1),
+        (2, 4, 1, 2),
+        (2, 2, 1, 1),  # A rank on each machine: nothing to do inside of it.
+        (2, 3, 1, 1),
+        (2, 4, 2, 1),  # A stage on each machine.
+        (4, 4, 2, 2),
+        (2, 2, 3, 1),  # The middle stage has a rank on each.
+    ],
+)
+def test_machines_that_the_ranks_of_a_stage_fill(
+    machines: int, ranks: int, stages: int, found: int
+):
+    assert machines_of_stage(machines, ranks, stages) == found
+
+
+def test_a_launch_chooses_the_machines_unless_they_are_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    place = LaunchPlace("a:1", 4, 0, 2, 6.0, 120)
+    model = str(tmp_path / "model.gguf")
+    made = over_machines(place, model, EngineOptions({"tp": 4}))
+    assert made.requested == {"tp": 4, "nodes": 2}
+    assert "collectives over 2 machines are made in stages" in capsys.readouterr().err
+    given = EngineOptions({"tp": 4, "nodes": 1})
+    assert over_machines(place, model, given) is given
+    assert chosen_nodes(2, 2) == 1
+    # The programs of an artifact are what they are.
+    (tmp_path / "manifest.json").write_text("{}")
+    plain = EngineOptions({"tp": 4})
+    assert over_machines(place, str(tmp_path), plain) is plain
+    assert not capsys.readouterr().err
 
 
 def test_one_process_has_all_ranks():

@@ -74,7 +74,7 @@ def launched(
 
 @pytest.mark.parametrize(
     "degrees",
-    [("--tp", "2"), ("--tp", "4", "--nodes", "2"), ("--tp", "1", "--pp-degree", "2")],
+    [("--tp", "2"), ("--tp", "4"), ("--tp", "1", "--pp-degree", "2")],
 )
 def test_two_hosts_give_the_tokens_of_one_process(
     degrees: tuple[str, ...], hosts: TwoHosts, model: Path, tmp_path: Path
@@ -87,6 +87,8 @@ def test_two_hosts_give_the_tokens_of_one_process(
     assert (first.status, second.status) == (0, 0), first.err + second.err
     assert answered(first.out) == answered(alone.stdout)
     assert not second.out
+    # Only with several ranks on each host.
+    assert ("collectives over 2 machines" in first.err) == ("4" in degrees)
 
 
 @pytest.mark.parametrize("stages", ["1", "2"])

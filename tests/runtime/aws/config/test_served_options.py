@@ -30,10 +30,10 @@ def test_the_model_limits_the_defaults(model: str):
 
 
 def test_flags_have_the_meaning_of_vllms(model: str):
-    flags = ServedFlags(2, 256, tensor_parallel_size=2, dtype="bfloat16", chunk=(32,))
+    flags = ServedFlags(2, 256, tensor_parallel_size=4, nodes=2, dtype="bfloat16", chunk=(32,))
     options = served_options(model, flags)
     assert (options.batch, options.max_len, options.chunk) == (2, 256, (32,))
-    assert options.requested == {"prefill_batch": (1,), "dtype": "bf16", "tp": 2}
+    assert options.requested == {"prefill_batch": (1,), "dtype": "bf16", "tp": 4, "nodes": 2}
     assert served_options(model, ServedFlags(dtype="auto")).dtype == "as-declared"
 
 
