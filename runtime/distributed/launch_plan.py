@@ -132,3 +132,20 @@ def number_of(env: Mapping[str, str], name: str, default: int) -> int:
             "GG0705", f"{name}={text} is no number", help=f"unset {name}, or correct it"
         )
     return int(text)
+
+
+def stages_of_launch(given: int, env: Mapping[str, str]) -> int:
+    """Stages of the pipeline: those of ``--pp-degree``, or of AWS's variable (GG0705).
+
+    Args:
+        given: the option; 1 where it is left out.
+        env: variables of this process, ``NEURON_PP_STAGES`` among them.
+    """
+    stated = number_of(env, "NEURON_PP_STAGES", given) or 1
+    if given not in (1, stated):
+        raise GraphgenError(
+            "GG0705",
+            f"NEURON_PP_STAGES={stated}, but --pp-degree is {given}",
+            help="unset it, or leave --pp-degree out",
+        )
+    return stated

@@ -167,6 +167,11 @@ def current_group() -> ProcessGroup | None:
     return _groups[-1] if _groups else None
 
 
+def current_place() -> LaunchPlace | None:
+    """The place of this process in its launch, if it belongs to one."""
+    return _groups[-1].place if _groups else None
+
+
 def agree_on_program(
     config: Mapping[str, object],
     fingerprint: Callable[[], str],

@@ -168,30 +168,13 @@ def machines_of_stage(machines: int, ranks: int, stages: int) -> int:
 
 def in_stages(options: EngineOptions) -> EngineOptions:
     """The options with the stages that AWS's variable asks for (GG0705)."""
+    from graphgen.runtime.distributed.launch_plan import stages_of_launch
+
     given = option_number(options, "pp_degree")
     stages = stages_of_launch(given, os.environ)
     if stages == given:
         return options
     return replace(options, requested={**options.requested, "pp_degree": stages})
-
-
-def stages_of_launch(given: int, env: Mapping[str, str]) -> int:
-    """Stages of the pipeline: those of ``--pp-degree``, or of AWS's variable (GG0705).
-
-    Args:
-        given: the option; 1 where it is left out.
-        env: variables of this process, ``NEURON_PP_STAGES`` among them.
-    """
-    from graphgen.runtime.distributed.launch_plan import number_of
-
-    stated = number_of(env, "NEURON_PP_STAGES", given) or 1
-    if given not in (1, stated):
-        raise GraphgenError(
-            "GG0705",
-            f"NEURON_PP_STAGES={stated}, but --pp-degree is {given}",
-            help="unset it, or leave --pp-degree out",
-        )
-    return stated
 
 
 def end_process(error: GraphgenError) -> None:

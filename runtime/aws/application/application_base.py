@@ -330,7 +330,8 @@ class NeuronApplicationBase:
                 "GG0904",
                 f"start_rank_id {start or 0} and local_ranks_size {count or world} of {world} "
                 "ranks: an application runs all of them in its own process, whose inputs it takes",
-                help="leave both out; 'graphgen launch -- generate' has several processes",
+                help="leave both out; 'graphgen launch --nnodes N -- generate FOLDER' starts "
+                "processes with a part of the ranks each",
             )
 
     def _weights(self, artifact: Artifact) -> Mapping[str, object]:

@@ -32,7 +32,10 @@ LONG_CONTEXT = 32768
 _LNC = choice(1, 2)
 _NO_COLLECTIVES = NoEffect("it changes only how Neuron devices exchange data")
 _NO_NEURONX_CC = NoEffect("neuronx-cc is not used for the CPU")
-_PROCESSES = Refused("a model split over several processes", "leave it out")
+_PROCESSES = Refused(
+    "an application with a part of the ranks",
+    "leave it out; 'graphgen launch -- serve' gives each process its ranks",
+)
 
 
 def _number(values: Values, name: str) -> int:
@@ -111,15 +114,24 @@ PARALLELISM = owned_by(
         optional(COUNT),
         Derived("tp_degree x pp_degree x ep_degree", _world),
         "ranks in all",
-        _PROCESSES,
+        Refused("ranks beside those of the degrees", "leave it out"),
+        served="must be the ranks of all stages",
     ),
-    Attribute("start_rank_id", INDEX, 0, "first rank of this process", _PROCESSES),
+    Attribute(
+        "start_rank_id",
+        INDEX,
+        0,
+        "first rank of this process",
+        _PROCESSES,
+        served="in a launch, must be the first rank of the machine",
+    ),
     Attribute(
         "local_ranks_size",
         optional(COUNT),
         same_as("world_size"),
         "ranks of this process",
         _PROCESSES,
+        served="in a launch, must be the ranks of the machine",
     ),
     Attribute(
         "sequence_parallel_enabled",

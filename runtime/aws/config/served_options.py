@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +14,8 @@ from graphgen.runtime.artifact import is_artifact, open_artifact
 from graphgen.runtime.aws.config.compile_settings import ELEMENTS, compile_settings
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.served_override import ServedOverride, read_override
+from graphgen.runtime.distributed.launch_plan import stages_of_launch
+from graphgen.runtime.distributed.process_group import current_place
 from graphgen.runtime.engine import EngineOptions, locate_checkpoint
 
 # Rows and slots of a model that no flag gives: enough to try it on a CPU.
@@ -109,6 +112,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     rows, slots = flags.max_num_seqs, flags.max_model_len
     if base is None:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
+    override.ranks.check(_ranks(requested, base), current_place())
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
     requested |= {**(flags.caches or {}), **(flags.slots or {})}
@@ -128,6 +132,15 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         artifact=flags.artifact,
         weights=flags.weights,
     )
+
+
+def _ranks(requested: Mapping[str, object], base: CompileConfig | None) -> int:
+    """Ranks of all stages, in a launch of those that AWS's variable asks for (GG0705)."""
+    asked = (base or CompileConfig()).updated(
+        {name: requested[name] for name in ("tp", "pp_degree") if requested.get(name) is not None}
+    )
+    given, place = asked.pp_degree, current_place()
+    return asked.tp * (given if place is None else stages_of_launch(given, os.environ))
 
 
 def _blocks(

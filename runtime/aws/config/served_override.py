@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from graphgen.errors import GraphgenError
@@ -11,6 +11,7 @@ from graphgen.runtime.aws.attributes.attribute import RunTimeSetting
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.config.config_json import read_object
 from graphgen.runtime.aws.config.neuron_config import ChunkedPrefillConfig, NeuronConfig
+from graphgen.runtime.distributed.stated_ranks import StatedRanks
 
 # Attributes of the server itself that programs are compiled by, too.
 _BOTH = ("async_mode",)
@@ -31,6 +32,7 @@ class ServedOverride:
         block_size: slots of a block; ``None`` where it is not given.
         num_blocks: number of blocks; ``None`` where it is not given.
         prefix_sharing: what prompts have in common is processed once.
+        ranks: those of the machine, as they are stated.
     """
 
     programs: Mapping[str, object]
@@ -41,6 +43,7 @@ class ServedOverride:
     block_size: int | None = None
     num_blocks: int | None = None
     prefix_sharing: bool = True
+    ranks: StatedRanks = field(default_factory=StatedRanks)
 
 
 def read_override(text: str, *, speculates: bool = False) -> ServedOverride:
@@ -88,7 +91,13 @@ def read_override(text: str, *, speculates: bool = False) -> ServedOverride:
         cast("int | None", served.get("pa_block_size")),
         cast("int | None", served.get("pa_num_blocks")),
         served.get("is_prefix_caching") is not False,
+        _ranks(served),
     )
+
+
+def _ranks(served: Mapping[str, object]) -> StatedRanks:
+    names = ("world_size", "start_rank_id", "local_ranks_size")
+    return StatedRanks(*(cast("int | None", served.get(name)) for name in names))
 
 
 def _accepted(name: str, value: object) -> object:

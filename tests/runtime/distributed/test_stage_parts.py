@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from graphgen.cli.launching.launched_inputs import stages_of_launch
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate_ranks
@@ -19,6 +18,7 @@ from graphgen.lowering.cpu.processes import local_ranks, share_ranks
 from graphgen.lowering.cpu.stage_arrays import StageArrays
 from graphgen.lowering.cpu.stage_links import broadcast_module, edge_module
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.distributed.launch_plan import stages_of_launch
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight

@@ -16,6 +16,7 @@ from graphgen.runtime.aws.attributes.attribute import (
     Derived,
     NoEffect,
     PartOf,
+    Refused,
     RunTimeSetting,
 )
 from graphgen.runtime.aws.attributes.attribute_table import ATTRIBUTES, attributes_of, owners
@@ -221,6 +222,13 @@ def test_kernels_have_no_effect_on_the_cpu_and_are_settings_on_devices(name: str
     row = attributes_of("NeuronConfig")[name]
     assert isinstance(row.cpu, NoEffect)
     assert row.neuron == CompileSetting("native_kernels")
+
+
+@pytest.mark.parametrize("name", ["world_size", "start_rank_id", "local_ranks_size"])
+def test_ranks_of_a_process_are_refused_by_applications_and_compared_by_the_server(name: str):
+    row = attributes_of("NeuronConfig")[name]
+    assert isinstance(row.cpu, Refused)
+    assert "must be" in row.served
 
 
 def test_rules_name_attributes_of_their_class():

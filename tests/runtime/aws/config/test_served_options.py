@@ -106,6 +106,18 @@ def test_an_override_asks_for_prompts_in_parts(model: str):
     assert shares == served_options(model, ServedFlags())
 
 
+def test_an_override_may_state_the_ranks_of_the_only_process(model: str):
+    stated = '{"world_size": 2, "start_rank_id": 0, "local-ranks-size": 2}'
+    flags = ServedFlags(tensor_parallel_size=2)
+    wanted = served_options(model, flags)
+    assert served_options(model, replace(flags, override=stated)) == wanted
+    with pytest.raises(GraphgenError, match="the only process has 2 of 2 ranks") as caught:
+        served_options(model, replace(flags, override='{"start_rank_id": 1}'))
+    assert "graphgen launch" in (caught.value.help or "")
+    stages = ServedFlags(pipeline_parallel_size=2, override='{"local_ranks_size": 2}')
+    assert served_options(model, stages).requested["pp_degree"] == 2
+
+
 def test_an_override_asks_for_steps_in_flight(model: str):
     override = '{"async_mode": true, "on_device_sampling_config": {"do_sample": true}}'
     options = served_options(model, ServedFlags(override=override))
