@@ -24,6 +24,7 @@ from graphgen.runtime.checkpoint.open_checkpoint import as_stored
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.distributed.process_group import agree_on_program
 from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.launching.session_checks import check_token_ids
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.quantization.cache_saturation import CacheSaturation, cache_saturation
@@ -103,9 +104,10 @@ def read_windows(checkpoint: Checkpoint, text: str, window: int) -> list[list[in
 
     Raises:
         GraphgenError: GG0702 for a text of fewer than two tokens, GG0705 for a window longer than
-            the model's positions.
+            the model's positions, GG0706 for tokens that are not the model's.
     """
-    most = read_model_config(checkpoint.config).max_position_embeddings
+    config = read_model_config(checkpoint.config)
+    most = config.max_position_embeddings
     if window < 2 or (most is not None and window > most):
         limit = f" and at most the model's {most} positions" if most else ""
         raise GraphgenError("GG0705", f"a window of {window} tokens: at least 2{limit} are needed")
@@ -114,6 +116,7 @@ def read_windows(checkpoint: Checkpoint, text: str, window: int) -> list[list[in
         raise GraphgenError(
             "GG0702", f"the text has {len(tokens)} tokens", help="two are needed to predict one"
         )
+    check_token_ids(tokens, config.vocab_size, "the text")
     window = min(window, len(tokens))
     return [tokens[start : start + window] for start in range(0, len(tokens) - 1, window)]
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, Role
+from graphgen.ir import Module, Role, dtype
 from graphgen.models import family_of
 from graphgen.models.first_layers import stated_layers
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -28,7 +28,8 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> str:
         A remark on tensors that the module does not read; empty for none.
 
     Raises:
-        GraphgenError: GG0602 listing every tensor that is missing, extra or of another shape.
+        GraphgenError: GG0602 listing every tensor that is missing, extra, of another shape, or of
+            a type that would change its numbers.
     """
     needed = {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)}
     family = family_of(checkpoint.config)
@@ -43,9 +44,35 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> str:
         )
 
     check_tensors(checkpoint, needed, ignorable)
+    _check_types(checkpoint, module)
     if "lm_head.weight" not in needed and "lm_head.weight" in checkpoint.tensors():
         _check_tied(checkpoint, family.embedding)
     return prediction_remark(layers)
+
+
+def _check_types(checkpoint: Checkpoint, module: Module) -> None:
+    """Refuse integers in the place of floats, as numbers without their scales are (GG0602).
+
+    The reverse too, and another type in the place of numbers of 8 bits, which would be rounded.
+    """
+    found = checkpoint.tensors()
+    pairs = [
+        (row.name, dtype(found[row.name].dtype), row.logical.dtype)
+        for row in module.entries(Role.WEIGHT)
+    ]
+    wrong = [
+        f"'{name}' is {stored}, the model reads {read}"
+        for name, stored, read in pairs
+        if stored.is_float != read.is_float or (read.bits <= 8 and stored is not read)
+    ]
+    if wrong:
+        raise GraphgenError(
+            "GG0602",
+            f"the checkpoint's tensors do not fit the model: {len(wrong)} of another type",
+            where=str(checkpoint.path),
+            note="\n".join(_listing("type", wrong)),
+            help="narrow numbers need the scales and the types that quantization_config states",
+        )
 
 
 def check_arrays(checkpoint: Checkpoint, module: Module) -> list[str]:

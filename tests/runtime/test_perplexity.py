@@ -24,11 +24,12 @@ from graphgen.ops import verify
 from graphgen.passes.verify import make_workload
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import locate_checkpoint
-from graphgen.runtime.perplexity import Perplexity, perplexity, surprise
+from graphgen.runtime.perplexity import Perplexity, perplexity, read_windows, surprise
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.tokenizer import load_tokenizer
 from tests.graphgen.cli.conftest import done, error, facts
-from tests.oracles.llama import all_logits
+from tests.oracles.families import save_tokenizer
+from tests.oracles.llama import all_logits, write_llama
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import arrays_model, smollm2_path
 
@@ -82,6 +83,14 @@ def test_windows_that_do_not_fit_are_cut_to_the_text(tmp_path: Path):
         with pytest.raises(GraphgenError) as caught:
             perplexity(checkpoint, given, window, CompileConfig(), Silent())
         assert caught.value.code == code
+
+
+def test_tokens_that_are_not_the_models_are_refused(tmp_path: Path):
+    write_llama(tmp_path, vocab_size=10)
+    save_tokenizer(tmp_path)
+    with pytest.raises(GraphgenError, match=r"the text has the token .* are 0 to 9\n") as caught:
+        read_windows(open_checkpoint(tmp_path), "the cat", 8)
+    assert caught.value.code == "GG0706"
 
 
 def test_the_command(tmp_path: Path):
