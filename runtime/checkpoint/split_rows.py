@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from graphgen.models import known_family
@@ -61,13 +62,32 @@ def _ranges(
     for stored, info in checkpoint.tensors().items():
         module, _, kind = stored.rpartition(".")
         for name, layout in fused.items():
-            total = sum(rows for _, rows in layout.parts) * layout.blocks
-            if not module.endswith(f".{name}") or info.shape[:1] != (total,):
-                continue
-            start, before = 0, module.removesuffix(name)
-            for part, rows in layout.parts:
-                yield f"{before}{part}.{kind}", RowRange(stored, start, rows, layout.blocks)
-                start += rows
+            if module.endswith(f".{name}"):
+                before = module.removesuffix(name)
+                for part, rows in _rows_of_parts(info, kind, layout):
+                    yield f"{before}{part}.{kind}", rows
+
+
+def _rows_of_parts(
+    info: TensorInfo, kind: str, layout: FusedRows
+) -> Iterator[tuple[str, RowRange]]:
+    """The rows of each part; none where the tensor cannot be divided.
+
+    A scale may be that of some rows, whose blocks each part has whole, or of all: each part has it.
+    """
+    total = sum(rows for _, rows in layout.parts) * layout.blocks
+    count = info.shape[0] if info.shape else 1
+    scale = kind not in ("weight", "bias")
+    if kind == "weight_shape" or (scale and prod(info.shape) == 1):
+        yield from ((part, RowRange(info.name, 0, count, 1)) for part, _ in layout.parts)
+        return
+    each = total // count if scale and count and total % count == 0 else 1
+    if count * each != total or any(rows % each for _, rows in layout.parts):
+        return
+    start = 0
+    for part, rows in layout.parts:
+        yield part, RowRange(info.name, start, rows // each, layout.blocks)
+        start += rows // each
 
 
 class SplitRows(CheckpointView):
@@ -76,18 +96,21 @@ class SplitRows(CheckpointView):
     Args:
         base: the checkpoint as it is stored.
         parts: the rows of each tensor that is a part of another one, by its name.
+
+    Attributes:
+        parts: the same.
     """
 
     def __init__(self, base: Checkpoint, parts: Mapping[str, RowRange]) -> None:
         super().__init__(base)
-        self._parts: Final = parts
+        self.parts: Final = parts
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its name in the view; reads no tensor data."""
         stored = self.base.tensors()
-        fused = {part.stored for part in self._parts.values()}
+        fused = {part.stored for part in self.parts.values()}
         found = {name: info for name, info in stored.items() if name not in fused}
-        for name, part in self._parts.items():
+        for name, part in self.parts.items():
             info = stored[part.stored]
             shape = (part.rows * part.blocks, *info.shape[1:])
             found[name] = TensorInfo(name, shape, info.dtype)
@@ -95,5 +118,5 @@ class SplitRows(CheckpointView):
 
     def read(self, name: str) -> Array:
         """The tensor ``name``; see :class:`Checkpoint`."""
-        part = self._parts.get(name)
+        part = self.parts.get(name)
         return self.base.read(name) if part is None else part.of(self.base.read(part.stored))

@@ -29,6 +29,7 @@ from graphgen.runtime.quantization.checkpoint_format import (
     stored_form,
     stored_tensors,
 )
+from graphgen.runtime.quantization.fused_tensors import fused_tensors
 from graphgen.runtime.quantization.gptq import quantize_by_gptq
 from graphgen.runtime.quantization.quantizable import (
     QuantizableWeight,
@@ -94,23 +95,24 @@ def quantize_checkpoint(
     """
     check_format(request.form, request.scheme)
     weights = _chosen(checkpoint, request)
-    experts = numbered_experts(checkpoint)
-    kept = tuple(
-        name.removesuffix(".weight")
+    experts, fused = numbered_experts(checkpoint), fused_tensors(checkpoint)
+    written = {weight.name for weight in weights.values()}
+    kept = {
+        name.removesuffix(".weight"): None
         for weight in _quantizable(checkpoint, ()).values()
-        if weight.name not in weights
-        for name in experts.get(weight.name, (weight.name,))
-    )
+        if fused.name(weight.name) not in written
+        for name in experts.get(weight.name, (fused.name(weight.name),))
+    }
     occupied = f"{output} is there already"
     with new_folder(output, "the quantized checkpoint", occupied) as folder:
         copy_other_files(checkpoint, folder)
-        _write_config(checkpoint, folder, request, kept)
+        _write_config(checkpoint, folder, request, [*kept])
         with progress.task("quantizing") as report, (folder / WEIGHTS).open("wb") as file:
             _write_tensors(file, checkpoint, weights, request, progress, report)
             file.flush()
             os.fsync(file.fileno())
         size = (folder / WEIGHTS).stat().st_size
-    return QuantizedCheckpoint(len(weights), kept, size)
+    return QuantizedCheckpoint(len(weights), tuple(kept), size)
 
 
 def write_state(checkpoint: Checkpoint, output: Path, state: Mapping[str, Array]) -> None:
@@ -141,18 +143,22 @@ def write_state(checkpoint: Checkpoint, output: Path, state: Mapping[str, Array]
 
 
 def _chosen(checkpoint: Checkpoint, request: QuantizationRequest) -> dict[str, QuantizableWeight]:
-    """The weights to quantize by name, each checked against the format (GG0705)."""
+    """The weights to quantize, each checked against the format (GG0705).
+
+    Those that are stored as one tensor are one, under the name of the first of them.
+    """
     everything = checkpoint.tensors()
     for pattern in request.skip:
         if pattern != "lm_head" and not any(names(pattern, name) for name in everything):
             raise GraphgenError("GG0705", f"--modules-to-not-convert {pattern} names no weight")
-    experts = numbered_experts(checkpoint)
-    found = {
+    experts, fused = numbered_experts(checkpoint), fused_tensors(checkpoint)
+    matrices = {
         name: weight
         for name, weight in _quantizable(checkpoint, request.skip).items()
-        if weight.matrices == 1
+        if (weight.matrices == 1 and name not in fused.experts)
         or (name in experts and weight.contracted == 2 and _reads_experts(request))
     }
+    found = fused.joined(matrices, request.scheme)
     if not found:
         raise GraphgenError("GG0705", "no weight is left to quantize", help="name fewer exceptions")
     for weight in found.values():
@@ -188,7 +194,9 @@ def _write_config(
 ) -> None:
     config = dict(checkpoint.config)
     if request.form == "huggingface":
-        config["quantization_config"] = quantization_config(request.scheme, ["lm_head", *kept])
+        config["quantization_config"] = quantization_config(
+            request.scheme, list(dict.fromkeys(["lm_head", *kept]))
+        )
     write_json(folder / "config.json", config)
 
 
@@ -201,8 +209,11 @@ def _write_tensors(
     report: Report,
 ) -> None:
     """The header, then unquantized tensors, then the others in the order of calibration."""
-    tensors, experts = checkpoint.tensors(), numbered_experts(checkpoint)
-    others = [name for name in tensors if name not in weights]
+    experts, fused = numbered_experts(checkpoint), fused_tensors(checkpoint)
+    tensors = {**fused.stored, **checkpoint.tensors()}
+    written = {weight.name for weight in weights.values()}
+    whole = dict.fromkeys(fused.name(name) for name in checkpoint.tensors())
+    others = [name for name in whole if name not in written]
     rows = [row for name in others for row in _kept_rows(tensors[name], experts.get(name))]
     for weight in weights.values():
         stored = stored_tensors(request.form, request.scheme, _matrix(weight))
@@ -240,8 +251,8 @@ def _quantized(
 ) -> Iterator[Iterator[QuantizedWeight]]:
     """The matrices of each weight, in order: one, or one an expert."""
     if not request.windows:
-        for name, weight in weights.items():
-            array = checkpoint.read(name)
+        for weight in weights.values():
+            array = checkpoint.read(weight.name)
             yield (
                 quantize_to_nearest(each, request.scheme)
                 for each in array.reshape(weight.matrices, *array.shape[-2:])
@@ -249,7 +260,7 @@ def _quantized(
         return
     for part, grams in gram_matrices(checkpoint, request.windows, weights, progress):
         for name in part:
-            array, gram = checkpoint.read(name), grams.get(name)
+            array, gram = checkpoint.read(weights[name].name), grams.get(name)
             stack = array.reshape(weights[name].matrices, *array.shape[-2:])
             size = array.shape[-1]
             each = None if gram is None else gram.reshape(len(stack), size, size)

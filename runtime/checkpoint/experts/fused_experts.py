@@ -194,6 +194,10 @@ class SplitExperts(CheckpointView):
         super().__init__(base)
         self._parts: Final = dict(_parts(base, form))
 
+    def fused(self) -> Mapping[str, str]:
+        """The stored tensor of each tensor that is another one, or a part of one."""
+        return {name: own for name, (own, _) in self._parts.items() if name != own}
+
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its name in the view; reads no tensor data."""
         stored = self.base.tensors()
