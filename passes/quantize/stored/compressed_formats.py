@@ -53,6 +53,7 @@ def read_compressed(settings: Settings) -> StoredQuantization:
     static = bool(activations) and not activations.get("dynamic", False)
     if static:
         _check_static(activations, f"{name}.input_activations")
+    _check_others(settings)
     if weights.get("actorder") in ("group", "dynamic"):
         raise refused(f"actorder '{weights['actorder']}' of compressed-tensors")
     kind, bits = str(weights.get("type", "int")), integer_of(weights, "num_bits", 8)
@@ -65,6 +66,24 @@ def read_compressed(settings: Settings) -> StoredQuantization:
     note = f"{kind}{activations.get('num_bits', 8)}" if activations else ""
     note += f", {_FIXED}" if static else ""
     return StoredQuantization(SCHEMES[scheme], stored, note)
+
+
+def _check_others(settings: Settings) -> None:
+    """Refuse sparse weights, and transforms of more than weights: numbers would differ (GG0502).
+
+    A transform of a weight's inputs or outputs is in its numbers already.
+    """
+    sparsity = object_of(settings.get("sparsity_config") or {}, "sparsity_config")
+    if sparsity.get("format", "dense") != "dense":
+        raise refused(f"sparsity_config of format '{sparsity['format']}'")
+    transforms = object_of(settings.get("transform_config") or {}, "transform_config")
+    groups = object_of(transforms.get("config_groups") or {}, "transform_config.config_groups")
+    for name, group in groups.items():
+        uses = object_of(group, name).get("apply")
+        for use in cast("list[object]", uses if isinstance(uses, list) else [{}]):
+            place = object_of(use, f"{name}.apply").get("location")
+            if place not in ("weight_input", "weight_output"):
+                raise refused(f"transform_config with {name} of location '{place}'")
 
 
 def _check_static(activations: Settings, where: str) -> None:
@@ -166,7 +185,7 @@ def fp8_config(found: StoredQuantization, kept: Sequence[str]) -> dict[str, Json
 def _pair(value: object, key: str) -> tuple[int, int]:
     """Two sizes above 0 (GG0502)."""
     sizes = cast("list[object]", value) if isinstance(value, list) else []
-    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+    if len(sizes) != 2 or not all(type(size) is int and size > 0 for size in sizes):
         raise refused(f"{key} {value!r}")
     rows, columns = cast("list[int]", sizes)
     return rows, columns

@@ -16,6 +16,9 @@ from graphgen.passes.quantize.stored.stored_readings import SCALES
 from graphgen.runtime.checkpoint.interfaces import CONVERT, Array, Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.quantized.stated_modules import stated_modules
 
+# Scales of keys and values for 8-bit caches, beside the projections of attention.
+_CACHE_SCALES: Final = ("k_scale", "v_scale", "kv_scale")
+
 
 def with_quantization(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with its quantization stated in its configuration, if it has one.
@@ -143,6 +146,8 @@ class StoredFormView:
 
     def _unread(self, name: str) -> bool:
         base, last = self._found.scheme.split(name)
+        if base.endswith("attn") and last in _CACHE_SCALES:
+            return True
         read = last == "g_idx" and self._found.form.ordered
         return base in self.modules and last in self._found.scheme.unread and not read
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
@@ -322,6 +322,20 @@ REFUSED: dict[str, dict[str, object]] = {
     "version 'gemv' of awq": {"quant_method": "awq", "version": "gemv"},
     "bits 3": {**GPTQ, "bits": 3},
     "format 'marlin-24' of compressed-tensors": compressed("marlin-24", **INT4),
+    "sparsity_config of format 'sparse-24-bitmask'": {
+        **compressed("pack-quantized", **INT4),
+        "sparsity_config": {"format": "sparse-24-bitmask"},
+    },
+    "transform_config with R4 of location 'input'": {
+        **compressed("pack-quantized", **INT4),
+        "sparsity_config": {"format": "dense"},
+        "transform_config": {
+            "config_groups": {
+                "R2": {"apply": [{"location": "weight_output"}, {"location": "weight_input"}]},
+                "R4": {"apply": [{"location": "input"}]},
+            }
+        },
+    },
     "group_0.input_activations with static scales of strategy 'token', "
     "symmetric True, of 8 bits": compressed(
         "int-quantized",
@@ -330,6 +344,25 @@ REFUSED: dict[str, dict[str, object]] = {
         strategy="channel",
     ),
 }
+
+
+def test_scales_of_caches_are_not_read(tmp_path: Path):
+    write(tmp_path, "compressed int8")
+    file = tmp_path / "model.safetensors"
+    scales = {f"model.layers.0.self_attn.{name}_scale": np.ones(1, np.float32) for name in "kv"}
+    save_file({**load_file(file), **scales}, file)
+    logical(open_checkpoint(tmp_path))
+
+
+def test_integers_without_their_scales_are_refused(tmp_path: Path):
+    write(tmp_path, "compressed int8")
+    file = tmp_path / "model.safetensors"
+    name = "model.layers.0.self_attn.q_proj.weight"
+    tensors = load_file(file)
+    save_file({key: array for key, array in tensors.items() if key != f"{name}_scale"}, file)
+    with pytest.raises(GraphgenError, match=rf"'{name}' is s8, the model reads f32") as caught:
+        logical(open_checkpoint(tmp_path))
+    assert caught.value.code == "GG0602"
 
 
 @pytest.mark.parametrize("what", REFUSED)
