@@ -6,11 +6,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import EngineOptions
 from graphgen.runtime.vllm_plugin.refusals import (
     OVERRIDE,
@@ -55,12 +57,13 @@ def served_flags(config: Any, blocks: int) -> ServedFlags:
     artifact = os.environ.get(ARTIFACTS)
     slots = {"max_loras": lora.max_loras, "max_lora_rank": lora.max_lora_rank} if lora else None
     longest = int(config.model_config.max_model_len)
+    ranks = int(config.parallel_config.tensor_parallel_size)
     length, *fewer = verified_lengths(config) or [None]
     chunk = min(_CHUNK, int(config.scheduler_config.max_num_batched_tokens))
     return ServedFlags(
         max_num_seqs=int(config.scheduler_config.max_num_seqs),
         max_model_len=longest,
-        tensor_parallel_size=int(config.parallel_config.tensor_parallel_size),
+        tensor_parallel_size=ranks,
         dtype=_element(config.model_config.dtype),
         override=json.dumps(override_of(config)),
         chunk=(chunk,) if chunk < longest else (),
@@ -70,6 +73,7 @@ def served_flags(config: Any, blocks: int) -> ServedFlags:
         speculation_length=length,
         verify_lengths=tuple(size for size in fewer if size is not None),
         slots=slots,
+        experts=ranks if config.parallel_config.enable_expert_parallel else None,
     )
 
 
@@ -84,6 +88,7 @@ def draft_options(config: Any, blocks: int) -> EngineOptions:
         override="{}",
         artifact=None,
         slots=None,
+        experts=None,
     )
     return served_options(draft.model, flags)
 
@@ -122,6 +127,12 @@ def take_stages(config: Any) -> None:
     override = {**override, _STAGES: stages}
     config.additional_config = {**additional_of(config), OVERRIDE: override}
     config.parallel_config.pipeline_parallel_size = 1
+
+
+def weight_bytes(config: Any, checkpoint: Checkpoint) -> int:
+    """Bytes of a checkpoint's weights in the programs of vLLM's configuration."""
+    element = 1 if override_of(config).get("quantized") else config.model_config.dtype.itemsize
+    return element * sum(prod(tensor.shape) for tensor in checkpoint.tensors().values())
 
 
 def verified_lengths(config: Any) -> list[int]:

@@ -51,6 +51,27 @@ def _is_quantized_by_vllm(config: Any) -> bool:
     return config.model_config.quantization is not None and not stated
 
 
+def _divides_experts_over_replicas(config: Any) -> bool:
+    parallel = config.parallel_config
+    return parallel.enable_expert_parallel and parallel.data_parallel_size > 1
+
+
+def _is_other_version(config: Any) -> bool:
+    """Another version of a repository than the one that graphgen opens by its name."""
+    return str(config.model_config.revision or "main") != "main"
+
+
+def _has_other_adapters(config: Any) -> bool:
+    lora = config.lora_config
+    return lora is not None and not _is_dtype(config, lora.lora_dtype)
+
+
+def _is_dtype(config: Any, dtype: object) -> bool:
+    """The element type is that of the model, as ``torch.bfloat16`` or ``bfloat16``."""
+    found, own = (str(one).removeprefix("torch.") for one in (dtype, config.model_config.dtype))
+    return found in ("auto", own)
+
+
 def _offloads(config: Any) -> bool:
     found = config.offload_config
     return found.uva.cpu_offload_gb > 0 or found.prefetch.offload_group_size > 0
@@ -73,9 +94,10 @@ _REFUSALS: Final = (
         lambda config: config.parallel_config.prefill_context_parallel_size > 1,
     ),
     Refusal(
-        "--enable-expert-parallel",
-        lambda config: config.parallel_config.enable_expert_parallel,
-        "--tensor-parallel-size divides experts too",
+        "--enable-expert-parallel over replicas",
+        _divides_experts_over_replicas,
+        "each replica has all experts: leave out --enable-expert-parallel, or "
+        "--data-parallel-size for --tensor-parallel-size",
     ),
     Refusal(
         "--nnodes",
@@ -95,6 +117,33 @@ _REFUSALS: Final = (
     ),
     Refusal("a KV connector", lambda config: config.kv_transfer_config is not None),
     Refusal("--enable-prompt-embeds", lambda config: config.model_config.enable_prompt_embeds),
+    Refusal("--revision", _is_other_version, "give the folder of that version"),
+    Refusal(
+        "--hf-config-path",
+        lambda config: config.model_config.hf_config_path,
+        "give a folder that has the configuration and the weights",
+    ),
+    Refusal(
+        "--model-weights",
+        lambda config: config.model_config.model_weights,
+        "give a folder that has the configuration and the weights",
+    ),
+    Refusal(
+        "--lora-target-modules",
+        lambda config: config.lora_config and config.lora_config.target_modules,
+        "adapters say which projections they change",
+    ),
+    Refusal(
+        "--lora-dtype",
+        _has_other_adapters,
+        "adapters have the element type of the model",
+    ),
+    Refusal(
+        "a weight transfer",
+        lambda config: config.weight_transfer_config is not None,
+    ),
+    Refusal("--profiler-config", lambda config: config.profiler_config.profiler is not None),
+    Refusal("--enable-return-routed-experts", lambda config: config.aux_output_config.enabled),
     Refusal("--return-sampling-mask", lambda config: config.model_config.return_sampling_mask),
     Refusal("--enable-trace-replay", lambda config: config.model_config.enable_trace_replay),
     Refusal(
@@ -105,10 +154,7 @@ _REFUSALS: Final = (
     Refusal("--quantization", _is_quantized_by_vllm, _QUANTIZE),
     Refusal(
         "--kv-cache-dtype",
-        lambda config: (
-            config.cache_config.cache_dtype
-            not in ("auto", str(config.model_config.dtype).removeprefix("torch."))
-        ),
+        lambda config: not _is_dtype(config, config.cache_config.cache_dtype),
         _QUANTIZE.replace("quantized", "kv_cache_quant"),
     ),
     Refusal("--cpu-offload-gb", _offloads),

@@ -84,7 +84,7 @@ class GraphgenPlatform(Platform):
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
-        """Set what follows from the executor: one worker, its class, blocks of the cache.
+        """Set what follows from the executor: one worker, its class, the size of blocks.
 
         Raises:
             GraphgenError: GG0705 for what the executor has not.
@@ -104,11 +104,6 @@ class GraphgenPlatform(Platform):
         vllm_config.scheduler_config.async_scheduling = False
         if not cache.user_specified_block_size:
             cache.block_size = _BLOCK
-        if cache.num_gpu_blocks_override is None and cache.kv_cache_memory_bytes is None:
-            rows = vllm_config.scheduler_config.max_num_seqs
-            columns = -(-vllm_config.model_config.max_model_len // cache.block_size)
-            # Block 0 stands for none in vLLM's tables.
-            cache.num_gpu_blocks_override = rows * columns + 1
         _run_no_torch_compiler(vllm_config.compilation_config)
 
     @classmethod

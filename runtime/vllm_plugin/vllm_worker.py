@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import torch
+from vllm.utils.torch_utils import set_random_seed
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
@@ -26,7 +27,12 @@ from graphgen.runtime.vllm_plugin.draft_proposals import (
     DraftProposals,
     NgramProposals,
 )
-from graphgen.runtime.vllm_plugin.model_options import check_options, draft_options, model_options
+from graphgen.runtime.vllm_plugin.model_options import (
+    check_options,
+    draft_options,
+    model_options,
+    weight_bytes,
+)
 from graphgen.runtime.vllm_plugin.served_adapters import ServedAdapters
 from graphgen.runtime.vllm_plugin.step_runner import StepRunner
 
@@ -43,13 +49,16 @@ class GraphgenWorker(WorkerBase):
     def init_device(self) -> None:
         """Nothing is to be set up before the model is known."""
         check_options(self.vllm_config)
+        # Requests without a seed draw from one generator.
+        set_random_seed(self.model_config.seed, self.parallel_config.data_parallel_index)
         # Of the model and of its draft.
         self._sessions: list[Session] = []
         self.device: Any = torch.device("cpu")
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Find the checkpoint, so that a wrong path fails first."""
-        locate_checkpoint(self.model_config.model)
+        checkpoint = locate_checkpoint(self.model_config.model)
+        self._weights = weight_bytes(self.vllm_config, checkpoint)
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
         """Keys and values of each layer in blocks, of all ranks together."""
@@ -68,11 +77,19 @@ class GraphgenWorker(WorkerBase):
         return [next(iter(KVCacheLayout)).name]
 
     def determine_available_memory(self) -> int:
-        """Bytes of the caches: as requested, or of the number of blocks that the platform set."""
-        if (given := self.cache_config.kv_cache_memory_bytes) is not None:
-            return int(given)
-        blocks = self.cache_config.num_gpu_blocks_override
-        return blocks * sum(spec.page_size_bytes for spec in self.get_kv_cache_spec().values())
+        """Bytes of the caches: as requested, or those of all sequences, as far as memory goes.
+
+        Weights and caches take at most ``--gpu-memory-utilization`` of the memory.
+        """
+        cache = self.cache_config
+        if cache.kv_cache_memory_bytes is not None:
+            return int(cache.kv_cache_memory_bytes)
+        columns = -(-self.model_config.max_model_len // cache.block_size)
+        # Block 0 stands for none in vLLM's tables.
+        blocks = self.scheduler_config.max_num_seqs * columns + 1
+        needed = blocks * sum(spec.page_size_bytes for spec in self.get_kv_cache_spec().values())
+        memory = self.current_platform.get_device_total_memory()
+        return min(needed, int(cache.gpu_memory_utilization * memory) - self._weights)
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Open the model with as many blocks as the block manager gives out."""

@@ -62,6 +62,7 @@ class ServedFlags:
         speculation_length: k, tokens of a row that a step verifies, where something proposes them.
         verify_lengths: fewer tokens that further programs verify.
         slots: fields of a compilation that are about adapters, by name.
+        experts: groups of ranks with different experts.
     """
 
     max_num_seqs: int | None = None
@@ -80,6 +81,7 @@ class ServedFlags:
     speculation_length: int | None = None
     verify_lengths: tuple[int, ...] = ()
     slots: Mapping[str, object] | None = None
+    experts: int | None = None
 
 
 def served_options(model: str, flags: ServedFlags) -> EngineOptions:
@@ -118,6 +120,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     requested |= {**(flags.caches or {}), **(flags.slots or {})}
     requested["speculation_length"] = flags.speculation_length
     requested["verify_lengths"] = flags.verify_lengths or None
+    requested["moe_ep_degree"] = flags.experts
     chunk = _chunk(flags, override.chunked, base, length)
     return EngineOptions(
         {name: value for name, value in requested.items() if value is not None},

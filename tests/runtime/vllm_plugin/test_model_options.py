@@ -13,8 +13,14 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config.served_options import ServedFlags
+from graphgen.runtime.checkpoint.interfaces import TensorInfo
 from graphgen.runtime.vllm_plugin import register
-from graphgen.runtime.vllm_plugin.model_options import override_of, served_flags, take_stages
+from graphgen.runtime.vllm_plugin.model_options import (
+    override_of,
+    served_flags,
+    take_stages,
+    weight_bytes,
+)
 from graphgen.runtime.vllm_plugin.refusals import check_supported
 from graphgen.runtime.vllm_plugin.vllm_distribution import name_build
 
@@ -31,6 +37,9 @@ def configuration(**changes: Any) -> Any:
             "hf_overrides": {},
             "hf_config": SimpleNamespace(),
             "quantization": None,
+            "revision": None,
+            "hf_config_path": None,
+            "model_weights": "",
         },
         "parallel": {
             "tensor_parallel_size": 2,
@@ -40,6 +49,7 @@ def configuration(**changes: Any) -> Any:
             "distributed_executor_backend": "uni",
             "nnodes": 1,
             "enable_expert_parallel": False,
+            "data_parallel_size": 1,
         },
         "scheduler": {"max_num_seqs": 4, "max_num_batched_tokens": 2048},
         "cache": {"block_size": 32, "cache_dtype": "auto", "kv_offloading_size": None},
@@ -52,7 +62,9 @@ def configuration(**changes: Any) -> Any:
     for flag in ("enable_prompt_embeds", "return_sampling_mask", "enable_trace_replay"):
         made["model"][flag] = False
     others = {"lora_config": None, "speculative_config": None, "kv_transfer_config": None}
-    others |= {"additional_config": {}}
+    others |= {"additional_config": {}, "weight_transfer_config": None}
+    others |= {"aux_output_config": SimpleNamespace(enabled=False)}
+    others |= {"profiler_config": SimpleNamespace(profiler=None)}
     for path, value in changes.items():
         part, _, name = path.partition("__")
         if name:
@@ -76,6 +88,12 @@ def speculation(method: str, tokens: int = 3, **changes: Any) -> Any:
     return SimpleNamespace(**{**fields, **changes})
 
 
+def adapters(**changes: Any) -> Any:
+    """A ``LoRAConfig``."""
+    fields: dict[str, Any] = {"max_loras": 3, "max_lora_rank": 8, "target_modules": None}
+    return SimpleNamespace(**{**fields, "lora_dtype": "torch.bfloat16", **changes})
+
+
 def test_flags_follow_from_the_configuration(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("NEURON_COMPILED_ARTIFACTS", raising=False)
     assert served_flags(configuration(), 65) == ServedFlags(
@@ -89,14 +107,16 @@ def test_flags_follow_from_the_configuration(monkeypatch: pytest.MonkeyPatch):
     )
     monkeypatch.setenv("NEURON_COMPILED_ARTIFACTS", "compiled")
     given = {"override_neuron_config": {"quantized": True}}
-    lora = SimpleNamespace(max_loras=3, max_lora_rank=8)
-    config = configuration(
-        additional_config=given, lora_config=lora, scheduler__max_num_batched_tokens=16
-    )
+    changes = {"lora_config": adapters(), "scheduler__max_num_batched_tokens": 16}
+    changes |= {"additional_config": given, "parallel__enable_expert_parallel": True}
+    config = configuration(**changes)
     flags = served_flags(config, 65)
     assert flags.override == '{"quantized": true}'
     assert flags.artifact == Path("compiled")
     assert (flags.slots, flags.chunk) == ({"max_loras": 3, "max_lora_rank": 8}, (16,))
+    # Each rank has experts of its own.
+    assert flags.experts == 2
+    check_supported(config)
     assert served_flags(configuration(model__max_model_len=100), 9).chunk == ()
 
 
@@ -130,6 +150,14 @@ def test_programs_verify_what_is_proposed_and_read(
         ({"model__quantization": "fp8"}, "--quantization"),
         ({"cache__cache_dtype": "fp8"}, "--kv-cache-dtype"),
         ({"kv_transfer_config": object()}, "a KV connector"),
+        ({"weight_transfer_config": object()}, "a weight transfer"),
+        ({"model__revision": "v2"}, "--revision"),
+        ({"lora_config": adapters(target_modules=["q_proj"])}, "--lora-target-modules"),
+        ({"lora_config": adapters(lora_dtype="torch.float16")}, "--lora-dtype"),
+        (
+            {"parallel__enable_expert_parallel": True, "parallel__data_parallel_size": 2},
+            "--enable-expert-parallel over replicas",
+        ),
         ({"additional_config": {"override_neuron_confg": {}}}, "'override_neuron_confg'"),
     ],
 )
@@ -142,8 +170,19 @@ def test_what_the_executor_has_not_is_refused(changes: dict[str, Any], what: str
 def test_what_changes_nothing_is_taken():
     stated = SimpleNamespace(quantization_config={"quant_method": "fp8"})
     check_supported(configuration(model__quantization="fp8", model__hf_config=stated))
-    check_supported(configuration(cache__cache_dtype="bfloat16"))
+    check_supported(configuration(cache__cache_dtype="bfloat16", model__revision="main"))
     check_supported(configuration(speculative_config=speculation("draft_model")))
+
+
+@pytest.mark.parametrize(("override", "size"), [({}, 2), ({"quantized": True}, 1)])
+def test_weights_take_memory_by_their_elements(override: dict[str, bool], size: int):
+    tensors = {name: TensorInfo(name, (3, 5), "f32") for name in "ab"}
+    checkpoint: Any = SimpleNamespace(tensors=lambda: tensors)
+    config = configuration(
+        model__dtype=SimpleNamespace(itemsize=2),
+        additional_config={"override_neuron_config": override},
+    )
+    assert weight_bytes(config, checkpoint) == 2 * 15 * size
 
 
 @pytest.mark.parametrize("given", [1, -2, True, "8"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from graphgen.runtime.artifact import open_artifact
+from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.runtime.vllm_plugin.test_vllm import (
     ENGINE,
     GREEDY,
@@ -163,6 +166,7 @@ def test_parameters_of_requests(speculative: dict[str, Any] | None, folder: Path
 def test_configurations_are_refused_by_name(folder: Path, tmp_path: Path):
     medusa = {"method": "medusa", "model": str(folder), "num_speculative_tokens": 2}
     override = {"override_neuron_config": ["quantized"]}
+    adapters = {"enable_lora": True, "max_lora_rank": 8}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"speculative_config": medusa}, "does not have this speculative_config"),
         ({"nnodes": 2, "tensor_parallel_size": 2}, "does not have --nnodes"),
@@ -176,6 +180,11 @@ def test_configurations_are_refused_by_name(folder: Path, tmp_path: Path):
         ({"load_format": "dummy"}, "does not have this --load-format"),
         ({"additional_config": {"overide_neuron_config": {}}}, "did you mean override_neuron"),
         ({"additional_config": override}, "should be an object of attributes"),
+        ({"revision": "v2"}, "does not have --revision"),
+        ({"hf_config_path": str(folder)}, "does not have --hf-config-path"),
+        ({**adapters, "lora_target_modules": ["q_proj"]}, "does not have --lora-target-modules"),
+        ({**adapters, "lora_dtype": "float16"}, "does not have --lora-dtype"),
+        ({"profiler_config": {"profiler": "torch", "torch_profiler_dir": "/tmp"}}, "--profiler"),
         ({"enable_sleep_mode": True}, "Sleep mode is not supported on current platform"),
     ]
     path = tmp_path / "outcomes.json"
@@ -188,6 +197,43 @@ def test_configurations_are_refused_by_name(folder: Path, tmp_path: Path):
     assert outcomes[-3:] == [""] * 3
     for (_, text), outcome in zip(refused, outcomes, strict=False):
         assert text in outcome
+
+
+def test_a_share_of_memory_and_experts_of_each_rank(tmp_path: Path):
+    """The artifact has the blocks that the share holds beside the weights."""
+    model = ORACLES["qwen3_moe"].model(
+        vocab_size=VOCABULARY, initializer_range=0.2, max_position_embeddings=128, num_experts=6
+    )
+    source, artifact = tmp_path / "moe", tmp_path / "compiled"
+    save(model, source)
+    save_tokenizer(source)
+    sizes = model.config
+    heads = sizes.num_key_value_heads * sizes.head_dim
+    block = 4 * 2 * sizes.num_hidden_layers * ENGINE["block_size"] * heads
+    weights = 4 * sum(one.numel() for one in model.parameters())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    engine = {"model": str(source), **ENGINE}
+    engine["gpu_memory_utilization"] = (weights + 7.5 * block) / memory
+    engine |= {"tensor_parallel_size": 2, "enable_expert_parallel": True}
+    texts = prompts(12)
+    asked = [{"prompt": text, "sampling": GREEDY} for text in texts]
+    variables = {"NEURON_COMPILED_ARTIFACTS": str(artifact)}
+    found = answers(tmp_path, engine, asked, variables=variables)
+    assert [one["tokens"] for one in found] == wanted(source, texts)
+    settings = open_artifact(artifact).model.settings
+    assert (settings.moe_ep_degree, settings.cache_blocks) == (2, 7)
+
+
+def test_requests_without_a_seed_follow_that_of_the_engine(folder: Path, tmp_path: Path):
+    sampling = {"temperature": 1.0, "max_tokens": NEW, "ignore_eos": True}
+    asked = [{"prompt": text, "sampling": sampling} for text in prompts(2)]
+    engine = {"model": str(folder), **ENGINE}
+    first, again, other = (
+        [one["tokens"] for one in answers(tmp_path, {**engine, "seed": seed}, asked)]
+        for seed in (3, 3, 4)
+    )
+    assert first == again
+    assert first[0] != other[0]
 
 
 def test_artifacts_are_started_from_and_never_deleted(folder: Path, tmp_path: Path):
