@@ -189,7 +189,7 @@ class Session:
 
     def move_slots(self, seq_ids: Sequence[int], moves: Sequence[Sequence[int]]) -> None:
         """Let slots of each row become those before its length, in all states at once (GG0304)."""
-        self.devices.move_slots(self.lengths, seq_ids, moves)
+        self.devices.move_slots(seq_ids, moves, self.lengths)
         self.changes += 1
 
     @property

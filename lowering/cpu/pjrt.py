@@ -137,12 +137,19 @@ def devices(count: int) -> list[Any]:
     most = numbers[-1] + 1
     if name == CPU and (most > 1 or processes.count() > 1):
         configure(most)
-    found = list(jax.devices(name))
+    # Those of other processes belong to launches of all.
+    found = list(jax.devices(name) if processes.count() > 1 else jax.local_devices(backend=name))
     if processes.count() > 1:
         # An environment may give processes more devices than they have ranks.
         each, homes = processes.share_of(count), range(processes.count())
         found = [d for home in homes for d in [d for d in found if d.process_index == home][:each]]
     return [found[number] for number in numbers if number < len(found)]
+
+
+def start_together() -> None:
+    """Start the devices of all processes, each of which waits two minutes for those of others."""
+    processes.meet()
+    devices(1)
 
 
 def _here(homes: Sequence[Any]) -> list[Any]:

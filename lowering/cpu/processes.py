@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -42,11 +45,22 @@ class _Joined:
 
 
 _joined = _Joined()
+_ALONE: ContextVar[bool] = ContextVar("_ALONE", default=False)
+
+
+@contextmanager
+def alone() -> Generator[None]:
+    """Compile, place and launch on devices of this process only in a ``with`` block."""
+    before = _ALONE.set(True)
+    try:
+        yield
+    finally:
+        _ALONE.reset(before)
 
 
 def count() -> int:
     """Number of processes that run the program."""
-    return _joined.count
+    return 1 if _ALONE.get() else _joined.count
 
 
 def index() -> int:
@@ -56,7 +70,7 @@ def index() -> int:
 
 def in_stages() -> bool:
     """True if the processes share the stages of a pipeline: a program is not in all of them."""
-    return _joined.count > 1 and _joined.stages > 1
+    return count() > 1 and _joined.stages > 1
 
 
 def share_ranks(ranks: int, stages: int = 1) -> int:
@@ -91,7 +105,7 @@ def local_ranks(ranks: int, first: int = 0) -> range:
     Returns:
         Of the ``ranks`` those that are here, from 0 on.
     """
-    if _joined.count == 1:
+    if count() == 1:
         return range(ranks)
     each = share_of(ranks)
     begin = _joined.index * each - first
@@ -100,7 +114,7 @@ def local_ranks(ranks: int, first: int = 0) -> range:
 
 def share_of(ranks: int) -> int:
     """The number of this process's ranks in all stages, of ``ranks`` if nothing has stated it."""
-    if _joined.count == 1:
+    if count() == 1:
         return ranks
     return _joined.each or share_ranks(ranks)
 
@@ -115,7 +129,7 @@ def meet() -> None:
 
     The first collective of some ranks gives up after 30 seconds without the others.
     """
-    if _joined.store is not None:
+    if _joined.store is not None and not _ALONE.get():
         _joined.met += 1
         _joined.store.barrier(f"graphgen-meet-{_joined.met}", ALIVE)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TypeVar
 
+from graphgen.lowering.cpu.pjrt import start_together
 from graphgen.runtime.distributed.call_channel import END, CallSender, received_calls
 from graphgen.runtime.distributed.process_group import ProcessGroup, current_group
 from graphgen.runtime.launching.session_devices import DeviceCall
@@ -33,6 +34,8 @@ def lead(session: Session, work: Callable[[], T]) -> T | None:
     group = current_group()
     if group is None:
         return work()
+    # The work may use devices of process 0 before it launches anything that is shared.
+    start_together()
     if group.place.index:
         _follow(group, session)
         group.finish()

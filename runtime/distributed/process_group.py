@@ -104,12 +104,8 @@ class ProcessGroup:
             self._watch.stop()
             raise
 
-    def finish(self, result: object = None) -> None:
-        """Compare results of all processes, if they have some, and end together.
-
-        Raises:
-            GraphgenError: GG0708 where another process does not end, GG0709 for other results.
-        """
+    def finish(self) -> None:
+        """End together with the other processes (GG0708 where one of them does not end)."""
         try:
             self._store.barrier("graphgen-finish", _LAST)
         except RuntimeError as error:
@@ -118,8 +114,6 @@ class ProcessGroup:
                 f"the other processes did not end within {_LAST:.0f} s",
                 help="the processes parted: run with one process, and report it if that ends",
             ) from error
-        if result is not None:
-            self.agree("results", {"tokens": json.dumps(result)})
         self._watch.stop()
         leave_processes()
 

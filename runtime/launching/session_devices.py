@@ -146,7 +146,7 @@ class SessionDevices:
         self._keep_states(self.row_copy.launch(self.values, source, target))
 
     def move_slots(
-        self, lengths: Ints, rows: Sequence[int], moves: Sequence[Sequence[int]]
+        self, rows: Sequence[int], moves: Sequence[Sequence[int]], lengths: Ints
     ) -> None:
         """Let slots of each row become those before its length (GG0304)."""
         words = ([*map(int, rows)], [[*map(int, slots)] for slots in moves])

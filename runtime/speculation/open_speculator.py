@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.cpu.processes import alone, count
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import Engine, locate_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
@@ -17,6 +18,7 @@ from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.draft_settings import draft_settings
 from graphgen.runtime.speculation.eagle.eagle_checkpoint import EagleCheckpoint, is_eagle
 from graphgen.runtime.speculation.eagle.open_eagle import open_eagle
+from graphgen.runtime.speculation.local_proposer import LocalProposer
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposer
 from graphgen.runtime.speculation.speculator import Speculator, check_verifies
@@ -50,20 +52,25 @@ class SpeculationOptions:
 
 
 def open_speculator(engine: Engine, options: SpeculationOptions, progress: Progress) -> Speculator:
-    """The speculator of an engine.
+    """The speculator of an engine; in a launch that of process 0.
 
     Raises:
         GraphgenError: GG05xx and GG06xx for the draft, GG0705 for a draft with another tokenizer
             and for programs that were compiled for fewer tokens.
     """
     check_verifies(engine.session, options.length)
-    proposer = _proposer(engine, options, progress)
+    if options.lookup:
+        proposer: Proposer = PromptLookup(options.lookup)
+    elif count() == 1:
+        proposer = _draft(engine, options, progress)
+    else:
+        # It has one rank: process 0, which alone proposes, runs it.
+        with alone():
+            proposer = LocalProposer(_draft(engine, options, progress))
     return Speculator(proposer, options.length, adaptive=options.adaptive)
 
 
-def _proposer(engine: Engine, options: SpeculationOptions, progress: Progress) -> Proposer:
-    if options.lookup:
-        return PromptLookup(options.lookup)
+def _draft(engine: Engine, options: SpeculationOptions, progress: Progress) -> Proposer:
     engine.programs.require_open("the draft")
     path = options.draft or options.model
     with progress.task("opening the draft"):

@@ -16,34 +16,25 @@ from graphgen.errors import GraphgenError
 if TYPE_CHECKING:
     from graphgen.runtime.distributed.process_group import LaunchPlace, ProcessGroup
     from graphgen.runtime.engine import EngineOptions
-    from graphgen.runtime.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class SharedInputs:
-    """Texts to answer, and how; the same in every process.
+    """The inputs that decide on the sizes of programs; the same in every process.
 
     Attributes:
         texts: the prompts.
         chat: put each into the chat template.
         new_tokens: most tokens of an answer.
-        ignore_eos: go on after the end token.
-        sampling: of each prompt.
     """
 
     texts: list[str]
     chat: bool
     new_tokens: int
-    ignore_eos: bool
-    sampling: list[Sampling]
 
     def of_first(self, group: ProcessGroup) -> SharedInputs:
         """The inputs that process 0 was given."""
-        from graphgen.runtime.sampling import Sampling
-
-        value = json.loads(group.shared("prompts", json.dumps(asdict(self))))
-        sampling = [Sampling(**row) for row in value.pop("sampling")]
-        return SharedInputs(**value, sampling=sampling)
+        return SharedInputs(**json.loads(group.shared("prompts", json.dumps(asdict(self)))))
 
 
 def refuse_in_launch(given: Mapping[str, object]) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
     from graphgen.runtime.generation import GenerationRequest
     from graphgen.runtime.sampling import Sampling
+    from graphgen.runtime.terminal_progress import TerminalProgress
     from graphgen.runtime.tokenizer import TextStream, Tokenizer
 
 DTYPES = ("f32", "bf16", "f16", "as-declared")
@@ -152,28 +153,22 @@ def _run_in_launch(
             options = in_stages(options)
             asked = _shared(group, model, options, asked)
             options = over_machines(group.place, model, options)
-        result = _run(model, options, asked, as_json, summary)
-        if group is not None and result is not None:
-            group.finish([row.tokens for row in result.completions])
+        _run(model, options, asked, as_json, summary)
 
 
 def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Asked) -> _Asked:
-    """The request of process 0; options that processes cannot share are refused (GG0705)."""
+    """The request with what process 0 was given of all that decides on sizes.
+
+    Options that processes cannot share are refused (GG0705).
+    """
     from graphgen.cli.launching.launched_inputs import SharedInputs
 
-    mine = SharedInputs(asked.texts, asked.chat, asked.new_tokens, asked.ignore_eos, asked.sampling)
+    mine = SharedInputs(asked.texts, asked.chat, asked.new_tokens)
     if group.place.index == 0:
         # The others wait for its inputs, so that one process alone reports what all were given.
         _check_shared(model, options, asked)
     inputs = mine.of_first(group)
-    shared = replace(
-        asked,
-        texts=inputs.texts,
-        chat=inputs.chat,
-        new_tokens=inputs.new_tokens,
-        ignore_eos=inputs.ignore_eos,
-        sampling=inputs.sampling,
-    )
+    shared = replace(asked, texts=inputs.texts, chat=inputs.chat, new_tokens=inputs.new_tokens)
     _check_shared(model, options, shared)
     return shared
 
@@ -182,10 +177,7 @@ def _check_shared(model: str, options: EngineOptions, asked: _Asked) -> None:
     """Refuse what several processes cannot share (GG0705)."""
     from graphgen.cli.launching.launched_inputs import check_model_options
 
-    speculates = asked.speculation.is_asked or asked.speculation.fused
     more = {
-        "speculation": speculates,
-        "Medusa": asked.medusa.is_asked or asked.medusa.heads,
         "an adapter": asked.adapters.files or options.requested.get("max_loras"),
         "a conversation": asked.talk,
     }
@@ -254,13 +246,10 @@ class _Asked:
 _ROOM, _GREETING = 1536, ["Hello"]
 
 
-def _run(
-    model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
-) -> GenerationResult | None:
-    """Open the model, answer, and print the summary if requested."""
-    from graphgen.cli.model.generate_summary import FirstToken, write_summary
+def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
+    """Open the model, and answer; in a launch process 0 does all but the launches."""
+    from graphgen.runtime.distributed.led_session import lead
     from graphgen.runtime.engine import open_engine
-    from graphgen.runtime.generation import GenerationRequest
     from graphgen.runtime.speculation.speculator import check_in_step
     from graphgen.runtime.terminal_progress import TerminalProgress
 
@@ -276,9 +265,29 @@ def _run(
         _ROOM if asked.talk else asked.new_tokens,
         progress,
     )
-    asked.speculation.give(engine, model, options.requested, progress)
-    asked.medusa.give(engine)
-    asked.adapters.give(engine)
+
+    def work() -> None:
+        asked.speculation.give(engine, model, options.requested, progress)
+        asked.medusa.give(engine)
+        asked.adapters.give(engine)
+        _reply(engine, prompts, asked, progress, as_json=as_json, summary=summary)
+
+    lead(engine.session, work)
+
+
+def _reply(
+    engine: Engine,
+    prompts: list[list[int]],
+    asked: _Asked,
+    progress: TerminalProgress,
+    *,
+    as_json: bool,
+    summary: bool,
+) -> None:
+    """Answer, and print the summary if requested."""
+    from graphgen.cli.model.generate_summary import FirstToken, write_summary
+    from graphgen.runtime.generation import GenerationRequest
+
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.reports)
     request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)
@@ -292,7 +301,6 @@ def _run(
         result = _answer(engine, asked.texts, prompts, request, as_json, first)
     if summary and result is not None:
         write_summary(engine, result, progress, first.seconds)
-    return result
 
 
 def _answer(

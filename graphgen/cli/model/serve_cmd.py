@@ -87,16 +87,12 @@ def _serve(
         note(text)
     options, sharing = _options(model, flags)
     if group is not None:
-        more = {
-            "speculation": flags.speculation.is_asked,
-            "an adapter": flags.server["adapters"] or options.requested.get("max_loras"),
-        }
+        more = {"an adapter": flags.server["adapters"] or options.requested.get("max_loras")}
         options = launch_options(group, model, options, more)
     server = ServerOptions(name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
     progress = TerminalProgress()
     engine, _ = open_engine(model, options, lambda _: [[0]], 1, progress)
-    flags.speculation.give(engine, model, options.requested, progress)
     note_remarks(engine.reports)
 
     def listening(url: str) -> None:
@@ -106,6 +102,7 @@ def _serve(
             note(f"{server.name} is served at {url}")
 
     def work() -> bool:
+        flags.speculation.give(engine, model, options.requested, progress)
         ended_well = run_server(engine, server, listening)
         _note_saturation(engine)
         return ended_well
