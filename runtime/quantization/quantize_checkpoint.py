@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from graphgen.runtime.checkpoint.experts.stacked_experts import numbered_experts
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
 from graphgen.runtime.folders.other_files import copy_other_files
 from graphgen.runtime.folders.whole_folder import new_folder, write_json
-from graphgen.runtime.progress_callback import Progress, Report
+from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.quantization.calibration import Gram, gram_matrices
 from graphgen.runtime.quantization.checkpoint_format import (
     Array,
@@ -108,7 +107,11 @@ def quantize_checkpoint(
         copy_other_files(checkpoint, folder)
         _write_config(checkpoint, folder, request, [*kept])
         with progress.task("quantizing") as report, (folder / WEIGHTS).open("wb") as file:
-            _write_tensors(file, checkpoint, weights, request, progress, report)
+            rows, arrays = _tensors(checkpoint, weights, request, progress)
+            file.write(stream_header((name, row.dtype, row.shape) for name, row in rows))
+            for done, array in enumerate(arrays):
+                append_tensor(file, array)
+                report((done + 1) / len(rows))
             file.flush()
             os.fsync(file.fileno())
         size = (folder / WEIGHTS).stat().st_size
@@ -200,15 +203,32 @@ def _write_config(
     write_json(folder / "config.json", config)
 
 
-def _write_tensors(
-    file: BinaryIO,
+def quantized_tensors(
+    checkpoint: Checkpoint, request: QuantizationRequest, progress: Progress
+) -> tuple[list[tuple[str, TensorOfWeight]], Iterator[Array]]:
+    """The tensors of a quantized checkpoint, and their contents in that order, made one by one.
+
+    Tensors that keep their type come first, then the others in the order of calibration.
+
+    Args:
+        checkpoint: the model in floats.
+        request: scheme, exceptions, format and calibration.
+        progress: notified of long tasks.
+
+    Raises:
+        GraphgenError: as :func:`quantize_checkpoint`, but for the folder.
+    """
+    check_format(request.form, request.scheme)
+    return _tensors(checkpoint, _chosen(checkpoint, request), request, progress)
+
+
+def _tensors(
     checkpoint: Checkpoint,
     weights: Mapping[str, QuantizableWeight],
     request: QuantizationRequest,
     progress: Progress,
-    report: Report,
-) -> None:
-    """The header, then unquantized tensors, then the others in the order of calibration."""
+) -> tuple[list[tuple[str, TensorOfWeight]], Iterator[Array]]:
+    """The same of weights that were chosen."""
     experts, fused = numbered_experts(checkpoint), fused_tensors(checkpoint)
     tensors = {**fused.stored, **checkpoint.tensors()}
     written = {weight.name for weight in weights.values()}
@@ -219,18 +239,16 @@ def _write_tensors(
         stored = stored_tensors(request.form, request.scheme, _matrix(weight))
         for name in experts.get(weight.name, (weight.name,)):
             rows += [(f"{name.removesuffix('.weight')}.{each.suffix}", each) for each in stored]
-    file.write(stream_header((name, row.dtype, row.shape) for name, row in rows))
-    done, total = 0, len(others) + len(weights)
-    for name in others:
-        append_tensor(file, checkpoint.read(name))
-        done += 1
-        report(done / total)
-    for matrices in _quantized(checkpoint, weights, request, progress):
-        for made in matrices:
-            for array in contents(request.form, made):
-                append_tensor(file, array)
-        done += 1
-        report(done / total)
+
+    def arrays() -> Iterator[Array]:
+        for name in others:
+            array = checkpoint.read(name)
+            yield from array if name in experts else (array,)
+        for matrices in _quantized(checkpoint, weights, request, progress):
+            for made in matrices:
+                yield from contents(request.form, made)
+
+    return rows, arrays()
 
 
 def _kept_rows(

@@ -17,15 +17,13 @@ from graphgen.passes.quantize.schemes import weight_scheme
 from graphgen.runtime.aws.application.state_dict import StateDict, open_path
 from graphgen.runtime.aws.application.user_arrays import as_numpy, as_user_array, is_tensor
 from graphgen.runtime.aws.config.model_checks import scale_scheme
-from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.quantization.checkpoint_format import contents, stored_tensors
-from graphgen.runtime.quantization.quantizable import quantizable_weights
+from graphgen.runtime.progress_callback import Progress, Silent
 from graphgen.runtime.quantization.quantize_checkpoint import (
     QuantizationRequest,
     quantize_checkpoint,
+    quantized_tensors,
     write_state,
 )
-from graphgen.runtime.quantization.rounding import quantize_to_nearest
 
 if TYPE_CHECKING:
     from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
@@ -68,23 +66,13 @@ def quantized_state(model_path: str, config: InferenceConfig) -> QuantizedState:
     Raises:
         GraphgenError: GG0705 for a scheme that does not exist, GG06xx for the checkpoint.
     """
-    request = _request(config)
-    checkpoint = open_path(str(model_path))
-    weights = quantizable_weights(checkpoint.config, request.skip)
-    tensors: StateDict = {}
-    for name in checkpoint.tensors():
-        array = checkpoint.read(name)
-        weight = weights.get(name)
-        if weight is None:
-            tensors[name] = as_user_array(array)
-            continue
-        made = quantize_to_nearest(array, request.scheme)
-        shape = (weight.shape[0], weight.shape[1])
-        kinds = stored_tensors(_FORM, request.scheme, shape)
-        for kind, part in zip(kinds, contents(_FORM, made), strict=True):
-            home = f"{weight.module}.{kind.suffix}"
-            tensors[home] = as_user_array(part.reshape(kind.shape))
-    return QuantizedState(tensors)
+    rows, arrays = quantized_tensors(open_path(str(model_path)), _request(config), Silent())
+    return QuantizedState(
+        {
+            name: as_user_array(array.reshape(row.shape))
+            for (name, row), array in zip(rows, arrays, strict=True)
+        }
+    )
 
 
 def prepared_state(model: object) -> StateDict:
