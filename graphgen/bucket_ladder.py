@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 
-# The smallest bucket of an automatic ladder; a smaller program saves nothing that can be measured.
+# The smallest bucket of an automatic ladder; on a device smaller programs take as long.
 SMALLEST_BUCKET = 128
+# The smallest bucket of prompts on a CPU, where padding takes as long as tokens.
+SHORTEST_PROMPTS = 16
 
 
 def bucket_ladder(
@@ -70,3 +72,13 @@ def powers(largest: int, smallest: int = SMALLEST_BUCKET) -> tuple[int, ...]:
         sizes.append(size)
         size *= 2
     return (*sizes, largest)
+
+
+def short_prompts(longest: int = 0) -> tuple[int, ...]:
+    """Powers of two below ``SMALLEST_BUCKET``, for prompts on a CPU.
+
+    Args:
+        longest: tokens of a prompt, whose bucket alone is given; 0 for all of them.
+    """
+    sizes = powers(SMALLEST_BUCKET, SHORTEST_PROMPTS)[:-1]
+    return tuple([size for size in sizes if size >= longest][:1]) if longest else sizes

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphgen.bucket_ladder import SMALLEST_BUCKET
+from graphgen.bucket_ladder import SMALLEST_BUCKET, short_prompts
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import COUNT, STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE, VERIFYING, Dim, Module
@@ -66,6 +67,22 @@ def choose_prompt_bucket(buckets: Sequence[int], size: int, limit: int) -> int:
         other = ", and a bucket of as many tokens if --context-encoding-buckets is given"
         return choose_bucket(buckets, size, "a prompt", "--max-context-length", other)
     return choose_bucket(buckets, size, "a prompt")
+
+
+def with_short_prompts(config: CompileConfig, longest: int = 0) -> CompileConfig:
+    """The same with prefill buckets for short prompts before those that begin at 128 or later.
+
+    On a CPU 128 tokens take several times as long as 16. Devices have the ladder as it is, and so
+    have programs whose results, or ranks, depend on the tokens of a launch.
+
+    Args:
+        config: with the usual buckets.
+        longest: tokens of the prompts, whose bucket alone is added; 0 for all.
+    """
+    divided = config.cp_degree > 1 or config.rules or config.capacity_factor
+    if config.target != "cpu" or divided or config.context[0] < SMALLEST_BUCKET:
+        return config
+    return replace(config, context=(*short_prompts(longest), *config.context))
 
 
 @dataclass(frozen=True, slots=True)

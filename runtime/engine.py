@@ -13,7 +13,7 @@ from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.cpu.processes import share_ranks
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
-from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
+from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket, with_short_prompts
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_types
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -64,6 +64,8 @@ class EngineOptions:
         bucketing: False for one bucket per phase.
         turns: rows go on, as in a conversation: a new model gets chunk programs for short messages
             where ``chunk`` is empty.
+        served: prompts of all lengths follow: a new model gets all buckets of short prompts, and
+            not only the one of those that it is opened for.
         async_mode: each decode step starts before the tokens of the last one are read; the
             programs choose the tokens. An artifact of any age will do.
         artifact: folder to start from; it is written if it does not exist.
@@ -82,6 +84,7 @@ class EngineOptions:
     chunk: tuple[int, ...] = ()
     bucketing: bool = True
     turns: bool = False
+    served: bool = False
     async_mode: bool = False
     artifact: Path | None = None
     weights: Path | None = None
@@ -489,6 +492,9 @@ def _settings(
     if options.turns and options.bucketing and not options.chunk and max_len > _TURN:
         options = replace(options, chunk=(_TURN,))
     config = options.sized(options.config.updated(options.requested), batch, max_len)
+    if options.bucketing and not (options.context or options.turns):
+        every = options.served or options.artifact is not None
+        config = with_short_prompts(config, 0 if every else longest)
     prompts_go_through = config.context if config.context and not config.chunk else config.tokens
     choose_prompt_bucket(prompts_go_through, longest, max(config.tokens))
     return config

@@ -131,6 +131,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         context=_sizes(changes, "context"),
         tokens=_sizes(changes, "tokens"),
         chunk=chunk,
+        served=True,
         async_mode=override.async_mode,
         artifact=flags.artifact,
         weights=flags.weights,
