@@ -39,10 +39,10 @@ def test_a_model_gets_the_bucket_of_its_prompts_and_a_served_one_gets_all(
 
     assert buckets(17) == [32, 128, 256]
     every = [16, 32, 64, 128, 256]
-    kept = {"artifact": tmp_path / "kept"}
-    assert buckets(served=True) == buckets(**kept) == every
+    kept = tmp_path / "kept"
+    assert buckets(served=True) == buckets(artifact=kept) == every
     # What an artifact has been compiled for stays.
-    assert buckets(40, **kept) == every
+    assert buckets(40, artifact=kept) == every
     assert buckets(bucketing=False) == [256]
 
 
