@@ -36,6 +36,7 @@ from graphgen.runtime.quantization.quantizable import (
     quantizable_weights,
 )
 from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
+from graphgen.runtime.weights.finite_check import max_magnitude
 from graphgen.runtime.weights.safetensors_stream import append_tensor, stream_header
 
 WEIGHTS = "model.safetensors"
@@ -90,7 +91,8 @@ def quantize_checkpoint(
 
     Raises:
         GraphgenError: GG0705 for a scheme that the format or the model does not have, GG0704 if
-            the folder is taken or cannot be written, GG05xx and GG06xx for the checkpoint.
+            the folder is taken or cannot be written, GG05xx and GG06xx for the checkpoint, such as
+            GG0605 for weights that are not finite.
     """
     check_format(request.form, request.scheme)
     weights = _chosen(checkpoint, request)
@@ -270,7 +272,7 @@ def _quantized(
     """The matrices of each weight, in order: one, or one an expert."""
     if not request.windows:
         for weight in weights.values():
-            array = checkpoint.read(weight.name)
+            array = _read(checkpoint, weight.name)
             yield (
                 quantize_to_nearest(each, request.scheme)
                 for each in array.reshape(weight.matrices, *array.shape[-2:])
@@ -278,7 +280,7 @@ def _quantized(
         return
     for part, grams in gram_matrices(checkpoint, request.windows, weights, progress):
         for name in part:
-            array, gram = checkpoint.read(weights[name].name), grams.get(name)
+            array, gram = _read(checkpoint, weights[name].name), grams.get(name)
             stack = array.reshape(weights[name].matrices, *array.shape[-2:])
             size = array.shape[-1]
             each = None if gram is None else gram.reshape(len(stack), size, size)
@@ -286,6 +288,22 @@ def _quantized(
                 _calibrated(matrix, None if each is None else each[number], request.scheme)
                 for number, matrix in enumerate(stack)
             )
+
+
+def _read(checkpoint: Checkpoint, name: str) -> Array:
+    """A weight to quantize, whose scales need finite numbers (GG0605)."""
+    array = checkpoint.read(name)
+    seen = max_magnitude(array)
+    if seen.is_nan or seen.is_infinite:
+        first = np.argwhere(~np.isfinite(array.astype(np.float32)))[0].tolist()
+        raise GraphgenError(
+            "GG0605",
+            f"the weight '{name}' holds {'NaN' if seen.is_nan else 'an infinite value'}; the first "
+            f"number that is not finite is at {first}",
+            where=str(checkpoint.path),
+            help="the checkpoint is damaged or its training failed: get it again, or another one",
+        )
+    return array
 
 
 def _calibrated(array: Array, gram: Gram | None, scheme: WeightScheme) -> QuantizedWeight:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
@@ -34,6 +34,7 @@ from graphgen.runtime.quantization.quantize_checkpoint import (
 )
 from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
 from tests.graphgen.cli.conftest import done, error, facts
+from tests.oracles.llama import write_llama
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.runtime.checkpoint.test_quantized_checkpoints import logical, prefill
 
@@ -56,6 +57,19 @@ def written(
     assert (made.quantized, made.kept) == (14, ())
     config = json.loads((folder / "out" / "config.json").read_text())
     return load_file(folder / "out" / "model.safetensors"), config
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (np.inf, "an infinite value")])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float, what: str):
+    write_llama(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    tensors[f"{DOWN}.weight"][2, 3] = value
+    save_file(tensors, file)
+    request = QuantizationRequest(scheme_of_text("int8"))
+    with pytest.raises(GraphgenError, match=rf"'{DOWN}.weight' holds {what}; .* is at \[2, 3\]"):
+        quantize_checkpoint(open_checkpoint(tmp_path), tmp_path / "out", request, Silent())
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
