@@ -13,6 +13,7 @@ import ray
 from vllm.v1.executor.ray_executor_v2 import RayExecutorV2
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.vllm_plugin.replica_watch import watch_replicas
 from graphgen.runtime.vllm_plugin.vllm_platform import GraphgenPlatform
 
 
@@ -20,6 +21,7 @@ class GraphgenRayExecutor(RayExecutorV2):
     """One actor of Ray that holds all ranks of the model."""
 
     def _init_executor(self) -> None:
+        watch_replicas()
         _join(self.parallel_config.ray_runtime_env)
         super()._init_executor()
 

@@ -105,6 +105,8 @@ class GraphgenPlatform(Platform):
         if not cache.user_specified_block_size:
             cache.block_size = _BLOCK
         _run_no_torch_compiler(vllm_config.compilation_config)
+        if parallel.data_parallel_size > 1:
+            _watch_replicas()
 
     @classmethod
     def register_triton_kernel_overrides(cls) -> None:
@@ -140,6 +142,16 @@ def _run_no_torch_compiler(compilation: Any) -> None:
 
     compilation.mode = CompilationMode.NONE
     compilation.cudagraph_capture_sizes = []
+
+
+def _watch_replicas() -> None:
+    """Watch the replicas of the server that this process makes."""
+    from vllm.v1.engine import core_client  # pyright: ignore[reportMissingImports]
+
+    from graphgen.runtime.vllm_plugin.replica_watch import watch_replicas
+
+    assert core_client
+    watch_replicas()
 
 
 @cache

@@ -33,6 +33,7 @@ from graphgen.runtime.vllm_plugin.model_options import (
     model_options,
     weight_bytes,
 )
+from graphgen.runtime.vllm_plugin.replica_watch import watch_replicas
 from graphgen.runtime.vllm_plugin.served_adapters import ServedAdapters
 from graphgen.runtime.vllm_plugin.step_runner import StepRunner
 
@@ -49,6 +50,7 @@ class GraphgenWorker(WorkerBase):
     def init_device(self) -> None:
         """Nothing is to be set up before the model is known."""
         check_options(self.vllm_config)
+        watch_replicas()
         # Requests without a seed draw from one generator.
         set_random_seed(self.model_config.seed, self.parallel_config.data_parallel_index)
         # Of the model and of its draft.

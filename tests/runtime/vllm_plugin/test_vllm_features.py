@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,15 @@ import torch
 from transformers import LlamaForCausalLM
 
 from graphgen.runtime.artifact import open_artifact
+from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+from graphgen.runtime.engine import open_engine
+from graphgen.runtime.generation import GenerationRequest, generate
+from graphgen.runtime.progress_callback import Silent
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.runtime.vllm_plugin.test_vllm import (
     ENGINE,
     GREEDY,
+    LENGTH,
     NEW,
     VOCABULARY,
     prompts,
@@ -222,6 +227,54 @@ def test_a_share_of_memory_and_experts_of_each_rank(tmp_path: Path):
     assert [one["tokens"] for one in found] == wanted(source, texts)
     settings = open_artifact(artifact).model.settings
     assert (settings.moe_ep_degree, settings.cache_blocks) == (2, 7)
+
+
+def test_weights_and_caches_in_eight_bits_are_those_of_our_server(folder: Path, tmp_path: Path):
+    override = {"quantized": True, "quantization_type": "per_channel_symmetric"}
+    override |= {"quantization_dtype": "int8", "kv_cache_quant": True}
+    flags = ServedFlags(1, LENGTH, dtype="float32", override=json.dumps(override))
+    options = served_options(str(folder), flags)
+    ours, _ = open_engine(str(folder), options, lambda _: [[0]], 1, Silent())
+    texts, expected = prompts(12), list[list[int]]()
+    for text in texts:
+        done, _ = generate(ours.session, [text], GenerationRequest(NEW))
+        expected.append(list(done[0].tokens))
+    assert expected != wanted(folder, texts)
+    engine = {**ENGINE, "additional_config": {"override_neuron_config": override}}
+    asked = [{"prompt": text, "sampling": GREEDY} for text in texts]
+    found = answers(tmp_path, {"model": str(folder), **engine}, asked)
+    assert [one["tokens"] for one in found] == expected
+
+
+def penalized(model: Any, text: Sequence[int], settings: Mapping[str, float]) -> list[int]:
+    """Greedy tokens of transformers, with penalties as vLLM defines them."""
+    tokens = list(text)
+    for _ in range(NEW):
+        with torch.no_grad():
+            logits = model(torch.tensor([tokens])).logits[0, -1]
+        seen = torch.bincount(torch.tensor(tokens), minlength=VOCABULARY) > 0
+        new = torch.tensor(tokens[len(text) :], dtype=torch.int64)
+        counts = torch.bincount(new, minlength=VOCABULARY)
+        factor = settings.get("repetition_penalty", 1.0)
+        lower = torch.where(logits > 0, logits / factor, logits * factor)
+        logits = torch.where(seen, lower, logits)
+        logits = logits - settings.get("frequency_penalty", 0.0) * counts
+        logits = logits - settings.get("presence_penalty", 0.0) * (counts > 0)
+        tokens.append(int(logits.argmax()))
+    return tokens[len(text) :]
+
+
+def test_penalties_are_of_the_text_so_far(folder: Path, tmp_path: Path):
+    """Also where a request has lost its blocks and begins again."""
+    model = LlamaForCausalLM.from_pretrained(folder)
+    names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+    settings = [{name: value} for name in names for value in (1.3, 1.9)]
+    text = repeating(1)[0]
+    asked = [{"prompt": text, "sampling": {**GREEDY, **one}} for one in settings]
+    engine = {"model": str(folder), **ENGINE, "num_gpu_blocks_override": 9}
+    found = [one["tokens"] for one in answers(tmp_path, engine, asked)]
+    assert found == [penalized(model, text, one) for one in settings]
+    assert len({tuple(one) for one in found}) > 1
 
 
 def test_requests_without_a_seed_follow_that_of_the_engine(folder: Path, tmp_path: Path):

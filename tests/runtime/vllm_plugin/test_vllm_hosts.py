@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -34,6 +36,8 @@ REPLICAS = ("--data-parallel-size", "2", "--data-parallel-size-local", "1")
 ENGINES = (*REPLICAS, "--data-parallel-address", ADDRESS)
 # Seconds until two replicas are there, on a machine that has other work.
 PATIENCE = 900
+# Seconds until the loss of a replica has ended everything, there too.
+LOSS = 30
 RAY = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -157,10 +161,10 @@ def check(found: list[list[int]], given: Mapping[str, float], folder: Path) -> N
 
 
 def running_on(hosts: TwoHosts, host: int) -> str:
-    """The commands that run on a host."""
+    """The processes of a host, with their commands."""
     name = (hosts.first, hosts.second)[host]
     pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout
-    words = ["ps", "-o", "args=", "-p", ",".join(pids.split())]
+    words = ["ps", "-o", "pid=,args=", "-p", ",".join(pids.split())]
     return subprocess.run(words, capture_output=True, text=True).stdout
 
 
@@ -177,6 +181,59 @@ def test_replicas_on_two_hosts(machines: Machines):
         found, given = answered(machines, both)
         assert "VLLM::EngineCore_DP1" in running_on(machines.hosts, 1)
     check(found, given, machines.model)
+
+
+@pytest.mark.parametrize("loss", ["killed", "paused", "cable"])
+def test_a_lost_replica_ends_every_request(machines: Machines, loss: str):
+    """The server fails its requests and ends; after a cut cable the replica ends, too."""
+    import httpx2 as httpx
+
+    api = ("--uds", str(machines.api), "--api-server-count", "1")
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(machines.server(0, *ENGINES, *api)),
+            stack.enter_context(
+                machines.server(1, *ENGINES, "--headless", "--data-parallel-start-rank", "1")
+            ),
+        ]
+        found, given = answered(machines, both)
+        check(found, given, machines.model)
+        stack.callback(machines.hosts.set_cable, "up")
+        if loss == "cable":
+            machines.hosts.set_cable("down")
+        else:
+            sent = signal.SIGKILL if loss == "killed" else signal.SIGSTOP
+            os.kill(replica_on(machines.hosts, 1), sent)
+        begin = time.monotonic()
+        body = {"model": "mini", "prompt": [5, 6], "max_tokens": NEW, "ignore_eos": True}
+
+        def ask(_: int) -> int:
+            way = httpx.HTTPTransport(uds=str(machines.api))
+            with httpx.Client(transport=way, timeout=LOSS) as client:
+                try:
+                    return client.post("http://host/v1/completions", json=body).status_code
+                except (httpx.ConnectError, httpx.RemoteProtocolError):
+                    return 0
+
+        with ThreadPoolExecutor(8) as pool:
+            codes = list(pool.map(ask, range(8)))
+        print(f"requests ended after {time.monotonic() - begin:.1f} s")
+        # Some were sent to the replica that is there, and answered.
+        assert set(codes) <= {200, 500, 0}
+        assert set(codes) != {200}
+        # The process that is paused stays.
+        for process, _ in both if loss != "paused" else both[:1]:
+            process.wait(max(1, LOSS - (time.monotonic() - begin)))
+    assert "A replica on another machine is lost" in both[0][1].read_text()
+    if loss == "cable":
+        assert "The server of this replica is lost" in both[1][1].read_text()
+
+
+def replica_on(hosts: TwoHosts, host: int) -> int:
+    """The process of a replica on a host."""
+    lines = running_on(hosts, host).splitlines()
+    (found,) = [line for line in lines if "VLLM::EngineCore_DP" in line]
+    return int(found.split()[0])
 
 
 @needs_ray
