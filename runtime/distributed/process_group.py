@@ -80,6 +80,7 @@ class ProcessGroup:
     ) -> None:
         self.place: Final = place
         self._store: Final = store
+        self._compared = 0
         self._watch: Final = ProcessWatch(store, place.count, place.index, place.silence, on_lost)
         self._watch.start()
 
@@ -91,8 +92,13 @@ class ProcessGroup:
         return self._store.wait(f"graphgen/inputs/{name}", ALIVE)
 
     def agree(self, name: str, record: Record) -> None:
-        """Compare records of all processes; each of them raises the same error (GG0709)."""
-        place, key = self.place, f"graphgen/{name}"
+        """Compare records of all processes; each of them raises the same error (GG0709).
+
+        Several models of a launch are compared one after the other, in the same order everywhere.
+        """
+        self._compared += 1
+        place, name = self.place, f"{name}-{self._compared}"
+        key = f"graphgen/{name}"
         self._store.set(f"{key}/{place.index}", json.dumps(record))
         texts = [self._store.wait(f"{key}/{other}", ALIVE) for other in range(place.count)]
         # Process 0 keeps the records: it waits until everyone has read them.

@@ -76,19 +76,6 @@ def test_sampled_tokens_of_stages_that_a_variable_asks_for(
     assert answered(ended.out) == in_one_process(model, DRAWN)
 
 
-# Each process has a stage, or a rank of all layers.
-@pytest.mark.parametrize("name", sorted(ORACLES))
-@pytest.mark.parametrize("stages", [2, 1])
-@pytest.mark.one_in(24)
-def test_every_family(name: str, stages: int, tmp_path: Path):
-    folder = tmp_path / "model"
-    save(ORACLES[name].model(vocab_size=301), folder)
-    save_tokenizer(folder)
-    ended = launch(tmp_path, 2, asked(folder, 2, stages), None, *PATIENT)
-    assert ended.status == 0, ended.err
-    assert answered(ended.out) == in_one_process(folder, [Sampling()] * 3)
-
-
 @pytest.mark.usefixtures("optimized_code")
 def test_smollm2_in_two_stages_of_two_processes(tmp_path: Path):
     ended = launch(tmp_path, 2, asked(smollm2_path(), 1, 2), None, *PATIENT)
