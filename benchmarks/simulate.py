@@ -100,7 +100,7 @@ def host_figures(ranks: int, shared: HostFigures) -> HostFigures:
 def simulated(ranks: int, shared: HostFigures) -> SimulatedStep:
     """A step of the decode program of a number of ranks."""
     _, function = decode_program(DTYPE, ranks)
-    tasks = [*program_tasks(function, host_figures(ranks, shared), ranks)]
+    tasks = [*program_tasks(function, host_figures(ranks, shared))]
     return simulate_step(tasks, ranks, len(cores()))
 
 

@@ -48,7 +48,7 @@ def runs_alone(op: Op) -> bool:
     return op.name in ("call", "dot_general", "gather", "reduce")
 
 
-def program_tasks(function: Function, figures: HostFigures, ranks: int) -> Iterator[Task]:
+def program_tasks(function: Function, figures: HostFigures) -> Iterator[Task]:
     """The tasks of a rank, in order.
 
     Views and constants take nothing. Of the ops between two that run alone, XLA makes one kernel
@@ -57,12 +57,11 @@ def program_tasks(function: Function, figures: HostFigures, ranks: int) -> Itera
     Args:
         function: the program of a rank.
         figures: of the host; the ops that run alone are among them.
-        ranks: that run it.
     """
     yield Task("launch", figures.launch + figures.argument * len(function.args))
     for op in function.block:
         if has_trait(op, Trait.COLLECTIVE):
-            yield _exchange(op, figures, ranks)
+            yield _exchange(op, figures)
         elif runs_alone(op):
             yield Task(_name(op), figures.ops[op_key(op)])
         elif _is_kernel(function, op):
@@ -83,8 +82,10 @@ def _is_kernel(function: Function, op: Op) -> bool:
     return ends or function.returns(value)
 
 
-def _exchange(op: Op, figures: HostFigures, ranks: int) -> Task:
-    """A collective in a ring of all ranks, of whose bytes a round has 1/n."""
+def _exchange(op: Op, figures: HostFigures) -> Task:
+    """A collective in a ring of each group of ranks, of whose bytes a round has 1/n."""
+    groups = op.attrs.groups("replica_groups")
+    ranks = len(groups[0])
     whole = max(op.operands[0].type.nbytes, op.results[0].type.nbytes)
     turn = figures.turn + figures.turn_byte * whole / ranks
-    return Task(op.name, figures.exchange, _TURNS[op.name] * (ranks - 1), turn)
+    return Task(op.name, figures.exchange, _TURNS[op.name] * (ranks - 1), turn, rings=groups)

@@ -1,9 +1,9 @@
 """Simulate a step of ranks that run one program on cores, of which several ranks may share one.
 
-A rank does its tasks in order. A collective is a ring: in each round a rank handles a message, for
-which it needs that of the rank before it of the round before. What a core has to do, it does in the
-order in which it can begin (list scheduling): with more ranks than cores, ranks wait for each other
-there, too.
+A rank does its tasks in order. A collective is a ring of ranks, or several side by side: in each
+round a rank handles a message, for which it needs that of the rank before it of the round before.
+What a core has to do, it does in the order in which it can begin (list scheduling): with more ranks
+than cores, ranks wait for each other there, too.
 
 Times are those of a core that is at work: waiting takes none. Nothing here is measured or fitted.
 """
@@ -25,6 +25,7 @@ class Task:
         rounds: of messages in the ring; 0 for what a rank does alone.
         round_seconds: of the core, for each round.
         wire_seconds: from the end of a round to the arrival of its message.
+        rings: the ranks of each ring in their order; empty for one of all ranks.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Task:
     rounds: int = 0
     round_seconds: float = 0.0
     wire_seconds: float = 0.0
+    rings: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,20 @@ def simulate_step(tasks: Sequence[Task], ranks: int, cores: int) -> SimulatedSte
 
 @dataclass(frozen=True, slots=True)
 class _TaskPart:
-    """A part of a task, and the number of the part that it needs of the rank before."""
+    """A part of a task, and the number of the part that it needs of the rank before in its ring."""
 
     name: str
     seconds: float
     needs: int | None
     wire: float
+    rings: tuple[tuple[int, ...], ...]
+
+    def before(self, rank: int, ranks: int) -> int:
+        """The rank before one of ``ranks``."""
+        for ring in self.rings:
+            if rank in ring:
+                return ring[ring.index(rank) - 1]
+        return (rank - 1) % ranks
 
 
 @dataclass(slots=True)
@@ -127,7 +137,7 @@ class _Run:
             return
         part, begin = parts[len(done)], done[-1] if done else 0.0
         if part.needs is not None:
-            left = (rank - 1) % self.ranks
+            left = part.before(rank, self.ranks)
             if len(self.ends[left]) <= part.needs:
                 self.waiting[left, part.needs] = rank
                 return
@@ -140,8 +150,9 @@ def _parts(tasks: Sequence[Task]) -> list[_TaskPart]:
     """The parts of all tasks: each round but the first needs the one before it."""
     parts: list[_TaskPart] = []
     for task in tasks:
-        parts.append(_TaskPart(task.name, task.seconds, None, 0.0))
+        parts.append(_TaskPart(task.name, task.seconds, None, 0.0, ()))
         for number in range(task.rounds):
             needs = len(parts) - 1 if number else None
-            parts.append(_TaskPart(task.name, task.round_seconds, needs, task.wire_seconds))
+            wire = task.wire_seconds
+            parts.append(_TaskPart(task.name, task.round_seconds, needs, wire, task.rings))
     return parts
