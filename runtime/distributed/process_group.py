@@ -30,6 +30,8 @@ from graphgen.runtime.distributed.process_watch import FAILURES, ProcessWatch
 
 # The variable by which ``graphgen launch`` gives a process its place; see :class:`LaunchPlace`.
 PLACE = "GRAPHGEN_LAUNCH"
+# AWS's variable of the ranks of a node.
+_LOCAL_RANKS = "NEURON_LOCAL_TP"
 # Seconds between the ends of the first process and of the last one.
 _LAST = 60.0
 # Seconds after which the watch knows about a process that has been silent for too long.
@@ -79,6 +81,8 @@ class ProcessGroup:
         self, store: KeyValueStore, place: LaunchPlace, on_lost: Callable[[GraphgenError], None]
     ) -> None:
         self.place: Final = place
+        # As the user has set it: it follows each model afterwards.
+        self.stated_ranks: Final = os.environ.get(_LOCAL_RANKS)
         self._store: Final = store
         self._compared = 0
         self._watch: Final = ProcessWatch(store, place.count, place.index, place.silence, on_lost)
@@ -192,19 +196,27 @@ def agree_on_program(
     for group in _groups:
         stages = stage_count(module)
         share_ranks(module.ranks, stages)
-        _state_local_ranks(module.ranks * stages // group.place.nodes)
+        state_local_ranks(group.stated_ranks, module.ranks * stages // group.place.nodes)
         group.agree("program", record_of(config, fingerprint(), settings, module))
 
 
-def _state_local_ranks(ranks: int) -> None:
-    """Set AWS's variable of the ranks of this node (GG0705 if it is set to another number)."""
-    stated = os.environ.setdefault("NEURON_LOCAL_TP", str(ranks))
-    if stated != str(ranks):
+def state_local_ranks(stated: str | None, ranks: int) -> None:
+    """Set AWS's variable of the ranks of this node.
+
+    Args:
+        stated: the value that the user has set; ``None`` without one.
+        ranks: of this node.
+
+    Raises:
+        GraphgenError: GG0705 if the user has set another number.
+    """
+    if stated not in (None, str(ranks)):
         raise GraphgenError(
             "GG0705",
             f"NEURON_LOCAL_TP={stated}, but this node has {ranks} ranks of the model",
             help="unset it, or change --tp, --nnodes or --nproc-per-node",
         )
+    os.environ[_LOCAL_RANKS] = str(ranks)
 
 
 @contextmanager

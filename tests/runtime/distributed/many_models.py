@@ -88,7 +88,7 @@ def answers_of_processes(folder: Path, processes: int, asks: Sequence[Ask]) -> l
                     words, env={**env, **plan.variables(index)}, stdout=log, stderr=log
                 )
             running.append(process)
-        statuses = [process.wait(timeout=1200) for process in running]
+        statuses = [process.wait(timeout=600) for process in running]
     finally:
         for process in running:
             if process.poll() is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from graphgen.lowering.cpu.stage_arrays import StageArrays
 from graphgen.lowering.cpu.stage_links import broadcast_module, edge_module
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.distributed.launch_plan import stages_of_launch
+from graphgen.runtime.distributed.process_group import state_local_ranks
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
@@ -109,3 +111,13 @@ def test_the_variable_of_aws_gives_the_stages():
     assert stages_of_launch(2, {"NEURON_PP_STAGES": "2"}) == 2
     with pytest.raises(GraphgenError, match="NEURON_PP_STAGES=2, but --pp-degree is 3"):
         stages_of_launch(3, {"NEURON_PP_STAGES": "2"})
+
+
+def test_the_variable_of_local_ranks_follows_each_model(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NEURON_LOCAL_TP", "")
+    for ranks in (6, 2):
+        state_local_ranks(None, ranks)
+        assert os.environ["NEURON_LOCAL_TP"] == str(ranks)
+    state_local_ranks("4", 4)
+    with pytest.raises(GraphgenError, match="NEURON_LOCAL_TP=4, but this node has 2 ranks"):
+        state_local_ranks("4", 2)
