@@ -34,11 +34,22 @@ def lead(session: Session, work: Callable[[], T]) -> T | None:
     group = current_group()
     if group is None:
         return work()
+    found = lead_of(group, session, work)
+    group.finish()
+    return found
+
+
+def lead_of(group: ProcessGroup, session: Session, work: Callable[[], T]) -> T | None:
+    """Do work as :func:`lead` does, in a launch that goes on: another session may follow.
+
+    Args:
+        group: of the launch.
+        session, work: as for :func:`lead`.
+    """
     # The work may use devices of process 0 before it launches anything that is shared.
     start_together()
     if group.place.index:
         _follow(group, session)
-        group.finish()
         return None
     sender = CallSender(group.place.count - 1)
     group.shared("calls", json.dumps([sender.port, sender.secret]))
@@ -57,7 +68,6 @@ def lead(session: Session, work: Callable[[], T]) -> T | None:
         session.devices.listener = None
     send(DeviceCall(END))
     sender.close()
-    group.finish()
     return found
 
 

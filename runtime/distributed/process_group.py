@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
@@ -85,15 +86,18 @@ class ProcessGroup:
         self.stated_ranks: Final = os.environ.get(_LOCAL_RANKS)
         self._store: Final = store
         self._compared = 0
+        self._given: Final = Counter[str]()
         self._watch: Final = ProcessWatch(store, place.count, place.index, place.silence, on_lost)
         self._watch.start()
 
     def shared(self, name: str, value: str) -> str:
-        """The value that process 0 gave; a name is used once."""
+        """The value that process 0 gave, at the same use of a name."""
+        self._given[name] += 1
+        key = f"graphgen/inputs/{name}-{self._given[name]}"
         if self.place.index == 0:
-            self._store.set(f"graphgen/inputs/{name}", value)
+            self._store.set(key, value)
             return value
-        return self._store.wait(f"graphgen/inputs/{name}", ALIVE)
+        return self._store.wait(key, ALIVE)
 
     def agree(self, name: str, record: Record) -> None:
         """Compare records of all processes; each of them raises the same error (GG0709).

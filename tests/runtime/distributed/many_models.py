@@ -15,7 +15,8 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan
-from graphgen.runtime.distributed.process_group import launched
+from graphgen.runtime.distributed.led_session import lead_of
+from graphgen.runtime.distributed.process_group import current_group, launched
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
@@ -46,7 +47,7 @@ class Ask:
     drawn: bool = False
 
     def answers(self) -> Answers:
-        """Answer in this process, with its ranks."""
+        """Answer; in a launch process 0 has the tokens, and the others have none."""
         sampling = DRAWN if self.drawn else [GREEDY] * len(TEXTS)
         requested = {"dtype": "f32", "tp": self.tp, "pp_degree": self.stages}
         # As ``graphgen generate`` has it: several ranks choose the most probable tokens themselves.
@@ -59,11 +60,16 @@ class Ask:
         except GraphgenError as error:
             return f"{error.code} {error.what}"
         request = GenerationRequest(NEW, engine.tokenizer.eos_ids, sampling=sampling)
-        return [row.tokens for row in engine.generate(prompts, request).completions]
+
+        def work() -> list[list[int]]:
+            return [row.tokens for row in engine.generate(prompts, request).completions]
+
+        group = current_group()
+        return (lead_of(group, engine.session, work) if group else work()) or []
 
 
 def answers_of_processes(folder: Path, processes: int, asks: Sequence[Ask]) -> list[Answers]:
-    """What all of some new processes answer.
+    """Have new processes answer together.
 
     Args:
         folder: for files.
@@ -76,12 +82,10 @@ def answers_of_processes(folder: Path, processes: int, asks: Sequence[Ask]) -> l
     flags = LaunchFlags(1, processes, 0, None, None, silence=60, start=120)
     plan = launch_plan(flags, os.environ)
     running: list[subprocess.Popen[bytes]] = []
-    found: list[Path] = []
     try:
         for index in plan.local:
             env = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
-            found.append(folder / f"answers-{index}.json")
-            words = [sys.executable, "-m", __spec__.name, str(file), str(found[-1])]
+            words = [sys.executable, "-m", __spec__.name, str(file), str(folder / "answers.json")]
             log = (folder / f"log-{index}").open("wb")
             with log:
                 process = subprocess.Popen(
@@ -96,9 +100,7 @@ def answers_of_processes(folder: Path, processes: int, asks: Sequence[Ask]) -> l
                 process.wait()
     logs = [(folder / f"log-{index}").read_text(errors="replace")[-3000:] for index in plan.local]
     assert statuses == [0] * processes, "\n".join(logs)
-    each = [json.loads(path.read_text()) for path in found]
-    assert all(answers == each[0] for answers in each)
-    return each[0]
+    return json.loads((folder / "answers.json").read_text())
 
 
 def _fail(error: GraphgenError) -> None:
@@ -113,8 +115,9 @@ def _main(asks: str, answers: str) -> None:
         for ask in json.loads(Path(asks).read_text()):
             print(ask, file=sys.stderr, flush=True)
             found.append(Ask(**ask).answers())
-        group.finish(found)
-    Path(answers).write_text(json.dumps(found))
+        if group.place.index == 0:
+            Path(answers).write_text(json.dumps(found))
+        group.finish()
 
 
 if __name__ == "__main__":

@@ -81,7 +81,9 @@ def _half(half: int, *, other: bool) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("half", [0, 1])
-@pytest.mark.parametrize("processes", sorted(LAYOUTS))
+@pytest.mark.parametrize(
+    "processes", [2, *[pytest.param(more, marks=pytest.mark.exhaustive) for more in (3, 4)]]
+)
 def test_tokens_are_those_of_one_process(processes: int, half: int, models: Models, tmp_path: Path):
     check(processes, LAYOUTS[processes], _half(half, other=False), models, tmp_path)
 
