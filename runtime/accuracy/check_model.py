@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final, Literal
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.lowering.cpu import pjrt, processes
 from graphgen.runtime.accuracy.accuracy_check import (
     AccuracyReport,
     LayerSearch,
@@ -31,6 +33,7 @@ from graphgen.runtime.accuracy.tolerances import (
 )
 from graphgen.runtime.artifact import is_artifact, open_artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.distributed.process_group import current_group
 from graphgen.runtime.engine import Engine, EngineOptions, locate_checkpoint, open_engine
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import GenerationRequest
@@ -103,39 +106,92 @@ class CheckedModel:
     remarks: Sequence[PassStep] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedCheck:
+    """The tested model, opened to be compared with a reference.
+
+    Attributes:
+        request: as given.
+        engine: of the tested model.
+        prompts: token ids.
+        steps: tokens to check per prompt.
+        known: expected outputs of a file.
+        progress: notified of long tasks.
+    """
+
+    request: AccuracyRequest
+    engine: Engine
+    prompts: list[list[int]]
+    steps: int
+    known: ExpectedOutputs | None
+    progress: Progress
+
+    def run(self) -> CheckedModel:
+        """Run the reference, then the tested model, and compare (GG05xx to GG07xx)."""
+        request, engine = self.request, self.engine
+        side = _reference(request, len(self.prompts), engine.session.slots, self.progress)
+        known = self.known
+        if known is None:
+            assert side is not None
+            known = self._expected(side)
+        known = known.first(self.steps)
+        search = _search(request, engine, side, self.progress)
+        report = _compare(request, engine, known, search)
+        source = str(request.expected) if side is None or request.expected else side.words
+        remarks = engine.model.reports
+        return CheckedModel(report, known, engine.tokenizer, _words(engine), source, remarks)
+
+    def _expected(self, side: _Side) -> ExpectedOutputs:
+        """The reference's outputs; no other process of a launch has a part of that model."""
+        with self.progress.task("running the reference"), processes.alone():
+            made = expect(
+                side.step_model(),
+                self.prompts,
+                self.steps,
+                with_logits=self.request.mode == "logit-matching",
+            )
+        if self.request.save_expected is not None:
+            write_expected(self.request.save_expected, made)
+        return made
+
+
 def check_model(request: AccuracyRequest, progress: Progress) -> CheckedModel:
     """Open the model and its reference, run both, and compare.
 
     Raises:
+        GraphgenError: as :func:`open_check` and :meth:`OpenedCheck.run`.
+    """
+    return open_check(request, progress).run()
+
+
+def open_check(request: AccuracyRequest, progress: Progress) -> OpenedCheck:
+    """Open the model; in a launch for the prompts of process 0, which compares.
+
+    Raises:
         GraphgenError: GG0705 for a request that contradicts itself; GG05xx to GG07xx as
-            :func:`~graphgen.runtime.engine.open_engine` and the reference raise them.
+            :func:`~graphgen.runtime.engine.open_engine` raises them.
     """
     _check_request(request)
-    known = None if request.expected is None else read_expected(request.expected)
+    group = current_group()
+    known, follows = None, group is not None and group.place.index > 0
+    if request.expected is not None and not follows:
+        known = read_expected(request.expected)
     steps = request.steps
     if steps is None:
         steps = _STEPS if known is None else max(map(len, known.tokens))
-    engine, prompts = open_engine(
-        request.model,
-        request.options,
-        lambda tokenizer: _prompts(tokenizer, request.prompts, known),
-        steps,
-        progress,
-    )
-    side = _reference(request, len(prompts), engine.session.slots, progress)
-    if known is None:
-        assert side is not None
-        with progress.task("running the reference"):
-            known = expect(
-                side.step_model(), prompts, steps, with_logits=request.mode == "logit-matching"
-            )
-        if request.save_expected is not None:
-            write_expected(request.save_expected, known)
-    known = known.first(steps)
-    report = _compare(request, engine, known, _search(request, engine, side, progress))
-    source = str(request.expected) if side is None or request.expected else side.words
-    remarks = engine.model.reports
-    return CheckedModel(report, known, engine.tokenizer, _words(engine), source, remarks)
+    texts, tokens = list(request.prompts), [] if known is None else known.prompts
+    if group is not None:
+        given = json.dumps([texts, tokens, steps])
+        texts, tokens, steps = json.loads(group.shared("prompts", given))
+
+    def encode(tokenizer: Tokenizer) -> list[list[int]]:
+        return tokens or [tokenizer.encode(text) for text in texts or (DEFAULT_PROMPT,)]
+
+    engine, prompts = open_engine(request.model, request.options, encode, steps, progress)
+    if group is not None:
+        # JAX starts in all processes at once: with stages before the first launch, which is late.
+        pjrt.devices(engine.model.module.ranks)
+    return OpenedCheck(request, engine, prompts, steps, known, progress)
 
 
 def _check_request(request: AccuracyRequest) -> None:
@@ -166,14 +222,6 @@ def _has_reference(request: AccuracyRequest) -> bool:
     """True if layers can be compared: expected outputs may be those of any checkpoint."""
     own = request.expected is None and not is_artifact(Path(request.model))
     return request.reference is not None or own
-
-
-def _prompts(
-    tokenizer: Tokenizer, texts: Sequence[str], known: ExpectedOutputs | None
-) -> list[list[int]]:
-    if known is not None:
-        return known.prompts
-    return [tokenizer.encode(text) for text in texts or (DEFAULT_PROMPT,)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,4 +329,5 @@ def _compare(
 def _words(engine: Engine) -> str:
     settings = engine.model.settings
     parts = [settings.dtype, *([settings.quantization] if settings.quantization else [])]
-    return f"{' '.join(parts)} on {settings.tp} rank{'s' if settings.tp > 1 else ''}"
+    stages = f" of each of {settings.pp_degree} stages" if settings.pp_degree > 1 else ""
+    return f"{' '.join(parts)} on {settings.tp} rank{'s' if settings.tp > 1 else ''}{stages}"

@@ -15,7 +15,7 @@ from graphgen.cli.console import write_error
 from graphgen.errors import GraphgenError
 
 # Commands whose work several processes can share.
-_SHARED = ("generate", "serve", "perplexity", "benchmark")
+_SHARED = ("generate", "serve", "perplexity", "benchmark", "accuracy")
 # Those that end well by a signal.
 _DRAINED = ("serve",)
 
@@ -23,7 +23,7 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="-- COMMAND ...",
-        help="The command: -- generate MODEL ..., or serve, perplexity or benchmark.",
+        help="The command: -- generate MODEL ..., or serve, perplexity, benchmark or accuracy.",
     ),
 ]
 Nodes = Annotated[

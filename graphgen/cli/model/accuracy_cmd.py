@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.cli.console import emit, note_remarks
+from graphgen.cli.console import emit, note, note_remarks
 from graphgen.cli.flag_group import flag_field, takes_fields
 from graphgen.cli.model.bucket_options import MaxLen
 from graphgen.cli.model.generate_cmd import DType, check_dtype
@@ -19,6 +19,7 @@ from graphgen.json_value import Json
 if TYPE_CHECKING:
     from graphgen.report.table import Report
     from graphgen.runtime.accuracy.check_model import AccuracyRequest, CheckedModel
+    from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import EngineOptions
 
 Model = Annotated[
@@ -116,18 +117,47 @@ def accuracy(
       graphgen accuracy smollm2 --save-expected smollm2.npz --prompt "Once upon"
       graphgen accuracy smollm2 --quantized --expected smollm2.npz --capture failed
     """
-    from graphgen.runtime.accuracy.check_model import check_model
+    from graphgen.cli.launching.launched_inputs import end_process
+    from graphgen.runtime.distributed.process_group import launched
     from graphgen.runtime.engine import EngineOptions
-    from graphgen.runtime.terminal_progress import TerminalProgress
 
     check_dtype(dtype)
     requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
     request = flags.request(model, EngineOptions(requested, max_len=max_len))
-    checked = check_model(request, TerminalProgress())
+    with launched(end_process) as group:
+        if group is not None:
+            request = _in_launch(group, request)
+        checked = _checked(request)
+    if checked is None:
+        return
     note_remarks(checked.remarks)
     emit(as_json, lambda: _facts(checked), lambda: _report(checked))
     if not checked.report.passed:
+        if group is not None and flags.layers != "never":
+            note("layers are compared in one process only: run without 'graphgen launch'")
         raise typer.Exit(1)
+
+
+def _in_launch(group: ProcessGroup, request: AccuracyRequest) -> AccuracyRequest:
+    """The request of a launch; what compares a second model of the same ranks is refused (GG0705).
+
+    Layers and captured states would need tensors of all ranks in process 0.
+    """
+    from graphgen.cli.launching.launched_inputs import launch_options
+
+    more = {"--layers always": request.layers == "always", "--capture": request.capture}
+    options = launch_options(group, request.model, request.options, more)
+    return replace(request, options=options, layers="never")
+
+
+def _checked(request: AccuracyRequest) -> CheckedModel | None:
+    """Check a model; ``None`` in processes of a launch that do not report."""
+    from graphgen.runtime.accuracy.check_model import open_check
+    from graphgen.runtime.distributed.led_session import lead
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    opened = open_check(request, TerminalProgress())
+    return lead(opened.engine.session, opened.run)
 
 
 def _facts(checked: CheckedModel) -> Json:

@@ -15,7 +15,7 @@ from graphgen.eval import Array, evaluate_ranks
 from graphgen.ir import Entry
 from graphgen.ir.dtype import f32
 from graphgen.ir.types import tensor
-from graphgen.lowering.cpu.processes import local_ranks, share_ranks
+from graphgen.lowering.cpu.processes import alone, count, in_stages, local_ranks, share_ranks
 from graphgen.lowering.cpu.stage_arrays import StageArrays
 from graphgen.lowering.cpu.stage_links import broadcast_module, edge_module
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
@@ -36,7 +36,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("count", "ranks", "stages", "found"),
+    ("processes", "ranks", "stages", "found"),
     [
         (2, 1, 2, [[[0], []], [[], [0]]]),
         (2, 2, 3, [[[0, 1], [0], []], [[], [1], [0, 1]]]),
@@ -46,13 +46,21 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     ],
 )
 def test_ranks_of_each_stage_in_each_process(
-    count: int, ranks: int, stages: int, found: list[list[list[int]]], joined: SimpleNamespace
+    processes: int, ranks: int, stages: int, found: list[list[list[int]]], joined: SimpleNamespace
 ):
-    joined.count = count
-    for joined.index in range(count):
-        assert share_ranks(ranks, stages) == ranks * stages // count
+    joined.count = processes
+    for joined.index in range(processes):
+        assert share_ranks(ranks, stages) == ranks * stages // processes
         mine = [list(local_ranks(ranks, stage * ranks)) for stage in range(stages)]
         assert mine == found[joined.index]
+
+
+def test_a_model_of_one_process_has_all_its_ranks(joined: SimpleNamespace):
+    joined.count, joined.index = 2, 1
+    share_ranks(2, 2)
+    with alone():
+        assert (count(), in_stages(), local_ranks(3)) == (1, False, range(3))
+    assert (count(), in_stages(), local_ranks(2, 2)) == (2, True, range(2))
 
 
 def test_ranks_of_stages_with_a_remainder_are_refused(joined: SimpleNamespace):
