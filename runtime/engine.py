@@ -439,7 +439,7 @@ def _asked(mine: CompileConfig, options: EngineOptions) -> CompileConfig:
         sized = replace(sized, tokens=mine.tokens)
     if not options.chunk:
         sized = replace(sized, chunk=mine.chunk)
-    return sized if options.batch else replace(sized, batch=mine.batch)
+    return replace(sized, batch=mine.batch) if batch == mine.cache_rows else sized
 
 
 def _from_artifact(

@@ -122,6 +122,11 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     requested["verify_lengths"] = flags.verify_lengths or None
     requested["moe_ep_degree"] = flags.experts
     chunk = _chunk(flags, override.chunked, base, length)
+    if not _sizes(changes, "batch") and "rows" not in changes:
+        if base is None:
+            rows, requested["rows"] = _row_groups(flags, changes, rows or DEFAULT_ROWS)
+        elif base.rows:
+            requested["rows"] = rows
     return EngineOptions(
         {name: value for name, value in requested.items() if value is not None},
         batch=max(_sizes(changes, "batch"), default=rows),
@@ -145,6 +150,21 @@ def _ranks(requested: Mapping[str, object], base: CompileConfig | None) -> int:
     )
     given, place = asked.pp_degree, current_place()
     return asked.tp * (given if place is None else stages_of_launch(given, os.environ))
+
+
+def _row_groups(
+    flags: ServedFlags, changes: Mapping[str, object], rows: int
+) -> tuple[int, int | None]:
+    """Rows of a call of the token programs, and of the cache where those are more.
+
+    With stages of a pipeline a call takes one group of the rows, of which each stage has one.
+    Programs that verify tokens, and ranks that have rows of their own, take all rows.
+    """
+    stages = flags.pipeline_parallel_size or 1
+    whole = flags.speculation_length or "attention_dp_degree" in changes
+    if stages == 1 or rows % stages or whole:
+        return rows, None
+    return rows // stages, rows
 
 
 def _blocks(

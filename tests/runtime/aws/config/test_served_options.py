@@ -175,3 +175,18 @@ def test_an_override_without_effect_is_an_error(model: str, override: str, code:
         served_options(model, ServedFlags(tensor_parallel_size=1, override=override))
     assert caught.value.code == code
     assert what in str(caught.value)
+
+
+def test_stages_have_a_group_of_the_rows_each(model: str):
+    def rows(override: str = "{}", **flags: int) -> tuple[int | None, object]:
+        options = served_options(model, ServedFlags(override=override, **flags))
+        return options.batch, options.requested.get("rows")
+
+    assert rows(pipeline_parallel_size=2) == (4, 8)
+    assert rows(pipeline_parallel_size=3, max_num_seqs=6) == (2, 6)
+    # Rows that are not divided equally, given sizes and programs that verify keep all rows.
+    assert rows() == (8, None)
+    assert rows(pipeline_parallel_size=3) == (8, None)
+    assert rows(pipeline_parallel_size=2, speculation_length=4) == (8, None)
+    given = '{"tkg_batch_size": 2, "kv_cache_batch_size": 8}'
+    assert rows(given, pipeline_parallel_size=2) == (2, 8)
