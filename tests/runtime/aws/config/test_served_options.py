@@ -178,15 +178,19 @@ def test_an_override_without_effect_is_an_error(model: str, override: str, code:
 
 
 def test_stages_have_a_group_of_the_rows_each(model: str):
-    def rows(override: str = "{}", **flags: int) -> tuple[int | None, object]:
-        options = served_options(model, ServedFlags(override=override, **flags))
+    def rows(
+        stages: int | None,
+        override: str = "{}",
+        seqs: int | None = None,
+        verified: int | None = None,
+    ) -> tuple[int | None, object]:
+        flags = ServedFlags(seqs, pipeline_parallel_size=stages, override=override)
+        options = served_options(model, replace(flags, speculation_length=verified))
         return options.batch, options.requested.get("rows")
 
-    assert rows(pipeline_parallel_size=2) == (4, 8)
-    assert rows(pipeline_parallel_size=3, max_num_seqs=6) == (2, 6)
+    assert rows(2) == (4, 8)
+    assert rows(3, seqs=6) == (2, 6)
     # Rows that are not divided equally, given sizes and programs that verify keep all rows.
-    assert rows() == (8, None)
-    assert rows(pipeline_parallel_size=3) == (8, None)
-    assert rows(pipeline_parallel_size=2, speculation_length=4) == (8, None)
+    assert rows(None) == rows(3) == rows(2, verified=4) == (8, None)
     given = '{"tkg_batch_size": 2, "kv_cache_batch_size": 8}'
-    assert rows(given, pipeline_parallel_size=2) == (2, 8)
+    assert rows(2, given) == (2, 8)
