@@ -23,7 +23,7 @@ from graphgen.runtime.launching.feature_log import FeatureLog
 from graphgen.runtime.launching.launch_inputs import launch_inputs
 from graphgen.runtime.launching.launch_observer import LaunchObserver
 from graphgen.runtime.launching.launch_outputs import LaunchOutputs
-from graphgen.runtime.launching.pending_step import FedToken, PendingStep, TokenFeed
+from graphgen.runtime.launching.pending_step import FedToken, PendingStep, handed_tokens
 from graphgen.runtime.launching.row_results import (
     Logits,
     Outputs,
@@ -111,7 +111,6 @@ class Session:
         self.changes = 0
         self.adapters: Final = adapter_slots(programs, self.rows)
         self._inputs: Final = launch_inputs(self.module, self.input_name, self.rows, self.adapters)
-        self._feed: Final = TokenFeed(programs)
         self.devices: Final = SessionDevices(
             programs, self.rows, self.blocks, self.table.tree_nodes, self.outputs, self.adapters
         )
@@ -217,7 +216,8 @@ class Session:
         for size in (size for size in self.table.sizes if size.name not in self._warm):
             self._warm_up(size)
         if in_flight:
-            self._feed.warm_up({s.batch for s in self.table.sizes}, self.table.batches("decode"))
+            given = sorted({size.batch for size in self.table.sizes})
+            self.devices.warm_feed(given, self.table.batches("decode"))
         if copies and self.devices.row_copy.possible:
             (self.copy_block if self.blocks else self.copy_row)(0, 0)
 
@@ -298,16 +298,15 @@ class Session:
         size = self._ready(phase, call)
         inputs, home = self._inputs.of(size, call), self._inputs.home(size, call)
         places = {int(home[row]): token for row, token in fed.items()}
-        host = inputs[self.input_name]
-        placed = {self.input_name: self._feed.fed(host, places)} if fed else None
-        started = self.devices.launch(size.name, inputs, placed)
+        handed = handed_tokens(inputs[self.input_name], places)
+        started = self.devices.launch(size.name, inputs, handed)
         self._advance(call)
 
         def read() -> RowResults:
             outputs = self.devices.read(started)
             return RowResults(self._inputs.results(outputs, size, call, self._is_per_token))
 
-        return PendingStep(started.outputs.get("next_tokens", ()), home, read)
+        return PendingStep(started.outputs.get("next_tokens", ()), home, read, started.number)
 
     def prefill(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,23 @@ class PreparedAdapter:
 
     parts: Sequence[Mapping[str, Array]]
 
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array]) -> PreparedAdapter:
+        """The adapter that :meth:`arrays` gave."""
+        parts: dict[int, dict[str, Array]] = {}
+        for name, array in arrays.items():
+            rank, _, tensor = name.partition("/")
+            parts.setdefault(int(rank), {})[tensor] = array
+        return cls([parts[rank] for rank in sorted(parts)])
+
+    def arrays(self) -> dict[str, Array]:
+        """The parts of all ranks under names of their own, for other processes."""
+        return {
+            f"{rank}/{name}": array
+            for rank, part in enumerate(self.parts)
+            for name, array in part.items()
+        }
+
     @property
     def nbytes(self) -> int:
         """Bytes of all ranks."""
@@ -51,6 +68,7 @@ class AdapterSlots:
             have the number of experts in front.
         of_rows: s32 [R], the slot of each row of the cache, -1 for none.
         values: what the programs read, by name.
+        listener: notified of each use of the program that writes, before it; ``None`` for nothing.
     """
 
     def __init__(self, programs: ExecutableCache, rows: int) -> None:
@@ -66,6 +84,7 @@ class AdapterSlots:
         self.slots, self.rank = first[0], first[-2]
         self.of_rows: npt.NDArray[np.int32] = np.full(rows, NO_ADAPTER, np.int32)
         self.values: dict[str, DeviceValue] = {}
+        self.listener: Callable[[int, PreparedAdapter | None], None] | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -119,6 +138,7 @@ class AdapterSlots:
         from graphgen.passes.adapters.write_slot_program import PART, SLOT, WRITE_SLOT
 
         self._check_slot(slot)
+        self._note(slot, adapter)
         inputs = {
             f"{name}{PART}": put([part[name] for part in adapter.parts]) for name in self._rows
         }
@@ -131,11 +151,28 @@ class AdapterSlots:
         """Compile or load the program that writes a slot; no slot changes."""
         from graphgen.passes.adapters.write_slot_program import WRITE_SLOT
 
+        self._note(NO_ADAPTER, None)
         self._program().get(WRITE_SLOT)
 
     def clear(self, slot: int) -> None:
         """Empty a slot: its rows go on as the base model (GG0705)."""
         self.write(slot, {})
+
+    def repeat(self, slot: int, arrays: Mapping[str, Array]) -> None:
+        """Make a call that :attr:`listener` of another process was notified of.
+
+        Args:
+            slot: that is written, -1 for :meth:`warm_up`.
+            arrays: of the adapter, as :meth:`PreparedAdapter.arrays` gives them.
+        """
+        if slot == NO_ADAPTER:
+            self.warm_up()
+        else:
+            self.write_prepared(slot, PreparedAdapter.of_arrays(arrays))
+
+    def _note(self, slot: int, adapter: PreparedAdapter | None) -> None:
+        if self.listener is not None:
+            self.listener(slot, adapter)
 
     def _program(self) -> ExecutableCache:
         if self._writes is None:

@@ -24,19 +24,29 @@ class PendingStep:
             that were read at once.
         home: s32 [n], the place of each row of the step in ``tokens``.
         read: waits for the outputs.
+        number: of the launch; -1 for steps that were read at once.
 
     Attributes:
-        tokens: as given.
-        home: as given.
+        tokens, home, number: as given.
     """
 
     def __init__(
-        self, tokens: Sequence[DeviceValue], home: Ints, read: Callable[[], RowResults]
+        self,
+        tokens: Sequence[DeviceValue],
+        home: Ints,
+        read: Callable[[], RowResults],
+        number: int = -1,
     ) -> None:
         self.tokens: Final = tokens
         self.home: Final = home
+        self.number: Final = number
         self._read: Final = read
         self._results: RowResults | None = None
+
+    @property
+    def on_devices(self) -> bool:
+        """True if its tokens are on the devices, and the host has not read them."""
+        return bool(self.tokens) and self._results is None
 
     def read(self) -> RowResults:
         """Wait for the outputs, for each row of the step in its order."""
@@ -64,6 +74,42 @@ class FedToken:
         return int(tokens[self.place])
 
 
+@dataclass(frozen=True, slots=True)
+class HandedTokens:
+    """Tokens of a launch that replace tokens of the host.
+
+    Attributes:
+        number: of the launch.
+        tokens: s32 [G] on the devices, one value a rank.
+        source: s32 [B], the place in ``tokens`` of each token of the host, -1 for those that stay.
+    """
+
+    number: int
+    tokens: Sequence[DeviceValue]
+    source: Ints
+
+
+def handed_tokens(host: npt.NDArray[np.generic], fed: Mapping[int, FedToken]) -> list[HandedTokens]:
+    """The tokens that steps hand to a launch; those that the host has read are put into ``host``.
+
+    Args:
+        host: s32 [B,1], tokens of the host.
+        fed: tokens that replace them, by place in B.
+    """
+    for place, one in fed.items():
+        if not one.step.on_devices:
+            host[place, 0] = one.read()
+    handed: list[HandedTokens] = []
+    waiting = {place: one for place, one in fed.items() if one.step.on_devices}
+    for step in {id(one.step): one.step for one in waiting.values()}.values():
+        source = np.full(len(host), -1, np.int32)
+        for place, one in waiting.items():
+            if one.step is step:
+                source[place] = step.home[one.place]
+        handed.append(HandedTokens(step.number, step.tokens, source))
+    return handed
+
+
 class TokenFeed:
     """Replaces tokens of the host by tokens on the devices.
 
@@ -78,27 +124,14 @@ class TokenFeed:
         self._programs: Final = programs
         self._made: Final[dict[tuple[int, int], ExecutableCache]] = {}
 
-    def fed(self, host: npt.NDArray[np.generic], fed: Mapping[int, FedToken]) -> DeviceValue:
-        """The input of a launch.
-
-        Args:
-            host: s32 [B,1], tokens of the host.
-            fed: tokens that replace them, by place in B.
-        """
+    def fed(self, host: npt.NDArray[np.generic], handed: Sequence[HandedTokens]) -> DeviceValue:
+        """The input of a launch: tokens s32 [B,1] of the host, and those that replace them."""
         ranks = self._programs.module.ranks
-        for place, one in fed.items():
-            if not one.step.tokens:
-                host[place, 0] = one.read()
         out = put([host] * ranks)
-        on_devices = {place: one for place, one in fed.items() if one.step.tokens}
-        for step in {id(one.step): one.step for one in on_devices.values()}.values():
-            source = np.full(len(host), -1, np.int32)
-            for place, one in on_devices.items():
-                if one.step is step:
-                    source[place] = step.home[one.place]
-            given = int(step.tokens[0].shape[0])
+        for one in handed:
+            given = int(one.tokens[0].shape[0])
             program = self._program(given, len(host))
-            inputs = {"host": out, "given": join(step.tokens), "source": put([source] * ranks)}
+            inputs = {"host": out, "given": join(one.tokens), "source": put([one.source] * ranks)}
             out = join(program.get(_name(given, len(host))).launch(inputs)["fed"])
         return out
 

@@ -12,18 +12,21 @@ import numpy.typing as npt
 from graphgen.ir import Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
-from graphgen.runtime.adapters.adapter_slots import AdapterSlots
+from graphgen.runtime.adapters.adapter_slots import AdapterSlots, PreparedAdapter
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.launching.block_table import BlockTable
 from graphgen.runtime.launching.empty_states import zeros_for
 from graphgen.runtime.launching.launch_outputs import LaunchOutputs
+from graphgen.runtime.launching.pending_step import HandedTokens, TokenFeed
 from graphgen.runtime.launching.row_copy import RowCopy
 from graphgen.runtime.launching.row_results import Outputs
 from graphgen.runtime.launching.slot_moves import SlotMoves
 from graphgen.runtime.step_call import Ints
 
 # Calls whose arguments are words and arrays.
-_PLAIN = ("prepare", "empty", "use_layout", "copy", "move_slots")
+_PLAIN = ("prepare", "warm_feed", "empty", "use_layout", "copy", "move_slots")
+# The input that steps hand tokens to, and the names of their places beside it.
+_TOKENS, _SOURCE = "tokens", "handed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,12 @@ class SessionDevices:
         self.values: dict[str, DeviceValue] = {}
         self.listener: Callable[[DeviceCall], None] | None = None
         self.row_copy: Final = RowCopy(programs, rows, blocks)
+        self._feed: Final = TokenFeed(programs)
         self._moves: Final = SlotMoves(programs, rows, nodes)
         self._outputs: Final = outputs
         self._adapters: Final = adapters
+        if adapters is not None:
+            adapters.listener = self._note_adapter
         self._states: Final = [row.name for row in programs.module.entries(Role.STATE)]
         self._launches = 0
         # Launches of another process that this one repeated, until that one reads them.
@@ -102,15 +108,28 @@ class SessionDevices:
         self._note("prepare", name)
         self.programs.get(name)
 
+    def warm_feed(self, given: Sequence[int], taken: Sequence[int]) -> None:
+        """Compile or load what hands tokens between launches of these numbers of rows."""
+        self._note("warm_feed", [*given], [*taken])
+        self._feed.warm_up(given, taken)
+
     def launch(
-        self, name: str, inputs: Outputs, placed: Mapping[str, DeviceValue] | None = None
+        self, name: str, inputs: Outputs, handed: Sequence[HandedTokens] = ()
     ) -> StartedLaunch:
-        """Start a program, whose results are not there yet; inputs in ``placed`` go first."""
-        self._note("launch", name, arrays=inputs)
-        given, ranks = placed or {}, self.programs.module.ranks
+        """Start a program, whose results are not there yet.
+
+        Args:
+            name: of the program.
+            inputs: by name.
+            handed: what replaces tokens among them.
+        """
+        sources = {f"{_SOURCE}{place}": one.source for place, one in enumerate(handed)}
+        self._note("launch", name, [one.number for one in handed], arrays={**inputs, **sources})
+        ranks = self.programs.module.ranks
         held = self._adapters.values if self._adapters else {}
-        values = {key: put([array] * ranks) for key, array in inputs.items() if key not in given}
-        results = self.programs.get(name).launch({**self.values, **held, **values, **given})
+        fed = {_TOKENS: self._feed.fed(inputs[_TOKENS], handed)} if handed else {}
+        values = {key: put([array] * ranks) for key, array in inputs.items() if key not in fed}
+        results = self.programs.get(name).launch({**self.values, **held, **values, **fed})
         self._keep_states(results)
         started = StartedLaunch(self._launches, name, self._outputs.of(results))
         self._launches += 1
@@ -157,17 +176,35 @@ class SessionDevices:
         """Make a call that another process has made."""
         words, arrays = call.words, call.arrays
         if call.kind == "launch":
-            started = self.launch(cast(str, words[0]), arrays)
+            name, numbers = cast("tuple[str, list[int]]", words)
+            started = self.launch(name, *self._with_handed(numbers, arrays))
             self._repeated[started.number] = started
         elif call.kind == "read":
             number, counted = cast("tuple[int, bool]", words)
             self.read(self._repeated.pop(number), counted=counted)
+        elif call.kind == "use_adapter" and self._adapters is not None:
+            self._adapters.repeat(cast(int, words[0]), arrays)
         elif call.kind in _PLAIN:
             getattr(self, call.kind)(*words, **arrays)
+
+    def _with_handed(
+        self, numbers: Sequence[int], arrays: Outputs
+    ) -> tuple[Outputs, list[HandedTokens]]:
+        """Inputs of a launch of another process, and what launches of these numbers hand to it."""
+        inputs, handed = dict(arrays), list[HandedTokens]()
+        for place, number in enumerate(numbers):
+            source = cast(Ints, inputs.pop(f"{_SOURCE}{place}"))
+            tokens = self._repeated[number].outputs["next_tokens"]
+            handed.append(HandedTokens(number, tokens, source))
+        return inputs, handed
 
     def _note(self, kind: str, *words: object, arrays: Outputs | None = None) -> None:
         if self.listener is not None:
             self.listener(DeviceCall(kind, words, arrays or {}))
+
+    def _note_adapter(self, slot: int, adapter: PreparedAdapter | None) -> None:
+        if self.listener is not None:
+            self._note("use_adapter", slot, arrays=adapter.arrays() if adapter else {})
 
     def _keep_states(self, results: Mapping[str, Sequence[DeviceValue]]) -> None:
         for state in self._states:

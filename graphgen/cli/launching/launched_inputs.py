@@ -69,8 +69,8 @@ def check_model_options(
     refuse_in_launch(
         {
             "an artifact for a device": is_for_device(kept),
-            "--async-mode": options.async_mode,
-            "an adapter": options.requested.get("max_loras"),
+            "--async-mode with --pp-degree": options.async_mode
+            and option_number(options, "pp_degree") > 1,
             **(more or {}),
         }
     )

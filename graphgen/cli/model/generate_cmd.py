@@ -161,27 +161,16 @@ def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Ask
 
     Options that processes cannot share are refused (GG0705).
     """
-    from graphgen.cli.launching.launched_inputs import SharedInputs
+    from graphgen.cli.launching.launched_inputs import SharedInputs, check_model_options
 
     mine = SharedInputs(asked.texts, asked.chat, asked.new_tokens)
     if group.place.index == 0:
         # The others wait for its inputs, so that one process alone reports what all were given.
-        _check_shared(model, options, asked)
+        check_model_options(model, options, {"a conversation": asked.talk})
     inputs = mine.of_first(group)
     shared = replace(asked, texts=inputs.texts, chat=inputs.chat, new_tokens=inputs.new_tokens)
-    _check_shared(model, options, shared)
+    check_model_options(model, options, {"a conversation": shared.talk})
     return shared
-
-
-def _check_shared(model: str, options: EngineOptions, asked: _Asked) -> None:
-    """Refuse what several processes cannot share (GG0705)."""
-    from graphgen.cli.launching.launched_inputs import check_model_options
-
-    more = {
-        "an adapter": asked.adapters.files or options.requested.get("max_loras"),
-        "a conversation": asked.talk,
-    }
-    check_model_options(model, options, more)
 
 
 def _options(

@@ -87,8 +87,7 @@ def _serve(
         note(text)
     options, sharing = _options(model, flags)
     if group is not None:
-        more = {"an adapter": flags.server["adapters"] or options.requested.get("max_loras")}
-        options = launch_options(group, model, options, more)
+        options = launch_options(group, model, options)
     server = ServerOptions(name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
     progress = TerminalProgress()

@@ -21,6 +21,7 @@ from graphgen.runtime.session import Session
 from graphgen.runtime.step_call import packed
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
+from tests.runtime.adapters.lora_checkpoint import random_adapter, with_adapters, write_model
 
 
 def caches(session: Session) -> dict[str, np.ndarray]:
@@ -78,17 +79,29 @@ def test_a_connection_that_ends_early_is_an_error():
     assert found
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (EngineOptions(async_mode=True), "--async-mode"),
-        (EngineOptions({"max_loras": 2}), "an adapter"),
-    ],
-)
-def test_options_that_processes_cannot_share_are_refused(options: EngineOptions, what: str):
-    with pytest.raises(GraphgenError, match=f"{what} does not work in several processes"):
+def test_adapters_are_written_in_every_process(tmp_path: Path):
+    write_model(tmp_path)
+    first = open_session(tmp_path, with_adapters(slots=2))
+    second = Session(first.programs, first.weights)
+    assert first.adapters is not None
+    assert second.adapters is not None
+    calls: list[DeviceCall] = []
+    first.devices.listener = calls.append
+    first.adapters.warm_up()
+    first.adapters.write(1, random_adapter(first.adapters, 3))
+    for call in calls:
+        second.devices.repeat(call)
+    for name, value in first.adapters.values.items():
+        assert np.asarray(value)[1].any()
+        np.testing.assert_array_equal(np.asarray(second.adapters.values[name]), np.asarray(value))
+
+
+def test_options_that_processes_cannot_share_are_refused():
+    options = EngineOptions({"pp_degree": 2}, async_mode=True)
+    what = "--async-mode with --pp-degree does not work in several processes"
+    with pytest.raises(GraphgenError, match=what):
         check_model_options("model", options)
-    check_model_options("model", replace(options, requested={}, async_mode=False))
+    check_model_options("model", replace(options, async_mode=False))
 
 
 def test_an_artifact_has_to_be_there(tmp_path: Path):
