@@ -115,6 +115,30 @@ def _address(flags: LaunchFlags, env: Mapping[str, str], nodes: int) -> tuple[st
     return host or "127.0.0.1", port or free_port()
 
 
+def require_address(plan: LaunchPlan) -> None:
+    """Refuse a host without an address, and on node 0 a port that is in use (GG0705)."""
+    try:
+        socket.getaddrinfo(plan.host.strip("[]"), plan.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise GraphgenError(
+            "GG0705",
+            f"the host of node 0, {plan.host}, has no address: {error}",
+            help="correct --master-addr, or the variable that gives it",
+        ) from error
+    if plan.node:
+        return
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", plan.port))
+        except OSError as error:
+            raise GraphgenError(
+                "GG0705",
+                f"port {plan.port} cannot be listened on: {error.strerror}",
+                help="give another --master-port, the same on every node",
+            ) from error
+
+
 def free_port() -> int:
     """A port of this machine that nothing listens on."""
     with socket.socket() as listener:

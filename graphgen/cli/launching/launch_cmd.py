@@ -82,7 +82,7 @@ def launch(
         -- generate smollm2 --tp 2
       graphgen launch --nproc-per-node 2 -- serve smollm2 -tp 2 --port 8080
     """
-    from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan
+    from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan, require_address
     from graphgen.runtime.distributed.run_processes import run_processes
 
     if command[0] not in _SHARED:
@@ -95,6 +95,7 @@ def launch(
         nnodes, nproc_per_node, node_rank, master_addr, master_port, silent_after, start_timeout
     )
     plan = launch_plan(flags, os.environ)
+    require_address(plan)
     with TemporaryDirectory() if log_dir is None else nullcontext(str(log_dir)) as folder:
         _make_folder(Path(folder))
         end = run_processes(plan, command, Path(folder), drains=command[0] in _DRAINED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from graphgen.cli.launching.launched_inputs import chosen_nodes, machines_of_sta
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.processes import local_ranks
 from graphgen.runtime.distributed.agreement import require_agreement
-from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan
+from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan, require_address
 from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
 from graphgen.runtime.engine import EngineOptions
 
@@ -95,6 +96,20 @@ def test_a_launch_chooses_the_machines_unless_they_are_given(
     plain = EngineOptions({"tp": 4})
     assert over_machines(place, str(tmp_path), plain) is plain
     assert not capsys.readouterr().err
+
+
+def test_a_port_in_use_and_a_host_without_address_are_refused():
+    plan = launch_plan(NONE, {})
+    require_address(plan)
+    with socket.create_server(("", 0)) as listener:
+        used = replace(plan, port=listener.getsockname()[1])
+        with pytest.raises(GraphgenError, match=f"port {used.port} cannot be listened on"):
+            require_address(used)
+        # It is the port of node 0, which this is not.
+        require_address(replace(used, nodes=2, node=1))
+    # A label of more than 63 letters is not looked up.
+    with pytest.raises(GraphgenError, match="has no address"):
+        require_address(replace(plan, host="a" * 64))
 
 
 def test_one_process_has_all_ranks():
