@@ -36,7 +36,12 @@ class NodeEnd:
 
 
 def run_processes(
-    plan: LaunchPlan, words: Sequence[str], logs: Path, *, drains: bool = False
+    plan: LaunchPlan,
+    words: Sequence[str],
+    logs: Path,
+    *,
+    drains: bool = False,
+    reads: bool = False,
 ) -> NodeEnd:
     """Run ``python -m graphgen WORDS`` in each process of this node until all have ended.
 
@@ -47,6 +52,7 @@ def run_processes(
         words: of the command line.
         logs: folder of the logs; it is there.
         drains: process 0 finishes its work after SIGTERM, which is sent on to it, as SIGINT is.
+        reads: process 0 has the standard input of the launch.
 
     Raises:
         GraphgenError: GG0704 when a log cannot be written.
@@ -57,7 +63,8 @@ def run_processes(
         try:
             for index in plan.local:
                 log = None if index == 0 else stack.enter_context(_log(logs, index))
-                running[index] = _start(plan, index, words, log, apart=drains)
+                given = None if reads and index == 0 else subprocess.DEVNULL
+                running[index] = _start(plan, index, words, log, given, apart=drains)
             if drains and 0 in running:
                 stack.enter_context(_signals_sent_on(running[0]))
             statuses = _ends(running, plan.silence)
@@ -109,7 +116,13 @@ def _signals_sent_on(process: subprocess.Popen[bytes]) -> Generator[None]:
 
 
 def _start(
-    plan: LaunchPlan, index: int, words: Sequence[str], log: IO[bytes] | None, *, apart: bool
+    plan: LaunchPlan,
+    index: int,
+    words: Sequence[str],
+    log: IO[bytes] | None,
+    given: int | None,
+    *,
+    apart: bool,
 ) -> subprocess.Popen[bytes]:
     env = {**os.environ, **plan.variables(index)}
     out = None if log is None else subprocess.DEVNULL
@@ -117,7 +130,7 @@ def _start(
     # A terminal sends its signals to the processes of its group.
     group = 0 if apart else None
     return subprocess.Popen(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=log, process_group=group
+        command, env=env, stdin=given, stdout=out, stderr=log, process_group=group
     )
 
 

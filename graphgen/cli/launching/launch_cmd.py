@@ -16,8 +16,8 @@ from graphgen.errors import GraphgenError
 
 # Commands whose work several processes can share.
 _SHARED = ("generate", "serve", "perplexity", "benchmark", "accuracy")
-# Those that end well by a signal.
-_DRAINED = ("serve",)
+# Those that end well by a signal, and those that may hold a conversation.
+_DRAINED, _TALKING = ("serve",), ("generate",)
 
 Words = Annotated[
     list[str],
@@ -98,7 +98,8 @@ def launch(
     require_address(plan)
     with TemporaryDirectory() if log_dir is None else nullcontext(str(log_dir)) as folder:
         _make_folder(Path(folder))
-        end = run_processes(plan, command, Path(folder), drains=command[0] in _DRAINED)
+        drains, reads = command[0] in _DRAINED, command[0] in _TALKING
+        end = run_processes(plan, command, Path(folder), drains=drains, reads=reads)
     for index, text in end.reports.items():
         for line in text.splitlines():
             print(f"process {index}: {line}", file=sys.stderr)

@@ -166,11 +166,10 @@ def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Ask
     mine = SharedInputs(asked.texts, asked.chat, asked.new_tokens)
     if group.place.index == 0:
         # The others wait for its inputs, so that one process alone reports what all were given.
-        check_model_options(model, options, {"a conversation": asked.talk})
+        check_model_options(model, options)
     inputs = mine.of_first(group)
-    shared = replace(asked, texts=inputs.texts, chat=inputs.chat, new_tokens=inputs.new_tokens)
-    check_model_options(model, options, {"a conversation": shared.talk})
-    return shared
+    check_model_options(model, options)
+    return replace(asked, texts=inputs.texts, chat=inputs.chat, new_tokens=inputs.new_tokens)
 
 
 def _options(

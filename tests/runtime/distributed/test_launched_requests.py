@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM
 
+from tests.graphgen.cli.model.test_chat_loop import TEMPLATE
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.lora_adapters import random_factors, save_adapter
+from tests.oracles.small_gguf import write_small_model
 from tests.runtime.distributed.launches import GRAPHGEN, answered
 
 pytestmark = pytest.mark.slow
@@ -53,3 +56,19 @@ def test_steps_in_flight(model: Path):
     drawn = ("--on-device-sampling", "--do-sample", "--top-k", "20", "--seed", "3")
     wanted = ran((), model, *PROMPTS, *drawn)
     assert ran(LAUNCH, model, *PROMPTS, *drawn, "--async-mode", "--tp", "2") == wanted
+
+
+def test_a_conversation_goes_on_where_it_was(tmp_path: Path):
+    model = tmp_path / "small.gguf"
+    write_small_model(model, {"tokenizer.chat_template": TEMPLATE, "llama.context_length": 512})
+    found: list[list[object]] = []
+    for words, more in (((), ()), (LAUNCH, ("--tp", "2"))):
+        line = [*GRAPHGEN, *words, "generate", str(model), "--dtype", "f32", "--json", "--chat"]
+        line += ["--max-new-tokens", "6", "--ignore-eos", *more]
+        ended = subprocess.run(
+            line, input="abc\nand\n", capture_output=True, text=True, timeout=240
+        )
+        assert ended.returncode == 0, ended.stderr
+        found.append([json.loads(turn)["outputs"] for turn in ended.stdout.splitlines()])
+    assert len(found[0]) == 2
+    assert found[1] == found[0]
