@@ -28,6 +28,7 @@ from graphgen.lowering.cpu.processes import (
 )
 from graphgen.runtime.distributed.agreement import Record, record_of, require_agreement
 from graphgen.runtime.distributed.process_watch import FAILURES, ProcessWatch
+from graphgen.runtime.distributed.rendezvous import meet_at
 
 # The variable by which ``graphgen launch`` gives a process its place; see :class:`LaunchPlace`.
 PLACE = "GRAPHGEN_LAUNCH"
@@ -242,6 +243,7 @@ def launched(on_lost: Callable[[GraphgenError], None]) -> Generator[ProcessGroup
     place = LaunchPlace(*json.loads(os.environ[PLACE]))
     end_with_parent()
     _keep_stdout()
+    meet_at(place.address, place.count, place.index, place.start)
     store = join_processes(place.address, place.count, place.index, place.start)
     group = ProcessGroup(store, place, on_lost)
     _groups.append(group)
