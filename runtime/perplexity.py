@@ -8,7 +8,7 @@ without overlap.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.quantization.cache_saturation import CacheSaturation, cache_saturation
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import load_tokenizer
-from graphgen.runtime.weights.rank_weights import put_weights, weight_bytes, weights_of
+from graphgen.runtime.weights.rank_weights import put_weights, weight_types, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class Perplexity:
     Attributes:
         tokens: number of predicted tokens.
         nats: sum of -log of their probabilities.
-        weight_bytes: bytes of weights that the programs read, per rank.
+        weight_types: bytes of weights that the programs read, per rank, by element type.
         saturation: of the caches, over all windows; ``None`` where they clamp nothing.
     """
 
     tokens: int
     nats: float
-    weight_bytes: int
+    weight_types: Mapping[str, int]
     saturation: CacheSaturation | None = None
 
     @property
@@ -91,7 +91,7 @@ def session_perplexity(
         nats += surprise(logits, part)
         found = cache_saturation(session, settings)
         saturation = found and found + (saturation or CacheSaturation())
-    return Perplexity(predicted(windows), nats, weight_bytes(session.module), saturation)
+    return Perplexity(predicted(windows), nats, weight_types(session.module), saturation)
 
 
 def read_windows(checkpoint: Checkpoint, text: str, window: int) -> list[list[int]]:

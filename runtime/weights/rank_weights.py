@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 
@@ -49,7 +50,15 @@ def program_weights(module: Module) -> list[Entry]:
 
 def weight_bytes(module: Module) -> int:
     """Bytes of the weights that the programs read, per rank."""
-    return sum(row.physical.nbytes for row in program_weights(module))
+    return sum(weight_types(module).values())
+
+
+def weight_types(module: Module) -> dict[str, int]:
+    """The same by element type, the largest part first."""
+    found = Counter[str]()
+    for row in program_weights(module):
+        found[row.physical.dtype.name] += row.physical.nbytes
+    return dict(found.most_common())
 
 
 class RankWeights:

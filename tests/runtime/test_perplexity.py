@@ -101,6 +101,8 @@ def test_the_command(tmp_path: Path):
     assert plain["quantization"] is None
     assert small["quantization"] == "quantize-weights"
     assert small["weight_bytes"] < plain["weight_bytes"]
+    assert sum(small["weight_types"].values()) == small["weight_bytes"]
+    assert (set(plain["weight_types"]), set(small["weight_types"])) == ({"f32"}, {"f32", "s8"})
     assert plain["perplexity"] != small["perplexity"]
     assert f"{plain['perplexity']:.4f}" in done(*given).stdout
     assert "GG0705" in error(*given[:3], tmp_path / "nothing")

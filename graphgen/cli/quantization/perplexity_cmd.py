@@ -180,14 +180,17 @@ def _measure(
         "perplexity": found.value,
         "tokens": found.tokens,
         "window": text[1],
-        "weight_bytes": found.weight_bytes,
+        "weight_bytes": sum(found.weight_types.values()),
+        "weight_types": dict(found.weight_types),
         "quantization": config.quantization or None,
         **({"kv_cache": dict(found.saturation.to_json())} if found.saturation else {}),
     }
+    types = ", ".join(f"{size / 1e6:.1f} MB {name}" for name, size in found.weight_types.items())
     rows = [
         ("perplexity", f"{found.value:.4f}"),
         ("tokens predicted", str(found.tokens)),
-        ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {config.quantization or config.dtype}"),
+        ("weights", types),
+        *([("quantization", config.quantization)] if config.quantization else []),
         *([("caches saturated", found.saturation.text)] if found.saturation else []),
     ]
     emit(as_json, lambda: facts, lambda: Table(("", ""), rows))
