@@ -50,6 +50,11 @@ class Perplexity:
     saturation: CacheSaturation | None = None
 
     @property
+    def weight_bytes(self) -> int:
+        """Bytes of those weights."""
+        return sum(self.weight_types.values())
+
+    @property
     def value(self) -> float:
         """exp(nats / tokens); 1 for a text predicted with certainty."""
         return math.exp(self.nats / self.tokens)

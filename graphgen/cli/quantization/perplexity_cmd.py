@@ -180,7 +180,7 @@ def _measure(
         "perplexity": found.value,
         "tokens": found.tokens,
         "window": text[1],
-        "weight_bytes": sum(found.weight_types.values()),
+        "weight_bytes": found.weight_bytes,
         "weight_types": dict(found.weight_types),
         "quantization": config.quantization or None,
         **({"kv_cache": dict(found.saturation.to_json())} if found.saturation else {}),
