@@ -48,16 +48,16 @@ def _wait_for_others(port: int, address: str, count: int, seconds: float) -> Non
     with _listener(port) as listener, ExitStack() as stack:
         try:
             missing = set(range(1, count))
-            for stream in _arrivals(listener, stack, seconds):
+            arrivals = _arrivals(listener, stack, seconds)
+            while missing:
+                stream = next(arrivals, None)
+                if stream is None:
+                    raise _absent(missing, count, address, seconds)
                 place = _introduced(stream)
                 if place is not None:
                     came.append(stream)
                     _check(*place, count, missing)
                     missing.remove(place[1])
-                if not missing:
-                    break
-            if missing:
-                raise _absent(missing, count, address, seconds)
         except GraphgenError as error:
             _answer(came, error.what)
             raise

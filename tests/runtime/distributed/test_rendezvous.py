@@ -32,6 +32,10 @@ def test_all_meet():
     socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))).close()
 
 
+def test_one_process_meets_at_once():
+    assert outcomes([(1, 0)], 3600, f"127.0.0.1:{free_port()}") == [""]
+
+
 def test_those_that_have_come_learn_who_has_not():
     address = f"127.0.0.1:{free_port()}"
     wanted = f"GG0708: processes 1, 3 of 4 did not come to {address} within 2 s"
