@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
+from graphgen.runtime.distributed.rendezvous import listening_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +126,9 @@ def require_address(plan: LaunchPlan) -> None:
             f"the host of node 0, {plan.host}, has no address: {error}",
             help="correct --master-addr, or the variable that gives it",
         ) from error
-    if plan.node:
-        return
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("", plan.port))
-        except OSError as error:
-            raise GraphgenError(
-                "GG0705",
-                f"port {plan.port} cannot be listened on: {error.strerror}",
-                help="give another --master-port, the same on every node",
-            ) from error
+    if plan.node == 0:
+        with listening_at(plan.port):
+            pass
 
 
 def free_port() -> int:

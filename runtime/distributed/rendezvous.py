@@ -34,7 +34,8 @@ def meet_at(address: str, count: int, index: int, seconds: float) -> None:
         seconds: longest wait.
 
     Raises:
-        GraphgenError: GG0708 when they do not all come, in all that have.
+        GraphgenError: GG0708 when they do not all come, in all that have; GG0705 in process 0 for
+            a port that is in use.
     """
     host, _, port = address.rpartition(":")
     if index:
@@ -43,9 +44,26 @@ def meet_at(address: str, count: int, index: int, seconds: float) -> None:
         _wait_for_others(int(port), address, count, seconds)
 
 
+@contextmanager
+def listening_at(port: int) -> Generator[socket.socket]:
+    """A socket that listens at a port of all addresses of this machine (GG0705)."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    try:
+        listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
+    except OSError as error:
+        raise GraphgenError(
+            "GG0705",
+            f"port {port} cannot be listened on: {error.strerror}",
+            help="give another --master-port, the same on every node",
+        ) from error
+    with listener:
+        yield listener
+
+
 def _wait_for_others(port: int, address: str, count: int, seconds: float) -> None:
     came: list[IO[str]] = []
-    with _listener(port) as listener, ExitStack() as stack:
+    with listening_at(port) as listener, ExitStack() as stack:
         try:
             missing = set(range(1, count))
             arrivals = _arrivals(listener, stack, seconds)
@@ -117,23 +135,6 @@ def _answer(streams: list[IO[str]], text: str) -> None:
         with suppress(OSError):
             stream.write(text[:_LONGEST] + "\n")
             stream.flush()
-
-
-@contextmanager
-def _listener(port: int) -> Generator[socket.socket]:
-    """A socket that listens at a port of all addresses of this machine (GG0708)."""
-    dual = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if dual else socket.AF_INET
-    try:
-        listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
-    except OSError as error:
-        raise GraphgenError(
-            "GG0708",
-            f"port {port} cannot be listened on: {error.strerror}",
-            help="give another --master-port, the same on every node",
-        ) from error
-    with listener:
-        yield listener
 
 
 def _come(address: tuple[str, int], count: int, index: int, seconds: float) -> None:
