@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.cpu import pjrt, processes
+from graphgen.lowering.cpu import processes
 from graphgen.runtime.accuracy.accuracy_check import (
     AccuracyReport,
     LayerSearch,
@@ -188,9 +188,6 @@ def open_check(request: AccuracyRequest, progress: Progress) -> OpenedCheck:
         return tokens or [tokenizer.encode(text) for text in texts or (DEFAULT_PROMPT,)]
 
     engine, prompts = open_engine(request.model, request.options, encode, steps, progress)
-    if group is not None:
-        # JAX starts in all processes at once: with stages before the first launch, which is late.
-        pjrt.devices(engine.model.module.ranks)
     return OpenedCheck(request, engine, prompts, steps, known, progress)
 
 

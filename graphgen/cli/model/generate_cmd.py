@@ -145,30 +145,21 @@ def _run_in_launch(
     model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
 ) -> None:
     """Run alone, or with the other processes of a launch."""
-    from graphgen.cli.launching.launched_inputs import end_process, in_stages, over_machines
+    from graphgen.cli.launching.launched_inputs import end_process, launch_options
     from graphgen.runtime.distributed.process_group import launched
 
     with launched(end_process) as group:
         if group is not None:
-            options = in_stages(options)
-            asked = _shared(group, model, options, asked)
-            options = over_machines(group.place, model, options)
+            options = launch_options(group, model, options)
+            asked = _shared(group, asked)
         _run(model, options, asked, as_json, summary)
 
 
-def _shared(group: ProcessGroup, model: str, options: EngineOptions, asked: _Asked) -> _Asked:
-    """The request with what process 0 was given of all that decides on sizes.
+def _shared(group: ProcessGroup, asked: _Asked) -> _Asked:
+    """The request with what process 0 was given of all that decides on sizes."""
+    from graphgen.cli.launching.launched_inputs import SharedInputs
 
-    Options that processes cannot share are refused (GG0705).
-    """
-    from graphgen.cli.launching.launched_inputs import SharedInputs, check_model_options
-
-    mine = SharedInputs(asked.texts, asked.chat, asked.new_tokens)
-    if group.place.index == 0:
-        # The others wait for its inputs, so that one process alone reports what all were given.
-        check_model_options(model, options)
-    inputs = mine.of_first(group)
-    check_model_options(model, options)
+    inputs = SharedInputs(asked.texts, asked.chat, asked.new_tokens).of_first(group)
     return replace(asked, texts=inputs.texts, chat=inputs.chat, new_tokens=inputs.new_tokens)
 
 
