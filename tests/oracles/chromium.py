@@ -103,6 +103,11 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": "dark"}
         self._ask("Emulation.setEmulatedMedia", features=[feature])
 
+    def resize(self, width: int, height: int, scale: float = 1) -> None:
+        """Give the window a size in CSS pixels, each of ``scale`` pixels of a picture."""
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+
     def close(self) -> None:
         """End the browser."""
         self._process.terminate()
