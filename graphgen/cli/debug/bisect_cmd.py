@@ -79,9 +79,9 @@ def bisect(
 
     \b
     Examples:
-      graphgen bisect mini.gg -p default --plugin broken.py
+      graphgen bisect mini.gg -p default,mine --plugin mine.py
       graphgen bisect mini.gg -p default --rounding --weights CHECKPOINT
-      graphgen bisect mini.gg -p default --plugin broken.py --trace page.html
+      graphgen bisect mini.gg -p default,mine --plugin mine.py --trace page.html
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
     from graphgen.passes.inspect.result_json import bisection_json
