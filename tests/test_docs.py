@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from graphgen.text import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 # Guides, and the least number of commands each shows.
@@ -150,14 +153,48 @@ def links(page: Path) -> list[Path]:
     return [(page.parent / link).resolve() for link in found if "://" not in link]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path):
     assert [link for link in links(page) if not link.exists()] == []
 
 
-def test_the_readme_leads_to_every_guide():
-    linked = set(links(ROOT / "README.md"))
-    assert [name for name in (*GUIDES, *AWS_GUIDES) if ROOT / "docs" / name not in linked] == []
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings(page: Path):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    found = re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", text)
+    lost = [
+        (file, anchor)
+        for file, anchor in found
+        if anchor not in anchors((page.parent / file).resolve() if file else page)
+    ]
+    assert lost == []
+
+
+def test_the_index_lists_every_guide_once():
+    index = ROOT / "docs" / "index.md"
+    listed = re.findall(r"^\* \[[^]]+\]\(([\w-]+\.md)\): \S.*\.$", index.read_text(), re.MULTILINE)
+    guides = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md", "history.md"}
+    assert sorted(listed) == sorted(guides)
+    assert {ROOT / "docs" / "history.md", ROOT / "CHANGELOG.md"} <= set(links(index))
+    assert index in links(ROOT / "README.md")
+
+
+def test_the_readme_is_read_in_a_minute():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 150
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[1:6] == list(ENTRIES)
+    for entry in ENTRIES:
+        assert len(readme_commands(entry)) <= 6
 
 
 @pytest.mark.parametrize("name", AWS_GUIDES)
@@ -166,35 +203,139 @@ def test_the_guides_of_aws_libraries_lead_to_each_other(name: str):
     assert linked >= set(AWS_GUIDES) - {name}
 
 
-@pytest.fixture(scope="module")
-def programs() -> tuple[str, str]:
-    """The Python programs of the README: a graph, and an application of NxD Inference's."""
-    graph, application = [
-        text for language, text in blocks(ROOT / "README.md") if language == "python"
-    ]
-    return graph, application
+def python_programs(page: Path) -> list[str]:
+    return [text for language, text in blocks(page) if language == "python"]
 
 
-def test_the_application_of_the_readme_runs(programs: tuple[str, str], tmp_path: Path):
+def test_the_application_of_aws_compatibility_runs(tmp_path: Path):
     from tests.oracles.families import ORACLES, save, save_tokenizer
 
+    application, *_ = python_programs(ROOT / "docs" / "aws-compatibility.md")
     # A folder comes before a name of the hub.
     folder = tmp_path / "HuggingFaceTB" / "SmolLM2-135M-Instruct"
     save(ORACLES["llama"].model(vocab_size=300, max_position_embeddings=128), folder)
     save_tokenizer(folder)
-    ran = run([sys.executable, "-c", programs[1]], tmp_path)
+    ran = run([sys.executable, "-c", application], tmp_path)
     assert ran.returncode == 0, ran.stdout
     assert (tmp_path / "compiled" / "neuron_config.json").is_file()
     assert ran.stdout.strip()
 
 
-def test_the_program_of_the_readme_runs(programs: tuple[str, str], tmp_path: Path):
-    ran = run([sys.executable, "-c", programs[0]], tmp_path)
+def test_the_program_of_the_readme_builds_runs_and_validates(tmp_path: Path):
+    (program,) = python_programs(ROOT / "README.md")
+    ran = run([sys.executable, "-c", program], tmp_path)
     assert ran.returncode == 0, ran.stdout
-    before, ours, lowered = re.split(r"^(?=module @)", ran.stdout, flags=re.MULTILINE)
-    assert before == ""
-    assert ours.startswith("module @block level=logical {\n")
-    assert " = rms_norm(" in ours
-    assert "bf16[B,S,64]" in ours
-    assert "func.func public @main" in lowered
-    assert "stablehlo.dot_general" in lowered
+    module, results = ran.stdout.split("[[")
+    assert module.startswith("module @mlp level=logical {\n")
+    assert " = silu(" in module
+    numbers, *verdicts = results.splitlines()
+    # x + silu(x) of [1, 2]
+    assert [float(n) for n in numbers.strip("]").split()] == pytest.approx([1.7310586, 3.7615942])
+    assert len(verdicts) > 10
+    assert {line.split()[-1] for line in verdicts} == {"ok"}
+
+
+ENTRIES = (
+    "Run a model",
+    "Read a dump",
+    "Write a pass",
+    "Debug a miscompile",
+    "Target Neuron",
+)
+
+
+def readme_commands(entry: str) -> list[str]:
+    """The commands under a heading of the README."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {entry}\n\n```\n(.*?)^```\n", text, re.MULTILINE | re.DOTALL)
+    assert found
+    return found[1].splitlines()
+
+
+def outcome(command: str, folder: Path, status: int = 0) -> str:
+    """What a command of the README prints, which ends with that status."""
+    ran = run(["bash", "-c", command], folder)
+    assert ran.returncode == status, f"{command}\n{ran.stdout}"
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the examples of docs, and with the module that the README builds."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "docs" / "examples", folder / "docs" / "examples")
+    build, *_ = readme_commands("Write a pass")
+    outcome(build, folder)
+    return folder
+
+
+def verdicts_of(printed: str) -> dict[str, str]:
+    """The verdict of each pass of a table of ``validate``; of passes of one name, the last."""
+    rows = re.findall(r"^([\w-]+)(?:\{.*?\})? .* (ok|WRONG|raised)$", printed, re.MULTILINE)
+    return dict(rows)
+
+
+def test_the_pass_of_the_readme_is_run_and_right(checkout: Path):
+    _, opt, validate = readme_commands("Write a pass")
+    last = outcome(opt, checkout).splitlines()[-1].split()
+    assert last[0] == "mine"
+    assert int(last[-1]) > 0
+    verdicts = verdicts_of(outcome(validate, checkout))
+    assert list(verdicts)[-1] == "mine"
+    assert len(verdicts) > 10
+    assert set(verdicts.values()) == {"ok"}
+
+
+def test_the_planted_bug_of_the_readme_is_found(checkout: Path):
+    validate, bisect, minify = readme_commands("Debug a miscompile")
+    verdicts = verdicts_of(outcome(validate, checkout, status=1))
+    assert verdicts.pop("planted") == "WRONG"
+    assert set(verdicts.values()) == {"ok"}
+    found = outcome(bisect, checkout, status=1)
+    assert re.search(r"^wrong after pass \d+: planted$", found, re.MULTILINE)
+    assert re.search(r"^  guilty: planted #1: drop-the-gate at .*layers\.1", found, re.MULTILINE)
+    assert "first wrong op: " in found
+    assert "planted changes the meaning" in outcome(minify, checkout)
+    before, after = (
+        sum(len(function.block) for function in parse(path.read_text()).programs())
+        for path in (checkout / "mini.gg", checkout / "small.gg")
+    )
+    assert minify.endswith(f"# {before} ops to {after}")
+    small = minify.replace("minify mini.gg", "validate small.gg").split(" -o ")[0]
+    assert verdicts_of(outcome(small, checkout, status=1))["planted"] == "WRONG"
+
+
+def test_the_dump_of_the_readme_is_read(checkout: Path):
+    for command in (
+        "graphgen build llama-3.1-8b --mini --tp 4 --phase decode -o sharded.gg",
+        "graphgen lower sharded.gg --target trn2 --to hlo -o FILE.pb",
+        "graphgen lower FILE.pb --target trn2 --to hlo-text -o OTHER.hlo",
+    ):
+        outcome(command, checkout)
+    inspect, inspect_page, diff, grep, part = readme_commands("Read a dump")
+    assert re.search(r"^all_reduce +4 ", outcome(inspect, checkout), re.MULTILINE)
+    outcome(inspect_page, checkout)
+    page = (checkout / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!")
+    assert "decode.b1.c128" in page
+    assert "\nequal: " in outcome(diff, checkout)
+    assert "mlp.down_proj.weight" in outcome(grep, checkout)
+    values = outcome(part, checkout)
+    assert re.search(r"^model\.layers\.1\.self_attn\.k_cache ", values, re.MULTILINE)
+
+
+def test_the_programs_of_the_readme_are_lowered_and_checked(checkout: Path):
+    lower, check, cost, _, _ = readme_commands("Target Neuron")
+    outcome(lower, checkout)
+    assert (checkout / "programs" / "prefill.b1.s128.pb").is_file()
+    assert outcome(check, checkout).endswith("; no compiler ran\n")
+    assert "@decode.b1.c128: " in outcome(cost, checkout)
+
+
+@pytest.mark.slow
+def test_the_models_of_the_readme_are_planned_and_compiled(checkout: Path):
+    *_, plan, compilation = readme_commands("Target Neuron")
+    degrees = re.findall(r"^(\d+) .* (yes|no)\b", outcome(plan, checkout), re.MULTILINE)
+    assert ("1", "no") in degrees
+    assert ("64", "yes") in degrees
+    assert "--target=trn2" in outcome(compilation, checkout)

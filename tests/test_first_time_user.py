@@ -20,6 +20,7 @@
 | YaRN in checkpoints | test_models.py: test_yarn_frequencies_are_those_of_transformers |
 | dynamic rope: refused | test_models.py: REFUSED; test_export_model.py, for imports |
 | neighbours of a user's file | here: test_a_file_imports_its_neighbours |
+| commands that load a pass and do not run it | test_the_pass_of_the_readme_is_run_and_right |
 
 test_attention_terms.py is in tests/passes/raising, test_models.py in tests/graphgen/models and
 test_export_model.py in tests/lowering/aten; test_the_table_names_what_is_there reads this table.
