@@ -121,7 +121,7 @@ def compile_if_possible(
     if any(item.errors for item in planned):
         raise predicted(planned)
     written = [
-        write_program(module, item, work / homes[item.name][0], metadata=programs.debug)
+        write_program(module, item, work / homes[item.name][0], work, metadata=programs.debug)
         for item in planned
     ]
     cache = open_cache("", os.environ.get(VARIABLE))
