@@ -178,9 +178,21 @@ def open_regular(path: Path) -> BufferedReader:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a file that :func:`open_regular` opens (OSError)."""
+def read_regular(path: Path, most: int | None = None) -> bytes:
+    """The content of a file that :func:`open_regular` opens.
+
+    Args:
+        path: the file.
+        most: the bytes that are read at most.
+
+    Raises:
+        OSError: it cannot be opened, is not a regular file, or has more bytes.
+    """
     with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            what = f"it has {size} bytes, and at most {most} are read"
+            raise OSError(errno.EFBIG, what, str(path))
         return file.read()
 
 

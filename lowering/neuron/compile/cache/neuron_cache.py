@@ -181,7 +181,12 @@ class NeuronCache:
         return max((record.peak_bytes for record in records if record is not None), default=0)
 
     def of_other_tools(self, version: str, flags: Sequence[str]) -> list[CacheEntry]:
-        """Finished compilations that another tool wrote with these options, in any order."""
+        """Finished compilations that another tool wrote with these options, in any order.
+
+        Raises:
+            GraphgenError: GG0703 for a cache of another user.
+        """
+        self.require_own()
         found: list[CacheEntry] = []
         for folder in sorted((self.root / f"neuronxcc-{version}").glob("MODULE_*")):
             theirs = read_flags(folder)
@@ -220,7 +225,6 @@ class NeuronCache:
         Raises:
             GraphgenError: GG0703 or GG0704 if it cannot be written.
         """
-        self.require_own()
         folder = self.local_entry(entry).folder
         with self._held(folder, lambda: None):
             if folder.is_dir():
@@ -259,6 +263,7 @@ class NeuronCache:
     @contextmanager
     def _held(self, folder: Path, waiting: Callable[[], object]) -> Generator[None]:
         """Hold the lock of an entry (GG0703, GG0704); a folder that stays empty is removed."""
+        self.require_own()
         lock = file_lock(self.root, folder / LOCK, waiting)
         try:
             lock.__enter__()
