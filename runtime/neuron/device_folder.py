@@ -209,7 +209,7 @@ def _require_files(path: Path, content: Mapping[str, object], *, weights: bool) 
     """Compare the files with their hashes (ValueError, OSError)."""
     if content.get("kind") != DEVICE_KIND:
         raise ValueError(f"{MANIFEST} describes something else")
-    for row in cast("Sequence[Mapping[str, str]]", content["programs"]):
+    for row in cast("Sequence[Mapping[str, str]]", content.get("programs", [])):
         plain_name(row["folder"])
     for name, expected in cast("Mapping[str, str]", content["files"]).items():
         if name.endswith(".safetensors") and not weights:

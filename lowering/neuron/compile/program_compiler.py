@@ -19,7 +19,7 @@ from graphgen.lowering.neuron.compile.failures.compiler_failure import (
 from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler
 from graphgen.lowering.neuron.compile.program_plan import HLO, LOG, NEFF, PlannedProgram
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes, RunResult
-from graphgen.whole_file import folder_inside, write_inside
+from graphgen.whole_file import require_no_link, write_inside
 
 WORK, _OUTPUT = "unfinished", "output.txt"
 _FLOATS = "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3"
@@ -96,7 +96,8 @@ class ProgramCompiler:
         more = FLOAT8_VARIABLES if has_float8(program) else {}
         try:
             shutil.rmtree(work, ignore_errors=True)
-            folder_inside(program.output, work)
+            require_no_link(program.output, work)
+            work.mkdir(parents=True)
             os.link(program.folder / HLO, work / HLO)
         except OSError as error:
             what = f"cannot write '{work}': {error.strerror or error}"
