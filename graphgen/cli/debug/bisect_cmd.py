@@ -198,8 +198,10 @@ def _write_reproducer(
     contents = {name: text.encode() for name, text in texts.items()}
     contents |= {name: path.read_bytes() for name, path in files.items()}
     contents["command.txt"] = command.encode()
+    # Any user may have made a link of the default name among temporary files.
+    root = folder or home.parent
     for name, content in contents.items():
-        write_inside(home, home / name, content, parents=True)
+        write_inside(root, home / name, content, parents=True)
     note(f"wrote {home}: {', '.join(contents)}")
 
 
