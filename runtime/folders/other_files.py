@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
+from graphgen.runtime.artifact.tokenizer_folder import note_left, save_tokenizer
+from graphgen.runtime.checkpoint.hub_download import is_own_file
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.tokenizer import load_tokenizer
 from graphgen.whole_file import copy_inside
@@ -45,26 +45,9 @@ def copy_own(checkpoint: Path, names: Sequence[str], folder: Path) -> None:
         names: of regular files in it, or links to such files.
         folder: where they go.
     """
-    left = [name for name in names if not _is_own(checkpoint, name)]
+    left = [name for name in names if not is_own_file(checkpoint, name)]
     for name in names:
         if name not in left:
             copy_inside(checkpoint / name, folder, folder / name)
     if left:
-        text = f"note: not copied, links out of {checkpoint}: {', '.join(map(repr, left))}"
-        print(text, file=sys.stderr)
-
-
-def _is_own(checkpoint: Path, name: str) -> bool:
-    """True for a file of the folder, and for a link to a file of the same checkpoint.
-
-    That is one in the folder, or in the hub's cache, where ``snapshots/REVISION`` holds links to
-    ``blobs`` beside it.
-    """
-    if not (checkpoint / name).is_symlink():
-        return True
-    home = checkpoint.resolve()
-    places = [home]
-    if home.parent.name == "snapshots":
-        places.append(home.parents[1] / "blobs")
-    target = (checkpoint / name).resolve()
-    return any(target.is_relative_to(place) for place in places)
+        note_left(checkpoint, left)

@@ -6,10 +6,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
 
+from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.folders.other_files import copy_own
+from graphgen.runtime.tokenizer import load_tokenizer
 
 NAMES = ("notes.txt",)
+
+
+def test_a_template_that_is_a_link_is_left_out_of_an_artifact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "M").mkdir()
+    backend = Backend(WordLevel({"a": 0, "</s>": 1}, unk_token="a"))
+    (tmp_path / "M" / "tokenizer.json").write_text(backend.to_str())
+    (tmp_path / "M" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    (tmp_path / "secret").write_text("SECRET")
+    template = tmp_path / "M" / "chat_template.jinja"
+    template.write_text("of the model")
+    save_tokenizer(load_tokenizer(tmp_path / "M"), tmp_path / "own")
+    assert load_tokenizer(tmp_path / "own").parts.chat_template == "of the model"
+    assert capsys.readouterr().err == ""
+    template.unlink()
+    template.symlink_to(tmp_path / "secret")
+    save_tokenizer(load_tokenizer(tmp_path / "M"), tmp_path / "linked")
+    assert load_tokenizer(tmp_path / "linked").parts.chat_template is None
+    assert not any("SECRET" in path.read_text() for path in (tmp_path / "linked").iterdir())
+    assert "'chat_template.jinja'" in capsys.readouterr().err
 
 
 def plain(home: Path) -> Path:
@@ -67,6 +92,13 @@ def linked_folder(home: Path) -> Path:
     return home / "M"
 
 
+def subfolder_of_the_hub_cache(home: Path) -> Path:
+    folder = hub_cache(home) / "sub"
+    folder.mkdir()
+    (folder / "notes.txt").symlink_to("../../../blobs/4567")
+    return folder
+
+
 def out_of_the_hub_cache(home: Path) -> Path:
     folder = hub_cache(home)
     (folder / "notes.txt").unlink()
@@ -74,7 +106,9 @@ def out_of_the_hub_cache(home: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("made", [plain, link_inside, linked_checkpoint, hub_cache])
+@pytest.mark.parametrize(
+    "made", [plain, link_inside, linked_checkpoint, hub_cache, subfolder_of_the_hub_cache]
+)
 def test_a_file_of_the_checkpoint_is_copied(made: Callable[[Path], Path], tmp_path: Path):
     folder = made(tmp_path)
     (tmp_path / "out").mkdir()
