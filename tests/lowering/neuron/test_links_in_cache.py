@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from graphgen.lowering.neuron.compile.cache import cache_store
 from graphgen.lowering.neuron.compile.cache.cache_entry import LOCK, CacheEntry, CacheRecord, damage
 from graphgen.lowering.neuron.compile.cache.cache_store import CacheStore
 from graphgen.lowering.neuron.compile.cache.neuron_cache import NeuronCache
+from graphgen.lowering.neuron.compile.driver import CompileDriver
 from graphgen.lowering.neuron.compile.program_plan import COMMAND, HLO, PlannedProgram
 from tests.graphgen.test_whole_file import give_away
 from tests.lowering.neuron.small_neff import small_neff
@@ -154,3 +155,18 @@ def test_a_linked_folder_of_programs(home: Path, planned: Callable[..., list[Pla
     with pytest.raises(GraphgenError, match="it is a symbolic link"):
         planned(home / "out", only="decode")
     assert outside(home) == MINE
+
+
+def test_programs_are_compiled_without_the_cache_of_another_user(
+    home: Path,
+    planned: Callable[..., list[PlannedProgram]],
+    driver: Callable[..., CompileDriver],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    (home / "cache").mkdir()
+    give_away(home / "cache", monkeypatch)
+    notes: list[Sequence[str]] = []
+    made = driver(notes=notes).run(planned(home / "out", only="decode"))
+    assert {item.origin for item in made} == {"compiled"}
+    assert any("belongs to another user" in remark for _, _, remark in notes)
+    assert list((home / "cache").iterdir()) == []
