@@ -25,7 +25,7 @@ from graphgen.lowering.cpu.program import DeviceValue, program_key, serialize_pr
 from graphgen.lowering.cpu.stage_links import StageLinks
 from graphgen.lowering.cpu.staged_program import StagedProgram, StageParts
 from graphgen.runtime.progress_callback import Progress
-from graphgen.whole_file import write_whole
+from graphgen.whole_file import read_regular, require_place, write_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class ExecutableCache:
         reports: one for each program used so far, in order.
         warm_ups: seconds of each program's first launch.
         suffix: after the names of programs, where their compilation is reported.
+        root: the folder that the user named, where ``folder`` is inside of it: no symbolic link
+            below it is followed to write.
     """
 
     module: Module
@@ -66,6 +68,7 @@ class ExecutableCache:
     reports: list[ExecutableReport] = field(default_factory=list[ExecutableReport])
     warm_ups: dict[str, float] = field(default_factory=dict[str, float])
     suffix: str = ""
+    root: Path | None = None
     _programs: dict[str, CpuProgram | StagedProgram] = field(
         default_factory=dict[str, CpuProgram | StagedProgram]
     )
@@ -73,7 +76,12 @@ class ExecutableCache:
     _links: StageLinks | None = None
 
     def get(self, name: str) -> CpuProgram | StagedProgram:
-        """The program ``name``, loaded or compiled the first time."""
+        """The program ``name``, loaded or compiled the first time.
+
+        Raises:
+            GraphgenError: GG0703 for a program to compile whose place in the folder is a symbolic
+                link, or is reached through one.
+        """
         found = self._programs.get(name)
         if found is None:
             found = self._programs[name] = self._make(name)
@@ -96,7 +104,7 @@ class ExecutableCache:
         self.require_open(", ".join(function.name for function in module.programs()))
         if self.stages():
             divide_states(module, [set(stage.module.interface) for stage in self.stages()])
-        return ExecutableCache(module, self.progress, self.folder)
+        return ExecutableCache(module, self.progress, self.folder, root=self.root)
 
     def placed(self, weights: Mapping[str, DeviceValue]) -> Mapping[str, DeviceValue]:
         """Weights on the devices of the first stage that reads each, where there are stages.
@@ -122,6 +130,7 @@ class ExecutableCache:
                     self.progress,
                     None if folder is None else folder / f"stage{number}",
                     suffix=f", stage {number}",
+                    root=self.root or folder,
                 )
                 for number, part in enumerate(stage_modules(self.module))
             ]
@@ -179,12 +188,14 @@ class ExecutableCache:
         if data is not None:
             program = load_program(self.module, function, data)
         else:
+            if path:
+                require_place(self.root or path.parent, path)
             with self.progress.task(f"compiling {name}{self.suffix}"):
                 program = compile_program(self.module, function)
             if path:
                 # The folder only saves time: a read-only artifact still runs.
                 with suppress(GraphgenError):
-                    _write_checked(path, serialize_program(program))
+                    _write_checked(self.root or path.parent, path, serialize_program(program))
         seconds = time.perf_counter() - start
         if not in_stages():
             meet()
@@ -193,10 +204,10 @@ class ExecutableCache:
         return program
 
     def store(self, name: str, program: CpuProgram) -> None:
-        """Write a program that was compiled elsewhere to the folder (GG0704)."""
+        """Write a program that was compiled elsewhere to the folder (GG0703, GG0704)."""
         path = self.path(name)
         assert path is not None, "the cache has no folder"
-        _write_checked(path, serialize_program(program))
+        _write_checked(self.root or path.parent, path, serialize_program(program))
 
     def path(self, name: str) -> Path | None:
         """The file of a compiled program; ``None`` without a folder."""
@@ -229,12 +240,12 @@ class ExecutableCache:
 def _read_checked(path: Path) -> bytes | None:
     """The content; ``None`` if it is missing or damaged, as it can be compiled again."""
     try:
-        blob = path.read_bytes()
+        blob = read_regular(path)
     except OSError:
         return None
     digest, data = blob[:32], blob[32:]
     return data if hashlib.sha256(data).digest() == digest else None
 
 
-def _write_checked(path: Path, data: bytes) -> None:
-    write_whole(path, hashlib.sha256(data).digest() + data, parents=True)
+def _write_checked(root: Path, path: Path, data: bytes) -> None:
+    write_inside(root, path, hashlib.sha256(data).digest() + data, parents=True)

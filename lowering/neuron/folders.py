@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.whole_file import read_regular
 
 # File names of the module: of the cache (two versions), of NxD and vLLM, of nkipy.
 MODULES = ("model.hlo_module.pb", "model.hlo.pb", "graph.hlo", "hlo_module.pb")
@@ -95,7 +96,7 @@ def _flags(folder: Path) -> tuple[str, ...]:
     """Read the flags in ``compile_flags.json``, none where it is missing or damaged."""
     file = folder / "compile_flags.json"
     try:
-        found: object = json.loads(file.read_text("utf-8"))
+        found: object = json.loads(read_regular(file))
     except (OSError, ValueError):
         return ()
     return tuple(str(item) for item in found) if isinstance(found, list) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.whole_file import read_regular
 
 # Source: the Neuron runtime guide, "Work with NEFF files".
 HEADER = 1024
@@ -45,7 +46,7 @@ def read_neff(path: str | Path) -> Neff:
         GraphgenError: GG0705 it cannot be read, GG0802 it is not a NEFF.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(Path(path))
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise GraphgenError("GG0705", f"cannot read '{path}': {reason}") from error

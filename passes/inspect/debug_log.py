@@ -18,7 +18,7 @@ from graphgen.passes.core.settings import Debugging, Level
 from graphgen.passes.inspect.stable_names import StableNames
 from graphgen.passes.inspect.text_diff import Texts, texts_of, unified
 from graphgen.text import print_module
-from graphgen.whole_file import unwritable, write_whole
+from graphgen.whole_file import unwritable, write_inside
 
 Write = Callable[[str], object]
 ALL, CHANGED = "ALL", "CHANGED"
@@ -155,7 +155,7 @@ class Dump(PassInstrument):
             raise unwritable(str(self.folder), error.strerror or str(error)) from error
 
     def _write(self, number: int, name: str, text: str) -> None:
-        write_whole(self.folder / f"{number:03d}.{name}.gg", text.encode())
+        write_inside(self.folder, self.folder / f"{number:03d}.{name}.gg", text.encode())
         self._last = text
 
 

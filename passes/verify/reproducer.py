@@ -29,7 +29,7 @@ from graphgen.passes.core.settings import OFF, debug
 from graphgen.passes.verify.plugin_files import plugin_files, plugin_names
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
-from graphgen.whole_file import unwritable
+from graphgen.whole_file import plain_name, unwritable
 
 MODULE, FACTS = "repro.gg", "repro.json"
 _PACKAGES = ("numpy", "ml_dtypes", "jax", "jaxlib")
@@ -245,6 +245,8 @@ def _read(folder: Path) -> tuple[Reproducer, str]:
         known = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         text = (folder / MODULE).read_text(encoding="utf-8")
         failure = Failure(**known.pop("failure"))
+        for name in known.get("plugins", ()):
+            plain_name(name)
         return Reproducer(failure=failure, **known), text
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -25,7 +25,7 @@ from graphgen.exec.weights import default_layouts, unpack_state
 from graphgen.ir import Entry, Role
 from graphgen.runtime.session import Session
 from graphgen.text import print_module
-from graphgen.whole_file import write_whole
+from graphgen.whole_file import Content, write_inside
 
 MANIFEST: Final = "manifest.json"
 MODULE: Final = "module.gg"
@@ -125,11 +125,11 @@ class InputCapture:
         arrays: dict[str, Array] = {**inputs, **states}
         if not self.captured:
             text = print_module(session.module).encode()
-            write_whole(self.folder / MODULE, text, parents=True)
-        if self.ending == "npz":
-            write_whole(self.folder / name, lambda file: write_arrays(file, arrays), parents=True)
-        else:
-            write_whole(self.folder / name, safetensors_bytes(arrays), parents=True)
+            write_inside(self.folder, self.folder / MODULE, text, parents=True)
+        captured: Content = lambda file: write_arrays(file, arrays)  # noqa: E731
+        if self.ending != "npz":
+            captured = safetensors_bytes(arrays)
+        write_inside(self.folder, self.folder / name, captured, parents=True)
         replay = (
             f"graphgen run {MODULE} --program {program} --inputs {name} --weights CHECKPOINT"
             " --on cpu"
@@ -139,7 +139,7 @@ class InputCapture:
         )
         content = {"format": FORMAT, "captures": [asdict(one) for one in self.captured]}
         text = json.dumps(content, indent=1) + "\n"
-        write_whole(self.folder / MANIFEST, text.encode())
+        write_inside(self.folder, self.folder / MANIFEST, text.encode())
 
 
 def logical_states(session: Session, program: str) -> dict[str, Array]:

@@ -36,7 +36,14 @@ from graphgen.runtime.weights.rank_weights import names_here, put_ranks, put_wei
 from graphgen.runtime.weights.weight_reader import WeightReader
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
-from graphgen.whole_file import unwritable, write_whole
+from graphgen.whole_file import (
+    folder_inside,
+    move_inside,
+    plain_name,
+    read_regular,
+    unwritable,
+    write_inside,
+)
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -155,7 +162,8 @@ class Artifact:
     def programs(self, progress: Progress) -> ExecutableCache:
         """The programs, compiled or loaded from the folder at their first use."""
         module = self.model.module
-        return ExecutableCache(module, progress, self.path / "compiled", dict(self.texts))
+        folder = self.path / "compiled"
+        return ExecutableCache(module, progress, folder, dict(self.texts), root=self.path)
 
 
 def is_artifact(path: Path) -> bool:
@@ -218,7 +226,8 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
 
     Raises:
         GraphgenError: GG0602 for other tensors than the model has, GG0605 for values that are not
-            numbers; the artifact is as it was. GG0704 if it cannot be written.
+            numbers; the artifact is as it was. GG0704 if it cannot be written, GG0703 where a
+            symbolic link is in the way.
     """
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 
@@ -232,10 +241,10 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
                 "source": checkpoint.fingerprint(),
                 "weights": _fingerprints(scratch, module),
             }
-            (path / "weights").mkdir(exist_ok=True)
+            folder_inside(path, path / "weights")
             for rank in range(module.ranks):
-                rank_file(scratch, rank).replace(rank_file(path, rank))
-            write_whole(path / MANIFEST, sealed(manifest))
+                move_inside(rank_file(scratch, rank), path, rank_file(path, rank))
+            write_inside(path, path / MANIFEST, sealed(manifest))
     except OSError as error:
         raise unwritable(str(path), error.strerror or str(error)) from error
     return read_artifact(path)
@@ -253,12 +262,13 @@ def take_weights(artifact: Artifact, earlier: Artifact) -> Artifact:
         lacks = "has no weights" if not earlier.has_weights else "has weights of another layout"
         raise _unusable(earlier.path, lacks)
     try:
-        (artifact.path / "weights").mkdir(exist_ok=True)
+        folder_inside(artifact.path, artifact.path / "weights")
         for rank in range(module.ranks):
-            os.link(rank_file(earlier.path, rank), rank_file(artifact.path, rank))
+            # Of a link, such as in the hub's cache, the file that it points to is shared.
+            os.link(rank_file(earlier.path, rank).resolve(), rank_file(artifact.path, rank))
         manifest = read_json(artifact.path / MANIFEST)
         manifest |= {"source": earlier.source, "weights": _fingerprints(artifact.path, module)}
-        write_whole(artifact.path / MANIFEST, sealed(manifest))
+        write_inside(artifact.path, artifact.path / MANIFEST, sealed(manifest))
     except OSError as error:
         raise unwritable(str(artifact.path), error.strerror or str(error)) from error
     return read_artifact(artifact.path)
@@ -275,13 +285,13 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_regular(path)).hexdigest()
 
 
 def _require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
     """Refuse files other than those that were written (GG0703, naming the first)."""
     for name, digest in digests.items():
-        if _sha256(folder / name) != digest:
+        if _sha256(folder / plain_name(name)) != digest:
             raise _unusable(folder, f"is damaged: {name} was changed")
 
 
@@ -306,7 +316,7 @@ def read_artifact(path: Path) -> Artifact:
         require_sealed(path / MANIFEST, manifest)
         settings = config_of(cast(Mapping[str, object], manifest["settings"]))
         _require_unchanged(path, cast(Mapping[str, str], manifest["files"]))
-        module = parse((path / "module.gg").read_text(), str(path / "module.gg"))
+        module = parse(read_regular(path / "module.gg").decode(), str(path / "module.gg"))
         for rank, wanted in enumerate(cast(list[str], manifest["weights"])):
             file = rank_file(path, rank)
             if fingerprint(file) != wanted:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import cast
 
 from graphgen.runtime.checkpoint.mapped_file import unreadable
+from graphgen.whole_file import read_regular
 
+# Indexes of models with many experts have about 10 MB.
+_MOST_BYTES = 64 << 20
 # model_type of models that read images too -> that of their text model, under ``text_config``.
 _TEXT_MODELS = {"llama4": "llama4_text"}
 # What such a configuration says of all its models.
@@ -42,7 +45,7 @@ def _of_text(config: dict[str, object]) -> dict[str, object]:
 def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in the file ``path`` (GG0601 with line and column if it is not one)."""
     try:
-        value: object = json.loads(path.read_bytes().decode("utf-8"))
+        value: object = json.loads(read_regular(path, _MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise unreadable(path, f"cannot open the file: {error.strerror}") from error
     except json.JSONDecodeError as error:

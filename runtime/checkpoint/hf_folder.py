@@ -18,6 +18,7 @@ from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import no_such_tensor, unreadable
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
 from graphgen.runtime.checkpoint.torch.torch_file import TorchFile
+from graphgen.whole_file import plain_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,14 @@ def read_index(path: Path) -> dict[str, str]:
         raise unreadable(path, f"{path.name} has no weight_map of tensors and files")
     for tensor, name in cast("dict[str, object]", found).items():
         # Only files of this folder: the index is untrusted.
-        if not isinstance(name, str) or name != Path(name).name or name in ("", ".", ".."):
-            raise unreadable(path, f"{path.name} says tensor '{tensor}' is in {name!r}, no file")
+        try:
+            known = plain_name(name) == Path(str(name)).name
+        except ValueError:
+            known = False
+        if not known:
+            raise unreadable(
+                path, f"{path.name} says tensor '{tensor}' is in {name!r:.80}, no file"
+            )
     return cast("dict[str, str]", found)
 
 

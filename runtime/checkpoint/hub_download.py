@@ -201,3 +201,21 @@ def _failure(name: str, error: Exception) -> GraphgenError:
     lines = str(error).strip().splitlines()
     note = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
     return GraphgenError("GG0601", what, note=note, help=help)
+
+
+def is_own_file(checkpoint: Path, name: str) -> bool:
+    """True for a file of a checkpoint's folder, and for a link to a file of the same checkpoint.
+
+    That is one in the folder, or in the hub's cache, where ``snapshots/REVISION`` holds links to
+    ``blobs`` beside it. The author of a checkpoint chooses its links: what another one points to
+    is of this machine.
+    """
+    if not (checkpoint / name).is_symlink():
+        return True
+    home = checkpoint.resolve()
+    places = [
+        home,
+        *[above.parent / "blobs" for above in home.parents if above.name == "snapshots"],
+    ]
+    target = (checkpoint / name).resolve()
+    return any(target.is_relative_to(place) for place in places)

@@ -15,6 +15,7 @@ from typing import IO
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.distributed.launch_plan import LaunchPlan
+from graphgen.whole_file import open_inside
 
 # Seconds between looks, and those that processes have to say what they know before they are killed.
 _LOOK, _GRACE = 0.05, 2.0
@@ -89,7 +90,8 @@ def _report(text: str) -> str:
 def _log(logs: Path, index: int) -> IO[bytes]:
     path = logs / f"rank-{index}.log"
     try:
-        return path.open("wb")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        return os.fdopen(open_inside(logs, path, flags), "wb")
     except OSError as error:
         raise GraphgenError("GG0704", f"cannot write {path}: {error.strerror}") from error
 

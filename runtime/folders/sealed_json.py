@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from graphgen.whole_file import read_regular
+
 _KEY = "checksum"
 
 
@@ -30,7 +32,7 @@ def read_json(path: Path) -> dict[str, object]:
         ValueError: it is not JSON.
         TypeError: it is not an object.
     """
-    content = json.loads(path.read_bytes())
+    content = json.loads(read_regular(path))
     if not isinstance(content, dict):
         raise TypeError(f"a JSON object is expected, not {type(content).__name__}")
     return cast("dict[str, object]", content)
@@ -44,5 +46,5 @@ def require_sealed(path: Path, content: Mapping[str, object]) -> None:
     Raises:
         ValueError: a byte of the file was changed.
     """
-    if path.read_bytes() != sealed(content):
+    if read_regular(path) != sealed(content):
         raise ValueError(f"{path.name} was changed")

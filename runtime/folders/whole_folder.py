@@ -49,7 +49,11 @@ def scratch_folder(parent: Path, prefix: str) -> AbstractContextManager[Path]:
     Those that killed writers left under the same prefix are removed first: see
     :mod:`graphgen.writer_lock`.
     """
-    return scratch(parent, prefix, "", lambda folder: folder.mkdir(0o700))
+    return scratch(parent, prefix, "", _private_folder)
+
+
+def _private_folder(name: str, parent: int) -> None:
+    os.mkdir(name, 0o700, dir_fd=parent)
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

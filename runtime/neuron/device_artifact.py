@@ -35,6 +35,7 @@ from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.weights.presharded import source_of
 from graphgen.text import parse
 from graphgen.version import __version__
+from graphgen.whole_file import read_regular
 
 
 @dataclass(slots=True)
@@ -136,6 +137,6 @@ def open_device_artifact(path: Path) -> DeviceArtifact:
             help=f"graphgen compile CHECKPOINT --weights -o {path}; finished programs are kept",
         )
     settings = config_of(cast("Mapping[str, object]", manifest["settings"]))
-    module = parse((path / MODULE).read_text(encoding="utf-8"), str(path / MODULE))
+    module = parse(read_regular(path / MODULE).decode(), str(path / MODULE))
     model = BuiltModel(read_json(path / CONFIG), settings, module)
     return DeviceArtifact(path, model, source_of(path), {}, folder=folder)

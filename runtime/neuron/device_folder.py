@@ -17,7 +17,6 @@ Nothing in it names a machine or a folder, so that it can be moved.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +41,13 @@ from graphgen.runtime.tokenizer import Tokenizer
 from graphgen.runtime.weights.presharded import shard_weights, signature
 from graphgen.text import print_module
 from graphgen.version import __version__
-from graphgen.whole_file import write_whole
+from graphgen.whole_file import (
+    move_inside,
+    plain_name,
+    remove_inside,
+    require_no_link,
+    write_inside,
+)
 
 MANIFEST, INTERFACES, ENVIRONMENT = "manifest.json", "interfaces.json", "env.sh"
 CONFIG, NEURON_CONFIG = "config.json", "neuron_config.json"
@@ -77,12 +82,8 @@ class DeviceFolder:
 
 def begin_device_folder(path: Path) -> None:
     """Take the mark of completeness from a folder whose programs are about to change (GG0704)."""
-    try:
-        for name in (MANIFEST, MODULE):
-            (path / name).unlink(missing_ok=True)
-    except OSError as error:
-        what = f"cannot write '{path}': {error.strerror or error}"
-        raise GraphgenError("GG0704", what) from error
+    for name in (MANIFEST, MODULE):
+        remove_inside(path, path / name)
 
 
 def write_device_folder(
@@ -102,16 +103,17 @@ def write_device_folder(
         neuron_config: the text of AWS's configuration; empty where none describes the model.
 
     Raises:
-        GraphgenError: GG0704 if it cannot be written; the folder has no manifest then.
+        GraphgenError: GG0704 if it cannot be written, GG0703 where a symbolic link is in the way;
+            the folder has no manifest then.
     """
     variables = runtime_variables(programs, [item.program for item in made])
-    write_whole(path / INTERFACES, _text(_interfaces(programs)))
-    write_whole(path / CONFIG, _text(programs.built.config))
-    write_whole(path / ENVIRONMENT, environment_script(variables).encode())
+    write_inside(path, path / INTERFACES, _text(_interfaces(programs)))
+    write_inside(path, path / CONFIG, _text(programs.built.config))
+    write_inside(path, path / ENVIRONMENT, environment_script(variables).encode())
     if neuron_config:
-        write_whole(path / NEURON_CONFIG, neuron_config.encode())
+        write_inside(path, path / NEURON_CONFIG, neuron_config.encode())
     else:
-        (path / NEURON_CONFIG).unlink(missing_ok=True)
+        remove_inside(path, path / NEURON_CONFIG)
     device = programs.options.device
     rows = [
         {
@@ -136,7 +138,7 @@ def write_device_folder(
         "programs": rows,
         "files": _digests(path, made),
     }
-    write_whole(path / MANIFEST, sealed(content))
+    write_inside(path, path / MANIFEST, sealed(content))
     return DeviceFolder(path, content)
 
 
@@ -159,7 +161,8 @@ def write_device_weights(
         progress: notified of long tasks.
 
     Raises:
-        GraphgenError: GG0704 if they cannot be written, GG06xx for the checkpoint.
+        GraphgenError: GG0704 if they cannot be written, GG0703 where a symbolic link is in the
+            way, GG06xx for the checkpoint.
     """
     try:
         with scratch_folder(path, ".weights-") as scratch:
@@ -168,11 +171,12 @@ def write_device_weights(
             if tokenizer is not None:
                 save_tokenizer(tokenizer, new / TOKENIZER)
             for name in ("weights", "weights.json", TOKENIZER):
+                require_no_link(path, path / name)
                 if (path / name).is_dir():
                     shutil.rmtree(path / name)
                 if (new / name).exists():
-                    os.replace(new / name, path / name)
-        write_whole(path / MODULE, print_module(programs.module).encode())
+                    move_inside(new / name, path, path / name)
+        write_inside(path, path / MODULE, print_module(programs.module).encode())
     except OSError as error:
         what = f"cannot write the weights in {path}: {error.strerror or error}"
         raise GraphgenError("GG0704", what, help="free some space, or choose another") from error
@@ -205,10 +209,12 @@ def _require_files(path: Path, content: Mapping[str, object], *, weights: bool) 
     """Compare the files with their hashes (ValueError, OSError)."""
     if content.get("kind") != DEVICE_KIND:
         raise ValueError(f"{MANIFEST} describes something else")
+    for row in cast("Sequence[Mapping[str, str]]", content.get("programs", [])):
+        plain_name(row["folder"])
     for name, expected in cast("Mapping[str, str]", content["files"]).items():
         if name.endswith(".safetensors") and not weights:
             continue
-        if digest(path / name) != expected:
+        if digest(path / plain_name(name)) != expected:
             raise ValueError(f"{name} was changed")
 
 

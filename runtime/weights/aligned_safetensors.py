@@ -22,6 +22,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.runtime.weights.checksum import DIGITS, ROW_BYTES, Checksum
 from graphgen.runtime.weights.huge_pages import ALIGNMENT
+from graphgen.whole_file import open_regular
 
 _PAD = "__pad."
 _METADATA = "__metadata__"
@@ -145,7 +146,7 @@ def read_header(path: Path) -> list[Tensor]:
         GraphgenError: GG0703 if the header is damaged, or the file of another size.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = int.from_bytes(file.read(8), "little") + 8
             text = file.read(min(first - 8, path.stat().st_size))
         header = cast(dict[str, dict[str, object]], json.loads(text))
@@ -176,7 +177,7 @@ def damaged(path: Path, reason: str) -> GraphgenError:
 
 def fingerprint(path: Path) -> str:
     """SHA-256 of the size and the header, which holds the checksums of all tensors."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         first = file.read(8)
         # No more than the file has: a damaged length may be anything.
         size = min(int.from_bytes(first, "little"), path.stat().st_size)

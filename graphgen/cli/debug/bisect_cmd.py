@@ -18,7 +18,7 @@ from graphgen.cli.debug.workload_options import (
     given_workload,
     rounding_backend,
 )
-from graphgen.cli.files import check_output, write_bytes
+from graphgen.cli.files import check_output
 from graphgen.cli.module_file import read_module
 from graphgen.cli.page_link import op_name, page_link
 from graphgen.cli.passes.trace_page import TraceFile, write_trace_page
@@ -32,6 +32,7 @@ from graphgen.cli.shared_options import (
     load_pipeline,
 )
 from graphgen.errors import GraphgenError
+from graphgen.whole_file import write_inside
 
 if TYPE_CHECKING:
     from graphgen.exec.session import Workload
@@ -197,9 +198,10 @@ def _write_reproducer(
     contents = {name: text.encode() for name, text in texts.items()}
     contents |= {name: path.read_bytes() for name, path in files.items()}
     contents["command.txt"] = command.encode()
+    # Any user may have made a link of the default name among temporary files.
+    root = folder or home.parent
     for name, content in contents.items():
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(str(home / name), [content])
+        write_inside(root, home / name, content, parents=True)
     note(f"wrote {home}: {', '.join(contents)}")
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from graphgen.cli.console import emit, note
-from graphgen.cli.files import write_text
 from graphgen.cli.shared_options import AsJson, Lnc
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -107,10 +106,12 @@ def _write(folder: Path, made: Placement) -> None:
     except OSError as error:
         raise GraphgenError("GG0704", f"{folder} cannot be made: {error.strerror}") from error
     from graphgen.runtime.neuron.runtime_environment import export_lines
+    from graphgen.whole_file import write_inside
 
     for model in made.models:
         lines = export_lines(model.variables(made.device.lnc))
-        write_text(str(folder / f"{model.name}.env.sh"), "\n".join([*lines, ""]))
+        text = "\n".join([*lines, ""])
+        write_inside(folder, folder / f"{model.name}.env.sh", text.encode())
     note(f"wrote {len(made.models)} files to {folder}")
 
 

@@ -143,10 +143,10 @@ def read(
 
 
 def _write_issues(folder: Path, reading: KitReading) -> None:
-    from graphgen.whole_file import write_whole
+    from graphgen.whole_file import write_inside
 
     for number, item in enumerate(reading.contradictions, 1):
         name = item.verdict.case["name"].replace("/", "-")
         text = f"# {item.title}\n\n{item.body}"
-        write_whole(folder / f"{number:03}-{name}.md", text.encode(), parents=True)
+        write_inside(folder, folder / f"{number:03}-{name}.md", text.encode(), parents=True)
     note(f"wrote {len(reading.contradictions)} issues to {folder}")

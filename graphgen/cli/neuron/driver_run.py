@@ -85,7 +85,7 @@ def make_plan(
         with progress.task("writing HLO"):
             metadata = not given.no_metadata
             programs = [
-                write_program(module, item, program_folder(item, output), metadata=metadata)
+                write_program(module, item, program_folder(item, output), output, metadata=metadata)
                 for module, item in planned
             ]
     return CompilePlan(programs, compiler, cache)

@@ -128,10 +128,16 @@ def _prepare(module: Module, pipeline: str | None, target: str, dims: str) -> Se
 
 def _write(module: Module, chosen: list[Function], to: Form, output: str) -> list[str]:
     from graphgen.lowering.program_file import program_bytes
+    from graphgen.whole_file import write_inside
 
     targets = _targets([function.name for function in chosen], output, SUFFIX[to])
     for function, target in zip(chosen, targets, strict=True):
-        write_bytes(target, program_bytes(module, function, SUFFIX[to]))
+        chunks = program_bytes(module, function, SUFFIX[to])
+        if Path(output).is_dir():
+            # Names of programs are those of a file from elsewhere.
+            write_inside(Path(output), Path(target), lambda file, c=chunks: file.writelines(c))
+        else:
+            write_bytes(target, chunks)
     return targets
 
 

@@ -23,7 +23,7 @@ from graphgen.lowering.neuron.compile.cache.cache_entry import (
     CacheRecord,
 )
 from graphgen.lowering.neuron.compile.cache.cache_entry import NEFF as CACHED_NEFF
-from graphgen.lowering.neuron.compile.cache.neuron_cache import CacheKey, NeuronCache, copy_whole
+from graphgen.lowering.neuron.compile.cache.neuron_cache import CacheKey, NeuronCache
 from graphgen.lowering.neuron.compile.cache.same_program import same_program
 from graphgen.lowering.neuron.compile.failures.compiler_failure import CompilerFailure
 from graphgen.lowering.neuron.compile.failures.failure_report import failed, failed_before
@@ -31,6 +31,7 @@ from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler
 from graphgen.lowering.neuron.compile.program_compiler import ProgramCompiler, tidy
 from graphgen.lowering.neuron.compile.program_plan import HLO, NEFF, PlannedProgram
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes, available_memory
+from graphgen.whole_file import copy_inside
 
 State = Literal["waits", "locked", "compiles", "done", "failed", "note"]
 # Notified of each change: the program, its state, and a remark.
@@ -172,7 +173,7 @@ class CompileDriver:
     ) -> CompiledProgram:
         record = entry.record or CacheRecord()
         neff = program.folder / NEFF
-        copy_whole(entry.folder / CACHED_NEFF, neff)
+        copy_inside(entry.folder / CACHED_NEFF, program.output, neff)
         return CompiledProgram(program, neff, origin, record.seconds, record.peak_bytes)
 
     def _made(self, program: PlannedProgram) -> CompiledProgram | CompilerFailure:
@@ -207,7 +208,7 @@ class CompileDriver:
             hlo = program.folder / HLO
             self._keep(program, lambda: self.cache.put(key, hlo, ended.neff, record))
         neff = program.folder / NEFF
-        copy_whole(ended.neff, neff)
+        copy_inside(ended.neff, program.output, neff)
         tidy(program)
         return CompiledProgram(program, neff, "compiled", result.seconds, result.peak_bytes)
 

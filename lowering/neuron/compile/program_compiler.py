@@ -19,6 +19,7 @@ from graphgen.lowering.neuron.compile.failures.compiler_failure import (
 from graphgen.lowering.neuron.compile.neuron_compiler import NeuronCompiler
 from graphgen.lowering.neuron.compile.program_plan import HLO, LOG, NEFF, PlannedProgram
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes, RunResult
+from graphgen.whole_file import require_no_link, write_inside
 
 WORK, _OUTPUT = "unfinished", "output.txt"
 _FLOATS = "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3"
@@ -80,8 +81,8 @@ class ProgramCompiler:
             memory: bytes that the compiler is expected to take.
 
         Raises:
-            GraphgenError: GG0704 if its folder cannot be written, GG1001 for a compiler that does
-                not run.
+            GraphgenError: GG0703 or GG0704 if its folder cannot be written, GG1001 for a compiler
+                that does not run.
         """
         with self.budget.holding(memory):
             result = self._run(program)
@@ -95,6 +96,7 @@ class ProgramCompiler:
         more = FLOAT8_VARIABLES if has_float8(program) else {}
         try:
             shutil.rmtree(work, ignore_errors=True)
+            require_no_link(program.output, work)
             work.mkdir(parents=True)
             os.link(program.folder / HLO, work / HLO)
         except OSError as error:
@@ -112,7 +114,7 @@ class ProgramCompiler:
         work = program.folder / WORK
         log = program.folder / LOG
         text = _joined(work)
-        log.write_text(text, encoding="utf-8")
+        write_inside(program.output, log, text.encode("utf-8", "replace"))
         damage = neff_damage(work / NEFF) if result.status == 0 else ""
         if result.status == 0 and not damage:
             if self.compiler.is_same():

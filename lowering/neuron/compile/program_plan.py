@@ -27,7 +27,7 @@ from graphgen.lowering.neuron.compile.options.option_text import text_of
 from graphgen.ops.control import callees, kernel_of
 from graphgen.passes.outline.mark_layers import is_marked
 from graphgen.targets import Accelerator
-from graphgen.whole_file import write_whole
+from graphgen.whole_file import remove_inside, write_inside
 
 HLO, COMMAND, NEFF, LOG = "graph.hlo", "command.txt", "graph.neff", "log-neuron-cc.txt"
 # The borders of layers are in the program: the compiler is not to look for them.
@@ -51,6 +51,7 @@ class PlannedProgram:
         differences: options that NxD Inference would drop here.
         key: canonical hash of the program for its target, without options and version.
         folder: of its files, below the output; empty until they are written.
+        output: the folder that the user named; no symbolic link below it is followed to write.
         hlo_bytes: of the HLO file; 0 until it is written.
         findings: of ``graphgen check``, infos left out.
     """
@@ -62,6 +63,7 @@ class PlannedProgram:
     key: str
     findings: tuple[Finding, ...] = ()
     folder: Path = Path()
+    output: Path = Path()
     hlo_bytes: int = 0
 
     @property
@@ -198,11 +200,12 @@ def write_program(
     module: Module,
     program: PlannedProgram,
     folder: Path,
+    output: Path,
     *,
     metadata: bool,
     more: Sequence[bytes] = (),
 ) -> PlannedProgram:
-    """Write the HLO and the command line of a program into ``folder`` (GG0704, GG0401).
+    """Write the HLO and the command line of a program into ``folder`` (GG0703, GG0704, GG0401).
 
     A NEFF of another HLO or another command line that is there is removed.
 
@@ -210,18 +213,19 @@ def write_program(
         module: of the program.
         program: the program.
         folder: of its files, such as :func:`program_folder`.
+        output: the folder that the user named, which ``folder`` is in.
         metadata: write op names and source lines into the HLO.
         more: further fields of the HloModuleProto.
     """
     chunks = [*hlo_chunks(module, module.function(program.name), metadata=metadata), *more]
     size = sum(map(len, chunks))
-    placed = replace(program, folder=folder, hlo_bytes=size)
+    placed = replace(program, folder=folder, output=output, hlo_bytes=size)
     text = command_text(placed).encode()
     before = _digests(folder)
-    write_whole(folder / HLO, lambda file: file.writelines(chunks), parents=True)
-    write_whole(folder / COMMAND, text)
+    write_inside(output, folder / HLO, lambda file: file.writelines(chunks), parents=True)
+    write_inside(output, folder / COMMAND, text)
     if before != _digests(folder):
-        (folder / NEFF).unlink(missing_ok=True)
+        remove_inside(output, folder / NEFF)
     return placed
 
 

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,10 +32,12 @@ from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.checkpoint.hub_download import TOKENIZER_FILES
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
+from graphgen.runtime.folders.other_files import copy_own
 from graphgen.runtime.folders.whole_folder import scratch_folder
 from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.whole_file import copy_inside
 
 # Folders that only a compilation writes.
 _FOLDERS = ("weights", "compiled", "tokenizer", "hlo")
@@ -122,23 +123,25 @@ def tokenizer_of(path: Path) -> Tokenizer | None:
 
 
 def _compile_all(artifact: Artifact, earlier: Path, progress: Progress) -> None:
-    """Compile the programs into the artifact, or copy those that ``earlier`` has."""
+    """Compile the programs into the artifact, or copy those that ``earlier`` has; no links."""
     programs = artifact.programs(progress)
     names = [function.name for function in artifact.model.module.programs()]
     for name in names:
         path = programs.path(name)
-        if path is not None and (earlier / path.name).is_file():
+        if path is None or earlier.is_symlink() or (earlier / path.name).is_symlink():
+            continue
+        if (earlier / path.name).is_file():
             path.parent.mkdir(exist_ok=True)
-            shutil.copyfile(earlier / path.name, path)
+            copy_inside(earlier / path.name, path.parent, path)
     for name in names:
         programs.get(name)
 
 
 def _copy_tokenizer(checkpoint: Path, folder: Path) -> None:
     """Copy the tokenizer files of a checkpoint folder, which transformers reads."""
-    for name in TOKENIZER_FILES:
-        if checkpoint.is_dir() and (checkpoint / name).is_file():
-            shutil.copyfile(checkpoint / name, folder / name)
+    if checkpoint.is_dir():
+        names = [name for name in TOKENIZER_FILES if (checkpoint / name).is_file()]
+        copy_own(checkpoint, names, folder)
 
 
 def _publish(new: Path, folder: Path, scratch: Path) -> None:

@@ -29,7 +29,7 @@ from graphgen.runtime.aws.application.base_model import PHASES, ModelWrapper
 from graphgen.runtime.buckets import ProgramTable
 from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress_callback import Progress
-from graphgen.whole_file import write_whole
+from graphgen.whole_file import copy_inside, foreign_owner, write_inside
 
 # Where AWS's tools compile, among temporary files, and the variable that names another place.
 _WORK, _WORK_VARIABLE = "nxd_model", "BASE_COMPILE_WORK_DIR"
@@ -81,13 +81,16 @@ class NeuronPrograms:
             function = self.built.module.function(name)
             chunks = hlo_chunks(self.built.module, function, metadata=self.debug)
             file = folder / home / "model" / "graph.hlo"
-            write_whole(file, lambda file, chunks=chunks: file.writelines(chunks), parents=True)
+            write_inside(
+                folder, file, lambda file, chunks=chunks: file.writelines(chunks), parents=True
+            )
             arguments = f"{model.compiler_args}\n".encode()
-            write_whole(folder / home / "compiler_args.txt", arguments)
+            write_inside(folder, folder / home / "compiler_args.txt", arguments)
             if name in compiled:
                 for item in (COMMAND, LOG, NEFF):
-                    if (compiled[name] / item).is_file():
-                        shutil.copyfile(compiled[name] / item, folder / home / item)
+                    made = compiled[name] / item
+                    if made.is_file() and not made.is_symlink():
+                        copy_inside(made, folder, folder / home / item)
 
 
 def compile_if_possible(
@@ -107,7 +110,8 @@ def compile_if_possible(
         What writes the programs into a folder, with their NEFFs where there is a compiler.
 
     Raises:
-        GraphgenError: GG1001 for a compiler that does not run, GG1002 with all failures, GG1003
+        GraphgenError: GG0703 for a work folder of another user, GG1001 for a compiler that does
+            not run, GG1002 with all failures, GG1003
             for programs that the rules of ``graphgen check`` refuse, GG0704.
     """
     compiler = _compiler()
@@ -115,13 +119,17 @@ def compile_if_possible(
         return lambda folder: programs.write(folder, {})
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
     root = os.environ.get(_WORK_VARIABLE) or Path(gettempdir()) / _WORK
+    owner = foreign_owner(Path(root))
+    if owner:
+        what = f"the work folder {root} belongs to another user, {owner}"
+        raise GraphgenError("GG0703", what, help=f"set {_WORK_VARIABLE} to a folder of your own")
     work = Path(root) / f"{output.name}-{mark}"
     module, homes = programs.built.module, programs.homes()
     planned = plan_programs(module, programs.options)
     if any(item.errors for item in planned):
         raise predicted(planned)
     written = [
-        write_program(module, item, work / homes[item.name][0], metadata=programs.debug)
+        write_program(module, item, work / homes[item.name][0], work, metadata=programs.debug)
         for item in planned
     ]
     cache = open_cache("", os.environ.get(VARIABLE))

@@ -187,9 +187,11 @@ class InferenceConfig:
 
     def save(self, model_path: str | Path) -> None:
         """Write ``neuron_config.json`` in the folder ``model_path``, which is made if missing."""
+        from graphgen.whole_file import write_inside
+
         folder = Path(model_path)
         folder.mkdir(parents=True, exist_ok=True)
-        self.to_json_file(folder / CONFIG_FILE)
+        write_inside(folder, folder / CONFIG_FILE, self.to_json_string().encode() + b"\n")
 
     def to_json_file(self, json_file: str | Path) -> None:
         """Write :meth:`to_json_string` to a file (GG0704)."""

@@ -16,7 +16,10 @@ from graphgen.runtime.checkpoint.tokenizer.tokenizer_parts import (
     add_tokens,
     unusable,
 )
+from graphgen.whole_file import read_regular
 
+# The largest vocabularies have about 40 MB.
+_MOST_BYTES: Final = 256 << 20
 _NAMED: Final = (
     "bos_token",
     "eos_token",
@@ -61,7 +64,7 @@ def read_hf_tokenizer(folder: Path) -> TokenizerParts:
 
 def _read_backend(path: Path) -> Backend:
     try:
-        backend = Backend.from_str(path.read_text(encoding="utf-8"))
+        backend = Backend.from_str(read_regular(path, _MOST_BYTES).decode())
     except OSError as error:
         raise unusable(path, f"cannot open the file: {error.strerror}") from error
     except Exception as error:  # what the tokenizers package raises has no narrower type
@@ -156,7 +159,7 @@ def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.exists():
         try:
-            return path.read_text(encoding="utf-8")
+            return read_regular(path, _MOST_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise unusable(path, f"chat_template.jinja cannot be read: {error}") from error
     value = config.get("chat_template")

@@ -52,7 +52,9 @@ class ResultStore:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that takes the place of ``path`` when it is complete (OSError)."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("wb") as file:
+    part.unlink(missing_ok=True)
+    # A new file: not what a link of this name points to.
+    with part.open("xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -54,7 +54,7 @@ def planned(lowered: Module) -> Callable[..., list[PlannedProgram]]:
         programs = plan_programs(lowered, options)
         chosen = [item for item in programs if only in item.name]
         return [
-            write_program(lowered, item, program_folder(item, root), metadata=True)
+            write_program(lowered, item, program_folder(item, root), root, metadata=True)
             for item in chosen
         ]
 

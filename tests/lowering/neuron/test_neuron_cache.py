@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def run(folder, left):
     def watch(event, args):
         nonlocal left
         if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"):
-            if str(args[0]).startswith(f"{folder}/cache"):
+            # Names inside of the cache are relative to the descriptors of its folders.
+            if str(args[0]).startswith(f"{folder}/cache") or str(args[0])[0] != "/":
                 left -= 1
                 if left < 0:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -111,17 +113,17 @@ def test_an_end_between_any_two_replacements(tmp_path: Path, monkeypatch: pytest
     for moment in range(5):
         folder, left = tmp_path / str(moment), moment
         folder.mkdir()
-        move = Path.replace
+        move = os.replace
 
-        def stop(path: Path, target: Path, move: object = move) -> Path:
+        def stop(*names: str, move: Callable[..., None] = move, **folders: int) -> None:
             nonlocal left
             left -= 1
             if left < 0:
                 raise StopsError
-            return move(path, target)  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
+            move(*names, **folders)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", stop)
+            patch.setattr(os, "replace", stop)
             with pytest.raises(StopsError):
                 keep(folder)
         assert NeuronCache(folder / "cache").find(KEY) is None
@@ -191,15 +193,15 @@ def test_options_whose_hashes_begin_alike_are_two_entries(tmp_path: Path):
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path):
     path = tmp_path / "entry" / "lock"
-    with file_lock(path, lambda: None):
+    with file_lock(tmp_path, path, lambda: None):
         assert is_locked(path)
-        with lock_if_free(path) as free:
+        with lock_if_free(tmp_path, path) as free:
             assert not free
     assert not path.exists()
     path.touch()
     # Left by a killed process: nobody holds it.
     assert not is_locked(path)
-    with lock_if_free(path) as free:
+    with lock_if_free(tmp_path, path) as free:
         assert free
 
 

@@ -41,7 +41,9 @@ def main(root: Path) -> dict[str, object]:
     programs = device_programs(config, settings, accelerator("trn1"), [])
     module = programs.module
     planned = [
-        write_program(module, item, program_folder(item, root / "out"), metadata=False)
+        write_program(
+            module, item, program_folder(item, root / "out"), root / "out", metadata=False
+        )
         for item in plan_programs(module, programs.options)
     ]
     compiler = find_compiler(environment=fake.environment)

@@ -15,6 +15,7 @@ from graphgen.json_value import Json
 from graphgen.lowering.neuron.compile.cache.file_lock import is_locked
 from graphgen.lowering.neuron.folders import MODULES
 from graphgen.lowering.neuron.neff import read_neff
+from graphgen.whole_file import open_regular, plain_name, read_regular
 
 # AWS's names of files; RECORD is ours, and other readers pass over it.
 MODULE, NEFF, DONE, LOG = MODULES[0], "model.neff", "model.done", "model.log"
@@ -62,7 +63,7 @@ class CacheRecord:
 def read_record(folder: Path) -> CacheRecord | None:
     """The record of an entry; ``None`` for an entry of another tool, or a damaged record."""
     try:
-        return record_of_text((folder / RECORD).read_bytes())
+        return record_of_text(read_regular(folder / RECORD))
     except OSError:
         return None
 
@@ -85,7 +86,7 @@ def record_of_text(text: bytes) -> CacheRecord | None:
 def read_flags(folder: Path) -> tuple[str, ...] | None:
     """The options of an entry; ``None`` where they are not written or damaged."""
     try:
-        return flags_of_text((folder / FLAGS).read_bytes())
+        return flags_of_text(read_regular(folder / FLAGS))
     except OSError:
         return None
 
@@ -102,8 +103,8 @@ def flags_of_text(text: bytes) -> tuple[str, ...] | None:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
+    """SHA-256 of a regular file (OSError)."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -173,6 +174,10 @@ def damage(folder: Path, record: CacheRecord | None) -> str:
     """The damage of the files of a finished compilation; empty if they are right."""
     expected: Mapping[str, str] = record.digests if record is not None else {}
     for name in (NEFF, *[name for name in expected if name != NEFF]):
+        try:
+            plain_name(name)
+        except ValueError as error:
+            return str(error)
         if not (folder / name).is_file():
             return f"{name} is missing"
         if name in expected and digest(folder / name) != expected[name]:

@@ -7,13 +7,13 @@ place and renamed.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, cast
 from uuid import uuid4
 
 from graphgen.errors import GraphgenError
-from graphgen.whole_file import unreadable, unwritable, write_whole
+from graphgen.whole_file import plain_name, unreadable, unwritable, write_inside
 
 # Protocols whose stores make an object visible when all of it is there.
 _AT_ONCE = frozenset(
@@ -110,7 +110,9 @@ class CacheStore:
         found: dict[str, int] = {}
         for row in rows:
             name = str(row["name"]).rstrip("/").rpartition("/")[2]
-            found[name] = cast(int, row.get("size") or 0)
+            with suppress(ValueError):
+                # Others are of no entry: an object's key may be any text.
+                found[plain_name(name)] = cast(int, row.get("size") or 0)
         return found
 
     def read(self, folder: str, name: str) -> bytes:
@@ -119,9 +121,14 @@ class CacheStore:
         with self._reading(path):
             return self._system.cat_file(path)
 
-    def fetch(self, folder: str, name: str, target: Path) -> None:
-        """Copy a file to this machine, whole or not at all (GG0705, GG0704)."""
-        write_whole(target, self.read(folder, name), parents=True)
+    def fetch(self, folder: str, name: str, root: Path) -> None:
+        """Copy a file to ``root/folder/name`` on this machine, whole or not at all.
+
+        Raises:
+            GraphgenError: GG0705 if it cannot be read, GG0704 if it cannot be written, GG0703 for
+                a symbolic link below ``root``.
+        """
+        write_inside(root, root / folder / name, self.read(folder, name), parents=True)
 
     def modified(self, folder: str, name: str) -> float:
         """When a file was written, in seconds since 1970 (GG0705)."""

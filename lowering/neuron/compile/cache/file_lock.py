@@ -8,25 +8,29 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from graphgen.whole_file import open_inside
+
 _POLL_SECONDS = 0.05
 
 
 @contextmanager
-def file_lock(path: Path, waiting: Callable[[], object]) -> Generator[None]:
+def file_lock(root: Path, path: Path, waiting: Callable[[], object]) -> Generator[None]:
     """Hold the lock of ``path`` for a ``with`` block; the file is removed at its end.
 
     Args:
-        path: the file, created with its folder.
+        root: the folder that the user named; no symbolic link below it is followed.
+        path: the file below it, created with its folder.
         waiting: called again and again while another process has the lock.
 
     Raises:
+        GraphgenError: GG0703 for a symbolic link, or what is not a regular file.
         OSError: the file cannot be created.
     """
-    held = _acquired(path)
+    held = _acquired(root, path)
     while held is None:
         waiting()
         time.sleep(_POLL_SECONDS)
-        held = _acquired(path)
+        held = _acquired(root, path)
     try:
         yield
     finally:
@@ -34,9 +38,9 @@ def file_lock(path: Path, waiting: Callable[[], object]) -> Generator[None]:
 
 
 @contextmanager
-def lock_if_free(path: Path) -> Generator[bool]:
+def lock_if_free(root: Path, path: Path) -> Generator[bool]:
     """The same without waiting: False in the block if another process has the lock."""
-    held = _acquired(path)
+    held = _acquired(root, path)
     try:
         yield held is not None
     finally:
@@ -49,7 +53,7 @@ def is_locked(path: Path) -> bool:
     import fcntl
 
     try:
-        found = os.open(path, os.O_RDONLY)
+        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
@@ -62,14 +66,13 @@ def is_locked(path: Path) -> bool:
         os.close(found)
 
 
-def _acquired(path: Path) -> int | None:
+def _acquired(root: Path, path: Path) -> int | None:
     """The descriptor that holds the lock; ``None`` while another process does."""
     import fcntl
 
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            found = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            found = open_inside(root, path, os.O_RDWR | os.O_CREAT, parents=True)
         except FileNotFoundError:
             # The folder was removed by the holder, which had nothing to keep in it.
             continue
@@ -96,7 +99,7 @@ def _release(path: Path, held: int) -> None:
 def _is(descriptor: int, path: Path) -> bool:
     """True if the path still names the file that was opened."""
     try:
-        there, opened = path.stat(), os.fstat(descriptor)
+        there, opened = path.lstat(), os.fstat(descriptor)
     except OSError:
         return False
     return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from os import utime
 from pathlib import Path
-from typing import BinaryIO
 
+from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron.compile.cache.cache_entry import (
     DAY,
     DONE,
@@ -36,7 +35,13 @@ from graphgen.lowering.neuron.compile.cache.cache_entry import (
 )
 from graphgen.lowering.neuron.compile.cache.file_lock import file_lock, lock_if_free
 from graphgen.lowering.neuron.folders import NO_FLAGS
-from graphgen.whole_file import unwritable, write_whole
+from graphgen.whole_file import (
+    copy_inside,
+    foreign_owner,
+    remove_inside,
+    unwritable,
+    write_inside,
+)
 
 # Digits of the hash of options: as AWS's tools write them, and of options whose first ones agree.
 _DIGITS = (8, 32)
@@ -70,6 +75,9 @@ class CacheKey:
 class NeuronCache:
     """The compilations below one folder.
 
+    One that belongs to another user is not used: methods refuse it (GG0703). No symbolic link
+    below it is followed to write.
+
     Args:
         root: of the cache; it need not be there.
     """
@@ -92,7 +100,11 @@ class NeuronCache:
         """The finished or failed compilation of a key; ``None`` if there is none to rely on.
 
         A damaged one counts as none, and so does a failure that has expired.
+
+        Raises:
+            GraphgenError: GG0703 for a cache of another user.
         """
+        self.require_own()
         folder = self.folder(key)
         if not folder.is_dir():
             return None
@@ -103,18 +115,18 @@ class NeuronCache:
             return None
         with suppress(OSError):
             # The time of the last use, by which prune chooses.
-            utime(folder / DONE)
+            utime(folder / DONE, follow_symlinks=False)
         return entry
 
     @contextmanager
     def locked(self, key: CacheKey, waiting: Callable[[], object]) -> Generator[None]:
-        """Keep other processes from compiling a key in a ``with`` block (GG0704).
+        """Keep other processes from compiling a key in a ``with`` block (GG0703, GG0704).
 
         Args:
             key: of the compilation.
             waiting: called again and again while another process compiles it.
         """
-        with _held(self.folder(key), waiting):
+        with self._held(self.folder(key), waiting):
             yield
 
     def put(self, key: CacheKey, module: Path, neff: Path, record: CacheRecord) -> CacheEntry:
@@ -127,44 +139,54 @@ class NeuronCache:
             record: what is known of it; digests are added.
 
         Raises:
-            GraphgenError: GG0704 if it cannot be written; the cache is right then, too.
+            GraphgenError: GG0703 or GG0704 if it cannot be written; the cache is right then, too.
         """
         folder = self._begin(key, module)
-        copy_whole(neff, folder / NEFF)
+        copy_inside(neff, self.root, folder / NEFF)
         files = {name: digest(folder / name) for name in (MODULE, NEFF)}
-        write_whole(folder / RECORD, replace(record, digests=files).to_json())
-        write_whole(folder / DONE, b"")
+        write_inside(self.root, folder / RECORD, replace(record, digests=files).to_json())
+        write_inside(self.root, folder / DONE, b"")
         return read_entry(folder)
 
     def put_failure(self, key: CacheKey, module: Path, log: str, record: CacheRecord) -> CacheEntry:
         """Keep a failure with its log; arguments and errors as of :meth:`put`."""
         folder = self._begin(key, module)
-        write_whole(folder / RECORD, record.to_json())
-        write_whole(folder / LOG, log.encode("utf-8", "replace"))
+        write_inside(self.root, folder / RECORD, record.to_json())
+        write_inside(self.root, folder / LOG, log.encode("utf-8", "replace"))
         return read_entry(folder)
 
     def _begin(self, key: CacheKey, module: Path) -> Path:
         """Write what both outcomes have; what was there before counts no longer."""
         folder = self.folder(key)
-        _clear(folder)
-        write_whole(folder / FLAGS, json.dumps(key.flags).encode(), parents=True)
-        copy_whole(module, folder / MODULE)
+        self.require_own()
+        self._clear(folder)
+        write_inside(self.root, folder / FLAGS, json.dumps(key.flags).encode(), parents=True)
+        copy_inside(module, self.root, folder / MODULE)
         return folder
 
     def entries(self) -> Iterator[CacheEntry]:
-        """All compilations, by version and name."""
+        """All compilations, by version and name; a link to a folder is not one (GG0703)."""
+        self.require_own()
         for folder in sorted(self.root.glob("neuronxcc-*/MODULE_*")):
-            if folder.is_dir():
+            linked = folder.is_symlink() or folder.parent.is_symlink()
+            if folder.is_dir() and not linked:
                 yield read_entry(folder)
 
     def measured(self, module: str) -> int:
         """Bytes that a compiler took at most for a module, with any options; 0 if not known."""
+        if foreign_owner(self.root):
+            return 0
         found = self.root.glob(f"neuronxcc-*/MODULE_{module[:32]}+*")
         records = [entry.record for entry in map(read_entry, found)]
         return max((record.peak_bytes for record in records if record is not None), default=0)
 
     def of_other_tools(self, version: str, flags: Sequence[str]) -> list[CacheEntry]:
-        """Finished compilations that another tool wrote with these options, in any order."""
+        """Finished compilations that another tool wrote with these options, in any order.
+
+        Raises:
+            GraphgenError: GG0703 for a cache of another user.
+        """
+        self.require_own()
         found: list[CacheEntry] = []
         for folder in sorted((self.root / f"neuronxcc-{version}").glob("MODULE_*")):
             theirs = read_flags(folder)
@@ -180,16 +202,17 @@ class NeuronCache:
         The files that make it count go first, so that a kill leaves none that is false.
 
         Raises:
-            GraphgenError: GG0704 if it cannot be removed.
+            GraphgenError: GG0703 or GG0704 if it cannot be removed.
         """
+        self.require_own()
         try:
-            with lock_if_free(entry.folder / LOCK) as free:
+            with lock_if_free(self.root, entry.folder / LOCK) as free:
                 if not free:
                     return False
                 for name in (DONE, LOG, NEFF):
-                    (entry.folder / name).unlink(missing_ok=True)
+                    remove_inside(self.root, entry.folder / name)
                 for item in entry.folder.iterdir():
-                    item.unlink(missing_ok=True)
+                    remove_inside(self.root, item)
             with suppress(OSError):
                 entry.folder.rmdir()
         except OSError as error:
@@ -197,18 +220,23 @@ class NeuronCache:
         return True
 
     def take(self, entry: CacheEntry) -> bool:
-        """Copy a finished compilation of another cache; False if it is there already (GG0704)."""
+        """Copy a finished compilation of another cache; False if it is there already.
+
+        Raises:
+            GraphgenError: GG0703 or GG0704 if it cannot be written.
+        """
         folder = self.local_entry(entry).folder
-        with _held(folder, lambda: None):
+        with self._held(folder, lambda: None):
             if folder.is_dir():
                 own = read_entry(folder)
                 if own.state == "done" and not own.damage():
                     return False
-                _clear(folder)
+                self._clear(folder)
             for item in sorted(entry.folder.iterdir()):
-                if item.is_file() and item.name not in (DONE, LOG, LOCK):
-                    copy_whole(item, folder / item.name)
-            write_whole(folder / DONE, b"")
+                own = item.is_file() and not item.is_symlink()
+                if own and item.name not in (DONE, LOG, LOCK):
+                    copy_inside(item, self.root, folder / item.name)
+            write_inside(self.root, folder / DONE, b"")
         return True
 
     def local_entry(self, entry: CacheEntry) -> CacheEntry:
@@ -222,39 +250,35 @@ class NeuronCache:
         stamp = (file if file.exists() else entry.folder).stat().st_mtime
         return (time.time() - stamp) / DAY
 
+    def require_own(self) -> None:
+        """Refuse a cache of another user, whose programs would run as this user (GG0703)."""
+        owner = foreign_owner(self.root)
+        if owner:
+            raise GraphgenError(
+                "GG0703",
+                f"the cache {self.root} belongs to another user, {owner}",
+                help="choose another folder with --cache-dir or NEURON_COMPILE_CACHE_URL",
+            )
 
-@contextmanager
-def _held(folder: Path, waiting: Callable[[], object]) -> Generator[None]:
-    """Hold the lock of an entry (GG0704); a folder that stays empty is removed."""
-    lock = file_lock(folder / LOCK, waiting)
-    try:
-        lock.__enter__()
-    except OSError as error:
-        help = "choose another folder with --cache-dir"
-        raise unwritable(str(folder), error.strerror or str(error), help) from error
-    try:
-        yield
-    finally:
-        lock.__exit__(None, None, None)
-        with suppress(OSError):
-            # Only if nothing was kept.
-            folder.rmdir()
+    @contextmanager
+    def _held(self, folder: Path, waiting: Callable[[], object]) -> Generator[None]:
+        """Hold the lock of an entry (GG0703, GG0704); a folder that stays empty is removed."""
+        self.require_own()
+        lock = file_lock(self.root, folder / LOCK, waiting)
+        try:
+            lock.__enter__()
+        except OSError as error:
+            help = "choose another folder with --cache-dir"
+            raise unwritable(str(folder), error.strerror or str(error), help) from error
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+            with suppress(OSError):
+                # Only if nothing was kept.
+                folder.rmdir()
 
-
-def _clear(folder: Path) -> None:
-    """Remove the marks by which an entry counts (GG0704)."""
-    try:
+    def _clear(self, folder: Path) -> None:
+        """Remove the marks by which an entry counts (GG0703, GG0704)."""
         for name in (DONE, LOG):
-            (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(str(folder), error.strerror or str(error)) from error
-
-
-def copy_whole(source: Path, target: Path) -> None:
-    """Copy a file whole or not at all, piece by piece (GG0704)."""
-
-    def content(file: BinaryIO) -> None:
-        with source.open("rb") as read:
-            shutil.copyfileobj(read, file)
-
-    write_whole(target, content)
+            remove_inside(self.root, folder / name)

@@ -36,7 +36,7 @@ from graphgen.lowering.neuron.compile.cache.cache_entry import (
 )
 from graphgen.lowering.neuron.compile.cache.cache_store import CacheStore
 from graphgen.lowering.neuron.compile.cache.neuron_cache import CacheKey, NeuronCache
-from graphgen.whole_file import write_whole
+from graphgen.whole_file import write_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ class SharedCache(NeuronCache):
         if FLAGS not in files:
             return False
         flags = self.store.read(name, FLAGS)
-        write_whole(self.root / name / FLAGS, flags, parents=True)
+        write_inside(self.root, self.root / name / FLAGS, flags, parents=True)
         return flags_of_text(flags) == key.flags and not {DONE, LOG}.isdisjoint(files)
 
     def _fetch(self, name: str) -> None:
         """Copy an entry here, what makes it count last (GG0704, GG0705)."""
         files = [item for item in self.store.files(name) if item != LOCK]
         for item in sorted(files, key=lambda item: (item == LOG, item == DONE)):
-            self.store.fetch(name, item, self.root / name / item)
+            self.store.fetch(name, item, self.root)
 
     def put(self, key: CacheKey, module: Path, neff: Path, record: CacheRecord) -> CacheEntry:
         """As of :class:`NeuronCache`, here and then in the store."""
@@ -132,7 +132,9 @@ class SharedCache(NeuronCache):
             self._first(name, item, overwrite=damaged)
         if made.record is not None:
             digests = {item: digest(folder / item) for item in (MODULE, NEFF)}
-            write_whole(folder / RECORD, replace(made.record, digests=digests).to_json())
+            write_inside(
+                self.root, folder / RECORD, replace(made.record, digests=digests).to_json()
+            )
             store.write(name, RECORD, (folder / RECORD).read_bytes())
         store.write(name, DONE, b"")
 
@@ -141,12 +143,12 @@ class SharedCache(NeuronCache):
         own = self.root / name / item
         content = own.read_bytes()
         if not overwrite and not self.store.create(name, item, content):
-            self.store.fetch(name, item, own)
+            self.store.fetch(name, item, self.root)
             if item != NEFF or not neff_damage(own):
                 return
             overwrite = True
         if overwrite:
-            write_whole(own, content)
+            write_inside(self.root, own, content)
             self.store.write(name, item, content)
 
     def _is_whole(self, name: str) -> bool:

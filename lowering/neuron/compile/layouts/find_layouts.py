@@ -34,7 +34,7 @@ from graphgen.lowering.neuron.compile.program_plan import (
 )
 from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes, available_memory
 from graphgen.passes.weights.weight_layouts import Layout, LayoutStep
-from graphgen.whole_file import write_whole
+from graphgen.whole_file import read_regular, write_inside
 
 FOLDER, KEPT = "layouts", "weight_layouts.json"
 _WRAPPER = OptionLayer("layout optimization", "--enable-internal-neff-wrapper")
@@ -99,7 +99,8 @@ def find_layouts(
         )
     found = read_layouts(stub, asked.names)
     rows = {name: [[step.op, *step.values] for step in layout] for name, layout in found.items()}
-    write_whole(file, json.dumps({"key": key, "layouts": rows}, indent=1).encode(), parents=True)
+    text = json.dumps({"key": key, "layouts": rows}, indent=1)
+    write_inside(output, file, text.encode(), parents=True)
     tidy(asked.program)
     return found
 
@@ -122,7 +123,8 @@ def _ask(
     free = [names.index(name) for name in kept]
     planned = plan_program(module, function, options, [_WRAPPER])
     attribute = transposable_attribute(free)
-    placed = write_program(module, planned, output / FOLDER, metadata=False, more=[attribute])
+    folder = output / FOLDER
+    placed = write_program(module, planned, folder, output, metadata=False, more=[attribute])
     return LayoutRequest(placed, names, free)
 
 
@@ -140,7 +142,7 @@ def _cache_size(function: Function) -> int:
 def _kept(file: Path, key: Sequence[str]) -> Mapping[str, Layout] | None:
     """The answer in a file, if it is of this program."""
     try:
-        content: object = json.loads(file.read_text("utf-8"))
+        content: object = json.loads(read_regular(file))
         held = cast("dict[str, object]", content)
         if held["key"] != list(key):
             return None
