@@ -206,7 +206,7 @@ def _require_files(path: Path, content: Mapping[str, object], *, weights: bool) 
     if content.get("kind") != DEVICE_KIND:
         raise ValueError(f"{MANIFEST} describes something else")
     files = cast("Mapping[str, str]", content["files"])
-    for row in cast("Sequence[Mapping[str, str]]", content["programs"]):
+    for row in cast("Sequence[Mapping[str, str]]", content.get("programs", ())):
         for name in (f"{row['folder']}/{file}" for file in (HLO, NEFF)):
             if name not in files:
                 raise ValueError(f"{MANIFEST} has no hash of {name}")
