@@ -21,7 +21,12 @@ from graphgen.ir import Module, Role, TensorType
 from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
 from graphgen.lowering.cpu.pjrt import moved, on_devices_from
 from graphgen.lowering.cpu.processes import in_stages, local_ranks, meet
-from graphgen.lowering.cpu.program import DeviceValue, program_key, serialize_program
+from graphgen.lowering.cpu.program import (
+    DeviceValue,
+    program_identity,
+    program_key,
+    serialize_program,
+)
 from graphgen.lowering.cpu.stage_links import StageLinks
 from graphgen.lowering.cpu.staged_program import StagedProgram, StageParts
 from graphgen.runtime.progress_callback import Progress
@@ -184,10 +189,9 @@ class ExecutableCache:
         function = self.module.function(name)
         start = time.perf_counter()
         path = self.path(name)
-        data = _read_checked(path) if path else None
-        if data is not None:
-            program = load_program(self.module, function, data)
-        else:
+        program = self._loaded(name, path) if path else None
+        loaded = program is not None
+        if program is None:
             if path:
                 require_place(self.root or path.parent, path)
             with self.progress.task(f"compiling {name}{self.suffix}"):
@@ -195,19 +199,35 @@ class ExecutableCache:
             if path:
                 # The folder only saves time: a read-only artifact still runs.
                 with suppress(GraphgenError):
-                    _write_checked(self.root or path.parent, path, serialize_program(program))
+                    self._write(name, path, program)
         seconds = time.perf_counter() - start
         if not in_stages():
             meet()
-        report = ExecutableReport(name, function.block.size, seconds, data is not None)
+        report = ExecutableReport(name, function.block.size, seconds, loaded)
         self.reports.append(report)
         return program
+
+    def _loaded(self, name: str, path: Path) -> CpuProgram | None:
+        """The program of a file; ``None`` for a missing or damaged one, or another program."""
+        data = _read_checked(path, self._identity(name))
+        if data is None:
+            return None
+        return load_program(self.module, self.module.function(name), data)
+
+    def _identity(self, name: str) -> bytes:
+        """The bytes that a program's file is bound to; stages share names and often texts."""
+        return program_identity(f"{name}{self.suffix}", self.text_hash(name))
 
     def store(self, name: str, program: CpuProgram) -> None:
         """Write a program that was compiled elsewhere to the folder (GG0703, GG0704)."""
         path = self.path(name)
         assert path is not None, "the cache has no folder"
-        _write_checked(self.root or path.parent, path, serialize_program(program))
+        self._write(name, path, program)
+
+    def _write(self, name: str, path: Path, program: CpuProgram) -> None:
+        data = serialize_program(program)
+        content = _digest(self._identity(name), data) + data
+        write_inside(self.root or path.parent, path, content, parents=True)
 
     def path(self, name: str) -> Path | None:
         """The file of a compiled program; ``None`` without a folder."""
@@ -237,15 +257,23 @@ class ExecutableCache:
         self.warm_ups[name] = seconds
 
 
-def _read_checked(path: Path) -> bytes | None:
-    """The content; ``None`` if it is missing or damaged, as it can be compiled again."""
+def _read_checked(path: Path, identity: bytes) -> bytes | None:
+    """The content; ``None`` if it is missing or damaged, as it can be compiled again.
+
+    Args:
+        path: the file: a digest and the content.
+        identity: of the program that is asked for; another program's content counts as damaged.
+    """
     try:
         blob = read_regular(path)
     except OSError:
         return None
     digest, data = blob[:32], blob[32:]
-    return data if hashlib.sha256(data).digest() == digest else None
+    return data if _digest(identity, data) == digest else None
 
 
-def _write_checked(root: Path, path: Path, data: bytes) -> None:
-    write_inside(root, path, hashlib.sha256(data).digest() + data, parents=True)
+def _digest(identity: bytes, data: bytes) -> bytes:
+    """SHA-256 of what a program is and of its content."""
+    found = hashlib.sha256(identity + b"\0")
+    found.update(data)
+    return found.digest()

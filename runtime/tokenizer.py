@@ -6,6 +6,7 @@ import codecs
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
@@ -14,7 +15,11 @@ from tokenizers import Tokenizer as Backend
 from graphgen.errors import GraphgenError
 from graphgen.runtime.chat_template import render_chat
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
+from graphgen.runtime.checkpoint.tokenizer.token_bound import BYTE_OF, TokenBound, token_bound
 from graphgen.runtime.checkpoint.tokenizer.tokenizer_parts import TokenizerParts, unusable
+
+# Longer texts are tokenized while other threads run.
+_LONG_TEXT: Final = 1 << 14
 
 
 class Tokenizer:
@@ -36,7 +41,12 @@ class Tokenizer:
         """Token ids by the text that the tokenizer keeps of each."""
         return self._backend.get_vocab(with_added_tokens=True)
 
-    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
+    @cached_property
+    def bound(self) -> TokenBound | None:
+        """The characters that tokens stand for at most; ``None`` for any number. Made once."""
+        return token_bound(self._backend)
+
+    def encode(self, text: str, *, add_special: bool = True, most: int | None = None) -> list[int]:
         """The token ids of ``text``.
 
         Special tokens written out in the text, such as ``<|im_start|>``, become their ids. A byte
@@ -45,10 +55,19 @@ class Tokenizer:
         Args:
             text: any text, also the empty one.
             add_special: add the tokens that this tokenizer puts around a text, such as BOS.
+            most: refuse a text that has more tokens by its characters, before it is tokenized; one
+                that is not refused may have more, too.
 
         Raises:
-            GraphgenError: GG0705 for a lone surrogate, which is not a character.
+            GraphgenError: GG0701 for a text of more than ``most`` tokens, GG0705 for a lone
+                surrogate, which is not a character.
         """
+        if most is not None and self.bound is not None and self.bound.exceeds(text, most):
+            raise GraphgenError(
+                "GG0701",
+                f"the prompt has at least {self.bound.least(text)} tokens, and {most} fit",
+                help="shorten it",
+            )
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -56,7 +75,11 @@ class Tokenizer:
                 "GG0705",
                 f"the text has a lone surrogate, {text[error.start]!r}, at index {error.start}",
             ) from error
-        return self._backend.encode(text, add_special_tokens=add_special).ids
+        if len(text) < _LONG_TEXT:
+            return self._backend.encode(text, add_special_tokens=add_special).ids
+        # Unlike encode, it releases the interpreter's lock.
+        (found,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special)
+        return found.ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text of ``ids``; invalid UTF-8 becomes U+FFFD.
@@ -73,7 +96,11 @@ class Tokenizer:
         return self._backend.decode([_checked_id(i) for i in ids], skip_special_tokens=skip_special)
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        most: int | None = None,
     ) -> list[int]:
         """The token ids of a conversation, rendered with the model's chat template.
 
@@ -83,9 +110,11 @@ class Tokenizer:
         Args:
             messages: the turns, each with the keys ``role`` and ``content``.
             add_generation_prompt: end the prompt with the beginning of the model's answer.
+            most: as of :meth:`encode`, of the rendered text.
 
         Raises:
-            GraphgenError: GG0603 if the model has no chat template or the template fails.
+            GraphgenError: GG0701 as of :meth:`encode`, GG0603 if the model has no chat template or
+                the template fails.
         """
         try:
             text = render_chat(
@@ -98,7 +127,7 @@ class Tokenizer:
         except GraphgenError as error:
             raise unusable(self.parts.source, error.what, help=error.help) from error
         # The template writes BOS itself.
-        return self.encode(text, add_special=False)
+        return self.encode(text, add_special=False, most=most)
 
     def stream(self, *, skip_special: bool = True) -> TextStream:
         """A new stream from ids, one at a time, to text.
@@ -155,7 +184,7 @@ class _ByteStream(TextStream):
 
     def _push(self, token_id: int, token: str) -> str:
         try:
-            data = bytes(_BYTE_OF[char] for char in token)
+            data = bytes(BYTE_OF[char] for char in token)
         except KeyError:
             # An added token is written in characters, not in the byte alphabet.
             data = token.encode("utf-8")
@@ -238,22 +267,6 @@ def _checked_id(token_id: int) -> int:
     if not 0 <= token_id < 2**32:
         raise GraphgenError("GG0705", f"{token_id} is no token id")
     return int(token_id)
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The byte of each character of byte-level BPE's alphabet.
-
-    Printable Latin-1 characters map to themselves; the other bytes, in order, are the characters
-    from U+0100 on. Source: ``bytes_to_unicode`` of the GPT-2 release.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    alphabet = {chr(byte): byte for byte in printable}
-    alphabet.update({chr(0x100 + index): byte for index, byte in enumerate(others)})
-    return alphabet
-
-
-_BYTE_OF: Final = _byte_alphabet()
 
 
 def _decoder_steps(backend: Backend) -> list[str]:

@@ -255,14 +255,36 @@ def serialize(executable: Executable) -> bytes:
     return bytes(_client().serialize_executable(executable))
 
 
-def deserialize(data: bytes, ranks: int) -> Executable:
-    """Load what :func:`serialize` gave.
+def deserialize(data: bytes, ranks: int) -> Executable | None:
+    """Load what :func:`serialize` gave; ``None`` for bytes that XLA cannot load.
 
     jaxlib checks neither version nor CPU, so the caller must have compared :func:`cpu_key`.
     """
-    return cast(
-        Executable, _client().deserialize_executable(data, _device_list(ranks), _options(ranks))
-    )
+    client, homes, options = _client(), _device_list(ranks), _options(ranks)
+    try:
+        return cast(Executable, client.deserialize_executable(data, homes, options))
+    except (RuntimeError, ValueError):
+        return None
+
+
+# Shape and element type of a parameter or a result.
+Kind = tuple[tuple[int, ...], np.dtype[Any]]
+
+
+def signature(executable: Executable) -> tuple[list[Kind], list[Kind]]:
+    """The kinds of an executable's parameters and of its results, in order."""
+    from jaxlib import xla_client
+
+    private = cast(Any, xla_client)
+    module = cast(Any, executable).hlo_modules()[0]
+    shape = private.XlaComputation(module.as_serialized_hlo_module_proto()).program_shape()
+    result = shape.result_shape()
+    results = result.tuple_shapes() if result.is_tuple() else [result]
+    return _kinds(shape.parameter_shapes()), _kinds(results)
+
+
+def _kinds(shapes: Sequence[Any]) -> list[Kind]:
+    return [(tuple(shape.dimensions()), np.dtype(shape.numpy_dtype())) for shape in shapes]
 
 
 def put(arrays: Sequence[Any]) -> Any:

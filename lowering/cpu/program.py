@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from graphgen.analysis.native_calls import native_call
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.exec.bind import array_of
-from graphgen.ir import Function, Module, Op, TensorType
+from graphgen.ir import Function, Module, Op, TensorType, Value
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
@@ -156,14 +157,43 @@ def _no_kernel(op: Op, target: str) -> GraphgenError:
     return GraphgenError("GG0403", what, where=repr(op.loc))
 
 
-def load_program(module: Module, function: Function, data: bytes) -> CpuProgram:
-    """The program of ``function`` from bytes that :func:`serialize_program` gave here before."""
-    return describe_program(module, function, pjrt.deserialize(data, module.ranks))
+def load_program(module: Module, function: Function, data: bytes) -> CpuProgram | None:
+    """The program of ``function`` from bytes that :func:`serialize_program` gave here before.
+
+    Returns:
+        ``None`` if XLA cannot load the bytes, or if the executable has parameters or results of
+        other shapes or element types than the function.
+    """
+    executable = pjrt.deserialize(data, module.ranks)
+    if executable is None:
+        return None
+    outputs = [value for _, value in function.outputs]
+    if pjrt.signature(executable) != (_kinds(function.args), _kinds(outputs)):
+        return None
+    return describe_program(module, function, executable)
+
+
+def _kinds(values: Iterable[Value]) -> list[pjrt.Kind]:
+    """Shape and element type of each value, as XLA has them."""
+    return [(value.type.dims, np.dtype(numpy_dtype(value.type.dtype))) for value in values]
 
 
 def serialize_program(program: CpuProgram) -> bytes:
     """The compiled program as bytes; see :func:`program_key` for when they may be used."""
     return pjrt.serialize(program.executable)
+
+
+def program_identity(name: str, text: str) -> bytes:
+    """The bytes that are hashed before a compiled program, so that no other one passes for it.
+
+    Args:
+        name: of the program.
+        text: SHA-256 of its StableHLO without locations.
+
+    Returns:
+        The name and the hash, the key of the machine and that of the kernels.
+    """
+    return json.dumps([name, text, pjrt.cpu_key(), kernel_library().key]).encode()
 
 
 def program_key(text: str) -> str:
@@ -175,8 +205,7 @@ def program_key(text: str) -> str:
 def describe_program(module: Module, function: Function, executable: pjrt.Executable) -> CpuProgram:
     """A loaded executable with the interface of its function."""
     arguments = tuple((value.name or "", value.type) for value in function.args)
-    results = [value.type for _, value in function.outputs]
-    kinds = [(type_.dims, numpy_dtype(type_.dtype)) for type_ in results]
+    kinds = _kinds(value for _, value in function.outputs)
     return CpuProgram(
         function.name,
         arguments,

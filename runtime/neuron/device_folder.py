@@ -209,9 +209,13 @@ def _require_files(path: Path, content: Mapping[str, object], *, weights: bool) 
     """Compare the files with their hashes (ValueError, OSError)."""
     if content.get("kind") != DEVICE_KIND:
         raise ValueError(f"{MANIFEST} describes something else")
-    for row in cast("Sequence[Mapping[str, str]]", content.get("programs", [])):
+    files = cast("Mapping[str, str]", content["files"])
+    for row in cast("Sequence[Mapping[str, str]]", content.get("programs", ())):
         plain_name(row["folder"])
-    for name, expected in cast("Mapping[str, str]", content["files"]).items():
+        for name in (f"{row['folder']}/{file}" for file in (HLO, NEFF)):
+            if name not in files:
+                raise ValueError(f"{MANIFEST} has no hash of {name}")
+    for name, expected in files.items():
         if name.endswith(".safetensors") and not weights:
             continue
         if digest(path / plain_name(name)) != expected:

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.runtime.server.api_error import ApiError
-from graphgen.runtime.serving.request_choice import Mask
+from graphgen.runtime.serving.request_choice import Mask, MaskError
 from graphgen.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 _FIELD = "response_format"
+# Characters of a schema: the time of a step grows with those of its longest constant.
+_LONGEST: Final = 1 << 16
 
 
 class AnswerGrammars:
@@ -57,11 +58,17 @@ class AnswerGrammars:
     def _matcher(self, schema: Json) -> LLMatcher:
         from llguidance import LLMatcher
 
+        text = json.dumps(schema)
+        if len(text) > _LONGEST:
+            raise _wrong(f"it has {len(text)} characters, and {_LONGEST} are the most")
         try:
-            grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema))
+            grammar = LLMatcher.grammar_from_json_schema(text)
         except ValueError as error:
             raise _wrong(str(error)) from error
         matcher = LLMatcher(self._tokens, grammar, log_level=0)
+        if not matcher.is_error():
+            # The first one takes the longest: not in the thread of the engine.
+            matcher.compute_logit_bias()
         if matcher.is_error():
             raise _wrong(matcher.get_error().partition("\n")[0][:300])
         return matcher
@@ -114,7 +121,13 @@ class _GrammarMask:
             kept = 0
         new = list(tokens[kept:])
         if new and not self._matcher.consume_tokens(new):
-            raise GraphgenError("GG0705", f"the grammar fails: {self._matcher.get_error()[:300]}")
+            raise self._given_up()
         self._taken = list(tokens)
         allowed = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
+        if self._matcher.is_error():
+            raise self._given_up()
         return allowed[: self._vocabulary]
+
+    def _given_up(self) -> MaskError:
+        reason = self._matcher.get_error().partition("\n")[0][:300]
+        return MaskError("GG0705", f"The grammar of the answer fails: {reason}")

@@ -38,6 +38,7 @@ class ServedModel:
         vocabulary: number of token ids.
         created: Unix time.
         grammars: of forms of answers.
+        max_prompt: largest number of tokens of a prompt; 0 for the limit alone.
         adapters: gives the files of adapters by name, which requests may give as their model;
             ``None`` for none.
     """
@@ -48,7 +49,13 @@ class ServedModel:
     vocabulary: int
     created: int
     grammars: AnswerGrammars
+    max_prompt: int = 0
     adapters: Callable[[], Mapping[str, Path]] | None = None
+
+    @property
+    def most(self) -> int:
+        """Largest number of tokens of a prompt, which leaves room for one of its answer."""
+        return min(self.limit - 1, self.max_prompt or self.limit)
 
     @property
     def names(self) -> list[str]:
@@ -99,6 +106,7 @@ def read_completion(body: Json, model: ServedModel) -> AnswerRequest:
     fields = COMPLETION_BODY.read(body)
     _check_model(fields, model)
     texts = _prompts(fields["prompt"])
+    _check_choices(fields, len(texts))
     prompts = [_encoded(text, model) for text in texts]
     logprobs = cast("int | None", fields["logprobs"])
     if fields["echo"] and logprobs is not None:
@@ -126,9 +134,9 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
     _check_model(fields, model)
     messages = [_plain(message) for message in cast("Sequence[Fields]", fields["messages"])]
     try:
-        prompt = model.tokenizer.encode_chat(messages)
+        prompt = model.tokenizer.encode_chat(messages, most=model.most)
     except GraphgenError as error:
-        raise refusal(error, "messages") from error
+        raise refusal(error, None if error.code == "GG0701" else "messages") from error
     new, old = fields["max_completion_tokens"], fields["max_tokens"]
     if new is not None and old is not None and new != old:
         raise ApiError(
@@ -162,9 +170,20 @@ def _prompts(value: object) -> list[str | tuple[int, ...]]:
     return cast("list[str | tuple[int, ...]]", list(items))
 
 
+def _check_choices(fields: Fields, prompts: int) -> None:
+    """Refuse more choices than an answer may have (status 400)."""
+    answers = cast(int, fields["n"])
+    if answers * prompts > MOST_CHOICES:
+        what = f"{prompts} prompts with {answers} answers are more than {MOST_CHOICES} choices"
+        raise ApiError(400, what, param="n", code="invalid_value")
+
+
 def _encoded(prompt: str | tuple[int, ...], model: ServedModel) -> tuple[int, ...]:
     if isinstance(prompt, str):
-        tokens = tuple(model.tokenizer.encode(prompt))
+        try:
+            tokens = tuple(model.tokenizer.encode(prompt, most=model.most))
+        except GraphgenError as error:
+            raise refusal(error) from error
         if not tokens:
             raise ApiError(400, "'prompt' has no token", param="prompt", code="empty_prompt")
         return tokens
@@ -214,9 +233,6 @@ def _requests(
     """
     answers = cast(int, fields["n"])
     count = answers * len(prompts)
-    if count > MOST_CHOICES:
-        what = f"{len(prompts)} prompts with {answers} answers are more than {MOST_CHOICES} choices"
-        raise ApiError(400, what, param="n", code="invalid_value")
     name, like = next(_numbers), _settings(fields, model, logprobs)
     masks = _masks(fields, model, count)
     requests = [

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine
+from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from graphgen.json_value import Json
+
+_Result = TypeVar("_Result")
 
 DONE = b"data: [DONE]\n\n"
 _HEADERS = (
@@ -28,12 +31,15 @@ class ClientGoneError(Exception):
     """The client has closed its connection."""
 
 
-async def unless_gone(receive: Receive, work: Coroutine[None, None, None]) -> None:
+async def unless_gone(receive: Receive, work: Coroutine[object, object, _Result]) -> _Result:
     """Do some work until it is done or the client has closed its connection.
 
     Args:
         receive: of ASGI, after the body has been read.
         work: is cancelled when the client is gone.
+
+    Returns:
+        The result of the work.
 
     Raises:
         ClientGoneError: the client left before the end.
@@ -44,7 +50,7 @@ async def unless_gone(receive: Receive, work: Coroutine[None, None, None]) -> No
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientGoneError
-        await task
+        return await task
     finally:
         task.cancel()
         gone.cancel()

@@ -49,6 +49,8 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
     )
     vocabulary = engine.session.token_ids or engine.tokenizer.vocab_size
     metrics = ServerMetrics(serving)
+    # Made here, not while a request waits.
+    _ = engine.tokenizer.bound
     model = ServedModel(
         options.name,
         engine.tokenizer,
@@ -56,6 +58,7 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
         vocabulary,
         int(time.time()),
         AnswerGrammars(engine.tokenizer, vocabulary),
+        options.max_prompt,
         None if store is None else lambda: store.names,
     )
     thread = EngineThread(serving, serving.warm_up, metrics.after_step)

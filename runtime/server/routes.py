@@ -105,7 +105,8 @@ class AnswerEndpoint:
         except ApiError as error:
             await error_response(error)(scope, receive, send)
             return
-        except ClientDisconnect:
+        except (ClientDisconnect, ClientGoneError):
+            scope[FACTS]["gone"] = True
             return
         answer = _OpenAnswer(self.service, asked, scope, receive, send)
         try:
@@ -125,7 +126,8 @@ class AnswerEndpoint:
         body = read_json(data)
         # A grammar takes up to a second.
         if len(data) > _LARGE_BODY or "response_format" in as_object(body, ""):
-            asked = await asyncio.to_thread(self.read, body, self.service.model)
+            reading = asyncio.to_thread(self.read, body, self.service.model)
+            asked = await unless_gone(request.receive, reading)
         else:
             asked = self.read(body, self.service.model)
         options, most = self.service.options, max(len(r.prompt) for r in asked.requests)
@@ -217,8 +219,10 @@ class _OpenAnswer:
             facts |= {"proposed_tokens": proposed, "accepted_tokens": accepted}
         if self.service.options.log_prompts:
             decode = self.service.model.tokenizer.decode
-            prompts = [decode(r.prompt, skip_special=False) for r in self.asked.requests]
-            facts["prompts"] = prompts
+            prompts = [request.prompt for request in self.asked.requests]
+            # Choices share prompts.
+            texts = {prompt: decode(prompt, skip_special=False) for prompt in set(prompts)}
+            facts["prompts"] = [texts[prompt] for prompt in prompts]
             facts["answers"] = [choice.text for choice in self.progress.choices]
         if self._group is None:
             return
@@ -291,6 +295,8 @@ def _failure(event: TokenEvent) -> ApiError:
         return ApiError(504, "The answer was not finished in time", code="timeout")
     if event.finish is Finish.CANCELLED:
         return ApiError(503, "The answer was cancelled", code="cancelled")
+    if event.finish is Finish.REFUSED:
+        return ApiError(400, event.error, param="response_format", code="invalid_json_schema")
     # Only the log has the exception, whose text may name files of this machine.
     LOG.error("an answer ended with an error", extra={"facts": {"error": event.error}})
     return ApiError(500, "The engine failed while it made this answer", code="engine_error")

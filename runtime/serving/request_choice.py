@@ -19,6 +19,10 @@ from graphgen.runtime.sampling.processors import ranking
 Mask = Callable[[Sequence[int]], npt.NDArray[np.bool_] | None]
 
 
+class MaskError(GraphgenError):
+    """Raised by a mask that cannot go on: its request is at fault, not the engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
     """Natural logarithms of the probabilities of one token and of the most probable ones.

@@ -21,7 +21,12 @@ from graphgen.runtime.on_device_sampling import draw_for
 from graphgen.runtime.serving.answer_text import AnswerText, Detokenizer
 from graphgen.runtime.serving.cache_pool import pool_of
 from graphgen.runtime.serving.request_checks import check_request
-from graphgen.runtime.serving.request_choice import TokenLogprobs, logprobs_of, next_token
+from graphgen.runtime.serving.request_choice import (
+    MaskError,
+    TokenLogprobs,
+    logprobs_of,
+    next_token,
+)
 from graphgen.runtime.serving.scheduler import Launch, Scheduler, SchedulerOptions
 from graphgen.runtime.serving.serving_request import (
     Finish,
@@ -256,7 +261,7 @@ class ServingEngine:
         try:
             token = self._choice(progress, result, place, logits)
         except GraphgenError as error:
-            return self._end(progress, Finish.ERROR, error=str(error))
+            return self._unchosen(progress, error)
         if (
             token not in request.eos_ids
             and progress.row == part.row
@@ -265,6 +270,12 @@ class ServingEngine:
             # The next launch has put it into the row.
             self.scheduler.pool.append(part.row, progress.cached([token]))
         return self._taken(progress, token, logits, part.processed)
+
+    def _unchosen(self, progress: RequestProgress, error: GraphgenError) -> TokenEvent:
+        """End a request whose next token cannot be chosen."""
+        if isinstance(error, MaskError):
+            return self._end(progress, Finish.REFUSED, error=error.what)
+        return self._end(progress, Finish.ERROR, error=str(error))
 
     def _proposed(self, launch: Launch) -> list[ProposedRow]:
         """The rows of a launch that verifies proposals; empty for any other launch."""
@@ -301,7 +312,7 @@ class ServingEngine:
             try:
                 last = next(choices)
             except GraphgenError as error:
-                yield self._end(progress, Finish.ERROR, error=str(error))
+                yield self._unchosen(progress, error)
                 return
             event = self._taken(progress, last, logits[place], progress.processed)
             accepted = place < len(tokens) and last == tokens[place]

@@ -29,6 +29,7 @@ class Finish(Enum):
     CANCELLED = "cancelled"  # by the user
     DEADLINE = "deadline"  # the deadline passed
     ERROR = "error"  # a launch failed
+    REFUSED = "refused"  # the mask of the request cannot go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class TokenEvent:
         id: of the request.
         token: the token that was chosen; ``None`` where the request ends without one.
         finish: the reason, with the last event of a request.
-        error: of a request that ends with an error, the message.
+        error: of a request that ends with an error or is refused, the message.
         text: the next piece of the answer's text, whole characters only; empty without a tokenizer.
             The pieces of all events, joined, are the text of the tokens without the ending one of
             ``eos_ids``, cut before the first stop string. A piece may come later than its tokens.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,20 @@ def test_an_artifact_keeps_its_stages(tmp_path: Path):
         (done,) = engine.generate(prompts, GenerationRequest(8)).completions
         found.append(list(done.tokens))
     assert found[0] == found[1] == found[2]
-    assert sorted(path.name for path in (kept / "compiled").iterdir()) == ["stage0", "stage1"]
+    stages = sorted((kept / "compiled").iterdir())
+    assert [path.name for path in stages] == ["stage0", "stage1"]
+    for path in stages[0].iterdir():
+        # A program of the other stage, under the name of this one.
+        (other,) = stages[1].glob(f"{path.name.rpartition('.')[0].rpartition('.')[0]}.*")
+        shutil.copyfile(other, path)
+    for loaded in (False, True):
+        engine, prompts = open_engine(
+            str(kept), EngineOptions(), lambda t: [t.encode("the cat")], 8, Silent()
+        )
+        (done,) = engine.generate(prompts, GenerationRequest(8)).completions
+        assert list(done.tokens) == found[0]
+        reports = engine.programs.reports
+        assert [report.loaded for report in reports] == [loaded, True] * (len(reports) // 2)
 
 
 def test_steps_in_flight_are_refused(tmp_path: Path):

@@ -3,9 +3,10 @@
     python lowering/cpu/kernels/build_kernels.py
     graphgen doctor --build-kernels
 
-The same source is compiled once per instruction set. The sources' digest goes into the library:
-one that is older than its sources is not loaded. Only the standard library is imported, since a
-build of the package runs this file before anything is installed.
+The same source is compiled once per instruction set. The file ends with a digest of the sources and
+of all bytes before it: a library that is older than its sources or was changed is not loaded. Only
+the standard library is imported, since a build of the package runs this file before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -71,8 +72,25 @@ def sources_digest() -> str:
 
 
 def is_current(library: Path = LIBRARY) -> bool:
-    """True where the library is there and is that of these sources."""
-    return library.is_file() and sources_digest().encode() in library.read_bytes()
+    """True where the library is there, is that of these sources, and no byte was changed."""
+    if not library.is_file():
+        return False
+    data = library.read_bytes()
+    return data[-_SEAL:] == seal(data[:-_SEAL])
+
+
+# Bytes of what seal() gives.
+_SEAL: Final = 64
+
+
+def seal(linked: bytes) -> bytes:
+    """The end of a library's file: SHA-256 of the sources' digest and what was linked, in hex.
+
+    Loaders of libraries pass over bytes behind the last section.
+    """
+    digest = hashlib.sha256(sources_digest().encode() + b"\0")
+    digest.update(linked)
+    return digest.hexdigest().encode()
 
 
 def ffi_headers() -> Path:
@@ -143,6 +161,9 @@ def _build(cxx: str, library: Path) -> Path:
             list(pool.map(_run, commands.values()))
         made = objects / library.name
         _run([cxx, "-shared", "-o", str(made), *map(str, commands)])
+        linked = made.read_bytes()
+        with made.open("ab") as file:
+            file.write(seal(linked))
         made.replace(library)
     return library
 

@@ -54,7 +54,7 @@ def kernel_library() -> KernelLibrary:
     if not LIBRARY.is_file():
         return _without(f"they are not built: {BUILD}")
     if not is_current(LIBRARY):
-        return _without(f"they are older than their sources: {BUILD}")
+        return _without(f"they are older than their sources, or damaged: {BUILD}")
     try:
         library = ctypes.CDLL(str(LIBRARY))
         found = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}

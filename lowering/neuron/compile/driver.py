@@ -159,14 +159,20 @@ class CompileDriver:
             # Of a store that does not answer.
             self.notify(program.name, "note", f"the cache is not used: {error.what}")
             return None
+        if entry is not None and not (entry.is_bound or self._same(program, entry)):
+            # Of another tool, or an earlier version: only its HLO says what it is of.
+            entry = None
         if entry is not None and entry.state == "failed":
             return None if self.settings.retry_failed else failed_before(program.name, entry)
         if entry is not None:
             return self._from_cache(program, entry, "cache")
         for other in others:
-            if same_program(program.folder / HLO, other.folder):
+            if self._same(program, other):
                 return self._from_cache(program, other, "cache of another tool")
         return None
+
+    def _same(self, program: PlannedProgram, entry: CacheEntry) -> bool:
+        return same_program(program.folder / HLO, entry.folder)
 
     def _from_cache(
         self, program: PlannedProgram, entry: CacheEntry, origin: str

@@ -148,6 +148,7 @@ def test_a_program_kept_as_bytes_gives_the_same(ranks: int):
     program = compile_program(module, function)
     data = serialize_program(program)
     again = load_program(module, function, data)
+    assert again is not None
     assert again.arguments == program.arguments
     assert again.outputs == program.outputs == ("y", "k")
     for one, other, numpy in zip(
@@ -164,6 +165,7 @@ def test_a_program_kept_as_bytes_gives_the_same(ranks: int):
 def test_a_loaded_program_donates_as_well():
     module, function = counter()
     program = load_program(module, function, serialize_program(compile_program(module, function)))
+    assert program is not None
     x = put([np.ones((3, 4), np.float32)])
     (k,) = program.launch({"x": x, "k": put([np.zeros((3, 4), np.float32)])})["k"]
     home = pointer(k)

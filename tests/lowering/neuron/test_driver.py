@@ -341,6 +341,27 @@ def test_an_entry_of_another_tool_is_used_if_it_is_the_same_program(
     assert len(fake.calls) == 3
 
 
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_an_entry_that_names_no_folder_is_that_of_its_hlo(
+    tmp_path: Path, driver: Driver, planned: Planned, exchanged: bool
+):
+    programs = planned(tmp_path / "out", only="decode")
+    assert [made.origin for made in driver().run(programs)] == ["compiled"] * 2
+    version = "2.27.5334.0+abcdef01"
+    first, second = (tmp_path / "cache" / key_of(item, version).name() for item in programs)
+    for folder in (first, second):
+        # As versions wrote it that did not name the folder.
+        record = json.loads((folder / "graphgen.json").read_text())
+        assert record.pop("entry") == f"neuronxcc-{version}/{folder.name}"
+        (folder / "graphgen.json").write_text(json.dumps(record))
+    if exchanged:
+        first.rename(tmp_path / "kept")
+        second.rename(first)
+        (tmp_path / "kept").rename(second)
+    origins = [made.origin for made in driver().run(programs)]
+    assert origins == ["compiled" if exchanged else "cache"] * 2
+
+
 def test_programs_that_the_rules_refuse_are_one_error(lowered: Module):
     module = parse(REFUSED)
     base = Situation("", "trn2", 2, 16)

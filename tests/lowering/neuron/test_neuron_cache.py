@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -163,6 +164,20 @@ def test_a_damaged_entry_does_not_count(tmp_path: Path):
     assert cache.find(KEY) is not None, "an entry without a record is one of another tool"
     (folder / "model.neff").write_bytes(whole[:1100])
     assert cache.find(KEY) is None
+
+
+@pytest.mark.parametrize("failure", [False, True])
+def test_an_entry_under_the_name_of_another_does_not_count(failure: bool, tmp_path: Path):
+    cache, made = NeuronCache(tmp_path / "cache"), keep(tmp_path, failure=failure)
+    for other in (replace(KEY, module="cd" * 32), replace(KEY, version="2.28")):
+        moved = cache.folder(other)
+        shutil.copytree(made.folder, moved)
+        assert cache.find(KEY) is not None
+        assert cache.find(other) is None
+        assert read_entry(moved).damage() == f"it was written as {made.name}"
+        kept = keep(tmp_path, other, failure=failure)
+        assert (kept.folder, kept.is_bound) == (moved, True)
+        assert cache.find(other) is not None
 
 
 def test_failures_expire(tmp_path: Path):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from safetensors.numpy import save_file
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.lowering.cpu.program import program_identity
 from graphgen.runtime.artifact import (
     MANIFEST,
     is_artifact,
@@ -325,6 +327,80 @@ def test_a_damaged_program_is_compiled_again(place: Path, damage: Callable[[Path
         engine = start(place / "artifact", None)
         assert answer(engine) == made()[1]
         assert [report.loaded for report in engine.programs.reports] == [loaded] * 2
+
+
+def exchanged(folder: Path) -> None:
+    """Each program under the name of the other."""
+    first, second = sorted(folder.iterdir())
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+
+
+def of_another_model(folder: Path) -> None:
+    """The programs of a model of the same shapes, under these names."""
+    other = folder.parents[1] / "other"
+    other.mkdir()
+    write_small_model(other / "small.gguf", {"llama.rope.freq_base": 3.0})
+    assert answer(start(other / "small.gguf", other / "artifact")) != made()[1]
+    for file in folder.iterdir():
+        (found,) = (other / "artifact" / "compiled").glob(f"{file.name.rpartition('.b2')[0]}*")
+        assert found.name != file.name
+        shutil.copyfile(found, file)
+
+
+def without_identity(folder: Path) -> None:
+    """As versions wrote programs whose digest was that of the content alone."""
+    for file in folder.iterdir():
+        data = file.read_bytes()[32:]
+        file.write_bytes(hashlib.sha256(data).digest() + data)
+
+
+def bound(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Other contents, each with the digest of the program that has the name."""
+    texts = json.loads((folder.parent / MANIFEST).read_text())["programs"]
+    for name, content in contents.items():
+        (file,) = folder.glob(f"{name}.*")
+        identity = program_identity(name, texts[name])
+        file.write_bytes(hashlib.sha256(identity + b"\0" + content).digest() + content)
+
+
+def exchanged_with_digests(folder: Path) -> None:
+    contents = [file.read_bytes()[32:] for file in sorted(folder.iterdir())]
+    bound(folder, dict(zip(("decode.b2.c64", "prefill.b2.s64"), reversed(contents), strict=True)))
+
+
+def no_program_with_digests(folder: Path) -> None:
+    bound(folder, {"decode.b2.c64": b"no program", "prefill.b2.s64": b""})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        exchanged,
+        of_another_model,
+        without_identity,
+        exchanged_with_digests,
+        no_program_with_digests,
+    ],
+)
+def test_another_program_under_a_name_is_compiled_again(
+    place: Path, damage: Callable[[Path], object]
+):
+    damage(place / "artifact" / "compiled")
+    for loaded in (False, True):
+        engine = start(place / "artifact", None)
+        assert answer(engine) == made()[1]
+        assert [report.loaded for report in engine.programs.reports] == [loaded] * 2
+
+
+def test_a_program_bound_to_its_name_is_loaded(place: Path):
+    folder = place / "artifact" / "compiled"
+    decode, prefill = [file.read_bytes()[32:] for file in sorted(folder.iterdir())]
+    bound(folder, {"decode.b2.c64": decode, "prefill.b2.s64": prefill})
+    engine = start(place / "artifact", None)
+    assert answer(engine) == made()[1]
+    assert [report.loaded for report in engine.programs.reports] == [True] * 2
 
 
 def test_an_artifact_that_cannot_be_written_to_still_runs(place: Path):

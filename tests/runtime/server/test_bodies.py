@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from graphgen.runtime.server.answer_grammar import AnswerGrammars
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.request_fields import CHAT_FIELDS, COMPLETION_FIELDS, LABELS, UNBUILT
+from graphgen.runtime.serving.request_choice import MaskError
 from tests.runtime.server.served import LENGTH, NAME, service_of, small_engine
 from tests.runtime.server.test_answers import PROMPT, answer
 from tests.runtime.server.test_settings import MESSAGES
@@ -299,3 +303,123 @@ def test_bodies_of_any_kind_are_refused_and_the_server_still_answers(
     # Some changes, such as a seed, leave a body that is good.
     assert sum(status >= 400 for status in seen) > count // 2
     assert answer(client, prompt=PROMPT, max_tokens=2)
+
+
+class CountingBackend:
+    """A tokenizer's backend that notes the texts that it tokenizes."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        self.texts: list[str] = []
+
+    def encode(self, text: str, **options: Any) -> Any:
+        self.texts.append(text)
+        return self.backend.encode(text, **options)
+
+    def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
+        self.texts += texts
+        return self.backend.encode_batch_fast(texts, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+
+@pytest.fixture
+def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are tokenized from here on."""
+    tokenizer = small_engine().tokenizer
+    counting = CountingBackend(tokenizer.parts.backend)
+    monkeypatch.setattr(tokenizer, "_backend", counting)
+    return counting.texts
+
+
+def above(tokens: int) -> str:
+    """A text of more tokens than these, by its characters."""
+    bound = small_engine().tokenizer.bound
+    assert bound is not None
+    return "a" * (bound.longest * tokens + 1)
+
+
+LONG = above(LENGTH - 1)
+HALVES = [{"role": "user", "content": LONG[: len(LONG) // 2 + 1]}] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        (COMPLETIONS, {"prompt": LONG}),
+        (COMPLETIONS, {"prompt": LONG, "echo": True}),
+        (COMPLETIONS, {"prompt": [LONG, "a"]}),
+        (COMPLETIONS, {"prompt": LONG * 300, "stream": True}),
+        (CHAT, {"messages": [{"role": "user", "content": LONG}]}),
+        (CHAT, {"messages": HALVES}),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": LONG}]}]}),
+    ],
+)
+def test_a_prompt_of_too_many_characters_is_not_tokenized(
+    client: TestClient, tokenized: list[str], path: str, change: dict[str, Any]
+):
+    response = client.post(path, json={**GOOD[path], **change})
+    error = response.json()["error"]
+    assert response.status_code == 400
+    assert (error["type"], error["param"]) == ("invalid_request_error", None)
+    assert error["code"] == "context_length_exceeded"
+    assert f"tokens, and {LENGTH - 1} fit" in error["message"]
+    assert tokenized == []
+
+
+def test_choices_are_counted_before_prompts_are_tokenized(client: TestClient, tokenized: list[str]):
+    body = {**GOOD[COMPLETIONS], "prompt": ["a"] * 65, "n": 2}
+    error = client.post(COMPLETIONS, json=body).json()["error"]
+    assert error["message"] == "65 prompts with 2 answers are more than 128 choices"
+    assert (error["param"], tokenized) == ("n", [])
+
+
+def test_the_servers_own_limit_bounds_characters_too(tokenized: list[str]):
+    with TestClient(make_application(service_of(max_prompt=4))) as client:
+        body = {**GOOD[COMPLETIONS], "prompt": above(4)}
+        error = client.post(COMPLETIONS, json=body).json()["error"]
+        assert (error["code"], tokenized) == ("context_length_exceeded", [])
+        assert answer(client, prompt="a", max_tokens=1)["usage"]["prompt_tokens"] == len(
+            small_engine().tokenizer.encode("a")
+        )
+        assert tokenized == ["a", "a"]
+
+
+def test_a_grammar_that_gives_up_is_a_fault_of_the_request(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    def mask(tokens: Sequence[int]) -> None:
+        if len(tokens) == 2:
+            raise MaskError("GG0705", "too many states")
+
+    monkeypatch.setattr(AnswerGrammars, "masks", lambda *_: [mask])
+    body = {**GOOD[CHAT], "max_tokens": 8, "response_format": {"type": "json_object"}}
+    response = client.post(CHAT, json=body)
+    assert response.status_code == 400
+    wanted = {
+        "message": "too many states",
+        "type": "invalid_request_error",
+        "param": "response_format",
+        "code": "invalid_json_schema",
+    }
+    assert response.json()["error"] == wanted
+    last = client.post(CHAT, json={**body, "stream": True}).text.strip().splitlines()[-1]
+    assert json.loads(last.removeprefix("data: "))["error"] == wanted
+
+
+def test_a_token_that_a_grammar_does_not_take_is_named_by_its_mask():
+    engine = small_engine()
+    grammars = AnswerGrammars(engine.tokenizer, 330)
+    (mask,) = grammars.masks({"type": "json_object"}, 1)
+    allowed = mask(())
+    assert allowed is not None
+    with pytest.raises(MaskError, match="The grammar of the answer fails: "):
+        mask([int(np.flatnonzero(~allowed)[0])])
+
+
+def test_a_schema_of_too_many_characters_is_refused(client: TestClient):
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": "a" * 65536}}}
+    error = client.post(CHAT, json={**GOOD[CHAT], "response_format": form}).json()["error"]
+    assert error["message"] == "Invalid schema: it has 65549 characters, and 65536 are the most"
+    assert error["code"] == "invalid_json_schema"

@@ -12,7 +12,12 @@ import torch
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
-from graphgen.runtime.serving.request_choice import logprobs_of, next_token, penalized_bias
+from graphgen.runtime.serving.request_choice import (
+    MaskError,
+    logprobs_of,
+    next_token,
+    penalized_bias,
+)
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest, TokenEvent
 from tests.runtime.serving.fake_session import (
@@ -91,6 +96,17 @@ def test_a_mask_that_allows_nothing_ends_the_request_with_an_error():
     assert "the mask allows no token" in event.error
     short = ServingRequest("a", (1,), 4, mask=lambda _: np.ones(2, np.bool_))
     assert "the mask of allowed tokens is bool[2], not bool[11]" in served(short)[0].error
+
+
+def test_a_mask_that_gives_up_refuses_its_request():
+    def first_alone(tokens: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+        if tokens:
+            raise MaskError("GG0705", "too many states")
+        return None
+
+    first, last = served(ServingRequest("a", (1,), 4, mask=first_alone))
+    assert first.finish is None
+    assert (last.token, last.finish, last.error) == (None, Finish.REFUSED, "too many states")
 
 
 def test_a_mask_of_all_tokens_changes_nothing():

@@ -36,6 +36,8 @@ class CacheRecord:
         peak_bytes: memory of the compiler at its worst moment; 0 where it is not known.
         failure: of a failed compilation, what is known of it.
         expires: seconds since 1970 at which a failure ends; 0 for never.
+        entry: the folder below the cache's root that it was written for; empty in records of
+            versions that did not write it.
     """
 
     program: str = ""
@@ -44,6 +46,7 @@ class CacheRecord:
     peak_bytes: int = 0
     failure: Mapping[str, Json] = field(default_factory=dict[str, Json])
     expires: float = 0.0
+    entry: str = ""
 
     def to_json(self) -> bytes:
         """As the file holds it."""
@@ -55,6 +58,7 @@ class CacheRecord:
                 "peak_bytes": self.peak_bytes,
                 "failure": dict(self.failure),
                 "expires": self.expires,
+                "entry": self.entry,
             },
             indent=1,
         ).encode()
@@ -138,9 +142,26 @@ class CacheEntry:
         """Bytes of its files."""
         return sum(item.stat().st_size for item in self.folder.iterdir() if item.is_file())
 
+    @property
+    def is_bound(self) -> bool:
+        """True if its record names its folder: another folder's compilation cannot pass for it."""
+        return self.record is not None and self.record.entry == self.name
+
     def damage(self) -> str:
         """The damage of the files of a finished compilation; empty if they are right."""
-        return damage(self.folder, self.record)
+        return misplaced(self.name, self.record) or damage(self.folder, self.record)
+
+
+def misplaced(name: str, record: CacheRecord | None) -> str:
+    """The damage of an entry that was written for another folder; empty where none is known.
+
+    Args:
+        name: of the folder below the cache's root.
+        record: of the entry.
+    """
+    if record is None or record.entry in ("", name):
+        return ""
+    return f"it was written as {record.entry}"
 
 
 def read_entry(folder: Path) -> CacheEntry:

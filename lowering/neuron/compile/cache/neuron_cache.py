@@ -30,6 +30,7 @@ from graphgen.lowering.neuron.compile.cache.cache_entry import (
     CacheEntry,
     CacheRecord,
     digest,
+    misplaced,
     read_entry,
     read_flags,
 )
@@ -99,7 +100,9 @@ class NeuronCache:
     def find(self, key: CacheKey) -> CacheEntry | None:
         """The finished or failed compilation of a key; ``None`` if there is none to rely on.
 
-        A damaged one counts as none, and so does a failure that has expired.
+        A damaged one counts as none, as do one that was written for another key, and a failure that
+        has expired. Of an entry that is not bound to its folder (``is_bound``) the caller compares
+        the program.
 
         Raises:
             GraphgenError: GG0703 for a cache of another user.
@@ -110,7 +113,7 @@ class NeuronCache:
             return None
         entry = read_entry(folder)
         if entry.state == "failed":
-            return entry
+            return None if misplaced(entry.name, entry.record) else entry
         if entry.state != "done" or entry.damage():
             return None
         with suppress(OSError):
@@ -144,16 +147,21 @@ class NeuronCache:
         folder = self._begin(key, module)
         copy_inside(neff, self.root, folder / NEFF)
         files = {name: digest(folder / name) for name in (MODULE, NEFF)}
-        write_inside(self.root, folder / RECORD, replace(record, digests=files).to_json())
+        record = replace(record, digests=files, entry=self._name(folder))
+        write_inside(self.root, folder / RECORD, record.to_json())
         write_inside(self.root, folder / DONE, b"")
         return read_entry(folder)
 
     def put_failure(self, key: CacheKey, module: Path, log: str, record: CacheRecord) -> CacheEntry:
         """Keep a failure with its log; arguments and errors as of :meth:`put`."""
         folder = self._begin(key, module)
+        record = replace(record, entry=self._name(folder))
         write_inside(self.root, folder / RECORD, record.to_json())
         write_inside(self.root, folder / LOG, log.encode("utf-8", "replace"))
         return read_entry(folder)
+
+    def _name(self, folder: Path) -> str:
+        return folder.relative_to(self.root).as_posix()
 
     def _begin(self, key: CacheKey, module: Path) -> Path:
         """Write what both outcomes have; what was there before counts no longer."""

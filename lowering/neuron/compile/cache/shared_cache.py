@@ -31,6 +31,7 @@ from graphgen.lowering.neuron.compile.cache.cache_entry import (
     damage,
     digest,
     flags_of_text,
+    misplaced,
     neff_damage,
     record_of_text,
 )
@@ -59,7 +60,7 @@ class StoredEntry(CacheEntry):
     def damage(self) -> str:
         """The damage of its files, which are copied here to see it; empty if they are right."""
         self.fetch()
-        return damage(self.folder, self.record)
+        return misplaced(self.name, self.record) or damage(self.folder, self.record)
 
 
 class SharedCache(NeuronCache):
@@ -159,6 +160,8 @@ class SharedCache(NeuronCache):
         record = self._record(name, files)
         if record is None:
             return True
+        if misplaced(name, record):
+            return False
         read = {item: self.store.read(name, item) for item in record.digests if item in files}
         found = {item: hashlib.sha256(content).hexdigest() for item, content in read.items()}
         return found == dict(record.digests)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from safetensors.numpy import load_file
@@ -20,6 +20,7 @@ from graphgen.errors import GraphgenError
 from graphgen.lowering.neuron import read_neff
 from graphgen.lowering.open import open_module
 from graphgen.models import known_shape
+from graphgen.runtime.folders.sealed_json import sealed
 from graphgen.runtime.neuron.device_folder import open_device_folder
 from tests.fake_compiler.fake_neuron import FakeNeuron
 from tests.graphgen.cli.conftest import ROOT, done, error, facts, graphgen
@@ -242,6 +243,19 @@ def test_the_folder_is_complete_and_can_be_moved(tmp_path: Path, fake: FakeNeuro
     assert {item["origin"] for item in twice["programs"]} == {"cache"}
     (moved / "env.sh").write_text(script + " ")
     with pytest.raises(GraphgenError, match=r"env.sh was changed"):
+        open_device_folder(moved)
+    (moved / "env.sh").write_text(script)
+    # Each program is bound to its place, and none is without a hash.
+    one, other = (read.neffs[f"decode.b1.c{size}"] for size in (128, 256))
+    kept = other.rename(moved / "kept")
+    one.rename(other)
+    kept.rename(one)
+    with pytest.raises(GraphgenError, match=r"graph.neff was changed"):
+        open_device_folder(moved)
+    known = cast("dict[str, str]", read.manifest["files"])
+    files = {name: found for name, found in known.items() if "c128" not in name}
+    (moved / "manifest.json").write_bytes(sealed({**read.manifest, "files": files}))
+    with pytest.raises(GraphgenError, match=r"manifest.json has no hash of programs/.*c128/graph"):
         open_device_folder(moved)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import runpy
 import shutil
@@ -179,13 +180,26 @@ def test_a_library_older_than_its_sources_is_not_loaded(
     path = tmp_path / "old.so"
     path.write_bytes(b"\x7fELF of other sources")
     missing = found(monkeypatch, path).missing
-    assert missing == "they are older than their sources: graphgen doctor --build-kernels"
+    assert missing == f"they are older than their sources, or damaged: {kernel_library.BUILD}"
+
+
+def test_a_library_is_that_of_its_sources_and_whole(tmp_path: Path):
+    path = tmp_path / "made.so"
+    path.write_bytes(b"ELF" + build_kernels.seal(b"ELF"))
+    assert build_kernels.is_current(path)
+    # The digest of the sources alone says nothing of what else is in a file.
+    digest = build_kernels.sources_digest().encode()
+    others = hashlib.sha256(b"other sources\0ELF").hexdigest().encode()
+    whole = path.read_bytes()
+    for data in (b"", digest, b"ELF" + digest, b"elf" + whole[3:], whole[:-1], b"ELF" + others):
+        path.write_bytes(data)
+        assert not build_kernels.is_current(path)
 
 
 @pytest.mark.usefixtures("loaded_anew")
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "damaged.so"
-    path.write_bytes(b"not ELF " + build_kernels.sources_digest().encode())
+    path.write_bytes(b"not ELF" + build_kernels.seal(b"not ELF"))
     assert found(monkeypatch, path).missing.startswith("damaged.so cannot be loaded: ")
 
 
