@@ -8,7 +8,7 @@ from functools import cache
 from itertools import starmap
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -56,9 +56,9 @@ def unknown_each(
     normalizer: normalizers.Normalizer, split: pre_tokenizers.PreTokenizer | None = None
 ):
     """BPE of characters that has one token for each unknown one."""
-    names = ["<unk>", *"abcdehinost", "th", "the", "b\u0301"]
+    names = ["?", *"abcdehinost", "th", "the", "b\u0301"]
     vocabulary = {name: place for place, name in enumerate(names)}
-    made = Tokenizer(models.BPE(vocabulary, [("t", "h"), ("th", "e")], unk_token="<unk>"))
+    made = Tokenizer(models.BPE(vocabulary, [("t", "h"), ("th", "e")], unk_token="?"))
     made.normalizer = normalizer
     if split is not None:
         made.pre_tokenizer = split
@@ -102,6 +102,8 @@ BOUNDED: dict[str, Make] = {
     "fallback, NFKC": lambda: bytes_behind(NFKC()),
     "fallback, shortened": lambda: bytes_behind(normalizers.Replace("aaa", "t"), NFC()),
     "unknown": lambda: unknown_each(NFD()),
+    "unknown, NFC": lambda: unknown_each(NFC()),
+    "unknown, shortened": lambda: unknown_each(normalizers.Replace("aaaa", "t")),
     "unknown, strip": lambda: unknown_each(normalizers.Sequence([normalizers.Strip(), LOWER()])),
     "unknown, split": lambda: unknown_each(LOWER(), pre_tokenizers.Whitespace()),
     "pieces": lambda: pieces(True, NFKC()),
@@ -149,6 +151,10 @@ TEXT = st.lists(RUN, max_size=6).map(lambda runs: "".join(starmap(str.__mul__, r
 
 
 @pytest.mark.parametrize("name", ["smollm2", *BOUNDED])
+@example(text="\t" * 900 + "<m>" + " " * 900)
+@example(text="a" * 900)
+@example(text="\u03b1\u0313\u0300\u0345" * 900)
+@example(text="\x04\x06" * 900)
 @given(text=TEXT)
 @settings(max_examples=150, deadline=None)
 def test_no_text_that_fits_is_refused(name: str, text: str):
