@@ -39,7 +39,8 @@ SLOW = ("-m", "slow and not exhaustive")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stages; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.ci", description=__doc__)
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m tests.ci", None, __doc__, formatter_class=shown)
     parser.add_argument("--record-seconds", action="store_true", help="of every slow test")
     if parser.parse_args(arguments).record_seconds:
         return record_seconds()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 GROUPS = 10
 # Of a test that no run has been recorded of.
-SECONDS_PER_TEST = 2.0
+SECONDS_PER_TEST = 1.5
 
 
 @dataclass(frozen=True, slots=True)
