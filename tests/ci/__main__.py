@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -162,4 +163,6 @@ def say(*lines: str) -> None:
 
 
 if __name__ == "__main__":
+    # As after Ctrl-C: the tests end with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main())

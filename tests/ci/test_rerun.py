@@ -275,6 +275,15 @@ def whole(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
+def test_slow_tests_that_do_not_run_are_counted(project: Path):
+    (project / "test_quick.py").write_text("def test_quick(): pass\n")
+    (project / "test_a.py").write_text(ONCE + SLOW)
+    for command in (COMMAND, WORKERS):
+        run = observed_run([*command, "-m", "not slow"], project, LIMIT_S, quiet=True)
+        assert run.slow == {"test_a.py": 1}
+        assert run.collected == ["test_quick.py::test_quick"]
+
+
 def test_a_run_of_all_ends_with_the_counts(whole: Path, capfd: pytest.CaptureFixture[str]):
     assert ci.main([]) == 0
     lines = capfd.readouterr().out.splitlines()
