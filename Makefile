@@ -24,7 +24,7 @@ DEV_STAMP := $(VENV)/.dev-stamp
 .DELETE_ON_ERROR:
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help demo test slow exhaustive matrix mutants check format bench clean
+.PHONY: help demo test narrow slow exhaustive matrix mutants check format bench clean
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -34,8 +34,13 @@ help: ## list the targets
 demo: $(KERNELS_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and let it answer a prompt
 	$(DEMO_CMD)
 
+QUICK_TESTS := -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
+
 test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests, a file at a time on each core
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/pytest $(QUICK_TESTS)
+
+narrow: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests as on a CPU without AVX-512
+	$(BIN)/python -m tests.narrow_cpu $(BIN)/pytest $(QUICK_TESTS)
 
 slow: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests that take long
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not exhaustive"

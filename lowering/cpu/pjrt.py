@@ -15,6 +15,7 @@ import hashlib
 import io
 import os
 import platform
+import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -470,6 +471,12 @@ def cpu_key() -> str:
 
 
 def has_matrix_unit() -> bool:
-    """Test whether the CPU multiplies bf16 in matrix tiles (AMX)."""
+    """Test whether XLA multiplies bf16 in matrix tiles (AMX) on this CPU.
+
+    ``--xla_cpu_max_isa`` in ``XLA_FLAGS`` may keep it from that.
+    """
+    limits = re.findall(r"--xla_cpu_max_isa=(\w+)", os.environ.get("XLA_FLAGS", ""))
+    if limits and not limits[-1].upper().startswith("AMX"):
+        return False
     info = Path("/proc/cpuinfo")
     return info.exists() and "amx_bf16" in info.read_text()

@@ -109,8 +109,8 @@ def _shared_parts(test: str, file: str) -> int:
 
 def _distances(file: str) -> dict[str, int]:
     """Number of imports from each file that reaches ``file``, at first without whole packages."""
-    near = _reaching(file, _importers(whole_packages=False))
-    wide = _reaching(file, _importers(whole_packages=True))
+    near = _reaching(file, importers(whole_packages=False))
+    wide = _reaching(file, importers(whole_packages=True))
     return {**{name: far + 1 for name, far in wide.items()}, **near}
 
 
@@ -127,8 +127,12 @@ def _reaching(file: str, importers: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 @cache
-def _importers(*, whole_packages: bool) -> dict[str, set[str]]:
-    """For each file the files that import it, or a name it defines through a package."""
+def importers(*, whole_packages: bool = False) -> dict[str, set[str]]:
+    """For each file the files that import it, or a name it defines through a package.
+
+    Args:
+        whole_packages: whether the import of a package is one of its ``__init__.py`` too.
+    """
     found: dict[str, set[str]] = {}
     for file in _trees():
         for target in _imported(file, whole_packages):

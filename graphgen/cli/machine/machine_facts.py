@@ -120,11 +120,23 @@ def kernel_rows() -> list[tuple[str, str, str]]:
     ]
 
 
+def instruction_set_choice() -> tuple[tuple[str, ...], str | None]:
+    """Instruction sets that the kernels can use on this CPU, the best first, and ``GRAPHGEN_ISA``.
+
+    Raises:
+        GraphgenError: GG0705 if ``GRAPHGEN_ISA`` is not one of them.
+    """
+    from graphgen.lowering.cpu.kernels.kernel_library import RESTRICT, kernel_library
+
+    return kernel_library().available, os.environ.get(RESTRICT) or None
+
+
 def machine_json() -> Json:
     """All facts, for ``--json``."""
     from graphgen.lowering.cpu.kernels.build_kernels import compiler
 
     cpu = cpu_facts()
+    available, limit = instruction_set_choice()
     return {
         "versions": {**versions()},
         "cpu": {
@@ -137,6 +149,7 @@ def machine_json() -> Json:
             {"kernel": name, "uses": uses or None, "missing": why or None}
             for name, uses, why in kernel_rows()
         ],
+        "instruction_sets": {"available": list(available), "limit": limit},
         "extras": {extra: {**packages} for extra, packages in extras().items()},
     }  # fmt: skip
 
@@ -147,6 +160,10 @@ def machine_report() -> list[str | Table]:
     kernels = [(name, uses or f"XLA's form, since {why}") for name, uses, why in found]
     if any(why for _, _, why in found):
         kernels.append(("artifacts", "those made with kernels unpack weights at every call: slow"))
+    available, limit = instruction_set_choice()
+    if available:
+        best = f"; GRAPHGEN_ISA={limit} restricts the kernels" if limit else ""
+        kernels.append(("available", f"{', '.join(available)}{best}"))
     return [
         Table(["this machine", ""], _machine_rows()),
         Table(["kernel", "uses"], kernels),

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -19,7 +20,14 @@ from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import DType, Function, Module, dtype, loc, tensor
 from graphgen.ir.dtype import f32, f64, s32, s64
 from graphgen.lowering.abi import donated
-from graphgen.lowering.cpu import CpuProgram, compile_program, configure, cpu_key, load_program
+from graphgen.lowering.cpu import (
+    CpuProgram,
+    compile_program,
+    configure,
+    cpu_key,
+    load_program,
+    pjrt,
+)
 from graphgen.lowering.cpu.pjrt import join, put
 from graphgen.lowering.cpu.program import program_key, serialize_program
 from graphgen.lowering.stablehlo import emit_stablehlo
@@ -187,6 +195,28 @@ def test_the_key_of_a_program_is_its_text_and_the_machine(monkeypatch: pytest.Mo
     monkeypatch.setenv("GRAPHGEN_XLA_CODE", "optimized")
     assert key == program_key("text")
     assert re.fullmatch(r"[0-9a-f]{16}", cpu_key())
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", True),
+        ("--xla_cpu_max_isa=AVX2", False),
+        ("--xla_one=1 --xla_cpu_max_isa=AVX512_BF16", False),
+        ("--xla_cpu_max_isa=AVX2 --xla_cpu_max_isa=AMX_FP16", True),
+    ],
+)
+def test_a_limit_of_xla_leaves_the_matrix_unit_out(
+    flags: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    info = tmp_path / "cpuinfo"
+    info.write_text("flags : avx2 amx_bf16\n")
+    monkeypatch.setattr(pjrt, "Path", lambda _: info)
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert pjrt.has_matrix_unit() == expected
+    monkeypatch.setenv("XLA_FLAGS", "")
+    info.write_text("flags : avx2\n")
+    assert not pjrt.has_matrix_unit()
 
 
 def test_quick_code_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch):

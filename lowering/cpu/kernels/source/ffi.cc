@@ -534,5 +534,13 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_top_k, graphgen::TopKCall,
 // The instruction set that the kernels use on this CPU.
 extern "C" const char* graphgen_instruction_set() { return graphgen::InstructionSet(); }
 
+// Those that this CPU can run, the best first, with spaces between.
+extern "C" const char* graphgen_instruction_sets() { return graphgen::InstructionSets(); }
+
+// Has the kernels use one of them; returns the one that is used.
+extern "C" const char* graphgen_use_instruction_set(const char* name) {
+  return graphgen::UseInstructionSet(name);
+}
+
 // The digest of the sources that this library was built from.
 extern "C" const char* graphgen_sources() { return GRAPHGEN_SOURCES; }

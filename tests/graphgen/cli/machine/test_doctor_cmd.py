@@ -32,7 +32,15 @@ ARM = "processor : 0\nFeatures : fp asimd asimdhp bf16\n"
 
 def test_the_facts_are_those_of_this_process():
     found: Any = facts("doctor")
-    assert list(found) == ["versions", "cpu", "compiler", "neuronx_cc", "kernels", "extras"]
+    assert list(found) == [
+        "versions",
+        "cpu",
+        "compiler",
+        "neuronx_cc",
+        "kernels",
+        "instruction_sets",
+        "extras",
+    ]
     assert found["versions"]["graphgen"] == __version__
     assert found["versions"]["jaxlib"] == found["versions"]["jax"]
     assert 1 <= found["cpu"]["cores"] <= found["cpu"]["all_cores"]
@@ -45,15 +53,34 @@ def test_the_facts_are_those_of_this_process():
         )
 
 
-@pytest.mark.skipif(not kernel_library().targets, reason="there are no kernels here")
+needs_kernels = pytest.mark.skipif(
+    not kernel_library().targets, reason=kernel_library().missing or "not there"
+)
+
+
+def doctor_with(limit: str) -> Any:
+    """What a process with another ``GRAPHGEN_ISA`` says."""
+    return json.loads(process("doctor", "--json", env_more={"GRAPHGEN_ISA": limit}).stdout)
+
+
+@needs_kernels
 def test_the_kernels_use_what_the_cpu_has():
-    has: dict[str, bool] = facts("doctor")["cpu"]["instructions"]
-    used = kernel_library().instruction_set
-    best = next(
-        (name for name, flag in (("avx512_bf16",) * 2, ("avx512", "avx512f"), ("avx2",) * 2)
-         if has.get(flag)), "baseline",
-    )  # fmt: skip
-    assert used == best
+    found = doctor_with("")
+    has: dict[str, bool] = found["cpu"]["instructions"]
+    flags = (("avx512_bf16",) * 2, ("avx512", "avx512f"), ("avx2",) * 2)
+    expected = [*(name for name, flag in flags if has.get(flag)), "baseline"]
+    assert found["instruction_sets"] == {"available": expected, "limit": None}
+    assert {row["uses"] for row in found["kernels"]} == {expected[0]}
+
+
+@needs_kernels
+def test_a_variable_restricts_the_instruction_set():
+    for name in kernel_library().available:
+        found = doctor_with(name)
+        assert found["instruction_sets"]["limit"] == name
+        assert {row["uses"] for row in found["kernels"]} == {name}
+    text = process("doctor", env_more={"GRAPHGEN_ISA": "baseline"}).stdout
+    assert "; GRAPHGEN_ISA=baseline restricts the kernels\n" in text
 
 
 def test_the_tables_say_the_same():
@@ -61,7 +88,8 @@ def test_the_tables_say_the_same():
     machine, kernels, optional = text.split("\n\n")
     assert machine.startswith("this machine\n")
     assert f"\ngraphgen      {__version__}\n" in machine
-    assert [line.split()[0] for line in kernels.splitlines()] == ["kernel", *HANDLERS]
+    rows = [*HANDLERS, *(["available"] if kernel_library().available else ["artifacts"])]
+    assert [line.split()[0] for line in kernels.splitlines()] == ["kernel", *rows]
     assert [line.split()[0] for line in optional.splitlines()] == ["optional", *EXTRAS]
 
 

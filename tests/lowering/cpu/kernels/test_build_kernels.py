@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.kernels import build_kernels, kernel_library
+from graphgen.lowering.cpu.program import program_key
 
 REAL = Path(build_kernels.__file__).resolve()
 NOTE = "note: no kernels for this CPU, XLA's are used, which are slower: "
@@ -155,7 +157,15 @@ def loaded_anew(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     monkeypatch.delenv(kernel_library.DISABLE, raising=False)
     kernel_library.kernel_library.cache_clear()
     yield
+    monkeypatch.undo()
     kernel_library.kernel_library.cache_clear()
+    # The library keeps the instruction set that the test chose until it is told another.
+    kernel_library.kernel_library()
+
+
+needs_library = pytest.mark.skipif(
+    not kernel_library.kernel_library().targets, reason="there are no kernels here"
+)
 
 
 def found(monkeypatch: pytest.MonkeyPatch, path: Path) -> kernel_library.KernelLibrary:
@@ -207,6 +217,46 @@ def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: p
 def test_a_variable_leaves_the_kernels_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(kernel_library.DISABLE, "1")
     assert found(monkeypatch, tmp_path / "any.so").missing == "GRAPHGEN_NO_KERNELS is set"
+
+
+@pytest.mark.usefixtures("loaded_anew")
+def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(kernel_library.RESTRICT, "sse9")
+    with pytest.raises(GraphgenError) as caught:
+        kernel_library.kernel_library()
+    assert caught.value.code == "GG0705"
+    assert caught.value.what == "GRAPHGEN_ISA=sse9 is not an instruction set of the kernels"
+    for name in build_kernels.instruction_sets():
+        assert name in (caught.value.help or "")
+
+
+@needs_library
+@pytest.mark.usefixtures("loaded_anew")
+def test_an_instruction_set_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernel_library, "instruction_sets", lambda: {"amx": (), "baseline": ()})
+    monkeypatch.setenv(kernel_library.RESTRICT, "amx")
+    with pytest.raises(GraphgenError) as caught:
+        kernel_library.kernel_library()
+    assert caught.value.what == "GRAPHGEN_ISA=amx is not an instruction set of this CPU"
+    assert (caught.value.help or "").endswith(
+        "baseline, or leave GRAPHGEN_ISA out for the best one"
+    )
+
+
+@needs_library
+@pytest.mark.usefixtures("loaded_anew")
+def test_each_instruction_set_of_the_cpu_has_programs_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(kernel_library.RESTRICT, raising=False)
+    available = kernel_library.kernel_library().available
+    assert available[-1] == "baseline"
+    keys = {program_key("text")}
+    for name in available:
+        monkeypatch.setenv(kernel_library.RESTRICT, name)
+        kernel_library.kernel_library.cache_clear()
+        assert kernel_library.kernel_library().instruction_set == name
+        keys.add(program_key("text"))
+    # The best one is what is used without the variable.
+    assert len(keys) == len(available)
 
 
 def test_any_change_of_a_source_changes_the_digest(copied: Path):
