@@ -153,7 +153,7 @@ def _spread(x: Value, at: tuple[Index, ...]) -> list[int | slice | None]:
             part is None or isinstance(part, int | slice | EllipsisType)
         ):
             raise _refused(
-                f"{x.type.text} at {part!r}, which is no index",
+                f"{x.type.text} at {part!r}, which is not an index",
                 "integers, slices, ... and None; one value of ids alone: x[ids]",
             )
     dots = [place for place, part in enumerate(at) if part is Ellipsis]

@@ -123,7 +123,7 @@ def _bytes(attrs: Attrs, *keys: str) -> None:
     for key in keys:
         digits = attrs.text(key)
         legal = len(digits) % 2 == 0 and all(digit in "0123456789abcdef" for digit in digits)
-        require(legal, f"{key} are no bytes in hexadecimal")
+        require(legal, f"{key} are not bytes in hexadecimal")
 
 
 def _is_top_k(operands: Types, results: Types, attrs: Attrs) -> bool:
@@ -194,7 +194,7 @@ def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     _bytes(attrs, "fields", "more")
     require(
         re.fullmatch(r"((([0-9a-f]{2})+,)*([0-9a-f]{2})+)?", attrs.text("regions")) is not None,
-        "regions are no bytes in hexadecimal",
+        "regions are not bytes in hexadecimal",
     )
     results = stated(attrs)
     form = attrs.text("form")

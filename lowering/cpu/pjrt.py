@@ -171,7 +171,7 @@ def _overrides() -> dict[str, bool | int]:
     if kind not in ("", "optimized", "quick"):
         raise GraphgenError(
             "GG0705",
-            f"GRAPHGEN_XLA_CODE={kind} is no kind of code",
+            f"GRAPHGEN_XLA_CODE={kind} is not quick or optimized",
             help="quick compiles in a sixth of the time, optimized runs faster",
         )
     return QUICK if kind == "quick" else {}

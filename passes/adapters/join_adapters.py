@@ -220,7 +220,7 @@ def _joining(
     def join_terms(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A part of a product with its term is a part of their sum."""
         if op not in plan:
-            return NoMatch("it is no part of a product with low-rank terms")
+            return NoMatch("it is not part of a product with low-rank terms")
         group, part = plan[op]
         if group.total is None:
             first = min((each.end for each in group.parts), key=places.__getitem__)

@@ -132,7 +132,7 @@ def _within(what: str, value: int | str, largest: int) -> int:
     if not isinstance(value, int) or not 0 <= value <= largest:
         raise GraphgenError(
             "GG0705",
-            f"{what}={value} is no number from 0 to {largest}",
+            f"{what}={value} is not an integer from 0 to {largest}",
             help="docs/debugging.md says what each stands for",
         )
     return value

@@ -159,7 +159,7 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
     def _refusal(self, cost: FormCost, chosen: FormCost) -> NoMatch:
         """Why a form was not taken."""
         if self.form != DISPATCH_AUTO:
-            return no_match(f"form={self.form} was asked for")
+            return no_match(f"form={self.form} is set")
         return no_match(f"{cost.text} is slower than {chosen.text}")
 
 

@@ -291,7 +291,7 @@ def fusing(plan: _FusionPlan, rewriter: Rewriter) -> Rule:
         if member is None:
             # Not a near miss: by its depth, every other reason is nearer.
             return plan.misses.get(op) or NoMatch(
-                "it is no product, or goes with what follows it", None
+                "it is not a product, or it fuses with its reader", None
             )
         group, index = member
         if group.fused is None:

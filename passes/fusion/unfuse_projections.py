@@ -194,7 +194,7 @@ def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
     if not prepared.of_weights(rhs):
         return no_match("its right operand is not made of weights alone", rhs, depth=2)
     if len(dot.attrs.integers("rhs_contracting_dims")) != 1 or rhs.type.rank != 2:
-        return no_match("the weight is no matrix", rhs, depth=3)
+        return no_match("the weight is not a matrix", rhs, depth=3)
     if prepared.readers(rhs) != 1:
         return no_match("the weight is read elsewhere too, and would be kept twice", rhs, depth=4)
     return None

@@ -72,7 +72,7 @@ def _replicate(sizes: Heads) -> HeadMap | str:
     """As many key-value heads as ranks: tp/KV copies of each, its query heads dealt to them."""
     copies, rest = divmod(sizes.tp, sizes.kv_heads)
     if rest:
-        return f"{sizes.tp} ranks are no multiple of {sizes.kv_heads} key-value heads"
+        return f"{sizes.tp} ranks are not a multiple of {sizes.kv_heads} key-value heads"
     return _bins(sizes, ceil(_group(sizes) / copies), copies)
 
 

@@ -135,7 +135,7 @@ lhs_batch_dims=[2] rhs_batch_dims=[0] dtype=f32 : f32[2,1,1,2]
         for cost in costs:
             if cost is not best:
                 slower = f"{cost.text} is slower than {best.text}"
-                why = slower if self.form == LATENT_AUTO else f"form={self.form} was asked for"
+                why = slower if self.form == LATENT_AUTO else f"form={self.form} is set"
                 rewriter.decline(function, cost.form, found.op, no_match(why))
         rewriter.remark(
             f"@{function.name}: latent attention: {best.form}; {costs[0].text}, {costs[1].text}"

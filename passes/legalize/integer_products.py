@@ -119,7 +119,7 @@ def integer_product(digits: int) -> Rule:
         """``x @ convert(q)`` is a sum of products of the digits of ``x`` with ``q``."""
         lhs, wide = op.operands[0], widened(op)
         if wide is None or wide.operands[0].dtype is not s8:
-            return no_match("its right operand is no widened 8-bit integer", op.operands[1])
+            return no_match("its right operand is not a widened 8-bit integer", op.operands[1])
         (weight,) = wide.operands
         if weight.type.rank != 2 or op.attrs.integers("lhs_batch_dims"):
             return no_match("not a product with a weight matrix", weight, depth=2)

@@ -148,7 +148,7 @@ def known_branch(module: Module) -> Rule:
         """A choice by a constant is the branch it chooses."""
         known = op.operands[0].producer("constant")
         if known is None:
-            return no_match("what chooses is not constant", op.operands[0])
+            return no_match("the branch index is not constant", op.operands[0])
         (value,) = known.attrs.literal("value").values()
         branches = callees(op)
         chosen = chosen_branch(value if isinstance(value, bool) else int(value), len(branches))

@@ -183,7 +183,7 @@ def widened_again(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     if made is None or made.operands[0].dtype is not op.result.dtype:
         return no_match("it does not undo a conversion", op.operands[0])
     if _weight(made.operands[0]).op is not None:
-        return no_match("what is rounded is no weight", made.operands[0], depth=2)
+        return no_match("the rounded value is not a weight", made.operands[0], depth=2)
     return [made.operands[0]]
 
 

@@ -118,9 +118,9 @@ def _why_not(op: Op, element: DType, of_products: set[Value]) -> NoMatch | None:
     if not x.dtype.is_float or x.dtype.bits <= element.bits:
         return no_match(f"its addends are {x.dtype}, no wider than {element}", x)
     if op.attrs.text("kind") != "add":
-        return no_match("it is no sum", x, depth=2)
+        return no_match("it is not a sum", x, depth=2)
     if x not in of_products:
-        return no_match("its addends are no sums of products", x, depth=3)
+        return no_match("its addends are not sums of products", x, depth=3)
     if element is f16 and has_no_scale_yet(x):
         return no_match(_OVERFLOWS, x, depth=4)
     return None

@@ -113,7 +113,8 @@ class OnDeviceSampling(Pass):
         assert logits is not None
         row = module.interface[LOGITS].logical
         if row.rank != 2:
-            raise GraphgenError("GG0304", f"{self.name}: {LOGITS} {row.text} is no row a sequence")
+            what = f"{self.name}: {LOGITS} {row.text} does not have one row a sequence"
+            raise GraphgenError("GG0304", what)
         where = logits.op.loc.through(rewriter.pass_name) if logits.op is not None else None
         b = Builder(function, module, loc=where)
         with b:

@@ -318,7 +318,7 @@ def _by_slots(every: str, groups: bool) -> dict[str, str]:
 def _axis(text: str) -> tuple[str, int]:
     name, _, size = text.partition(":")
     if not (name.isidentifier() and size.isdecimal()):
-        raise GraphgenError("GG0302", f"shard: '{text}' is no mesh axis", help="write e.g. tp:4")
+        raise GraphgenError("GG0302", f"shard: '{text}' is not a mesh axis", help="write e.g. tp:4")
     return name, int(size)
 
 
@@ -326,6 +326,6 @@ def _rule(text: str) -> tuple[str, str]:
     """The name and the layout of a rule."""
     name, _, layout = text.rpartition(":")
     if not name or not layout:
-        what = f"shard: '{text}' is no rule"
+        what = f"shard: '{text}' is not a rule"
         raise GraphgenError("GG0302", what, help="write vocab:tp or *.down_proj.weight:{-,tp}")
     return name, layout

@@ -194,7 +194,7 @@ class AdapterSlots:
         target, _, last = name.rpartition(".")
         if target not in self.targets or last not in ("lora_A", "lora_B"):
             known = ", ".join(sorted({known.rpartition(".")[2] for known in self.targets}))
-            what = f"{name} is no tensor of an adapter of this model"
+            what = f"{name} is not a tensor of an adapter of this model"
             raise GraphgenError("GG0705", what, help=f"projections end with {known}")
         wanted, axis = self.targets[target][last == "lora_B"], -2 if last == "lora_A" else -1
         fits = array.ndim == len(wanted) and all(

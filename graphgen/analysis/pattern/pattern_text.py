@@ -46,7 +46,7 @@ class _Parser:
             found = _TOKEN.match(text, at)
             if found is None:
                 start = len(text) - len(text[at:].lstrip())
-                raise self.fail("this is no part of a pattern", start)
+                raise self.fail("this is not part of a pattern", start)
             self.tokens.append((found[0].strip(), found.end() - len(found[0].strip())))
             at = found.end()
         self.at = 0

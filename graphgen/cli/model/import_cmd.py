@@ -68,7 +68,7 @@ SavedWeights = Annotated[
     typer.Option(
         "--save-weights",
         metavar="FILE.npz",
-        help="Where to write the weights that programs of torch hold, for run --inputs.",
+        help="File for the weights that programs of torch hold, for run --inputs.",
     ),
 ]
 
@@ -76,7 +76,7 @@ SavedWeights = Annotated[
 def import_(
     sources: Sources,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE.gg", help="Where to write; - is stdout.")
+        str, typer.Option("-o", "--output", metavar="FILE.gg", help="File to write; - is stdout.")
     ] = STANDARD,
     weight: Weights = None,
     state: States = None,

@@ -52,7 +52,7 @@ app = typer.Typer(
 @app.command(_WRITE, cls=GuardedCommand)
 def write(
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="KIT.tar.gz", help="Where to write the kit.")
+        Path, typer.Option("-o", "--output", metavar="KIT.tar.gz", help="File to write the kit to.")
     ],
     target: Annotated[
         list[str] | None,
@@ -104,7 +104,9 @@ def write(
 
 @app.command("read", cls=GuardedCommand)
 def read(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help="What run.py wrote.")],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS.json", help="The file that run.py wrote.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(

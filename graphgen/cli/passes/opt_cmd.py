@@ -59,7 +59,7 @@ Stop = Annotated[
 FuelText = Annotated[
     str,
     typer.Option(
-        "--fuel", metavar="N|PASS=N", help="Make only so many rewrites, in all or in a pass."
+        "--fuel", metavar="N|PASS=N", help="Make at most this many rewrites, in total or in a pass."
     ),
 ]
 Stats = Annotated[bool, typer.Option("--stats", help="Show on stderr what each pass did.")]
@@ -74,7 +74,7 @@ Explain = Annotated[
     bool,
     typer.Option(
         "--explain-sharding",
-        help="Show how every value lies over the ranks, who decided it, and what is sent.",
+        help="Show the sharding of every value, who decided it, and what is sent.",
     ),
 ]
 AsJson = Annotated[

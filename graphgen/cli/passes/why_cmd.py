@@ -32,7 +32,9 @@ def why(
         str, typer.Option("--program", metavar="NAME", help="The program the value is in.")
     ] = "",
     plugin: Plugins = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="How many ops to show a place.")] = 6,
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Number of ops to show for each place.")
+    ] = 6,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all ops.")] = False,
 ) -> None:
     """Show one value's history: where it was written, what replaced it, what it is lowered to.

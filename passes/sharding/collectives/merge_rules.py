@@ -1,6 +1,6 @@
 """Rules that need fewer collectives: sums of sums, parts of what was joined, steps that undo.
 
-A collective is replaced only where nobody else reads it, so that it is really gone: what a program
+A collective is replaced only where no other op reads it, so that it is really gone: what a program
 sends never becomes more.
 """
 

@@ -247,7 +247,7 @@ def _scale_array(step: Quantized, mesh: RankGrid) -> Array:
         return NATIVE.literal(step.scale)
     if isinstance(step.scale, str):
         if mesh.scales is None:
-            raise GraphgenError("GG0302", f"there is no value '{step.scale}' to scale with")
+            raise GraphgenError("GG0302", f"there is not a value '{step.scale}' to scale with")
         return mesh.scales(step.scale)
     return np.asarray(step.scale)
 

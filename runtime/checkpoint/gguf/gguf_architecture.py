@@ -329,7 +329,7 @@ def vocab_size(header: GgufHeader) -> int:
     if table is None:
         return len(header.strings("tokenizer.ggml.tokens"))
     if len(table.shape) != 2:
-        what = f"tensor 'token_embd.weight' has the shape {table.shape}, and is no table"
+        what = f"tensor 'token_embd.weight' has the shape {table.shape}, and is not a matrix"
         raise table.file.error(what)
     return table.shape[0]
 

@@ -564,7 +564,7 @@ def test_last_token_by_hand():
     x = np.arange(12, dtype=np.float32).reshape(3, 4, 1)
     at = np.array([[0, 1, 2, -1], [-1, -1, 0, 1], [-1, -1, -1, -1]], np.int32)
     out = run("last_token", {}, x, at, np.array([3, 2, 0], np.int32))
-    # Right padding, left padding, and an idle row: its padding is no token.
+    # Right padding, left padding, and an idle row: its padding is not a token.
     np.testing.assert_array_equal(out[:, 0], [2, 7, 0])
 
 

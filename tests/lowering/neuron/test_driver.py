@@ -351,7 +351,7 @@ def test_programs_that_the_rules_refuse_are_one_error(lowered: Module):
     assert error.code == "GG1003"
     assert error.what.startswith("neuronx-cc will refuse 1 of 1 programs")
     assert "decode: dtype" in error.note
-    assert "f64 is no type of the device" in error.note
+    assert "f64 is not an element type of the device" in error.note
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_near_misses_are_told_with_the_reason(tmp_path: Path):
     wide = np.ones((2, 6, 3, 4), np.float32)
     source.write_text(jax.jit(close).lower(x, x, wide).as_text(debug_info=True))
     result = done("import", source, "-o", out)
-    reason = "not attention: which dimension of the queries holds heads is not known"
+    reason = "not attention: the dimension of the queries that holds heads is not known"
     assert reason in result.stdout
     assert "not kv-update: it adds to what is there" in result.stdout
     assert Path(__file__).name in result.stdout
@@ -74,7 +74,7 @@ def test_mistakes_are_told(tmp_path: Path):
     assert "needs one * on both sides" in text("--rename", "cache.*=kept")
     assert "would be called lengths" in text("--rename", "tokens=lengths")
     assert "--dim B: no size" in text("--dim", "B")
-    assert "cannot be told apart" in text("--dim", "S=1")
+    assert "cannot be distinguished" in text("--dim", "S=1")
     assert "says no phase" in error("import", f"{MODEL}:prefill", f"{MODEL}:decode", "-o", out)
     renamed = text("--rename", "decode:tokens=lengths.2", "--rename", "decode:lengths=tokens")
     assert "tokens is the input s32[3,6] of prefill and the input s32[3] of decode" in renamed
