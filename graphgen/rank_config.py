@@ -1,4 +1,4 @@
-"""The options of a compilation about ranks: how many there are, and what each of them has."""
+"""Compile options for ranks: their number, and the division of the model over them."""
 
 from __future__ import annotations
 

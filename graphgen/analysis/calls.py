@@ -1,4 +1,4 @@
-"""Programs that run other functions: which those are, and the same program without calls."""
+"""Call graph of a module: inline calls, and list the functions that a program runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of ``graphgen serve``: those of vLLM's server under their names, and its own."""
+"""Options of ``graphgen serve``: vLLM's server options under their names, and more."""
 
 from __future__ import annotations
 

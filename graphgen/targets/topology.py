@@ -1,4 +1,4 @@
-"""Accelerators over several nodes: what links them, and which ranks are on which node."""
+"""Accelerators over several nodes: the links between nodes, and the placement of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulate a step of ranks that run one program on cores, of which several ranks may share one.
+"""Simulate one step of a program on all ranks, where several ranks may share a core.
 
 A rank does its tasks in order. A collective is a ring of ranks, or several side by side: in each
 round a rank handles a message, for which it needs that of the rank before it of the round before.

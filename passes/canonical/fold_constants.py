@@ -1,4 +1,4 @@
-"""Constant folding: what is known when compiling is not computed when running."""
+"""Constant folding: evaluate ops of constants at compile time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module in a form that depends on what it computes only, so that texts can be compared."""
+"""Normalize a module, so that modules with the same computation have the same text."""
 
 from __future__ import annotations
 

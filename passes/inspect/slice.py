@@ -1,4 +1,4 @@
-"""A part of a program as a program of its own: ops by name, a layer, or what an output needs."""
+"""Extract a subprogram as a module: some ops, a layer, or the ops below an output."""
 
 from __future__ import annotations
 

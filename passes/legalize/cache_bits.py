@@ -1,4 +1,4 @@
-"""Keeping caches of small floats as integers: XLA's CPU backend updates only those in place."""
+"""Store float caches as integers: XLA's CPU backend updates only integers in place."""
 
 from __future__ import annotations
 

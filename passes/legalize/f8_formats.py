@@ -85,7 +85,7 @@ def _fits(function: Function, op: Op) -> bool:
 
 
 def _only_widened(function: Function, values: Value) -> bool:
-    """True if numbers, or those of them that are chosen, are read by ops that widen them alone."""
+    """True if all readers of the numbers widen them, directly or after a selection."""
     return not function.returns(values) and all(
         user.name in _WIDEN or (user.name in _CHOOSE and _only_widened(function, user.result))
         for user in values.users

@@ -1,4 +1,4 @@
-"""Products with 8-bit weights in integers, which is what CPUs are fastest at."""
+"""Compute products with 8-bit weights in integer arithmetic, the fastest on CPUs."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class UnrollLoops(Pass):
     most_ops: int = 200_000
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Write the loops of every function out, those of bodies before those that run them."""
+        """Unroll the loops of every function, inner loops first."""
         if self.limit < 0:
             raise GraphgenError("GG0302", f"unroll-loops: limit={self.limit} is negative")
         before = run_by_programs(module)

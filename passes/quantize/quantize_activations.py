@@ -171,7 +171,7 @@ s32[2,6]
 
 
 def _narrow_weight(op: Op, chosen: ChosenWeights) -> Value | None:
-    """The right operand in 8 bits, where it has a scale that does not differ along what is summed.
+    """The 8-bit right operand, if its scale is constant along the contracted dimensions.
 
     Numbers with a scale a group of columns are ``dequantize``, not a conversion.
     """

@@ -1,4 +1,4 @@
-"""Caches in 8 bits: a half or a quarter of the memory, and of what a token reads of it."""
+"""Quantize KV caches to 8 bits: a half or a quarter of the memory and of the bytes read."""
 
 from __future__ import annotations
 

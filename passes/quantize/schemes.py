@@ -1,4 +1,4 @@
-"""Weight quantization schemes under AWS's names: element types, and what shares a scale."""
+"""Weight quantization schemes under AWS's names: element type and granularity of the scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that scores imply, in NumPy: the reference that sampling in a program is compared with.
+"""Reference for sampling in a program, in NumPy: the tokens implied by scores.
 
 Written from the documentation of :class:`~graphgen.passes.sampling.on_device.OnDeviceSampling` and
 not from the ops that it makes, so that comparing the two checks both.

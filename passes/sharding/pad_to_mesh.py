@@ -1,4 +1,4 @@
-"""Weights that do not divide over the mesh get zeros that nothing reads."""
+"""Pad weights with zeros to sizes that divide over the mesh."""
 
 from __future__ import annotations
 

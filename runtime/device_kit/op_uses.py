@@ -156,7 +156,7 @@ def op_uses(kinds: Sequence[str], rare: Sequence[str] = ()) -> list[OpUse]:
 
 
 def _elementwise(table: Sequence[str]) -> list[str]:
-    """Uses of the ops that take and give elements of one type, but for those that have a line."""
+    """Uses of elementwise ops with one element type, except ops with a line of their own."""
     written = {line.partition(":")[0] for line in table}
     found: list[str] = []
     for name in ops_with(Trait.ELEMENTWISE):

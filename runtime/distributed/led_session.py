@@ -1,4 +1,4 @@
-"""A session that process 0 of a launch uses, and whose launches the other processes repeat."""
+"""Lead a session from process 0; the other processes repeat its launches."""
 
 from __future__ import annotations
 

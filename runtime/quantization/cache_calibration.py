@@ -1,4 +1,4 @@
-"""Calibration of caches: largest magnitudes of channels over a text, and what casts would clamp."""
+"""Calibrate caches: largest magnitudes of channels over a text, and the clamped numbers."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def run_server(
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that says where it listens, and ends answers that take too long at its end.
+    """A server that reports its port, and cuts off long answers at shutdown.
 
     Args:
         service: what endpoints share; its options have the seconds that accepted requests have.

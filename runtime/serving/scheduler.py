@@ -1,4 +1,4 @@
-"""Decide which requests have rows, and which rows the next launches take.
+"""Assign requests to rows, and choose the rows of each launch.
 
 A request waits, then has a row until it is finished. What holds after every step:
 

@@ -1,4 +1,4 @@
-"""Patterns over ops: what stands in a graph, written as it is printed.
+"""Parse patterns over ops, in the notation of printed IR.
 
     dot_general(_, param) -> reshape -> transpose
 

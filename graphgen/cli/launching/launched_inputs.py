@@ -1,4 +1,4 @@
-"""Options and inputs of a command in a launch: what is refused, and what process 0 decides."""
+"""Check options of a command in a launch, and share the inputs chosen by process 0."""
 
 from __future__ import annotations
 

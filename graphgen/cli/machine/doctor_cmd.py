@@ -1,4 +1,4 @@
-"""``graphgen doctor``: what of this machine is used, and what is missing."""
+"""``graphgen doctor``: check the parts of this machine that graphgen uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``graphgen device-kit``: programs for people with a device, and what their results say."""
+"""``graphgen device-kit``: write test programs for people with a device, and read the results."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def read(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which rules a device confirmed and which it contradicted, and what it measured.
+    """Report the rules that a device confirmed or contradicted, and its measurements.
 
     Contradictions come as issues that are ready to be filed: title, op, type, HLO, the end of the
     log, the rule and its source. The rules themselves stay as they are: -o keeps the evidence in a

@@ -37,7 +37,7 @@ def why(
     ] = 6,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all ops.")] = False,
 ) -> None:
-    """Show one value's history: where it was written, what replaced it, what it is lowered to.
+    """Show one value's history: its source line, its rewrites, and its lowered ops.
 
     With --lowered the value is one of the module after the passes, which has the same name in the
     StableHLO of its program; or the one on a line of that text.

@@ -1,4 +1,4 @@
-"""Shapes of results that a text leaves out: those of the opcodes for which XLA infers them."""
+"""Infer result shapes omitted from HLO text, for the opcodes with inference rules in XLA."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def _kill(group: int) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that the machine can give now, or all it has where it does not say that."""
+    """Bytes of available memory; all of the machine's if the system does not report it."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

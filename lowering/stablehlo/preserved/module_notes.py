@@ -1,4 +1,4 @@
-"""Attributes of a module, its meshes, and those of its program: in ``meta`` and annotations."""
+"""Preserve attributes of a StableHLO module, its meshes and its functions in ``meta``."""
 
 from __future__ import annotations
 

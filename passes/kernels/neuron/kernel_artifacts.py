@@ -1,4 +1,4 @@
-"""Kernels in NKI that a user brings: a manifest of what was traced, and the entry for a call.
+"""NKI kernels supplied by a user: read the manifest of traced kernels and find one for a call.
 
 NKI's compiler is not public. Users that have it trace a kernel for the shapes of a program and
 write down what its front end passes to HLO: a JSON list with an object a kernel,

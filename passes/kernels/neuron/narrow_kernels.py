@@ -1,4 +1,4 @@
-"""Match what kernels in NKI compute of 8-bit numbers: rows with their scales, and a gated MLP.
+"""Match the 8-bit kernels in NKI: quantized rows with scales, and a gated MLP.
 
     rows -> product, scaled -> silu(left half) * right half -> rows -> product, scaled
 

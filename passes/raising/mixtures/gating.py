@@ -1,4 +1,4 @@
-"""Match what a gated MLP does between its products: activation, bounds, offset."""
+"""Match the gating of an MLP between its products: activation, clamps, offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two ways by which tokens that are split over ranks get to experts of other ranks.
+"""Token exchange of expert parallelism: all-gather, or all-to-all with a padded buffer.
 
 n ranks have t tokens each, of w bytes. An all-gather sends ``(n - 1) t w`` from each rank. Shapes
 do not depend on routing, so a buffer of an all-to-all has room for the tokens that could all be for

@@ -1,4 +1,4 @@
-"""Rules that need fewer collectives: sums of sums, parts of what was joined, steps that undo.
+"""Merge collectives: sums of sums, slices of gathered values, exchanges that cancel.
 
 A collective is replaced only where no other op reads it, so that it is really gone: what a program
 sends never becomes more.

@@ -1,4 +1,4 @@
-"""Rules that move a collective to where it sends less: before widening, after narrowing ops.
+"""Move collectives past other ops to send fewer bytes: before widening, after narrowing.
 
 What only hands elements on (gathering, exchanging) goes past anything that looks at one element at
 a time; what combines elements over ranks goes past what leaves elements out or combines alike.

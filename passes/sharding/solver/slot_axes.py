@@ -1,4 +1,4 @@
-"""Mesh axes that split caches along their slots, and the ops that use them by themselves."""
+"""Find the mesh axes that split caches along slots, and the attention ops that use them."""
 
 from __future__ import annotations
 

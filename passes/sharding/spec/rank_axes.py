@@ -1,4 +1,4 @@
-"""Mesh axes of a number of ranks: what is divided over which of them, and in which phase."""
+"""Factor the number of ranks into mesh axes, for each kind of parallelism."""
 
 from __future__ import annotations
 

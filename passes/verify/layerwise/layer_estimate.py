@@ -1,4 +1,4 @@
-"""Estimate of a layer-by-layer validation, before it starts: what it reads, computes and holds."""
+"""Estimate a layer-by-layer validation before it starts: bytes read, time and memory."""
 
 from __future__ import annotations
 

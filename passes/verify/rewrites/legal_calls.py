@@ -1,4 +1,4 @@
-"""Arguments that functions of a module can have: those of a workload's calls, or legal ones."""
+"""Choose arguments for the functions of a module: from a workload's calls, or legal ones."""
 
 from __future__ import annotations
 

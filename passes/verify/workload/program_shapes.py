@@ -1,4 +1,4 @@
-"""Sizes of the programs of a module and of what each pass of a pipeline makes of it."""
+"""Collect the program sizes of a module before and after each pass of a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts whose gate and up are one tensor, or whose matrices stand one below the other, as parts.
+"""Split fused expert weights: a view with gate, up and down as separate tensors.
 
 A family's weights are ``X.experts.gate_proj.weight`` and ``up_proj`` [E,I,H] and ``down_proj``
 [E,H,I], with ``.bias`` [E,I], [E,I] and [E,H]; parts of MXFP4 end in ``.weight_blocks`` and

@@ -1,4 +1,4 @@
-"""The form of a GGUF architecture, and what many of them share: names, transforms, settings.
+"""GGUF architectures: tensor names, value transforms and settings shared by many of them.
 
 Names on the left are llama.cpp's, as in the table ``MODEL_TENSORS`` of the gguf package. Value
 transforms undo what llama.cpp's converter does to the model of that name.
