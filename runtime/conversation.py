@@ -30,7 +30,7 @@ class Turn:
 class Conversation:
     """Alternating messages of a user and a model, rendered with the model's chat template.
 
-    Every answer sees the whole conversation; it is never truncated. What the cache holds of it is
+    Every answer sees the whole conversation; it is never truncated. Tokens that the cache holds are
     not processed again. A message that makes the conversation too long is refused, and the history
     stays unchanged.
 

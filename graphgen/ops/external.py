@@ -147,9 +147,9 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
 
     A ``silent`` call has no results and is made for its effect: what stands for them here is an
     empty array, which is not written. ``fields`` and ``more`` are what else a read instruction
-    says, as in ``hlo.opaque``. It is
-    written into HLO, and into StableHLO where that has words for all of it. What Neuron's compiler
-    documents, such as AwsNeuronSoftmax, is evaluated; any other cannot be.
+    says, as in ``hlo.opaque``. It is written into HLO, and into StableHLO where that has words for
+    all of it. Targets that Neuron's compiler documents, such as AwsNeuronSoftmax, are evaluated;
+    any other cannot be.
 
     Example:
         %y = custom_call(%x) target="AwsNeuronGelu" results=[f32[B,4]] : f32[B,4]

@@ -274,7 +274,7 @@ def shape_rules() -> tuple[Rule, ...]:
 class SimplifyShape(Pass):
     """Merge chains of ops that only move, repeat, cut or convert elements.
 
-    What becomes dead stays, for ``dce``.
+    Dead ops stay for ``dce``.
 
     Given:
         module @m level=logical {

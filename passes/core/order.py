@@ -1,7 +1,7 @@
 """Is the order of a pipeline right? Answered before the first pass runs.
 
-What is known about the module is followed through the pipeline: the level each pass takes and
-gives, the facts it needs, brings about and takes away.
+Known facts of the module are tracked through the pipeline: the level each pass takes and gives, the
+facts it needs, brings about and takes away.
 """
 
 from __future__ import annotations

@@ -135,9 +135,9 @@ def ops_below(function: Function, output: str) -> set[Op]:
 def sliced(module: Module, function: Function, ops: Collection[Op], only: str = "") -> Module:
     """A module that computes these ops.
 
-    What they read from elsewhere becomes an input of the same name, or stays what it was in the
-    interface; constants come along. What is read elsewhere or handed back becomes an output. Types
-    are those of one rank.
+    Values from elsewhere become inputs of the same name, or keep their role in the interface;
+    constants come along. Values that are read elsewhere or returned become outputs. Types are those
+    of one rank.
 
     Args:
         module: for its interface.

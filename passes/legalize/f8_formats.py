@@ -19,8 +19,8 @@ class F8Formats(Pass):
     """Numbers quantized to ``f8e4m3fn`` become ``f8e4m3``, which ends at 240 and not at 448.
 
     inf2, trn1 and trn2 have the second alone (NCC_EVRF051). Up to 240 the two hold the same values
-    in the same bits, and that is as far as ``quantize-weights`` goes, with AWS's own limit. What is
-    quantized to larger values stays.
+    in the same bits, and that is as far as ``quantize-weights`` goes, with AWS's own limit. Numbers
+    quantized to larger values keep their format.
 
     Given:
         module @m level=canonical {

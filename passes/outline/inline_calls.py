@@ -15,7 +15,7 @@ from graphgen.passes.core import Pass, Rewriter, register
 class InlineCalls(Pass):
     """Every call of an entry program becomes the body of its function; those are dropped.
 
-    What outline-layers has put together is taken apart again, so that other passes see every layer.
+    Undo outline-layers, so that other passes see every layer.
 
     Given:
         module @m level=target {

@@ -57,8 +57,8 @@ def find_layers(module: Module, function: Function, constants: dict[Value, Key])
 def _shared(module: Module, function: Function) -> set[Op]:
     """Ops written in one layer that others read and that have no part in it, such as a mask.
 
-    What layers have in common is computed once, in the first of them, which would then be unlike
-    the others. It is what depends on no weight or state and is read by other layers.
+    Values shared by layers are computed once, in the first of them, which would then be unlike the
+    others. They depend on no weight or state and are read by other layers.
     """
     common: set[Op] = set()
     for op in function.block:

@@ -26,9 +26,9 @@ class UnrollLoops(Pass):
     """Unroll loops whose trip count is known, and replace a known choice by its branch.
 
     So a model that scans over its layers has layers again: each turn is in a scope of its own,
-    numbered. What follows from the counter is computed, so that a layer's weights are a slice of
-    those of all layers, and what a scan stacks up is a concatenation. Loops inside of loops are
-    written out as well, calls are left; functions that no program runs are dropped.
+    numbered. Values computed from the counter are folded, so that a layer's weights are a slice of
+    the weights of all layers, and the stacked results of a scan are a concatenation. Loops inside
+    of loops are written out as well, calls are left; functions that no program runs are dropped.
 
     Options:
         limit: most turns of a loop that is written out.

@@ -44,7 +44,7 @@ class QuantizeActivations(Pass):
 
     With ``scale=static``, AWS's other one, each product has one scale, found beforehand: from the
     file ``ranges``, which ``graphgen calibrate`` writes, or without it from ``X.input_scale`` of a
-    checkpoint, beside ``X.weight``. What is beyond it becomes the largest number.
+    checkpoint, beside ``X.weight``. Larger magnitudes are clamped to the largest number.
 
     With ``scale=blocks``, the products of weights that are integers, of 4 bits too, read
     ``dequantize(n, scale)``: integers of 8 bits, with a scale for each group of the weight, or each

@@ -45,8 +45,8 @@ class QuantizeWeights(Pass):
     that ``lift-weights`` moves to ``@weights.global``: a checkpoint needs no preparation
     beforehand.
 
-    A stack of matrices, such as the weight [experts,in,out], has the scales of each matrix. What a
-    program chooses of it, by ``gather`` or ``take``, it chooses of the numbers and of the scales.
+    A stack of matrices, such as the weight [experts,in,out], has the scales of each matrix. A
+    ``gather`` or ``take`` of the stack becomes one of its numbers and one of its scales.
     ``experts`` read ``dequantize(q, scale)``, until their form is known.
 
     Embeddings are lookups, not products, and stay as they are; so does a weight that anything else

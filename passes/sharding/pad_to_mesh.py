@@ -35,11 +35,11 @@ class PadToMesh(Pass):
 
     A weight that programs read is padded with zeros where its layout splits it, and read without
     them; then reading without them moves on, op by op, until a product sums over the padding, where
-    the other operand gets zeros too, or a table is looked up, whose padding no index reads. What
-    cannot be passed reads the part that is there, and partition brings it together.
-    Facts about a whole weight, such as a scale, are taken before it is padded. Where a cut falls
-    inside of a block of a scale (``dequantize``), its blocks become smaller first, or a rank gets
-    more of them than an equal share, whichever takes fewer bytes.
+    the other operand gets zeros too, or a table is looked up, whose padding no index reads. Other
+    ops read a slice without the padding, and partition gathers it. Facts about a whole weight, such
+    as a scale, are taken before it is padded. Where a cut falls inside of a block of a scale
+    (``dequantize``), its blocks become smaller first, or a rank gets more of them than an equal
+    share, whichever takes fewer bytes.
 
     Given:
         module @m level=canonical mesh=tp:2 {

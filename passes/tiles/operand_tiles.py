@@ -1,8 +1,7 @@
 """The operands of attention for one tile: producers of masks and distances are made again for it.
 
 A mask, a distance, and what is added to or widened from a cache is computed of the tile's own
-tokens and slots, so that no value over all tokens and slots is needed. What is made otherwise is
-sliced.
+tokens and slots, so that no value over all tokens and slots is needed. Other operands are sliced.
 """
 
 from __future__ import annotations

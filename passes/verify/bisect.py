@@ -1,8 +1,8 @@
 """Bisection of a pipeline: the first wrong pass, then its first wrong rewrite.
 
 The oracle is any predicate: the numbers of a workload, or the exit status of a command. The
-pipeline runs once, as far as it runs; a pass that raises an exception is a finding of its own. What
-was wrong only in between, and is right again afterwards, is not to blame.
+pipeline runs once, as far as it runs; a pass that raises an exception is a finding of its own. A
+temporary fault that a later rewrite repairs is not reported.
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ _Key = int
 class LiftWeights(Pass):
     """Weight preparation leaves the programs: ``@weights.global`` and ``@weights.rank``.
 
-    What depends on checkpoint tensors only runs once, in ``@weights.global``; what also depends on
+    Computation on checkpoint tensors alone runs once, in ``@weights.global``; what also depends on
     the rank runs in ``@weights.rank``. Programs read the results as params. The same preparation in
-    several programs is lifted once. What is made of the tensors of adapters, alike for each slot,
-    runs in ``@adapter.rank`` for one adapter at a time, whenever one is loaded.
+    several programs is lifted once. Computation on adapter tensors, equal for each slot, runs in
+    ``@adapter.rank`` for one adapter at a time, whenever one is loaded.
 
     Given:
         module @m level=canonical {

@@ -95,7 +95,7 @@ class AdapterSlots:
     def assign(self, row: int, slot: int) -> None:
         """Let launches compute a row of the cache with the adapter in ``slot``, -1 for none.
 
-        What the row holds already stays: give a row its adapter before its first token.
+        Tokens already in the row stay: give a row its adapter before its first token.
 
         Raises:
             GraphgenError: GG0705 for a row or a slot that does not exist.

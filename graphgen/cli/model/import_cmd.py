@@ -92,8 +92,8 @@ def import_(
 
     Norms, activations, rope, lookups, attention and cache updates are found in what they were
     lowered to and become one op each, so that heads are laid out, weights quantized and models
-    split as if they had been built here. Loops over layers are written out. What is close and not
-    quite is shown with the reason. Which arguments are weights is for you to say.
+    split as if they had been built here. Loops over layers are written out. Near misses are shown
+    with the reason. Which arguments are weights is for you to say.
 
     \b
     Examples:

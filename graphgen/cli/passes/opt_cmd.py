@@ -101,7 +101,7 @@ def opt(
 ) -> None:
     """Run passes over a module and write the module that results.
 
-    The module is checked after every pass. What is shown goes to stderr. A pass is named as in the
+    The module is checked after every pass. Reports go to stderr. A pass is named as in the
     pipeline; cse#2 is its second cse. 'graphgen passes' lists the passes and their options. Phases
     are those of 'graphgen pipeline default --show'; phase:shard where a pass has that name too.
 

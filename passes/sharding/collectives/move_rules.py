@@ -1,7 +1,7 @@
 """Move collectives past other ops to send fewer bytes: before widening, after narrowing.
 
-What only hands elements on (gathering, exchanging) goes past anything that looks at one element at
-a time; what combines elements over ranks goes past what leaves elements out or combines alike.
+Collectives that only move elements (gather, all-to-all) go past elementwise ops; reductions
+over ranks go past ops that drop elements or reduce alike.
 """
 
 from __future__ import annotations

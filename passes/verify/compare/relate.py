@@ -73,7 +73,7 @@ def meet(
 ) -> tuple[Array, Array]:
     """Two arrays that are equal just when ``parts`` stand in ``relation`` to ``reference``.
 
-    What can be undone (joined, summed, scaled back) is undone on the right; the rest is done on the
+    Invertible steps (joining, summing, scaling) are undone on the right; the rest is done on the
     left. Elements that do not matter are zero in both. Where ranks differ they are stacked.
     """
     rest = steps(relation)

@@ -104,7 +104,7 @@ def compile_if_possible(
         progress: notified of it.
 
     Returns:
-        What writes the programs into a folder, with their NEFFs where there is a compiler.
+        A function that writes the programs into a folder, with NEFFs if there is a compiler.
 
     Raises:
         GraphgenError: GG1001 for a compiler that does not run, GG1002 with all failures, GG1003
