@@ -43,7 +43,7 @@ class Conversation:
         self.engine: Final = engine
         self.request: Final = request
         self.messages: list[dict[str, str]] = []
-        # What the row holds, and the session's number of changes since it does.
+        # Contents of the row, and the session's number of changes at that time.
         self._row: list[int] = []
         self._changes = -1
 

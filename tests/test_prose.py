@@ -34,6 +34,11 @@ IS_NO = re.compile(
     r"(?<!\bthere )\b(?:is|are|was|were|be|been) no(?! (?:longer|more|less|such)\b)\b[^.;:,]{0,20}",
     re.IGNORECASE,
 )
+# A question may begin so.
+RELATIVE_SENTENCE = re.compile(r"(?:^|(?<=[.;:] ))What(?:ever)?\b[^?.;:]*(?:[.;:]|$)")
+# In the first sentence of a module: a clause instead of a noun, or one clause inside another.
+CLAUSE = re.compile(r"\b(?:what|those|whatever|whoever)\b", re.IGNORECASE)
+RELATIVE = re.compile(r"\b(?:that|which|where|whose|who)\b", re.IGNORECASE)
 INLINE_CODE = re.compile(r"`[^`\n]*`")
 HEADING = re.compile(r"^#+ (.*)", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -228,6 +233,19 @@ def test_words_are_the_fields():
 
 def test_a_thing_that_is_not_one_is_not_called_no_thing():
     assert hits(IS_NO, prose()) == []
+
+
+def test_a_sentence_begins_with_its_subject_or_verb():
+    assert hits(RELATIVE_SENTENCE, prose()) == []
+
+
+def test_the_first_sentence_of_a_module_can_be_spoken():
+    found: list[str] = []
+    for path, tree in trees().items():
+        first = re.split(r"(?<=\.)\s", ast.get_docstring(tree) or "")[0]
+        if CLAUSE.search(first) or len(RELATIVE.findall(first)) > 1:
+            found.append(f"{path}: {first}")
+    assert found == []
 
 
 def test_front_pages_are_in_the_words_of_the_field():

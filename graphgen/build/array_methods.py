@@ -13,7 +13,7 @@ from graphgen.ir import AttrValue, Dim, DType, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f32, s32
 
-# What stands between the brackets of ``x[...]``.
+# An index of ``x[...]``.
 Index = int | slice | EllipsisType | None
 
 

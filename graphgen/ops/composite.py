@@ -314,7 +314,7 @@ def _by_rows(
     return rule
 
 
-# What ranks read of rows by number is a sum: each row is one rank's, and zeros on the others.
+# A read of rows by number is a sum over ranks: each row is one rank's, zeros on the others.
 _READ_SUM = {"r": "add"}
 _READ_ALL = _by_rows(
     "r c k d, b -> b c k d", "r c k d, r -> r c k d", slots="c", reduction=_READ_SUM

@@ -106,7 +106,7 @@ def shown_type(value: Value) -> str:
     return bounded_shape(value).partition("{")[0] or value.type.text
 
 
-# What stands for the results of a call that has none.
+# The placeholder result of a call without results.
 SILENT = tensor(u8, (0,))
 RESULTS = Attr("results", "types")
 

@@ -303,7 +303,7 @@ def _put(arrays: Sequence[Any], ranks: int) -> Any:
         # Scalars pass for copies of one, of which JAX would send the first to all.
         each = [jax.device_put(array, home) for array, home in zip(arrays, mine, strict=True)]
         return _join(each, homes)
-    # What jax.device_put ends in: a fifth of its time for one rank, a tenth for eight.
+    # The function that jax.device_put ends in: a fifth of its time for one rank, a tenth for eight.
     kind = _kind(_stacked(first.shape, len(homes)), first.dtype)
     return cast(Any, batched_device_put)(kind, _over(homes, first.ndim), arrays, mine)
 

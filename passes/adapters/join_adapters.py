@@ -104,7 +104,7 @@ dtype=f32 : f32[2,2]
     name: ClassVar[str] = "join-adapters"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
-    # What was rounded before the sum is rounded after it.
+    # A value rounded before the sum is rounded after it.
     rounding: ClassVar[float] = 2e-2
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

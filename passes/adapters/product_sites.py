@@ -12,7 +12,7 @@ from graphgen.passes.adapters.weight_chain import WeightChain, weight_chain
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.weights.derived import PreparedValues
 
-# What a head is called whose weight is that of the embedding.
+# The name of a head that shares the weight of the embedding.
 TIED_HEAD = "lm_head"
 # Ops that end what is computed of one product alone.
 _ENDS = ("dot_general", "attention", "kv_update", "experts")

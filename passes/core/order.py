@@ -87,7 +87,7 @@ class _State:
         for name in item.invalidates:
             self.facts[name] = False
             self.spoiled[name] = item
-        # What a pass needed and did not take away still holds.
+        # Facts that a pass needed and did not take away still hold.
         for name in (*item.requires, *item.provides):
             if name not in item.invalidates:
                 self.facts[name] = True

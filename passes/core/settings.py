@@ -8,7 +8,7 @@
 | ``GRAPHGEN_FUEL`` | ``fuel`` | how many rewrites are made: see :mod:`graphgen.passes.core.fuel` |
 | ``GRAPHGEN_CRASH`` | ``crash`` | where a failing pass leaves what replays it, or ``off`` |
 
-Whatever runs passes obeys: every command, and a program of the user's own.
+Every command obeys them, and so does a program of the user's own.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from graphgen.ir.clone import Cloner
 from graphgen.ir.names import fresh_name
 from graphgen.text.printer import value_names
 
-# What is copied into a slice rather than cut at, it costs nothing and says what is meant; and what
-# is, where it does no more than spread that.
+# Ops that are copied into a slice rather than cut at: they cost nothing and show a value's meaning.
+# Then ops that are copied if they only spread such a value.
 _PLAIN = frozenset(("constant", "iota"))
 _SPREADS = frozenset(("broadcast_in_dim", "convert", "reshape"))
 
@@ -250,7 +250,7 @@ class _Cut:
             role = row.role if row is not None else Role.INPUT
             if role is Role.OUTPUT or (role is Role.STATE and name not in given):
                 role = Role.INPUT
-            # What made a prepared weight is not here.
+            # The producer of a prepared weight is not here.
             role = Role.WEIGHT if role is Role.PARAM else role
             self.made.interface[name] = entry(role, name, value.type)
         for name, value in self.target.outputs:

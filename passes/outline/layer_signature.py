@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import HELD_ROLES, Function, Module, Op, Role, Value
 
-# What an op is, wherever it stands: equal keys of two layers mean equal bodies.
+# The identity of an op, wherever it stands: equal keys of two layers mean equal bodies.
 Key = tuple[object, ...]
 
 

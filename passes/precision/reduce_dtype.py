@@ -20,7 +20,7 @@ from graphgen.passes.precision.scale_before_sum import (
 )
 
 _PRODUCTS = ("dot_general", "experts")
-# What a partial sum of products may go through before it is summed over ranks.
+# Ops that a partial sum of products may go through before it is summed over ranks.
 _PASSED_ON = frozenset((
     *("convert", "multiply", "divide", "add", "subtract", "negate", "select"),
     *("reshape", "transpose", "slice", "concatenate", "pad"),

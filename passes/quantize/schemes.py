@@ -12,7 +12,7 @@ PER_TENSOR, PER_CHANNEL = "per_tensor_symmetric", "per_channel_symmetric"
 BLOCKWISE, GROUP = "blockwise", "group"
 SCHEMES = (PER_TENSOR, PER_CHANNEL)
 DTYPES = ("int8", "f8e4m3", "f8e5m2")
-# What quantize-weights makes while a checkpoint is loaded.
+# Types that quantize-weights produces while a checkpoint is loaded.
 LOADED_DTYPES = (*DTYPES, "int4")
 LOADED_SCHEMES = (*SCHEMES, GROUP)
 # Of checkpoints that are written.

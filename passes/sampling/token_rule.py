@@ -18,7 +18,7 @@ from graphgen.ir import Module
 
 LOGITS, TOKENS = "logits", "next_tokens"
 PARAMS, RANDOM, KEPT = "sampling_params", "random", "top_p_min_tokens"
-# What a module says of programs that draw: how many of the best tokens they look at.
+# The fact of a module with sampling programs: the number of best tokens they consider.
 CANDIDATES = "global_topk"
 
 

@@ -216,7 +216,7 @@ class _Tracer(Partitioner):
                 self.reason(value, layout.text, WHOLE, "every rank does all of it")
             else:
                 decided = FOLLOWS if op in self.plan.bound else READERS
-                # What a special form sends is counted once, at the first result.
+                # Bytes of a special form are counted once, at the first result.
                 sent = strategy.sent // self.mesh.ranks if value.index == 0 else 0
                 self.reason(value, layout.text, decided, self.together(op, strategy), sent)
 

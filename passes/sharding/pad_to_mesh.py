@@ -318,7 +318,7 @@ def _experts(
     return b.emit(op.name, operands, dict(op.attrs)).result
 
 
-# What may read the padding as well.
+# Ops that may read the padding as well.
 PADDED_RULES: Mapping[str, FoldRule] = {
     **FOLD_RULES,
     "dot_general": _product,

@@ -174,7 +174,7 @@ def _call(
 ) -> Op:
     """Append the call of a stage; what it gives is known to ``now``."""
     known = {value.name: value for value in chain.args}
-    # What the program has no argument of is the edge of the stage before.
+    # A value without an argument of the program is the edge of the stage before.
     operands = [
         known[value.name] if value.name in known or begin is None else now.mapping[begin]
         for value in stage.args

@@ -110,7 +110,7 @@ class OperandTiles:
         op = value.op
         if not cut.dims:
             return self.tile.whole(value)
-        # What has tokens alone is as small as the query.
+        # A value over tokens alone is as small as the query.
         made = cut.slots is not None and op is not None
         if made and op is not None and remade(op, cut, every_token=self.tile.every_token):
             if op.name == "key_distance":

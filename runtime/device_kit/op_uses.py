@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from graphgen.ops.opdef import OPS, Trait, ops_with
 
-# What each index in `s32<5` is below.
+# The exclusive bound of each index in `s32<5`.
 _INDEX = re.compile(r"<(\d+)")
 _TABLE = """
 is_finite: is_finite {t}[4,8] -> pred[4,8]

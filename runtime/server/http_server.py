@@ -138,7 +138,7 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         seconds = service.options.drain_timeout
         if seconds:
-            # What is left then are clients that send or read too slowly.
+            # Clients left then send or read too slowly.
             config.timeout_graceful_shutdown = math.ceil(seconds) + _CLOSING_SECONDS
         super().__init__(config)
         self._service = service

@@ -27,7 +27,7 @@ _TOKEN = re.compile(
 )
 _CONDITION = re.compile(r"([\w.]+)\s*(>=|<=|!=|=|>|<)\s*(\[[^\]]*\]|[^\s,]+)[\s,]*")
 KINDS = {"param": "", "input": "inputs", "weight": "weights", "cache": "caches"}
-# What people write, where the IR has another name.
+# Common spellings of ops with another name in the IR.
 _SPELLED = {"dot": "dot_general", "broadcast": "broadcast_in_dim"}
 _HELP = "write e.g. 'dot_general(_, param){dtype=f32} -> reshape'; see graphgen grep --help"
 

@@ -32,7 +32,7 @@ _F = InstructionField
 
 def _write_call(row: HloRow, op: Op) -> InstructionTemplate:
     if kernel_of(op) == NKI:
-        # What the function means, only Neuron's compiler computes.
+        # Only Neuron's compiler knows the meaning of the function.
         config = text(_F.BACKEND_CONFIG, op.attrs.text("config"))
         return stated(op, "custom-call", text(_F.CUSTOM_CALL_TARGET, NKI), config)
     return stated(op, row.name, calls=(Callee(op.attrs.text("to_apply")),))

@@ -279,7 +279,7 @@ def _set_size(given: Unshaped) -> HloShape:
     return replace(first, dynamic=tuple(marks))
 
 
-# What the IR has of HLO's elementwise ops; rows of the table below replace those of other types.
+# HLO's elementwise ops that the IR has; rows of the table below replace those of other types.
 _ELEMENTWISE = [
     name.replace("_", "-")
     for name in ops_with(Trait.ELEMENTWISE)

@@ -106,7 +106,7 @@ class Processes:
             # Not process.wait(): its result has no memory.
             _, ended, used = os.wait4(process.pid, 0)
             timer.cancel()
-            # What a compiler left running must not go on.
+            # Processes left by a compiler must not go on.
             _kill(process.pid)
         os.close(writer)
         process.returncode = os.waitstatus_to_exitcode(ended)

@@ -28,7 +28,7 @@ from graphgen.ir import TensorType, Value
 from graphgen.passes.core import NoMatch, no_match
 
 _Json = Mapping[str, object]
-# What an input is called that the kernel writes into.
+# The name of an input that the kernel writes into.
 _IN_PLACE = ".must_alias_input"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 
 TP, CP, DP = "tp", "cp", "dp"
-# What a rule says of an axis that is not divided.
+# The layout in a rule of an axis that is not divided.
 WHOLE = "-"
 
 

@@ -96,7 +96,7 @@ class LegalCalls:
                     given = [{**added, **one} for one in ran.given]
                     self._enter(ran.call.dims, given, ran.function.name, what, found)
             except (GraphgenError, ValueError, KeyError):
-                # What cannot be run has no legal arguments that are known.
+                # A function that cannot run has no known legal arguments.
                 continue
         self._preparation(found)
 

@@ -40,7 +40,7 @@ class TensorPart:
     module: str = _EXPERTS
 
 
-# What a stored name ends in -> the parts of the tensor; what is before it names the mixture.
+# Suffix of a stored name -> the parts of the tensor; the prefix names the mixture.
 Form = Mapping[str, tuple[TensorPart, ...]]
 
 
