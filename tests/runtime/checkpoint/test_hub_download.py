@@ -109,7 +109,7 @@ def test_what_was_downloaded_before_is_used_offline(hub: FakeHub):
     hub.failure = OfflineModeIsEnabled("offline mode is enabled")
     assert locate(NAME) == hub.cache
     hub.failure = RepositoryNotFoundError("401")
-    with pytest.raises(GraphgenError, match="no public repository"):
+    with pytest.raises(GraphgenError, match="not a public repository"):
         locate(NAME)
 
 

@@ -89,5 +89,5 @@ def test_a_file_is_lifted_where_numbers_are_known_to_be_sizes(tmp_path: Path):
     assert "input %arg0 : f32[B,S]" in out.read_text()
     source.write_text(jax.jit(lambda x: x + jnp.arange(61) * 61).lower(x).as_text())
     told = error("import", source, "--dim", "B=3,S=61", "-o", tmp_path / "t.gg")
-    assert "whether it is the size S is not known" in told
+    assert "it may be the size S, or a number of its own" in told
     assert "import a function that takes the sizes" in told
