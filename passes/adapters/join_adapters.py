@@ -17,7 +17,7 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, register, rule
 @register
 @dataclass(frozen=True)
 class JoinAdapters(Pass):
-    """Low-rank terms of ``multi-lora`` are added before a product is cut, rounded or gated.
+    """Add the low-rank terms of ``multi-lora`` before a product is sliced, rounded or gated.
 
     ``fuse-projections`` makes one product of several, and each slice of it has its own term. Here
     the terms are put side by side, with zeros for a slice without one, and added to the product as

@@ -20,7 +20,7 @@ from graphgen.targets import find_target, target_names
 @register
 @dataclass(frozen=True)
 class DispatchExperts(Pass):
-    """Each ``experts`` becomes simple ops in one of several forms, which all compute the same.
+    """Lower each ``experts`` to simple ops in one of several equivalent forms.
 
     ``all`` computes every expert on every token and keeps what a token has chosen. The others
     compute blocks of tokens, each with the matrices of one expert: ``selective`` a block of one

@@ -26,7 +26,7 @@ from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_beh
 @register
 @dataclass(frozen=True)
 class FuseProjections(Pass):
-    """Sibling products of one value with a weight each become one product, followed by slices.
+    """Fuse products of one value with several weights into one product, followed by slices.
 
     Biases and per-channel scales directly after the products are fused with them if all
     siblings have them; else they stay after the slices. Products of 16-bit floats of which

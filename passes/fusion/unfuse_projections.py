@@ -19,7 +19,7 @@ from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_beh
 @register
 @dataclass(frozen=True)
 class UnfuseProjections(Pass):
-    """Slices of a product with a weight become products with slices of the weight.
+    """Split a sliced product with a weight into products with slices of the weight.
 
     So the q, k and v of a checkpoint that keeps them in one tensor, side by side (GPT-2) or head by
     head (BLOOM, GPT-NeoX), are laid out, split over ranks, padded and quantized like those of any

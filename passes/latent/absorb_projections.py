@@ -20,7 +20,7 @@ from graphgen.targets import find_target, target_names
 @register
 @dataclass(frozen=True)
 class AbsorbLatentProjections(Pass):
-    """Attention over keys and values made of a latent vector reads that vector itself.
+    """Absorb key and value projections, so that attention reads the latent vector itself.
 
     ``q (c U) = (q U') c`` and ``p (c V) = (p c) V`` (weight absorption, arXiv 2405.04434): the
     queries are multiplied by the weight of the keys, the latent vectors are keys and values of one

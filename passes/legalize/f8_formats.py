@@ -16,7 +16,7 @@ _WIDEN, _CHOOSE = ("convert", "dequantize"), ("gather", "take")
 @register
 @dataclass(frozen=True)
 class F8Formats(Pass):
-    """Numbers quantized to ``f8e4m3fn`` become ``f8e4m3``, which ends at 240 and not at 448.
+    """Retype numbers quantized to ``f8e4m3fn`` as ``f8e4m3``, with maximum 240 and not 448.
 
     inf2, trn1 and trn2 have the second alone (NCC_EVRF051). Up to 240 the two hold the same values
     in the same bits, and that is as far as ``quantize-weights`` goes, with AWS's own limit. Numbers

@@ -23,7 +23,7 @@ _DEEPEST = (2**31 - 1) // (127 * 128)
 @register
 @dataclass(frozen=True)
 class IntegerProducts(Pass):
-    """A product with 8-bit integers that are widened becomes one of 8-bit integers.
+    """Compute a product with widened 8-bit integers as a product of 8-bit integers.
 
     XLA's CPU backend widens the whole weight on every call, which takes longer by far than the
     product (measured; see ``benchmarks/README.md``). Here each row of activations is written in

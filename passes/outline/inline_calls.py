@@ -13,7 +13,7 @@ from graphgen.passes.core import Pass, Rewriter, register
 @register
 @dataclass(frozen=True)
 class InlineCalls(Pass):
-    """Every call of an entry program becomes the body of its function; those are dropped.
+    """Inline every call of an entry program and drop the called functions.
 
     Undo outline-layers, so that other passes see every layer.
 

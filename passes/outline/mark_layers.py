@@ -18,7 +18,7 @@ _START, _END = "AwsNeuronModuleMarkerStart-Forward", "AwsNeuronModuleMarkerEnd-F
 @register
 @dataclass(frozen=True)
 class MarkLayers(Pass):
-    """Each layer begins and ends with a custom call that hands its values on.
+    """Mark the begin and the end of each layer by a custom call that returns its operands.
 
     Computed values that a layer reads go through one call at its start, and values that others read
     of it through one at its end; weights and caches are left as they are. The compiler takes the

@@ -19,7 +19,7 @@ from graphgen.passes.outline.layer_signature import Key, LayerOps, find_layers, 
 @register
 @dataclass(frozen=True)
 class OutlineLayers(Pass):
-    """Layers that compute the same are emitted, and compiled, once.
+    """Outline equal layers into one function, which is emitted and compiled once.
 
     A layer is what was written in one numbered scope, such as ``model.layers.17``. Layers whose ops
     are the same up to where their inputs come from become calls of one function; its arguments are

@@ -22,7 +22,7 @@ _READS = ("gather", "take", "broadcast_in_dim")
 
 @dataclass(frozen=True)
 class DeclaredWeights(Pass):
-    """Some weights keep an element type that is not that of the model.
+    """Keep some weights in another element type than the model's.
 
     AWS's ``cast_type=as-declared``: of a checkpoint in bf16, norms, routers or single layers may be
     in f32. A norm is applied in the type of its weight, a product with a wider weight is computed

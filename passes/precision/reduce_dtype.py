@@ -31,7 +31,7 @@ _OVERFLOWS = "products of 8-bit weights without their scale overflow f16"
 @register
 @dataclass(frozen=True)
 class ReduceDtype(Pass):
-    """Row-parallel sums are sent and added in ``dtype``: NxD Inference's ``rpl_reduce_dtype``.
+    """All-reduce row-parallel sums in ``dtype``: NxD Inference's ``rpl_reduce_dtype``.
 
     Each rank rounds what it has of the sum, and the sum is widened again. Only sums of products
     are: those of a table that ranks divide have one addend that is not zero, and shares of

@@ -36,7 +36,7 @@ from graphgen.passes.weights.scale_blocks import BlockScaled
 @register
 @dataclass(frozen=True)
 class QuantizeWeights(Pass):
-    """The weight of a product becomes narrow numbers, and the product is scaled instead.
+    """Quantize the weights of products; multiply the product by the scale.
 
     ``x @ w`` is ``(x @ q) * scale``: the numbers are widened inside the product and no weight is
     ever held as floats again. A scale belongs to a whole tensor or to each output channel, and is

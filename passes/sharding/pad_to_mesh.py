@@ -31,7 +31,7 @@ from graphgen.passes.weights.derived import PreparedValues
 @register
 @dataclass(frozen=True)
 class PadToMesh(Pass):
-    """Pad dimensions that are to be split, but do not divide over their ranks, with zeros.
+    """Pad sharded dimensions that do not divide over their ranks with zeros.
 
     A weight that programs read is padded with zeros where its layout splits it, and read without
     them; then reading without them moves on, op by op, until a product sums over the padding, where

@@ -30,7 +30,7 @@ from graphgen.targets import Target, find_target, target_names
 @register
 @dataclass(frozen=True)
 class PipelineStages(Pass):
-    """Programs are divided between layers into stages, each with its weights and states.
+    """Divide programs between layers into pipeline stages, each with its weights and states.
 
     A stage is a function of the program's arguments that it reads, by their names, and of the one
     value that the stage before it hands on; all programs are divided at the same layers. Values

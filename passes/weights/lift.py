@@ -41,7 +41,7 @@ _Key = int
 @register
 @dataclass(frozen=True)
 class LiftWeights(Pass):
-    """Weight preparation leaves the programs: ``@weights.global`` and ``@weights.rank``.
+    """Hoist weight preparation into the programs ``@weights.global`` and ``@weights.rank``.
 
     Computation on checkpoint tensors alone runs once, in ``@weights.global``; what also depends on
     the rank runs in ``@weights.rank``. Programs read the results as params. The same preparation in

@@ -18,7 +18,7 @@ from graphgen.passes.sharding.collectives.move_rules import move_rules
 @register
 @dataclass(frozen=True)
 class MergeCollectives(Pass):
-    """Cleans up the collectives of the program that a rank runs.
+    """Merge and remove collectives of the program that a rank runs.
 
     * ``sum(a) + sum(b)`` over the same ranks becomes ``sum(a + b)``, likewise largest and smallest.
     * A rank's own part of what was gathered is what it had; of a sum over ranks, it is scattered
