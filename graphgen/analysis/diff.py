@@ -402,7 +402,7 @@ class _DiffWalk:
         )
 
     def what(self, one: Op, op: Op) -> str:
-        """In words, what two ops that are paired do differently."""
+        """Describe the difference between two paired ops."""
         if one.name != op.name:
             return f"{one.name} / {op.name}"
         parts = [

@@ -147,7 +147,7 @@ def devices(count: int) -> list[Any]:
 
 
 def start_together() -> None:
-    """Start the devices of all processes, each of which waits two minutes for those of others."""
+    """Start the devices of all processes; each process waits two minutes for the others."""
     processes.meet()
     devices(1)
 

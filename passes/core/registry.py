@@ -102,7 +102,7 @@ def all_passes() -> Mapping[str, type[Pass]]:
 
 
 def all_pipelines() -> Mapping[str, type[NamedPipeline]]:
-    """Every pipeline that has a name, ours and those of installed packages."""
+    """All named pipelines, built in or from installed packages."""
     load_all()
     return PIPELINES
 

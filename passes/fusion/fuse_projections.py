@@ -281,7 +281,7 @@ def _keep_agreed(plans: Sequence[_FusionPlan]) -> None:
 
 
 def fusing(plan: _FusionPlan, rewriter: Rewriter) -> Rule:
-    """The rule that carries out a plan: each sibling becomes a slice of what is made once."""
+    """The rule for a plan: replace each sibling by a slice of the fused product."""
     ends = {end.name for end in plan.members}
 
     @rule(*sorted({"dot_general", *ends}))

@@ -74,7 +74,7 @@ def _layer(function: Function, layer: str) -> set[Op] | None:
 
 
 def ops_called(function: Function, names: Iterable[str], depth: int = 0) -> set[Op]:
-    """The ops that make the values called ``names``, and what these read, ``depth`` ops upwards.
+    """Ops that define the values ``names``, and their producers up to ``depth`` levels.
 
     Args:
         function: the program.
@@ -116,7 +116,7 @@ def ops_of_layer(function: Function, layer: str) -> set[Op]:
 
 
 def ops_below(function: Function, output: str) -> set[Op]:
-    """Everything that an output needs, by name or position (GG0202 naming those there are)."""
+    """All ops below an output, by name or position (GG0202 lists the outputs)."""
     names = [name for name, _ in function.outputs]
     if output not in names and not (output.isdigit() and int(output) < len(names)):
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

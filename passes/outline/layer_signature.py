@@ -31,7 +31,7 @@ class LayerOps:
 
 
 def portable(function: Function) -> dict[Value, Key]:
-    """Values that depend on nothing, with what they are: a body can make them itself."""
+    """Values computed from no argument, with their keys: a body can compute them itself."""
     keys: dict[Value, Key] = {}
     for op in function.block:
         if all(value in keys for value in op.operands):

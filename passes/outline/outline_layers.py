@@ -112,7 +112,7 @@ class _Outliner:
     now: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def run(self, min_layers: int) -> None:
-        """Find the layers, outline those that repeat, drop their ops."""
+        """Find the layers, outline the repeated ones, and drop their ops."""
         constants = portable(self.function)
         groups: dict[Key, list[LayerOps]] = {}
         for layer in find_layers(self.module, self.function, constants):

@@ -36,7 +36,7 @@ class ProductWeight:
 
     @property
     def matrix(self) -> tuple[int, ...]:
-        """The dimensions of ``value`` that are those of one matrix."""
+        """The dimensions of one matrix in ``value``."""
         return tuple(sorted((*self.contracted, self.output)))
 
     def read(self, b: Builder, part: Value, dropped: Sequence[int] = ()) -> Value:

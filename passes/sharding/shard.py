@@ -210,7 +210,7 @@ f32[2,4]
         return _grouped(self.tp, slots) if slots > 1 else self.axes
 
     def annotations(self, module: Module) -> list[Annotation]:
-        """The layouts that the rules assign, and those of attention of prompts."""
+        """Layouts assigned by the rules, and layouts for attention over prompts."""
         return self._annotations(module, self.all_rules(module, self.axes_for(module)))
 
     def _annotations(self, module: Module, rules: Rules) -> list[Annotation]:
@@ -224,7 +224,7 @@ f32[2,4]
         return [*made, *[item for item in prompts.annotations() if item.place not in named]]
 
     def all_rules(self, module: Module, axes: Mapping[str, int]) -> list[tuple[str, str]]:
-        """The usual rules over a mesh and those given, in order (GG0302 for what is none)."""
+        """Default rules over a mesh and then given ones, in order (GG0302 for a malformed rule)."""
         every = TP if self.mesh else "*".join(axes)
         rules = dict.fromkeys(DECODER_RULES, every) if TP in axes or not self.mesh else {}
         if self.flash and SLOTS in axes:

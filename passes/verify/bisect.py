@@ -247,7 +247,7 @@ class _PipelineRun:
         self.begin(f"the module after {count} of {len(self.passes)} passes")
 
     def wrong_at_end(self, wrong: Oracle) -> bool:
-        """The verdict of the last module that can be judged; those after it are dropped."""
+        """The verdict of the last module that can be judged; later modules are dropped."""
         while len(self.states) > 1:
             self.step(len(self.states) - 1)
             try:

@@ -19,7 +19,7 @@ _HEADS_RANK = 4
 
 
 def twins_for(journal: Journal) -> tuple[Twin, ...]:
-    """The twins that show what the rewrites of a pipeline can get wrong.
+    """Choose twins that expose possible faults of a pipeline's rewrites.
 
     The mini always; the wide one as well if a rewrite touches integers other than quantized
     numbers, an op on positions, masks, caches or slices, or a tensor with a dimension of heads, or

@@ -78,7 +78,7 @@ class LaunchInputs:
             raise GraphgenError(
                 "GG0705",
                 "these programs sample, and the step has no sampling inputs",
-                help="sample",
+                help="pass draw, the sampling inputs of its rows",
             )
         home, width = self.home(size, call), call.positions.shape[1]
         inputs = self.idle(size)

@@ -17,7 +17,7 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what graphgen uses on this machine, and what is missing.
+    """Show the parts of this machine that graphgen uses, and missing ones.
 
     Versions, the CPU's instruction sets that matter, the kernels with what each uses here or why it
     is not used, optional packages, and neuronx-cc.

@@ -95,7 +95,7 @@ def package_version(name: str) -> str | None:
 
 
 def extras() -> dict[str, dict[str, str | None]]:
-    """Per extra, versions of its packages, ``None`` for those that are missing."""
+    """Versions of the packages of each extra, ``None`` for a missing one."""
     return {
         extra: {name: package_version(name) for name in names}
         for extra, (_, names) in EXTRAS.items()

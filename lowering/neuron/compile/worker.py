@@ -135,7 +135,7 @@ class Processes:
             raise InterruptedError("the compilation was stopped")
 
     def stop(self) -> None:
-        """Kill all of them, and those that are started from now on."""
+        """Kill all workers, and any worker started later."""
         with self._lock:
             self.stopped = True
             for group in self._groups:

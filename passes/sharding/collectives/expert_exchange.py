@@ -62,7 +62,7 @@ def exchanged_axes(op: Op, strategy: Strategy) -> Axes:
 def exchange_strategies(
     op: Op, mesh: Mesh, ways: Sequence[Strategy], exchange: str
 ) -> tuple[Strategy, ...]:
-    """``ways``, and those in which tokens go to the ranks of their experts by an all-to-all.
+    """Extend ``ways`` by strategies that send tokens to their experts' ranks by an all-to-all.
 
     Args:
         op: on whole values.

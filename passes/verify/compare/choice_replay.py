@@ -117,7 +117,7 @@ class DecisionLog:
 
 
 class ReplayObserver:
-    """Records the choices of a run, and replays those of another where the margin allows.
+    """Records the choices of a run, and replays another run's within the margin.
 
     Args:
         reference: the choices of the other run; ``None`` to record only.

@@ -142,7 +142,7 @@ def _one_logical_interface(left: Module, right: Module) -> bool:
 
 
 def interface_difference(left: Module, right: Module) -> tuple[Role, list[str]] | None:
-    """The first role in which the logical names of two modules differ, and those names.
+    """The first role with different logical names in two modules, and the names.
 
     Where one chooses the tokens that the scores of the other imply, the names that this takes are
     left out.

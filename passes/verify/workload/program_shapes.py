@@ -189,7 +189,7 @@ class ServingSizes:
 def serving_sizes(
     module: Module, stages: Sequence[StagePrograms], *, several: bool = True, room: int = 0
 ) -> ServingSizes:
-    """Sizes of calls that fit every stage: those of its programs, small ones for free symbols.
+    """Sizes of calls that fit every stage: its programs' sizes, small ones for free symbols.
 
     Args:
         module: of the first stage.

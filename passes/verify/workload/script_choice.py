@@ -18,7 +18,7 @@ _PARTS = (Trait.ALIGNED, Trait.PARTIAL_READ, Trait.CONTROL)
 
 
 def choose_script(journal: Journal) -> Literal["short", "adversarial"]:
-    """The script that shows what the rewrites of a pipeline can get wrong.
+    """Choose a script that exposes possible faults of a pipeline's rewrites.
 
     The short one, if no rewrite of a program touches integers or predicates (token ids, positions,
     lengths, row ids, masks, indices), parts of arrays, control flow, or copies a program whole. The

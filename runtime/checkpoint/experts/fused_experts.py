@@ -183,7 +183,7 @@ def with_split_experts(checkpoint: Checkpoint) -> Checkpoint:
 
 
 class SplitExperts(CheckpointView):
-    """A view of a checkpoint whose experts' tensors are those of a family.
+    """A view of a checkpoint with the expert tensors of the model family.
 
     Args:
         base: the checkpoint as it is stored.
