@@ -311,7 +311,7 @@ def accept(s: Sizes) -> Case:
 def experts(s: Sizes) -> Case:
     tokens, e, h, i, out = (s.size(), s.size(1, 3)), s.size(1, 5), s.size(), s.size(), s.size()
     k = s.size(1, e)
-    # Of E + 1 numbers, the last is no expert.
+    # Of E + 1 numbers, the last is not an expert.
     every = np.tile(np.arange(e + 1, dtype=np.int32), (*tokens, 1))
     indices = s.random.permuted(every, axis=-1)[..., :k]
     shapes = [(e, i, h), (e, i, h), (e, out, i)]

@@ -1,4 +1,4 @@
-"""graphgen inspect, of programs and of everything that is no module."""
+"""graphgen inspect, of programs and of files other than modules."""
 
 from __future__ import annotations
 
