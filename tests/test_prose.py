@@ -41,11 +41,12 @@ CLAUSE = re.compile(r"\b(?:what|those|whatever|whoever)\b", re.IGNORECASE)
 RELATIVE = re.compile(r"\b(?:that|which|where|whose|who)\b", re.IGNORECASE)
 INLINE_CODE = re.compile(r"`[^`\n]*`")
 HEADING = re.compile(r"^#+ (.*)", re.MULTILINE)
+ITEM = re.compile(r"\s*(?:[*-] |\d+\. |\|)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # An option that is on or off is documented by "whether ...".
 PHRASE_OPENERS = re.compile(OPENERS.pattern.replace("|whether", ""), re.IGNORECASE)
 
-FRONT_PAGE_LIMIT = 16
+FRONT_PAGE_LIMIT = 20
 MOST_MODULES = 15
 DEEPEST_CHAIN = 8
 # A folder with one file for each model family grows with the families.
@@ -84,12 +85,12 @@ def paragraphs(text: str, line: int = 1) -> Iterator[tuple[int, str]]:
     held: list[str] = []
     start = line
     for number, row in enumerate([*text.splitlines(), ""], line):
+        if held and (not row.strip() or ITEM.match(row)):
+            yield start, " ".join(held)
+            held = []
         if row.strip():
             start = start if held else number
             held.append(row.strip())
-        elif held:
-            yield start, " ".join(held)
-            held = []
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
@@ -251,7 +252,8 @@ def test_the_first_sentence_of_a_module_can_be_spoken():
 def test_front_pages_are_in_the_words_of_the_field():
     texts = [(page.name, text) for page in FRONT_PAGES for _, text in page_prose(page.read_text())]
     found = [heading for page in FRONT_PAGES for heading in headings(page)]
-    at_most(FRONT_PAGE_LIMIT, found + hits(BANNED, texts) + hits(IS_NO, texts))
+    found += [hit for rule in (BANNED, IS_NO, RELATIVE_SENTENCE) for hit in hits(rule, texts)]
+    at_most(FRONT_PAGE_LIMIT, found)
 
 
 EXAMPLE = '''
