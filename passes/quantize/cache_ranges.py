@@ -49,7 +49,7 @@ def read_ranges(path: Path) -> CacheRanges:
     ranges = _section(path, "largest")
     for name, rows in ranges.items():
         if not _are_magnitudes(rows):
-            raise _not_ranges(path, f'"{name}" is not a matrix of numbers from 0 on')
+            raise _not_ranges(path, f'"{name}" is not a table of numbers >= 0')
     return cast("dict[str, Magnitudes]", ranges)
 
 
