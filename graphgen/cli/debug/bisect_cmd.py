@@ -72,11 +72,10 @@ def bisect(
     """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
 
     The pass is found by running half of the pipeline, then a quarter; the rewrite by letting the
-    pass do half of its rewrites, then a quarter; the op by comparing values with and without it. A
-    fault that a later rewrite repairs is not reported. A rewrite that is right alone is named with
-    those it takes to be wrong. A pass that raises an exception is a finding of its own, after any
-    that is wrong before it. A reproducer is written to DIR, or to a new folder beside those of
-    crashes.
+    pass do half of its rewrites, then a quarter; the op by comparing values with and without it.
+    Faults repaired later are not reported. A rewrite that is right alone is named with the others
+    it takes to be wrong. A pass that raises an exception is a finding of its own, after any that
+    is wrong before it. A reproducer is written to DIR, or to a new folder beside those of crashes.
 
     \b
     Examples:
