@@ -59,7 +59,7 @@ class EachInAChild(Generic[T]):
     def work(self) -> None:
         """Write the results of the files named on the standard input, a line of JSON each."""
         results = os.fdopen(os.dup(1), "w")
-        # What XLA prints is no result.
+        # XLA's messages are not results.
         os.dup2(2, 1)
         for path in map(Path, sys.stdin.read().splitlines()):
             faulthandler.dump_traceback_later(PATIENCE, exit=True)

@@ -1,4 +1,4 @@
-"""Sizes of buckets: ladders of powers of two, and those that a user gives."""
+"""Sizes of buckets: ladders of powers of two, or lists given by a user."""
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ class CompileConfig(RankConfig):
     )
     kv_cache_scale: str = knob(
         "auto",
-        "what of a quantized cache has a scale of its own; auto is per_token for int8, else none.",
+        "granularity of the scales of a quantized cache; auto is per_token for int8, else none.",
         choices=("auto", *CACHE_SCALES),
-        flag="What of a quantized cache has a scale; by default each token of int8, else nothing.",
+        flag="Scale granularity of a quantized cache; by default per_token for int8, else none.",
         option="--kv-cache-scale",
     )
     kv_cache_ranges: str = knob(
@@ -121,14 +121,14 @@ class CompileConfig(RankConfig):
     )
     router_dtype: str = knob(
         DTYPES[0],
-        "that the logits of routers are computed in.",
+        "element type of the logits of routers.",
         choices=DTYPES,
         flag="Element type of the logits of routers, before experts are chosen; by default f32.",
         option="--router-dtype",
     )
     cast_logits_dtype: str = knob(
         DTYPES[0],
-        "that logits are rounded to.",
+        "element type that logits are rounded to.",
         choices=DTYPES,
         flag="Element type that logits are rounded to; by default f32.",
         option="--cast-logits-dtype",
@@ -174,7 +174,7 @@ class CompileConfig(RankConfig):
         DISPATCH_AUTO,
         "the form of the pass ``dispatch-experts``: how tokens get to the experts of a mixture.",
         choices=EXPERT_DISPATCH,
-        flag="How tokens get to the experts of a mixture; by default what costs least.",
+        flag="Dispatch of tokens to the experts of a mixture; by default the cheapest form.",
         option="--expert-dispatch",
     )
     expert_block_size: int = knob(
@@ -186,8 +186,8 @@ class CompileConfig(RankConfig):
     )
     expert_exchange: str = knob(
         EXCHANGE_AUTO,
-        "how tokens that ranks divide get to experts of other ranks and back: by an all-gather and "
-        "a reduce-scatter, by an all-to-all each way, or by what sends less.",
+        "exchange of tokens with the experts of other ranks: by an all-gather and "
+        "a reduce-scatter, by an all-to-all each way, or by the one that sends less.",
         choices=EXPERT_EXCHANGES,
         flag=None,
     )
@@ -219,7 +219,7 @@ class CompileConfig(RankConfig):
     page_cache: int = knob(
         0,
         "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",
-        flag="Keep caches in blocks of so many tokens; by default each sequence has a row.",
+        flag="Keep caches in blocks of this many tokens; by default each sequence has a row.",
         minimum=1,
         option="--block-size",
     )

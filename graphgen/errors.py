@@ -1,4 +1,4 @@
-"""Errors a user can act on: a stable code, what is wrong, where, and what to do next.
+"""Errors for users: a stable code, the mistake, its place and a remedy.
 
 Every mistake a user can make raises :class:`GraphgenError`; the command line prints it without a
 traceback and exits with status 1. A traceback therefore always means a defect of graphgen itself.

@@ -1,4 +1,4 @@
-"""The options of a compilation about ranks: how many there are, and what each of them has."""
+"""Compile options for ranks: their number, and the division of the model over them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ CHOSEN_FIELDS = (
 class RankConfig:
     """The target, its ranks, and what they divide; a part of :class:`CompileConfig`."""
 
-    target: str = knob("cpu", "what to legalize for.", choices=target_names, flag=None)
+    target: str = knob(
+        "cpu", "device that programs are legalized for.", choices=target_names, flag=None
+    )
     tp: int = knob(
         1,
         "ranks the model is split over; 1 leaves out the sharding phase.",
@@ -88,10 +90,10 @@ class RankConfig:
     )
     cp_form: str = knob(
         CP_AUTO,
-        "how attention gets at the keys of ranks that share a prompt: it gathers them, exchanges "
+        "form of attention over ranks that share a prompt: it gathers keys, exchanges "
         "tokens for heads, or passes blocks of keys on in a ring.",
         choices=CP_FORMS,
-        flag="How attention gets at the keys of ranks that share a prompt; by default what costs "
+        flag="Form of attention over ranks that share a prompt; by default the one that costs "
         "least.",
         option="--cp-form",
     )
@@ -100,7 +102,7 @@ class RankConfig:
         "whether rank i of a ring of n has blocks i and 2n - 1 - i of the tokens, so that causal "
         "masks leave all ranks as much to do.",
         choices=(BALANCE_AUTO, BALANCE_ON, BALANCE_OFF),
-        flag="Whether tokens are dealt out so that all ranks of a ring have as much to do; by "
+        flag="Balance the tokens of a prompt, so that all ranks of a ring do equal work; by "
         "default where that costs less.",
         option="--cp-balance",
     )
@@ -131,7 +133,7 @@ class RankConfig:
         "auto",
         "the strategy of the pass ``heads``.",
         choices=HEAD_STRATEGIES,
-        flag="How several ranks hold the heads of keys and values; by default auto.",
+        flag="Distribution of key-value heads over ranks; by default auto.",
         option="--group-query-attention",
     )
     flash_decoding: bool = knob(

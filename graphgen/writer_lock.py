@@ -1,4 +1,4 @@
-"""Temporary files and folders of writers; those of killed writers are removed by the next one.
+"""Temporary files and folders of writers; the next writer removes leftovers of killed ones.
 
 The writer holds a lock (``flock``) on them as long as it lives: the system releases the lock with
 the process, whatever ends it. So what can be locked is abandoned. A file system without such locks

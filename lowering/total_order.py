@@ -18,7 +18,7 @@ class Emit(Protocol):
 
 
 def total_order_key(emit: Emit, x: Value) -> Value:
-    """Integers that are in the order of floats: the bits, those of negative ones turned over."""
+    """Map floats to integers of the same order: the bits, inverted below a set sign."""
     kind = DTYPES[f"s{x.dtype.bits}"]
 
     def full(number: int) -> Value:

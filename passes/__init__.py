@@ -1,4 +1,4 @@
-"""Passes: graph rewrites, and what runs, verifies and inspects them.
+"""Passes: graph rewrites, and the tools to run, verify and inspect them.
 
 Read ``core/pass_.py`` and ``core/rule.py`` first, then ``pipelines.py`` for the order of passes.
 """

@@ -1,4 +1,4 @@
-"""Options of a compilation that exclude each other, or that its target does not have."""
+"""Refuse options of a compilation that exclude each other, or are unsupported on its target."""
 
 from __future__ import annotations
 

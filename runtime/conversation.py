@@ -30,7 +30,7 @@ class Turn:
 class Conversation:
     """Alternating messages of a user and a model, rendered with the model's chat template.
 
-    Every answer sees the whole conversation; it is never truncated. What the cache holds of it is
+    Every answer sees the whole conversation; it is never truncated. Tokens that the cache holds are
     not processed again. A message that makes the conversation too long is refused, and the history
     stays unchanged.
 
@@ -43,7 +43,7 @@ class Conversation:
         self.engine: Final = engine
         self.request: Final = request
         self.messages: list[dict[str, str]] = []
-        # What the row holds, and the session's number of changes since it does.
+        # Contents of the row, and the session's number of changes at that time.
         self._row: list[int] = []
         self._changes = -1
 

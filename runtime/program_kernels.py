@@ -1,4 +1,4 @@
-"""Kernels that programs call: what they leave for XLA, and what is slower without them."""
+"""List the kernels that programs call, and remark on kernels missing on this machine."""
 
 from __future__ import annotations
 

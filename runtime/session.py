@@ -138,7 +138,7 @@ class Session:
         return {name: value for name, value in self.devices.values.items() if name not in others}
 
     def use_layout(self, name: str, table: npt.ArrayLike) -> None:
-        """Replace a layout, such as the table of blocks; what the caches hold stays where it is.
+        """Replace a layout, such as the table of blocks; cache contents stay in place.
 
         Args:
             name: of the layout.
@@ -197,12 +197,12 @@ class Session:
         return self.blocks is None and self.devices.row_copy.possible
 
     def copy_row(self, source: int, target: int) -> None:
-        """Replace what one row of the cache holds by what another one holds (GG0705)."""
+        """Copy one row of the cache to another (GG0705)."""
         self.copy_block(source, target)
         self.lengths[target] = self.lengths[source]
 
     def copy_block(self, source: int, target: int) -> None:
-        """Replace what one block of a paged cache holds by what another one holds (GG0705)."""
+        """Copy one block of a paged cache to another (GG0705)."""
         self.devices.copy(source, target)
         self.changes += 1
 
@@ -366,7 +366,7 @@ class Session:
     def decode_steps(
         self, tokens: Sequence[int], limits: StepLimits, draw: Draw | None = None
     ) -> Ints:
-        """Append a token to each active row, then those that follow, in one launch.
+        """Append a token to each active row and decode the following ones, in one launch.
 
         Args:
             tokens: one token per row; ignored for idle rows.

@@ -254,7 +254,7 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
     if not (path / "tokenizer.json").exists():
         raise unusable(
             path,
-            "there is no tokenizer",
+            "there is not a tokenizer",
             help="looked for: a folder with tokenizer.json; a .gguf file; "
             "a folder with exactly one .gguf file",
         )
@@ -265,7 +265,7 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
 
 def _checked_id(token_id: int) -> int:
     if not 0 <= token_id < 2**32:
-        raise GraphgenError("GG0705", f"{token_id} is no token id")
+        raise GraphgenError("GG0705", f"{token_id} is not a token id")
     return int(token_id)
 
 

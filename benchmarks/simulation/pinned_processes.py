@@ -59,7 +59,7 @@ def _main() -> None:
     os.sched_setaffinity(0, {available[given["index"] % len(available)]})
     module, _, name = given["task"].partition(":")
     out = os.fdopen(os.dup(1), "w")
-    # What gloo prints is no result, and of no use to a reader.
+    # gloo's messages are not results, and of no use to a reader.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     result = getattr(importlib.import_module(module), name)(given)
     out.write(f"{json.dumps(result)}\n")

@@ -134,7 +134,7 @@ def _notes() -> str:
 def _decisions() -> str:
     """The defaults and meanings that the documents contradict each other in."""
     cells = [[f"`{row.owner}.{row.name}`", row.decision] for row in ATTRIBUTES if row.decision]
-    return "## Where AWS's documents contradict each other\n\n" + _table(
+    return "## Contradictions in AWS's documents\n\n" + _table(
         ["attribute", "decision and reason"], cells
     )
 

@@ -15,7 +15,7 @@ _IGNORED = (
     # It has names of values: compared as the ops that they are.
     "control_predecessors",
 )
-# What a comparison does not look at, for its reports.
+# Fields that a comparison ignores, for its reports.
 IGNORED = (
     "names, source lines, the order of ops, dead ops, equal ops that are shared, channel ids, "
     "kinds of fusions, original values, statistics"

@@ -1,4 +1,4 @@
-"""Programs that run other functions: which those are, and the same program without calls."""
+"""Call graph of a module: inline calls, and list the functions that a program runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def inlined(
 ) -> Function:
     """``function`` without calls; itself if it has none. Bodies of loops and branches stay theirs.
 
-    What is copied out of a body is in the scope of the call, as :func:`within` says, so layers that
-    share a function are distinct again.
+    Copied ops are in the scope of the call, as :func:`within` says, so layers that share a function
+    are distinct again.
 
     Args:
         module: has the functions that are called.

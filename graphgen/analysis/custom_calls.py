@@ -18,7 +18,7 @@ from graphgen.ir import Op
 from graphgen.ops.control import kernel_of
 
 NKI = "AwsNeuronCustomNativeKernel"
-# What the only number in a target's configuration is.
+# The meaning of the only number in a target's configuration.
 _NUMBER = {
     "AwsNeuronRmsNorm": "dim",
     "AwsNeuronSoftmax": "dim",

@@ -1,7 +1,7 @@
 """Structural diff of two programs, up to names of values and source locations.
 
 Values of one program are numbered by how they are computed from its arguments; the other program's
-values get the same numbers where the same is computed. What is left is walked through in program
+values get the same numbers where the same is computed. The remaining values are visited in program
 order: each op is paired with the op of the other program that is most like it, which is a
 difference, and counts as equal for what follows. So a change shows where it is made and not
 wherever it has an effect. The order of ops makes none, nor whether equal ones are shared, nor what
@@ -402,7 +402,7 @@ class _DiffWalk:
         )
 
     def what(self, one: Op, op: Op) -> str:
-        """In words, what two ops that are paired do differently."""
+        """Describe the difference between two paired ops."""
         if one.name != op.name:
             return f"{one.name} / {op.name}"
         parts = [

@@ -1,4 +1,4 @@
-"""One number for what a module computes: the same for two modules that differ in names only.
+"""Fingerprint a module's computation; value names and source lines do not change it.
 
 The fingerprint is SHA-256 over a text of its own: the interface and the functions with their
 names, and every op with its values numbered in program order. So it depends on no name of a value

@@ -160,7 +160,7 @@ def _carried(
 ) -> dict[Value, Value]:
     """The memory of the final state of a loop: it is changed in place where that is free.
 
-    What the loop hands on as it is needs no memory of its own.
+    A loop-carried value that the body returns unchanged needs no memory of its own.
     """
     body = module.function(op.attrs.text("body"))
     found: dict[Value, Value] = {}

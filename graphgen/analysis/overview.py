@@ -308,7 +308,7 @@ def _bodies(module: Module, function: Function) -> Iterator[CalleeSummary]:
         turns = trip_count(module, op) if loop else None
         for index, name in enumerate(callees(op)):
             part = ("condition", "body")[index] if loop else f"branch {index}"
-            # What calls run counts where it is called.
+            # Callees count at their calls.
             body = inlined(module, module.function(name))
             histogram = dict(Counter([inner.name for inner in body.block]))
             yield CalleeSummary(f"{op.name} {part}", name, turns, histogram)

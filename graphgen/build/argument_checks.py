@@ -58,7 +58,7 @@ def as_number(value: object) -> int | float:
         plain = item()
         if isinstance(plain, int | float):
             return plain
-    raise located(GraphgenError("GG0105", f"{_shown(value)} is no number", help=_help(value)))
+    raise located(GraphgenError("GG0105", f"{_shown(value)} is not a number", help=_help(value)))
 
 
 def declared_type(dtype: DType, shape: Sequence[object], scope: str) -> TensorType:
@@ -80,7 +80,7 @@ def check_type(type: object) -> None:
     if not isinstance(type, TensorType):
         example = f"graphgen.tensor({type!r}, shape)" if isinstance(type, DType) else "value.type"
         raise located(
-            GraphgenError("GG0105", f"{_shown(type)} is no tensor type", help=f"write {example}")
+            GraphgenError("GG0105", f"{_shown(type)} is not a tensor type", help=f"write {example}")
         )
 
 
@@ -98,7 +98,7 @@ def check_values(what: str, things: Sequence[object], where: Loc) -> None:
     """Require that all ``things`` are values (GG0105)."""
     for place, thing in enumerate(things):
         if not isinstance(thing, Value):
-            said = f"{what}{place + 1} is {_shown(thing)}, which is no value"
+            said = f"{what}{place + 1} is {_shown(thing)}, which is not a value"
             raise GraphgenError("GG0105", said, where=repr(where), help=_help(thing)) from None
 
 

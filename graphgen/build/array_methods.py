@@ -13,7 +13,7 @@ from graphgen.ir import AttrValue, Dim, DType, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f32, s32
 
-# What stands between the brackets of ``x[...]``.
+# An index of ``x[...]``.
 Index = int | slice | EllipsisType | None
 
 
@@ -153,7 +153,7 @@ def _spread(x: Value, at: tuple[Index, ...]) -> list[int | slice | None]:
             part is None or isinstance(part, int | slice | EllipsisType)
         ):
             raise _refused(
-                f"{x.type.text} at {part!r}, which is no index",
+                f"{x.type.text} at {part!r}, which is not an index",
                 "integers, slices, ... and None; one value of ids alone: x[ids]",
             )
     dots = [place for place, part in enumerate(at) if part is Ellipsis]

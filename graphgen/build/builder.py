@@ -292,10 +292,10 @@ class Builder(ArrayMethods):
     def _check_name(self, name: object) -> None:
         """Require an interface name that survives printing and parsing (GG0705)."""
         if not isinstance(name, str):
-            what = f"{name!r} is no name"
+            what = f"{name!r} is not a name"
             help = "the name comes first: b.output('y', y), b.input('x', dtype, shape)"
         elif name.isdigit() or not re.fullmatch(NAME, name):
-            what, help = f"'{name}' is no name", "use letters, digits, '_', '.' and '-'"
+            what, help = f"'{name}' is not a name", "use letters, digits, '_', '.' and '-'"
         else:
             return
         raise GraphgenError("GG0705", what, where=repr(user_loc(self.scope_name)), help=help)
@@ -348,7 +348,7 @@ def refuse_truth(value: Value) -> None:
         raise located(
             GraphgenError(
                 "GG0705",
-                f"whether {value.type.text} holds is not known while the graph is built",
+                f"the truth of {value.type.text} is not known while the graph is built",
                 help="b.and_(low < x, x < high) joins two, b.select(pred, x, y) chooses",
             )
         )

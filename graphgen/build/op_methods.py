@@ -46,7 +46,7 @@ class OpMethods(WindowMethods):
         return self._one("bitcast_convert", x, dtype=dtype)
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """The same elements under another shape, of which one size may be -1: what is left.
+        """The same elements in another shape; one size may be -1 and is inferred.
 
         The result is ``x`` itself if the shape is the same.
         """

@@ -1,4 +1,4 @@
-"""Options of ``graphgen serve``: those of vLLM's server under their names, and its own."""
+"""Options of ``graphgen serve``: vLLM's server options under their names, and more."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _MODEL_FLAGS = options(
         str | None,
         "--chunked-prefill-size",
         metavar="N,N,...",
-        help="Take long prompts in parts of so many tokens: 128.",
+        help="Split long prompts into chunks of this many tokens: 128.",
     ),
     option(
         int | None,
         "--block-size",
         min=1,
-        help="Keep caches in blocks of so many tokens, which equal beginnings share.",
+        help="Keep caches in blocks of this many tokens, which equal prefixes share.",
     ),
     option(
         int | None,

@@ -41,7 +41,7 @@ EvidenceFile = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WrittenAsJson = Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")]
 OutputFile = Annotated[
-    str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
+    str, typer.Option("-o", "--output", metavar="OUT.gg", help="File to write; - is stdout.")
 ]
 OnlyProgram = Annotated[
     str | None, typer.Option("--program", metavar="NAME", help="Only this program.")
@@ -65,7 +65,7 @@ PlotFile = Annotated[
     str | None,
     typer.Option("--plot", metavar="OUT.svg|OUT.png", help="Draw it; needs matplotlib."),
 ]
-Most = Annotated[int, typer.Option("--most", min=1, help="How many entries to show.")]
+Most = Annotated[int, typer.Option("--most", min=1, help="Number of entries to show.")]
 
 
 def check_outputs(output: str, as_json: bool, needs: str = "-o OUT.gg") -> None:

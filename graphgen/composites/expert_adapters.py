@@ -10,7 +10,7 @@ from graphgen.build import Builder
 from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import f32
 
-# What a product with inputs is to be added to.
+# The low-rank term of a product, from the inputs of the product.
 Term = Callable[[Value], Value]
 
 

@@ -89,7 +89,7 @@ def adapters_of(b: Builder, call: ExpertCall) -> ExpertAdapters | None:
 
 @decomposition
 def experts(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """Every expert on every token; the results of those that a token has are summed."""
+    """Run every expert on every token and sum the results of the chosen ones."""
     call = expert_call(b, operands, attrs)
     shares, chosen = (b.transpose(value, [1, 0]) for value in shares_by_expert(b, call))
     if call.early:

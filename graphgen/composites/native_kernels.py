@@ -1,4 +1,4 @@
-"""Native kernels by name: what they compute in NumPy, and the ops that compute the same.
+"""Semantics of native kernels by name: a NumPy function, and a decomposition into ops.
 
 A custom call ``AwsNeuronCustomNativeKernel`` names a kernel that Neuron's compiler brings, or a
 user's own. With a meaning here, a program that calls it is evaluated, compared and run on the CPU;

@@ -58,7 +58,7 @@ NUMPY: dict[str, np.dtype[Any]] = {
     "c64": np.dtype(np.complex64),
     "c128": np.dtype(np.complex128),
 }
-# What a reduction of a kind combines two elements with.
+# The NumPy function that combines two elements, by kind of reduction.
 COMBINE: dict[str, np.ufunc] = {
     "add": np.add,
     "maximum": np.maximum,
@@ -70,7 +70,7 @@ COMBINE: dict[str, np.ufunc] = {
 }
 # Integers of less than a byte, which have a byte each.
 FEW_BITS = tuple([NUMPY[name] for name in _FEW_BITS])
-# What a type is computed in: NumPy itself has no arithmetic for these.
+# The type that a narrow type is computed in: NumPy has no arithmetic for these.
 _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
     **{NUMPY[name]: NUMPY["f32"] for name in _SMALL_FLOATS},
     **{NUMPY[name]: NUMPY["s8" if name[0] == "s" else "u8"] for name in _FEW_BITS},

@@ -83,7 +83,7 @@ def _while(
 def _conditional(
     op: Op, given: Columns, ranks: Sequence[int], body: RunBody, observer: Observer | None
 ) -> list[list[Array]]:
-    """Each rank runs the branch that it chooses; those that choose the same run together."""
+    """Run a branch on each rank; ranks that choose the same branch run together."""
     branches, takes = callees(op), op.attrs.integers("takes")
     chosen = [
         chosen_branch(bool(which) if which.dtype == bool else int(which), len(branches))

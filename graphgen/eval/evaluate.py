@@ -392,7 +392,7 @@ def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) ->
 
 
 def _alike(given: Columns) -> bool:
-    """True where all ranks hold the very same operands, so that one result is that of each."""
+    """True if all ranks hold the same arrays, so that one evaluation serves all of them."""
     for column in given:
         if not column:
             return False

@@ -16,8 +16,8 @@ Doubles = npt.NDArray[Any]
 def within_range(x: Doubles, name: str) -> Doubles:
     """Numbers as a conversion to a narrow type leaves them, but for its rounding.
 
-    What would round to a finite number stays as it is. What is beyond becomes an infinity, NaN, or
-    the end of the range, as the type has it.
+    A number that rounds to a finite one is unchanged. A larger one becomes an infinity, NaN, or the
+    end of the range, as the type has it.
 
     Args:
         x: float64 numbers.

@@ -195,7 +195,7 @@ def _not_a_number(given: Array) -> str:
 
 def _no_numbers(name: str, why: str) -> GraphgenError:
     return GraphgenError(
-        "GG0402", f"%{name} is no array of numbers: {why}", help="give a NumPy array or lists"
+        "GG0402", f"%{name} is not an array of numbers: {why}", help="give a NumPy array or lists"
     )
 
 

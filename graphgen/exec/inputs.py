@@ -37,7 +37,7 @@ def read_arrays(name: str) -> dict[str, Array]:
     try:
         with open(name, "rb") as file:
             if not zipfile.is_zipfile(file):
-                raise unreadable(name, ValueError("it is no .npz file"), help)
+                raise unreadable(name, ValueError("it is not an .npz file"), help)
         with np.load(name, allow_pickle=False) as arrays:
             return {key: cast(Array, arrays[key]) for key in arrays.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""One call of a program, and what it leaves."""
+"""One call of a program and its results."""
 
 from __future__ import annotations
 

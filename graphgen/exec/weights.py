@@ -1,4 +1,4 @@
-"""Preparation of weights and states: from checkpoint and caller to what each rank reads."""
+"""Prepare weights and states: run the weight programs and the pack functions of each rank."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Cloner:
         if op.annotations is not EMPTY and all(
             new.type is old.type for old, new in zip(op.results, copy.results, strict=True)
         ):
-            # What a file says of a value of another type is not true of this one.
+            # Annotations from a file do not hold for a value of another type.
             copy.annotations = op.annotations
         return copy
 

@@ -100,7 +100,7 @@ def tensor(dtype: DType, shape: Iterable[Dim] = ()) -> TensorType:
     if found is None:
         if not isinstance(cast(object, dtype), DType):
             raise GraphgenError(
-                "GG0101", f"{dtype!r} is no element type", help="such as graphgen.dtype('f32')"
+                "GG0101", f"{dtype!r} is not an element type", help="such as graphgen.dtype('f32')"
             )
         for dim in key[1]:
             if not (type(dim) is int or isinstance(dim, Poly)):

@@ -126,7 +126,7 @@ class ConfigReader:
         width = self.integer(width_key, getattr(defaults, width_key))
         heads = self.integer(heads_key, getattr(defaults, heads_key))
         if width % heads:
-            what = f"config: {width_key} = {width} is no multiple of {heads} heads"
+            what = f"config: {width_key} = {width} is not a multiple of {heads} heads"
             raise GraphgenError("GG0503", what)
         return width, heads
 

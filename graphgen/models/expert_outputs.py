@@ -1,4 +1,4 @@
-"""Outputs of the mixtures of a program: what routers gave, and how often experts were chosen."""
+"""Return router logits and expert counts of a program's mixtures as outputs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LLAMA_3_1: dict[str, object] = {
 }
 
 
-# What the small models of 3.2 change.
+# Fields that the small models of 3.2 change.
 _LLAMA_3_2_1B: dict[str, object] = {
     "head_dim": 64,
     "tie_word_embeddings": True,

@@ -107,7 +107,7 @@ def _factors(scaling: ConfigReader, key: str) -> tuple[float, ...]:
     listed = cast("list[object]", value) if isinstance(value, list) else []
     found = [float(one) for one in listed if isinstance(one, int | float) and one > 0]
     if not found or len(found) != len(listed):
-        what = f"config: rope_scaling.{key} = {value!r} is no list of positive numbers"
+        what = f"config: rope_scaling.{key} = {value!r} is not a list of positive numbers"
         raise GraphgenError("GG0503", what)
     return tuple(found)
 
@@ -136,7 +136,8 @@ def rotated(head_dim: int, fraction: float) -> int:
     if size % 2 or not 0 < size <= head_dim:
         raise GraphgenError(
             "GG0503",
-            f"config: partial_rotary_factor = {fraction} is no even part of heads of {head_dim}",
+            f"config: partial_rotary_factor = {fraction} rotates {size} dimensions, "
+            f"expected an even number up to {head_dim}",
         )
     return size
 

@@ -62,10 +62,10 @@ _shift(
     "shift_right_arithmetic",
     "``lhs`` moved down by ``rhs`` bits, filled up with its highest bit.",
 )
-_count("popcnt", "How many bits of each integer are set.")
+_count("popcnt", "The number of set bits of each integer.")
 _count(
     "count_leading_zeros",
-    "How many bits of each integer are above the highest one that is set.",
+    "The number of zero bits above the highest set bit of each integer.",
 )
 
 

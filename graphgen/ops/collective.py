@@ -128,7 +128,7 @@ def _collective_permute(types: Sequence[TensorType], attrs: Attrs) -> tuple[Tens
         %y = collective_permute(%x) source_target_pairs=[[0,1],[1,0]] : f32[B,4]
     """
     pairs = attrs.groups("source_target_pairs")
-    require(all(len(pair) == 2 and min(pair) >= 0 for pair in pairs), f"{pairs} are no pairs")
+    require(all(len(pair) == 2 and min(pair) >= 0 for pair in pairs), f"{pairs} are not pairs")
     for what, ranks in zip(("source", "target"), zip(*pairs, strict=True), strict=False):
         require(len(set(ranks)) == len(ranks), f"a rank is a {what} twice in {pairs}")
     return (types[0],)

@@ -314,7 +314,7 @@ def _by_rows(
     return rule
 
 
-# What ranks read of rows by number is a sum: each row is one rank's, and zeros on the others.
+# A read of rows by number is a sum over ranks: each row is one rank's, zeros on the others.
 _READ_SUM = {"r": "add"}
 _READ_ALL = _by_rows(
     "r c k d, b -> b c k d", "r c k d, r -> r c k d", slots="c", reduction=_READ_SUM
@@ -345,9 +345,9 @@ def _read_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The first C slots of the cache rows ``seq_ids``: [R,M,K,D] -> [B,C,K,D].
 
-    ``rows=in_place`` is the caller's promise that row b is ``b`` or idle. What an idle row
-    (``seq_ids[b] == R``) reads is not defined. A row of several equal ``parts`` is read in each of
-    them: the first C / parts slots of a part, one part after the other.
+    ``rows=in_place`` is the caller's promise that row b is ``b`` or idle. The values read for an
+    idle row (``seq_ids[b] == R``) are undefined. A row of several equal ``parts`` is read in each
+    of them: the first C / parts slots of a part, one part after the other.
 
     Example:
         %k = cache_read(%cache, %seq_ids) attended=C : f32[B,C,2,4]

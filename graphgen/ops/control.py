@@ -104,8 +104,9 @@ def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The final state of a loop: ``state = body(state)`` while ``condition(state)``.
 
     Both are functions of the module that take the state; the body returns the next one, the
-    condition one ``pred[]``. What the loop only reads is part of the state too, and the body hands
-    it on as it is. ``trip_count`` is how often the body runs where the loop states it, else -1.
+    condition one ``pred[]``. A value that the loop only reads is part of the state too; the body
+    returns it unchanged. ``trip_count`` is how often the body runs where the loop states it, else
+    -1.
 
     Example:
         %n, %y = while(%i, %x) condition=below body=step : s32[], f32[B,4]

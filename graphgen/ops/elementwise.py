@@ -168,7 +168,7 @@ _binary(
 )
 _binary(
     "remainder",
-    "What is left of the quotient, with the sign of ``lhs``; integer x%0 is x.",
+    "The remainder of the quotient, with the sign of ``lhs``; integer x%0 is x.",
     check=number_operand,
 )
 _binary(

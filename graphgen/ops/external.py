@@ -106,7 +106,7 @@ def shown_type(value: Value) -> str:
     return bounded_shape(value).partition("{")[0] or value.type.text
 
 
-# What stands for the results of a call that has none.
+# The placeholder result of a call without results.
 SILENT = tensor(u8, (0,))
 RESULTS = Attr("results", "types")
 
@@ -123,7 +123,7 @@ def _bytes(attrs: Attrs, *keys: str) -> None:
     for key in keys:
         digits = attrs.text(key)
         legal = len(digits) % 2 == 0 and all(digit in "0123456789abcdef" for digit in digits)
-        require(legal, f"{key} are no bytes in hexadecimal")
+        require(legal, f"{key} are not bytes in hexadecimal")
 
 
 def _is_top_k(operands: Types, results: Types, attrs: Attrs) -> bool:
@@ -147,9 +147,9 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
 
     A ``silent`` call has no results and is made for its effect: what stands for them here is an
     empty array, which is not written. ``fields`` and ``more`` are what else a read instruction
-    says, as in ``hlo.opaque``. It is
-    written into HLO, and into StableHLO where that has words for all of it. What Neuron's compiler
-    documents, such as AwsNeuronSoftmax, is evaluated; any other cannot be.
+    says, as in ``hlo.opaque``. It is written into HLO, and into StableHLO where that has words for
+    all of it. Targets that Neuron's compiler documents, such as AwsNeuronSoftmax, are evaluated;
+    any other cannot be.
 
     Example:
         %y = custom_call(%x) target="AwsNeuronGelu" results=[f32[B,4]] : f32[B,4]
@@ -194,7 +194,7 @@ def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     _bytes(attrs, "fields", "more")
     require(
         re.fullmatch(r"((([0-9a-f]{2})+,)*([0-9a-f]{2})+)?", attrs.text("regions")) is not None,
-        "regions are no bytes in hexadecimal",
+        "regions are not bytes in hexadecimal",
     )
     results = stated(attrs)
     form = attrs.text("form")

@@ -220,7 +220,7 @@ def _transpose(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     order = attrs.integers("permutation")
     require(
         sorted(order) == list(range(types[0].rank)),
-        f"{list(order)} is no permutation of the dimensions of {types[0].text}",
+        f"{list(order)} is not a permutation of the dimensions of {types[0].text}",
         0,
     )
     return (tensor(types[0].dtype, [types[0].shape[i] for i in order]),)

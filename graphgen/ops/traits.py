@@ -114,5 +114,5 @@ class Chooses:
     when: Callable[[Types, Types, Attrs], bool] = _always
 
 
-# What a definition may list.
+# A trait in the list of a definition.
 Property = Trait | LinearIn | UpdatesPart | Chooses

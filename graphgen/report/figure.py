@@ -50,7 +50,7 @@ def check_picture(name: str) -> None:
     """
     if PurePath(name).suffix.lower() not in FORMS:
         raise GraphgenError(
-            "GG0704", f"'{name}' is no name of a picture", help="end it with .svg or .png"
+            "GG0704", f"'{name}' is not the name of a picture file", help="end it with .svg or .png"
         )
     if not _installed():
         what = "pictures need matplotlib, which is not installed"

@@ -1,4 +1,4 @@
-"""Accelerators over several nodes: what links them, and which ranks are on which node."""
+"""Accelerators over several nodes: the links between nodes, and the placement of ranks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from graphgen.targets.target import Json, find_target
 def over_nodes(device: Accelerator, nodes: int, instance: str = "", ranks: int = 0) -> Accelerator:
     """The accelerator with the links between its nodes; itself for one node.
 
-    Ranks fill one node after the other. What nodes send each other takes the links of an
-    UltraServer, where the instance is part of one, and EFA from there on.
+    Ranks fill one node after the other. Traffic between nodes takes the links of an UltraServer, if
+    the instance is part of one, and EFA beyond it.
 
     Args:
         device: the accelerator.

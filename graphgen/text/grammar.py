@@ -107,9 +107,9 @@ def _parse_string(text: str) -> str:
     try:
         found: object = json.loads(text)
     except ValueError as error:
-        raise GraphgenError("GG0201", f"'{text}' is no JSON string") from error
+        raise GraphgenError("GG0201", f"'{text}' is not a JSON string") from error
     if not isinstance(found, str):
-        raise GraphgenError("GG0201", f"'{text}' is no JSON string")
+        raise GraphgenError("GG0201", f"'{text}' is not a JSON string")
     return found
 
 

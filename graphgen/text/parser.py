@@ -169,7 +169,7 @@ class _ModuleParser:
         try:
             return str(json.loads(text))
         except ValueError as error:
-            raise self.fail("GG0201", "this is no JSON string", text) from error
+            raise self.fail("GG0201", "this is not a JSON string", text) from error
 
     def sharding(self, text: str | None) -> Sharding | None:
         """Parse a sharding; errors have line and column."""

@@ -105,7 +105,7 @@ def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
     for member in archive.namelist():
         inner = member.partition("/")[2]
         if not _PLAIN.fullmatch(inner):
-            raise _unsafe(name, f"'{member}' is no plain part of an exported program")
+            raise _unsafe(name, f"'{member}' is not plain data of an exported program")
         if inner.startswith("data/sample_inputs/"):
             _check_pickle(archive.read(member), name, member)
         elif inner.endswith(".json"):
@@ -138,7 +138,7 @@ def _check_json(tree: object, name: str, member: str) -> None:
         if key == "use_pickle" and value:
             raise _unsafe(name, f"'{member}' names a tensor that is pickled")
         if key == "expr_str" and not _is_expression(value):
-            raise _unsafe(name, f"'{member}' has a size that is no formula: {str(value)[:60]}")
+            raise _unsafe(name, f"'{member}' has a size that is not a formula: {str(value)[:60]}")
 
 
 def _is_expression(text: object) -> bool:

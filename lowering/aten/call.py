@@ -14,7 +14,7 @@ from graphgen.ir.dtype import decode, encode, f32, pred, s64
 from graphgen.lowering.aten.complex_value import ComplexValue
 from graphgen.lowering.aten.dtypes import HALF, result_type
 
-# What an argument may be: a tensor, a size, a number, a word, a type, or a list of these.
+# An argument: a tensor, a size, a number, a word, a type, or a list of these.
 Argument = Value | ComplexValue | Dim | float | str | DType | None | Sequence["Argument"]
 Operand = Value | Dim | float
 # torch's default where a list of slices ends.

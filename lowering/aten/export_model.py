@@ -37,7 +37,7 @@ def export(model: object, args: object, kwargs: object = None) -> ExportedProgra
     if not isinstance(model, torch.nn.Module) or not isinstance(args, tuple):
         raise GraphgenError(
             "GG0705",
-            f"a {type(model).__name__} and a {kind} are no model and its arguments",
+            f"a {type(model).__name__} and a {kind} are not a model and its arguments",
             help="return (model, (input_ids,)), or (model, (), {'input_ids': input_ids})",
         )
     given = cast("tuple[object, ...]", args)

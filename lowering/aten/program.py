@@ -128,7 +128,7 @@ def _decompositions(known: frozenset[str], ops: int) -> Any:
     table: Any = torch.export.default_decompositions()
     for op in list(table.keys()):
         if is_known(op):
-            # What has a rule says more whole than taken apart.
+            # An op with a rule says more than its decomposition.
             table.pop(op)
     return table
 

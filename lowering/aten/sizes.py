@@ -86,6 +86,6 @@ def _whole(expression: _Expression) -> int:
 def _unknown(expression: object) -> NoReturn:
     raise GraphgenError(
         "GG0102",
-        f"the size {expression} is no sum of products of sizes",
+        f"the size {expression} is not a sum of products of sizes",
         help="export with this dimension static",
     )

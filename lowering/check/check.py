@@ -158,7 +158,7 @@ def _of_type(
     status, note = dtype_status(value.dtype.name, request.legality)
     if status == "error":
         text, kind = value.type.text, value.dtype.name
-        what = f"{opcode} gives {text}: {kind} is no type of the device"
+        what = f"{opcode} gives {text}: {kind} is not an element type of the device"
         yield Finding(
             "error", "dtype", "", function.name, opcode, where, what, note, "official", ""
         )  # fmt: skip

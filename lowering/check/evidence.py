@@ -114,7 +114,7 @@ def read_evidence(path: str | Path) -> Evidence:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise GraphgenError(
             "GG1004",
-            f"'{path}' is no evidence: {reason}",
+            f"'{path}' is not an evidence file: {reason}",
             help="graphgen device-kit read results.json -o FILE writes it",
         ) from error
 

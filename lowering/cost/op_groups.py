@@ -1,4 +1,4 @@
-"""Time of the ops of a program by what they compute: equal ops of all layers are one group."""
+"""Group equal ops of all layers of a program, and add up their time."""
 
 from __future__ import annotations
 

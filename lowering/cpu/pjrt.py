@@ -148,7 +148,7 @@ def devices(count: int) -> list[Any]:
 
 
 def start_together() -> None:
-    """Start the devices of all processes, each of which waits two minutes for those of others."""
+    """Start the devices of all processes; each process waits two minutes for the others."""
     processes.meet()
     devices(1)
 
@@ -172,7 +172,7 @@ def _overrides() -> dict[str, bool | int]:
     if kind not in ("", "optimized", "quick"):
         raise GraphgenError(
             "GG0705",
-            f"GRAPHGEN_XLA_CODE={kind} is no kind of code",
+            f"GRAPHGEN_XLA_CODE={kind} is not quick or optimized",
             help="quick compiles in a sixth of the time, optimized runs faster",
         )
     return QUICK if kind == "quick" else {}
@@ -326,7 +326,7 @@ def _put(arrays: Sequence[Any], ranks: int) -> Any:
         # Scalars pass for copies of one, of which JAX would send the first to all.
         each = [jax.device_put(array, home) for array, home in zip(arrays, mine, strict=True)]
         return _join(each, homes)
-    # What jax.device_put ends in: a fifth of its time for one rank, a tenth for eight.
+    # The function that jax.device_put ends in: a fifth of its time for one rank, a tenth for eight.
     kind = _kind(_stacked(first.shape, len(homes)), first.dtype)
     return cast(Any, batched_device_put)(kind, _over(homes, first.ndim), arrays, mine)
 

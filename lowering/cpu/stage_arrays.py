@@ -1,4 +1,4 @@
-"""Tensors of a pipeline whose stages are in several processes: what each process has of them."""
+"""A launch argument of pipeline stages, placed on a stage's devices at its first read."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class StagedProgram:
     ranks: int
     parts: StageParts = field(default_factory=lambda: StageParts((), {}))
     links: StageLinks | None = None
-    # What has been moved to a stage: the value, and the one that it was moved from.
+    # Values moved to a stage, each with the value it was moved from.
     _moved: dict[tuple[int, str], tuple[DeviceValue, DeviceValue]] = field(
         default_factory=dict[tuple[int, str], tuple[DeviceValue, DeviceValue]]
     )

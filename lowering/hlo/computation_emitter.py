@@ -326,7 +326,7 @@ class _ComputationEmitter:
         self.ids[value] = self.mains[op] = number
 
     def ordered(self, op: Op) -> bytes:
-        """The control predecessors of an op as an encoded field, without those that are gone.
+        """Control predecessors of an op as an encoded field, without removed ones.
 
         Raises:
             GraphgenError: GG0401 for one that comes later.

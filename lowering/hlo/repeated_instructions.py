@@ -99,7 +99,7 @@ class RepeatedInstructions:
         return op.results[0]
 
     def note(self, key: Key, operands: Sequence[Tree], made: Sequence[Op], tree: Tree) -> None:
-        """Keep what an instruction became, where that was one op of one result."""
+        """Cache the op made of an instruction, if it is one op with one result."""
         if len(made) != 1 or tree is not made[0].results[0] or len(made[0].results) != 1:
             return
         (op,) = made

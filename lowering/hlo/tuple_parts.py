@@ -1,7 +1,7 @@
-"""Elements of the tuples that opaque instructions give, taken out where something reads them.
+"""Tuples returned by opaque instructions: extract elements, or pass on the whole tuple.
 
-What ends an asynchronous instruction reads the whole tuple of what began it, and XLA takes no copy
-of that tuple: members in order, all from one instruction, are the instruction itself.
+A done instruction reads the whole tuple of its start instruction, and XLA accepts no copy of that
+tuple: members in order, all from one instruction, are the instruction itself.
 """
 
 from __future__ import annotations

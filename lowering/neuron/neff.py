@@ -57,7 +57,7 @@ def read_neff(path: str | Path) -> Neff:
         with tarfile.open(fileobj=io.BytesIO(data[HEADER:]), mode="r:*") as archive:
             members = tuple(Member(item.name, item.size) for item in archive if item.isfile())
     except (tarfile.TarError, EOFError, OSError) as error:
-        what = f"behind byte {HEADER} stands no archive: {error}"
+        what = f"no archive follows byte {HEADER}: {error}"
         raise GraphgenError("GG0802", what, where=str(path), help=_HELP) from error
     words = [word.decode() for word in re.findall(rb"[ -~]{4,}", data[:HEADER])]
     return Neff(tuple(words), members, len(data))

@@ -1,4 +1,4 @@
-"""The module that runs a NEFF: its parameters, and one custom call that holds the file.
+"""Wrap a NEFF in an HLO module with the program's parameters and one custom call.
 
 By the public sources of ZML, which replaces AWS's compile hook: the root is a custom call
 ``AwsNeuronNeff`` with the NEFF as its configuration, and ``valid_inputs`` marks every operand.

@@ -1,4 +1,4 @@
-"""The configuration that ``parallelism=auto`` stands for: with the mesh that the search chooses."""
+"""Resolve ``parallelism=auto``: the configuration with the mesh found by the search."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def by_seconds(made: MeshSearch) -> list[MeshOption]:
 
 
 def compiles(model: Mapping[str, object], config: CompileConfig) -> bool:
-    """True if programs compile that the search leaves out: of chunks, and those that verify."""
+    """True if the programs outside of the search compile: chunked prefill and verification."""
     more = [VERIFY] * bool(config.speculation_length) + [VERIFY_TREE] * bool(config.tree_nodes)
     if not (config.chunk or more or config.steps_per_launch > 1):
         return True

@@ -93,10 +93,11 @@ class _Changes:
         given: int,
         changed: Callable[[CompileConfig, int], CompileConfig],
     ) -> Iterator[FittingChange]:
-        """The most of something, in steps, that fits; what needs the least where nothing does.
+        """Find the largest multiple of ``step`` that fits, else the value with the fewest bytes.
 
-        Halves are tried until one fits, since few tokens may take other forms that need more. What
-        is between it and the one before is found by interpolation: bytes grow about evenly there.
+        Halves are tried until one fits, since few tokens may take other forms that need more. The
+        largest value below the one tried before is found by interpolation: bytes grow about evenly
+        there.
         """
         most = -(-given // step)
         too_much, room = self.degree.needs, self.plan.target.hbm_bytes

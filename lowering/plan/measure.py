@@ -196,7 +196,7 @@ def _kept(row: Entry, demand: CompileConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FewLayers:
-    """Two short models whose layers repeat as those of a deeper one, which they stand for.
+    """Two models of few layers, to extrapolate the cost of a deeper one with the same period.
 
     Attributes:
         few, most: their configurations; ``most`` has one period of layers more.

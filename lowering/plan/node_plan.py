@@ -8,8 +8,8 @@ Three layouts share the ranks of several nodes:
 * ``dp``: each node has the whole model and answers requests of its own.
 
 Times are rooflines, bounds from below (:mod:`graphgen.lowering.cost.roofline`), in which a sum over
-nodes takes the least that any stages of it do. What a program takes where each sum is one ring or
-mesh of all ranks, and with the stages of ``hierarchical-collectives``, stands beside it.
+nodes takes the least that any stages of it do. Beside it stand the times with each sum as one ring
+or mesh of all ranks, and with the stages of ``hierarchical-collectives``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameters of a model, and those that compute a token: all but the experts not chosen."""
+"""Count all parameters of a model, and its active ones: without the experts not chosen."""
 
 from __future__ import annotations
 

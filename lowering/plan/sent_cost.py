@@ -27,7 +27,7 @@ def partitioned_only(passes: Sequence[Pass]) -> Sequence[Pass]:
 
 
 def sent_cost(module: Module, function: Function, ops: Iterable[Op]) -> int:
-    """The cost of some ops of the program of a rank, without those that nothing reads."""
+    """The cost of some ops of a rank's program, without dead ops."""
     prepared, live, found = PreparedValues(module, function, {}), _live(function), 0
     for op in ops:
         if op in live and not prepared.of_weights(op.results[0]):

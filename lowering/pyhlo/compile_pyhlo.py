@@ -100,7 +100,7 @@ def _entered(module: Module, scribe: Scribe, trace: ComputationTrace, root: PyHl
             module.interface[f"out{index}"] = entry(Role.OUTPUT, f"out{index}", value.type)
         outputs.append((f"out{index}" if number is None else f"p{number}", value))
     if scribe.aliases:
-        what = "what takes over the buffer of a parameter is no output"
+        what = "the value that aliases the buffer of a parameter is not an output"
         raise GraphgenError("GG0705", what, help="alias the root, or an operand of its tuple")
     function.outputs = outputs
     return function

@@ -156,7 +156,7 @@ class Scribe:
         attributes = AttrReader(name, attrs)
         for operand in operands:
             if not isinstance(operand, PyHloValue):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise mistake("GG0105", f"{name}: {operand!r} is no value")
+                raise mistake("GG0105", f"{name}: {operand!r} is not a value")
         made = self._write_op(name, PyHloCall(self.trace, stated, operands, attributes))
         attributes.finish()
         if isinstance(made, PyHloValue):
@@ -176,7 +176,7 @@ class Scribe:
     def alias(self, output: PyHloValue, parameter: PyHloValue, must: bool) -> None:
         """See :meth:`PyHloValue.set_alias_to`."""
         if parameter.parameter is None:
-            raise mistake("GG0705", f"{parameter.text} is no parameter", help="alias to one")
+            raise mistake("GG0705", f"{parameter.text} is not a parameter", help="alias to one")
         if output.type is not parameter.type:
             what = f"{output.text} cannot take over the buffer of {parameter.text}"
             raise mistake("GG0203", what)

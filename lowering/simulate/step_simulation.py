@@ -1,9 +1,9 @@
-"""Simulate a step of ranks that run one program on cores, of which several ranks may share one.
+"""Simulate one step of a program on all ranks, where several ranks may share a core.
 
 A rank does its tasks in order. A collective is a ring of ranks, or several side by side: in each
-round a rank handles a message, for which it needs that of the rank before it of the round before.
-What a core has to do, it does in the order in which it can begin (list scheduling): with more ranks
-than cores, ranks wait for each other there, too.
+round a rank handles a message, for which it needs that of the rank before it of the round before. A
+core runs its work in the order in which it can begin (list scheduling): with more ranks than cores,
+ranks wait for each other there, too.
 
 Times are those of a core that is at work: waiting takes none. Nothing here is measured or fitted.
 """

@@ -1,4 +1,4 @@
-"""Regions as functions: the values that they read from around them, and what becomes of these."""
+"""Convert regions to functions: captured values become arguments, or copies of constants."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FORMS = (AUTO, MASKED, "gathered")
 @register
 @dataclass(frozen=True)
 class AdapterForms(Pass):
-    """Low-rank terms of ``multi-lora`` become two plain products, in one of two forms.
+    """Lower the low-rank terms of ``multi-lora`` to two plain products, in one of two forms.
 
     ``masked`` multiplies by the matrices of all slots side by side, and keeps what is of the slot
     of each row in between: one product for all rows, as for a batch of tokens with one adapter or

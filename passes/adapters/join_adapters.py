@@ -17,7 +17,7 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, register, rule
 @register
 @dataclass(frozen=True)
 class JoinAdapters(Pass):
-    """Low-rank terms of ``multi-lora`` are added before a product is cut, rounded or gated.
+    """Add the low-rank terms of ``multi-lora`` before a product is sliced, rounded or gated.
 
     ``fuse-projections`` makes one product of several, and each slice of it has its own term. Here
     the terms are put side by side, with zeros for a slice without one, and added to the product as
@@ -104,7 +104,7 @@ dtype=f32 : f32[2,2]
     name: ClassVar[str] = "join-adapters"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
-    # What was rounded before the sum is rounded after it.
+    # A value rounded before the sum is rounded after it.
     rounding: ClassVar[float] = 2e-2
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -220,7 +220,7 @@ def _joining(
     def join_terms(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A part of a product with its term is a part of their sum."""
         if op not in plan:
-            return NoMatch("it is no part of a product with low-rank terms")
+            return NoMatch("it is not part of a product with low-rank terms")
         group, part = plan[op]
         if group.total is None:
             first = min((each.end for each in group.parts), key=places.__getitem__)

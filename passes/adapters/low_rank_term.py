@@ -60,12 +60,12 @@ def match_term(op: Op) -> LowRankTerm | NoMatch:
     narrow = chosen.producer("convert")
     product = (narrow.operands[0] if narrow is not None else chosen).producer("multiply")
     if product is None or lora_b.type.rank != 3:
-        return no_match("what it reads is not masked", chosen)
+        return no_match("its operand is not masked", chosen)
     low, spread = (value.op for value in product.operands)
     if low is None or low.name != "dot_general" or spread is None:
         return no_match("a collective or another op is between its products", chosen, depth=2)
     if spread.name != "broadcast_in_dim" or low.operands[1].type.rank != 3:
-        return no_match("what it reads is not masked by slots", chosen, depth=3)
+        return no_match("its operand is not masked by slots", chosen, depth=3)
     if low.attrs.integers("rhs_contracting_dims") != (2,):
         return no_match("the first product is not with A", low.operands[1], depth=4)
     mask = spread.operands[0]

@@ -1,4 +1,4 @@
-"""A model with the difference of an adapter added to each weight: what adapters mean."""
+"""Merge an adapter into its base weights, ``W + delta``: the reference semantics of adapters."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _RULE = "add-adapter"
 @register
 @dataclass(frozen=True)
 class MultiLora(Pass):
-    """Each projection gets a low-rank term beside it, whose matrices are those of the row's slot.
+    """Add a low-rank term to each projection, with the matrices of the row's adapter slot.
 
     ``y = W x`` becomes ``y = W x + B[id] (A[id] x)``, with the slot ``id`` of each row in the input
     ``adapter_ids``; a row with -1, or with a slot that does not exist, gets nothing (LoRA, arXiv

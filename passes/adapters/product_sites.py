@@ -12,7 +12,7 @@ from graphgen.passes.adapters.weight_chain import WeightChain, weight_chain
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.weights.derived import PreparedValues
 
-# What a head is called whose weight is that of the embedding.
+# The name of a head that shares the weight of the embedding.
 TIED_HEAD = "lm_head"
 # Ops that end what is computed of one product alone.
 _ENDS = ("dot_general", "attention", "kv_update", "experts")
@@ -139,7 +139,7 @@ def _of_product(
     if op.attrs.integers("lhs_batch_dims"):
         return no_match("the product has batch dimensions", lhs)
     if not prepared.of_weights(rhs) or lhs in prepared:
-        return no_match("it is no product of a value with a weight", rhs, depth=2)
+        return no_match("it is not a product of a value with a weight", rhs, depth=2)
     if len(depths) != 1:
         return no_match(f"it sums over {len(depths)} dimensions", rhs, depth=3)
     chain = weight_chain(rhs, depths[0], prepared)

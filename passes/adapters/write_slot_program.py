@@ -1,4 +1,4 @@
-"""The program that writes one adapter into its slot of the tensors that programs read."""
+"""Build the program ``write_slot``: copy one adapter into its slot of the stacked tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Common subexpressions: what a function computes twice, it computes once."""
+"""Common subexpression elimination: compute equal values of a function once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant folding: what is known when compiling is not computed when running."""
+"""Constant folding: evaluate ops of constants at compile time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOTS = tuple(name for name in OPS if name != "constant")
 @register
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """An op of constants becomes the literal that the NumPy rule of the op gives.
+    """Replace an op of constants by its value, computed by the NumPy rule of the op.
 
     The op is computed in the program's own element types, rounding included. No algebra is done:
     ``x + 0`` stays, because it is not ``x`` where ``x`` is -0. Composites stay, for the passes that

@@ -79,7 +79,7 @@ def moved_splat(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         return no_match("the operand is not a broadcast", op.operands[0])
     (source,) = inner.operands
     if source.shape:
-        return no_match("what is broadcast is not a scalar", source, depth=2)
+        return no_match("the broadcast operand is not a scalar", source, depth=2)
     if not op.result.shape:
         return [source]
     return [b.broadcast_in_dim(source, op.result.shape, ())]
@@ -274,7 +274,7 @@ def shape_rules() -> tuple[Rule, ...]:
 class SimplifyShape(Pass):
     """Merge chains of ops that only move, repeat, cut or convert elements.
 
-    What becomes dead stays, for ``dce``.
+    Dead ops stay for ``dce``.
 
     Given:
         module @m level=logical {

@@ -114,6 +114,6 @@ def fuel_ranges(numbers: Iterable[int]) -> str:
 def _no_fuel(text: str, what: str) -> GraphgenError:
     return GraphgenError(
         "GG0705",
-        f"{what}={text} is no fuel",
+        f"{what}={text} is not an amount of fuel",
         help="write a number, or name=number,name#2=number, or name=[1-5,8]",
     )

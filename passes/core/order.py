@@ -1,7 +1,7 @@
 """Is the order of a pipeline right? Answered before the first pass runs.
 
-What is known about the module is followed through the pipeline: the level each pass takes and
-gives, the facts it needs, brings about and takes away.
+Known facts of the module are tracked through the pipeline: the level each pass takes and gives, the
+facts it needs, brings about and takes away.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _State:
         for name in item.invalidates:
             self.facts[name] = False
             self.spoiled[name] = item
-        # What a pass needed and did not take away still holds.
+        # Facts that a pass needed and did not take away still hold.
         for name in (*item.requires, *item.provides):
             if name not in item.invalidates:
                 self.facts[name] = True

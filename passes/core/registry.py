@@ -102,7 +102,7 @@ def all_passes() -> Mapping[str, type[Pass]]:
 
 
 def all_pipelines() -> Mapping[str, type[NamedPipeline]]:
-    """Every pipeline that has a name, ours and those of installed packages."""
+    """All named pipelines, built in or from installed packages."""
     load_all()
     return PIPELINES
 
@@ -190,7 +190,7 @@ def load_file(path: str) -> None:
     name = f"{PLUGIN}{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file) if file.is_file() else None
     if spec is None or spec.loader is None:
-        raise GraphgenError("GG0705", f"the plugin '{path}' is no Python file")
+        raise GraphgenError("GG0705", f"the plugin '{path}' is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up by name.
     sys.modules[name] = module

@@ -1,8 +1,8 @@
 """Relations between a value after a rewrite and the value it replaced.
 
 Every comparison of a program with the one it came from goes through these: a rewrite may change
-what a value holds, but never silently. What each means in numbers is in
-``graphgen.passes.verify.compare.relate``.
+what a value holds, but never silently. ``graphgen.passes.verify.compare.relate`` defines each in
+numbers.
 """
 
 from __future__ import annotations

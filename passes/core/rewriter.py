@@ -121,7 +121,7 @@ class Rewriter:
             self._lost.setdefault(key, Counter())[name] += 1
 
     def before(self, function: Function, op: Op) -> Builder:
-        """A builder that inserts before ``op`` and gives what it makes ``op``'s provenance."""
+        """A builder that inserts before ``op``; new ops get the provenance of ``op``."""
         builder = Builder(function, before=op, loc=op.loc.through(self.pass_name))
         if self.journal is not None:
             # Ops built by hand belong to the next rewrite, listed or not.

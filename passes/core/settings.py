@@ -8,7 +8,7 @@
 | ``GRAPHGEN_FUEL`` | ``fuel`` | how many rewrites are made: see :mod:`graphgen.passes.core.fuel` |
 | ``GRAPHGEN_CRASH`` | ``crash`` | where a failing pass leaves what replays it, or ``off`` |
 
-Whatever runs passes obeys: every command, and a program of the user's own.
+Every command obeys them, and so does a program of the user's own.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _within(what: str, value: int | str, largest: int) -> int:
     if not isinstance(value, int) or not 0 <= value <= largest:
         raise GraphgenError(
             "GG0705",
-            f"{what}={value} is no number from 0 to {largest}",
+            f"{what}={value} is not an integer from 0 to {largest}",
             help="docs/debugging.md says what each stands for",
         )
     return value

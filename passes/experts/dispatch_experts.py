@@ -20,7 +20,7 @@ from graphgen.targets import find_target, target_names
 @register
 @dataclass(frozen=True)
 class DispatchExperts(Pass):
-    """Each ``experts`` becomes simple ops in one of several forms, which all compute the same.
+    """Lower each ``experts`` to simple ops in one of several equivalent forms.
 
     ``all`` computes every expert on every token and keeps what a token has chosen. The others
     compute blocks of tokens, each with the matrices of one expert: ``selective`` a block of one
@@ -159,7 +159,7 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
     def _refusal(self, cost: FormCost, chosen: FormCost) -> NoMatch:
         """Why a form was not taken."""
         if self.form != DISPATCH_AUTO:
-            return no_match(f"form={self.form} was asked for")
+            return no_match(f"form={self.form} is set")
         return no_match(f"{cost.text} is slower than {chosen.text}")
 
 

@@ -1,4 +1,4 @@
-"""Choices of experts that count: those of an expert that is here, and within its capacity."""
+"""Select the routed choices to compute: of local experts, within their capacity."""
 
 from __future__ import annotations
 

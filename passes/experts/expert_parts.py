@@ -1,4 +1,4 @@
-"""Parts of the weights of experts: those of some experts, read before they are widened.
+"""Gather the weights of some experts from their stored form, before dequantization.
 
 A quantized weight is widened after its part has been chosen: what is chosen are the operands of the
 ops that widen it.

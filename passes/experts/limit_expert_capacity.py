@@ -21,7 +21,7 @@ CAPACITIES = "expert_capacities"
 @register
 @dataclass(frozen=True)
 class LimitExpertCapacity(Pass):
-    """Experts compute their first ``C = min(T, ceil(T K factor / E))`` tokens; others are dropped.
+    """Limit experts to their first ``C = min(T, ceil(T K factor / E))`` tokens; drop the others.
 
     T tokens of a program have K of E experts each. A factor of E / K or more drops nothing. It is
     the model that changes: a token loses the experts that are full, wherever it stands in the

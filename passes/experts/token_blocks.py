@@ -122,7 +122,7 @@ def placed_tokens(b: Builder, places: Value, kept: Value, count: int, *, choices
     flat = (tokens * chosen,)
     rows = b.iota(s32, places.shape, 0)
     numbers = b.iota(s32, flat, 0) if choices else b.reshape(rows, flat)
-    # What is not kept goes to a place of its own, which is cut off.
+    # Dropped choices go to a place of their own, which is cut off.
     to = b.select(kept, places, b.full(count, places.type))
     empty = b.full(-1, tensor(s32, (count + 1,)))
     found = b.op(

@@ -26,7 +26,7 @@ from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_beh
 @register
 @dataclass(frozen=True)
 class FuseProjections(Pass):
-    """Sibling products of one value with a weight each become one product, followed by slices.
+    """Fuse products of one value with several weights into one product, followed by slices.
 
     Biases and per-channel scales directly after the products are fused with them if all
     siblings have them; else they stay after the slices. Products of 16-bit floats of which
@@ -281,7 +281,7 @@ def _keep_agreed(plans: Sequence[_FusionPlan]) -> None:
 
 
 def fusing(plan: _FusionPlan, rewriter: Rewriter) -> Rule:
-    """The rule that carries out a plan: each sibling becomes a slice of what is made once."""
+    """The rule for a plan: replace each sibling by a slice of the fused product."""
     ends = {end.name for end in plan.members}
 
     @rule(*sorted({"dot_general", *ends}))
@@ -291,7 +291,7 @@ def fusing(plan: _FusionPlan, rewriter: Rewriter) -> Rule:
         if member is None:
             # Not a near miss: by its depth, every other reason is nearer.
             return plan.misses.get(op) or NoMatch(
-                "it is no product, or goes with what follows it", None
+                "it is not a product, or it fuses with its reader", None
             )
         group, index = member
         if group.fused is None:

@@ -41,7 +41,7 @@ def join_weights(b: Builder, dots: Sequence[Op], axis: int) -> Value:
 
 
 def widening(dot: Op) -> Op | None:
-    """The op that makes the right operand of a product from what is stored, if there is one."""
+    """The op that computes the right operand of a product from stored values, if there is one."""
     return _dequantized(dot) or widened(dot)
 
 

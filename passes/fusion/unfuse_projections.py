@@ -19,7 +19,7 @@ from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_beh
 @register
 @dataclass(frozen=True)
 class UnfuseProjections(Pass):
-    """Slices of a product with a weight become products with slices of the weight.
+    """Split a sliced product with a weight into products with slices of the weight.
 
     So the q, k and v of a checkpoint that keeps them in one tensor, side by side (GPT-2) or head by
     head (BLOOM, GPT-NeoX), are laid out, split over ranks, padded and quantized like those of any
@@ -194,7 +194,7 @@ def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
     if not prepared.of_weights(rhs):
         return no_match("its right operand is not made of weights alone", rhs, depth=2)
     if len(dot.attrs.integers("rhs_contracting_dims")) != 1 or rhs.type.rank != 2:
-        return no_match("the weight is no matrix", rhs, depth=3)
+        return no_match("the weight is not a matrix", rhs, depth=3)
     if prepared.readers(rhs) != 1:
         return no_match("the weight is read elsewhere too, and would be kept twice", rhs, depth=4)
     return None

@@ -113,7 +113,7 @@ def _reshape(
     source = gather_source(op, index)
     after = gather.through_reshape(op.operands[0].shape, op.result.shape)
     if after is None:
-        return no_match("the heads are no run of blocks behind the reshape", op.operands[0])
+        return no_match("the heads are not a run of blocks after the reshape", op.operands[0])
     shape = list(op.result.shape)
     shape[after.dim] = gather.block_count(source) * after.block
     return emitter.emit(b.reshape(source, shape), after)

@@ -87,7 +87,7 @@ def gathering(function: Function, ranks: int) -> Rule:
         rank = function.arg(RANK)
         take = op.operands[1].producer("take")
         if take is None or rank is None:
-            return no_match("the weight is no take", op.operands[1])
+            return no_match("the weight is not a take", op.operands[1])
         dim, block = take.attrs.integer("dimension"), take.attrs.integer("block")
         if [(1, dim)] not in result_dims(op):
             return no_match("the blocks are summed over", op.operands[1], depth=2)
@@ -112,7 +112,7 @@ def _together(take: Op, rank: Value, ranks: int) -> int | NoMatch:
     mine = take.operands[1].producer("dynamic_slice")
     blocks = mine.operands[0].producer("constant") if mine is not None else None
     if mine is None or blocks is None:
-        return no_match("which block a rank takes is not known", take.operands[1], depth=4)
+        return no_match("the block that a rank takes is not known", take.operands[1], depth=4)
     start = mine.operands[1].producer("reshape")
     if start is None or start.operands[0] is not rank or mine.result.shape != (1,):
         return no_match("a rank takes more than one block", mine.result, depth=5)

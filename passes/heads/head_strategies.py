@@ -1,4 +1,4 @@
-"""Head assignment strategies by name: the default, and those of NxD Inference and its predecessor.
+"""Head assignment strategies by name: the default, and the strategies of AWS's two libraries.
 
 ``CONVERT_TO_MHA`` and ``REPLICATE_TO_TP_DEGREE`` are NxD Inference's, ``SHARD_OVER_HEADS``,
 ``SHARD_OVER_BATCH``, ``REPLICATED_HEADS`` and ``ALL_GATHER_HEADS`` transformers-neuronx's. Each
@@ -72,7 +72,7 @@ def _replicate(sizes: Heads) -> HeadMap | str:
     """As many key-value heads as ranks: tp/KV copies of each, its query heads dealt to them."""
     copies, rest = divmod(sizes.tp, sizes.kv_heads)
     if rest:
-        return f"{sizes.tp} ranks are no multiple of {sizes.kv_heads} key-value heads"
+        return f"{sizes.tp} ranks are not a multiple of {sizes.kv_heads} key-value heads"
     return _bins(sizes, ceil(_group(sizes) / copies), copies)
 
 
@@ -85,7 +85,7 @@ def _shard(sizes: Heads) -> HeadMap | str:
 
 
 def _replicated(sizes: Heads) -> HeadMap | str:
-    """tp/KV copies where that is whole; else a copy for each query head, or none where Q'/tp = G.
+    """Copy each key-value head tp/KV times, or once a query head, or not at all if Q'/tp = G.
 
     The head counts of ``get_qkv_padding`` in transformers-neuronx. Where each query head has its
     key-value head, those beside zero heads are zero heads.

@@ -99,7 +99,7 @@ def _broadcast(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -
 def _reshape(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
     before = gather.through_reshape(op.result.shape, op.operands[0].shape)
     if before is None:
-        return no_match("the heads are no run of blocks before the reshape", op.operands[0])
+        return no_match("the heads are not a run of blocks before the reshape", op.operands[0])
     gathered = emitter.emit(op.operands[0], before)
     return _again(b, op, [gathered], shape=gather.result_shape(op.result))
 
@@ -120,7 +120,7 @@ def _slice(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Va
     if strides[dim] != 1 or not isinstance(start, int) or start % gather.block:
         return no_match("the slice does not begin with a block", operand)
     if not isinstance(size, int) or size % gather.block:
-        return no_match("what is sliced has no whole blocks", operand, depth=2)
+        return no_match("the slice does not have whole blocks", operand, depth=2)
     ahead = start // gather.block
     blocks = tuple([block + ahead if block >= 0 else block for block in gather.blocks])
     gathered = emitter.emit(operand, HeadGather(blocks, dim, gather.block))

@@ -1,4 +1,4 @@
-"""Groups of ranks that share key-value heads under flash decoding: who holds slots, who heads."""
+"""Rank groups of flash decoding: each group shares key-value heads and divides their slots."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from graphgen.passes.raising.raise_composites import RaiseComposites
 @register_pipeline
 @dataclass(frozen=True)
 class Imported(NamedPipeline):
-    """From a module that was traced elsewhere to composites; what `graphgen import` runs.
+    """The pipeline of `graphgen import`: from a traced module to composites.
 
     Options:
         sharded: of a program that is one rank's already, with its collectives.

@@ -79,7 +79,7 @@ def keep_states(module: Module, states: Mapping[str, str]) -> None:
             raise GraphgenError(
                 "GG0705",
                 f"{given} is {row.logical.text} and comes back as {result.logical.text}",
-                help="what is kept from call to call has one type",
+                help="a state has one type in all calls",
             )
         module.interface[given] = replace(row, role=Role.STATE)
         del module.interface[back]

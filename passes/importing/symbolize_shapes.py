@@ -90,7 +90,7 @@ def _check(module: Module, sizes: Mapping[str, int], *, once: bool) -> None:
     if len(set(sizes.values())) < len(sizes) or min(sizes.values()) < 2:
         raise GraphgenError(
             "GG0304",
-            f"{_text(sizes)} cannot be told apart",
+            f"{_text(sizes)} cannot be distinguished",
             help="trace with sizes above 1 that differ, such as B=3, S=61",
         )
     for row in module.entries(Role.WEIGHT) if once else ():
@@ -226,7 +226,7 @@ class _Function:
             new.type is not old.type for new, old in zip(operands, op.operands, strict=True)
         )
         if changed and (has_trait(op, Trait.CONTROL) or has_trait(op, Trait.EXTERNAL)):
-            raise self._refused(op, "what it gives is stated, and not known for other sizes")
+            raise self._refused(op, "its result types are stated, and not known for other sizes")
         try:
             if op.name == "constant":
                 return (self._constant(b, op, beside),)
@@ -270,7 +270,7 @@ class _Function:
                 raise self._refused(op, f"a constant of {text} has one size only")
             return b.iota(kind, shape, 0)
         if not kind.is_integer and literal != second:
-            raise self._refused(op, "a number that is no integer differs with the sizes")
+            raise self._refused(op, "a number that is not an integer differs with the sizes")
         if not kind.is_integer or (literal == second and (literal.shape or op is not beside)):
             return b.emit("constant", (), dict(op.attrs)).result
         pairs = [(int(a), int(c)) for a, c in zip(literal.values(), second.values(), strict=True)]
@@ -299,7 +299,7 @@ class _Function:
             return exact if exact != value else next(iter((*last, *room)), value)
         if exact != value:
             help_ = "import a function that takes the sizes: it is then traced twice"
-            raise self._refused(op, f"whether it is the size {exact} is not known", help_)
+            raise self._refused(op, f"it may be the size {exact}, or a number of its own", help_)
         return value
 
     def _size(self, b: Builder, dim: Dim) -> Value:

@@ -1,4 +1,4 @@
-"""Inspection: what passes did and why; traces, histories, explanations and normalized texts.
+"""Inspection of passes: traces, histories, explanations and normalized texts.
 
 Read ``recording.py`` first: a recorded pipeline is the input of most reports; ``catalog.py`` lists
 the passes there are.

@@ -16,7 +16,7 @@ from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite
 
 # A part of a dotted name that is a number, and a number in a sentence.
 _PART = re.compile(r"(?<=\.)\d+(?=\.|$)|(?<=\.)\d+(?=[-\s])")
-# What functions that pack a state are named after.
+# The suffix of sizes in the names of pack functions.
 _SIZES = re.compile(r"(?<=\.)\d+(x\d+)+(?=\.|$)")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]\d+)?(?![\w.]*\w)")
 

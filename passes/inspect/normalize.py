@@ -1,4 +1,4 @@
-"""A module in a form that depends on what it computes only, so that texts can be compared."""
+"""Normalize a module, so that modules with the same computation have the same text."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class _Copy(Cloner):
 
 
 def in_order(module: Module, function: Function) -> list[Op]:
-    """The ops that outputs and effects need, each after what it reads, in order of first need."""
+    """Ops needed by outputs and effects, operands first, in order of first use."""
     done: dict[Op, None] = {}
     earlier: dict[Op, list[Op]] = {}
     for maker, op in control_edges(function):

@@ -1,4 +1,4 @@
-"""The page of a pass or a pipeline: what its docstring says, in parts."""
+"""Split the docstring of a pass or pipeline into the parts of its page."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def page_of(cls: type) -> Page:
 
 
 def _field_help(cls: type) -> Mapping[str, str]:
-    """The help that fields declare in their metadata, of those that pipelines take."""
+    """Help texts of the fields that pipelines take, from their metadata."""
     found = fields(cls) if is_dataclass(cls) else ()
     return {
         item.name: item.metadata["help"]

@@ -1,7 +1,7 @@
 """Recording of a pipeline: the module before and after each pass, and every rewrite.
 
-What a module is made of is kept as pictures of its ops, not as copies: passes change ops in place,
-and whether an op is the same one before and after a pass is what histories and diffs are read from.
+Modules are kept as snapshots of their ops, not as copies: passes change ops in place, and whether
+an op is the same one before and after a pass is what histories and diffs are read from.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def report_json(report: PassReport) -> dict[str, Json]:
 
 
 def decisions_json(journal: Journal) -> dict[str, Json]:
-    """Rules that applied, and the nearest misses of those that did not."""
+    """Applied rules, and the nearest misses of the others."""
     found = decisions(journal)
     applied: list[Json] = [
         {**_site_json(site), "times": {str(times): layers for times, layers in counts.items()}}
@@ -201,7 +201,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
 
 
 def _layers_json(found: LayerResults) -> dict[str, Json]:
-    """Layers that were run, those like one of them, and those that differ too much."""
+    """Layers by outcome: run, same as another layer, unchanged, or wrong."""
     wrong: list[Json] = [
         {
             "layer": result.label,

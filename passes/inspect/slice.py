@@ -1,4 +1,4 @@
-"""A part of a program as a program of its own: ops by name, a layer, or what an output needs."""
+"""Extract a subprogram as a module: some ops, a layer, or the ops below an output."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from graphgen.ir.clone import Cloner
 from graphgen.ir.names import fresh_name
 from graphgen.text.printer import value_names
 
-# What is copied into a slice rather than cut at, it costs nothing and says what is meant; and what
-# is, where it does no more than spread that.
+# Ops that are copied into a slice rather than cut at: they cost nothing and show a value's meaning.
+# Then ops that are copied if they only spread such a value.
 _PLAIN = frozenset(("constant", "iota"))
 _SPREADS = frozenset(("broadcast_in_dim", "convert", "reshape"))
 
@@ -74,7 +74,7 @@ def _layer(function: Function, layer: str) -> set[Op] | None:
 
 
 def ops_called(function: Function, names: Iterable[str], depth: int = 0) -> set[Op]:
-    """The ops that make the values called ``names``, and what these read, ``depth`` ops upwards.
+    """Ops that define the values ``names``, and their producers up to ``depth`` levels.
 
     Args:
         function: the program.
@@ -116,7 +116,7 @@ def ops_of_layer(function: Function, layer: str) -> set[Op]:
 
 
 def ops_below(function: Function, output: str) -> set[Op]:
-    """Everything that an output needs, by name or position (GG0202 naming those there are)."""
+    """All ops below an output, by name or position (GG0202 lists the outputs)."""
     names = [name for name, _ in function.outputs]
     if output not in names and not (output.isdigit() and int(output) < len(names)):
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -135,9 +135,9 @@ def ops_below(function: Function, output: str) -> set[Op]:
 def sliced(module: Module, function: Function, ops: Collection[Op], only: str = "") -> Module:
     """A module that computes these ops.
 
-    What they read from elsewhere becomes an input of the same name, or stays what it was in the
-    interface; constants come along. What is read elsewhere or handed back becomes an output. Types
-    are those of one rank.
+    Values from elsewhere become inputs of the same name, or keep their role in the interface;
+    constants come along. Values that are read elsewhere or returned become outputs. Types are those
+    of one rank.
 
     Args:
         module: for its interface.
@@ -250,7 +250,7 @@ class _Cut:
             role = row.role if row is not None else Role.INPUT
             if role is Role.OUTPUT or (role is Role.STATE and name not in given):
                 role = Role.INPUT
-            # What made a prepared weight is not here.
+            # The producer of a prepared weight is not here.
             role = Role.WEIGHT if role is Role.PARAM else role
             self.made.interface[name] = entry(role, name, value.type)
         for name, value in self.target.outputs:

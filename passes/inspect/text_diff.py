@@ -92,7 +92,7 @@ def _some(places: list[str]) -> str:
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[list[str]]:
-    # What both begin and end with is most of it; difflib takes its time over long texts.
+    # The common prefix and suffix are most of it; difflib takes its time over long texts.
     head = _shared(old, new)
     tail = _shared(old[head:][::-1], new[head:][::-1])
     start = max(head - 3, 0)

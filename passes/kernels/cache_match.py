@@ -1,4 +1,4 @@
-"""Match the read of a cache, and what makes numbers of an attention of those that are kept.
+"""Match the read of a cache and the dequantization of its keys or values.
 
 cache_read [-> bitcast_convert] [-> convert [-> * broadcast(scale)] [-> convert]]
 cache_read -> dequantize_rows

@@ -134,7 +134,7 @@ class KernelCalls:
         return self._bodies[key]
 
     def put_first(self) -> None:
-        """Let the functions stand before those that call them."""
+        """Put the functions before their callers in the module."""
         made = {item.name: item for item in self._bodies.values()}
         self.module.functions = {**made, **self.module.functions}
 

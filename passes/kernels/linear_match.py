@@ -1,4 +1,4 @@
-"""Match a product with a weight, the norm before it and what follows it.
+"""Match a product with a weight, the norm before it and the elementwise ops after it.
 
 [norm ->] product [-> + bias] [-> activation] [-> convert]
 [norm ->] product [-> + bias] -> + residual

@@ -1,4 +1,4 @@
-"""Match what makes numbers of 8 bits of new keys or values, before they are written into a cache.
+"""Match the quantization of new keys or values to 8 bits, before the write into a cache.
 
 [convert -> / broadcast(scale) ->] clamp -> [round_nearest_even ->] convert [-> bitcast_convert]
 quantize_rows

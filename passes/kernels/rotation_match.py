@@ -1,4 +1,4 @@
-"""Match rotary positions with what cuts heads out of a product and rounds them.
+"""Match rotary embedding with the slice and reshape into heads and the rounding around it.
 
     [slice ->] [reshape ->] rope [-> convert]
     [slice ->] [reshape ->] [rope ->] [convert ->] [narrowing ->] [bitcast_convert ->] kv_update

@@ -1,4 +1,4 @@
-"""Match ops that compute each row of one operand: norms that no product takes in, and ``top_k``."""
+"""Match row-wise ops with a kernel of their own: norms outside of a product, and ``top_k``."""
 
 from __future__ import annotations
 

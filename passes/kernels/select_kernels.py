@@ -31,7 +31,7 @@ RULES: Final = (
 @register
 @dataclass(frozen=True)
 class SelectKernels(Pass):
-    """Products with weights, and attention, become calls of kernels; weights are packed.
+    """Replace products with weights, and attention, by kernel calls; pack the weights.
 
     A call names a function, which is its meaning: the ops that it stands for. NumPy, another
     compiler, or this CPU without the kernels run the function; the kernel is run where it is there.

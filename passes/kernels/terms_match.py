@@ -45,7 +45,7 @@ class AddedTerms:
 
     @property
     def ops(self) -> list[Op]:
-        """The ops that the kernel stands for, in order, without those of the mask."""
+        """Ops replaced by the kernel, in order, without the ops of the mask."""
         return [*self.inner, *self.around, self.add]
 
     @property

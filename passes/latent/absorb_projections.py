@@ -20,7 +20,7 @@ from graphgen.targets import find_target, target_names
 @register
 @dataclass(frozen=True)
 class AbsorbLatentProjections(Pass):
-    """Attention over keys and values made of a latent vector reads that vector itself.
+    """Absorb key and value projections, so that attention reads the latent vector itself.
 
     ``q (c U) = (q U') c`` and ``p (c V) = (p c) V`` (weight absorption, arXiv 2405.04434): the
     queries are multiplied by the weight of the keys, the latent vectors are keys and values of one
@@ -135,7 +135,7 @@ lhs_batch_dims=[2] rhs_batch_dims=[0] dtype=f32 : f32[2,1,1,2]
         for cost in costs:
             if cost is not best:
                 slower = f"{cost.text} is slower than {best.text}"
-                why = slower if self.form == LATENT_AUTO else f"form={self.form} was asked for"
+                why = slower if self.form == LATENT_AUTO else f"form={self.form} is set"
                 rewriter.decline(function, cost.form, found.op, no_match(why))
         rewriter.remark(
             f"@{function.name}: latent attention: {best.form}; {costs[0].text}, {costs[1].text}"

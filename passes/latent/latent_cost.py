@@ -1,4 +1,4 @@
-"""Costs of latent attention: of keys and values that are made, and of queries that are absorbed.
+"""Cost model of latent attention: expanded keys and values against absorbed projections.
 
 With B rows, S tokens, C slots, H heads, a latent vector of L elements, keys of N + R and values of
 W elements::

@@ -155,9 +155,9 @@ def _projection(value: Value) -> LatentProjection | str:
         found, scale = scaled.operands[0], spread.operands[0]
     product = found.producer("dot_general")
     if product is None:
-        return "it is no product"
+        return "it is not a product"
     latent, weight = product.operands
     summed = [product.attrs.integers(f"{side}_contracting_dims") for side in ("lhs", "rhs")]
     if summed != [(2,), (1,)] or latent.type.rank != 3 or weight.type.rank != 2:
-        return "it is no product of a vector and rows of a weight"
+        return "it is not a product of a vector and rows of a weight"
     return LatentProjection(value, latent, weight, scale, product)

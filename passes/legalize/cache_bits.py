@@ -1,4 +1,4 @@
-"""Keeping caches of small floats as integers: XLA's CPU backend updates only those in place."""
+"""Store float caches as integers: XLA's CPU backend updates only integers in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTEGERS = {8: u8, 16: u16}
 @register
 @dataclass(frozen=True)
 class CacheAsBits(Pass):
-    """A state of 16-bit floats becomes u16, one of 8-bit floats u8, by ``bitcast_convert``.
+    """Store states of 16-bit floats as u16, of 8-bit floats as u8, by ``bitcast_convert``.
 
     XLA turns a scatter into a bf16 buffer into one over an f32 copy of the whole buffer, on every
     call; integers are updated in place. Other ops that read a state, as those that exchange it

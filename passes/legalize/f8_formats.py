@@ -16,11 +16,11 @@ _WIDEN, _CHOOSE = ("convert", "dequantize"), ("gather", "take")
 @register
 @dataclass(frozen=True)
 class F8Formats(Pass):
-    """Numbers quantized to ``f8e4m3fn`` become ``f8e4m3``, which ends at 240 and not at 448.
+    """Retype numbers quantized to ``f8e4m3fn`` as ``f8e4m3``, with maximum 240 and not 448.
 
     inf2, trn1 and trn2 have the second alone (NCC_EVRF051). Up to 240 the two hold the same values
-    in the same bits, and that is as far as ``quantize-weights`` goes, with AWS's own limit. What is
-    quantized to larger values stays.
+    in the same bits, and that is as far as ``quantize-weights`` goes, with AWS's own limit. Numbers
+    quantized to larger values keep their format.
 
     Given:
         module @m level=canonical {
@@ -85,7 +85,7 @@ def _fits(function: Function, op: Op) -> bool:
 
 
 def _only_widened(function: Function, values: Value) -> bool:
-    """True if numbers, or those of them that are chosen, are read by ops that widen them alone."""
+    """True if all readers of the numbers widen them, directly or after a selection."""
     return not function.returns(values) and all(
         user.name in _WIDEN or (user.name in _CHOOSE and _only_widened(function, user.result))
         for user in values.users

@@ -56,8 +56,8 @@ class Inliner:
     """Replaces composites by their decompositions.
 
     Layers repeat, so what an op becomes is made once for each op, attributes and operand types, and
-    copied for every further use. What happens inside a template is part of the rewrites that use
-    it, and so is what its rules decline.
+    copied for every further use. Rewrites and near misses inside a template belong to the rewrites
+    that use it.
 
     Args:
         rewriter: makes the changes.

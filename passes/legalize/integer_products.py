@@ -1,4 +1,4 @@
-"""Products with 8-bit weights in integers, which is what CPUs are fastest at."""
+"""Compute products with 8-bit weights in integer arithmetic, the fastest on CPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEEPEST = (2**31 - 1) // (127 * 128)
 @register
 @dataclass(frozen=True)
 class IntegerProducts(Pass):
-    """A product with 8-bit integers that are widened becomes one of 8-bit integers.
+    """Compute a product with widened 8-bit integers as a product of 8-bit integers.
 
     XLA's CPU backend widens the whole weight on every call, which takes longer by far than the
     product (measured; see ``benchmarks/README.md``). Here each row of activations is written in
@@ -119,7 +119,7 @@ def integer_product(digits: int) -> Rule:
         """``x @ convert(q)`` is a sum of products of the digits of ``x`` with ``q``."""
         lhs, wide = op.operands[0], widened(op)
         if wide is None or wide.operands[0].dtype is not s8:
-            return no_match("its right operand is no widened 8-bit integer", op.operands[1])
+            return no_match("its right operand is not a widened 8-bit integer", op.operands[1])
         (weight,) = wide.operands
         if weight.type.rank != 2 or op.attrs.integers("lhs_batch_dims"):
             return no_match("not a product with a weight matrix", weight, depth=2)

@@ -23,7 +23,7 @@ _RANK_PLACE = 1
 @register
 @dataclass(frozen=True)
 class OrderInterface(Pass):
-    """Arguments: inputs, the rank, states, weights. Outputs: the user's, then states.
+    """Order arguments (inputs, the rank, states, weights) and outputs (the user's, then states).
 
     transformers-neuronx hands its programs inputs, caches and weights in this order; NxD Inference
     returns the caches after the user's outputs, in the order of the arguments.

@@ -19,7 +19,7 @@ from graphgen.passes.weights.layout_change import repack
 @register
 @dataclass(frozen=True)
 class PadCacheSlots(Pass):
-    """A state that ``kv_update`` writes gets one slot more, for tokens and rows that are idle.
+    """Add one slot to each state that ``kv_update`` writes, for idle tokens and rows.
 
     On Neuron an index out of range is an error at run time, not a write that is dropped. All such
     writes go to the spare slot of the first row, which no call reads. Each write becomes a scatter

@@ -13,9 +13,9 @@ from graphgen.passes.core import Pass, Rewriter, register
 @register
 @dataclass(frozen=True)
 class InlineCalls(Pass):
-    """Every call of an entry program becomes the body of its function; those are dropped.
+    """Inline every call of an entry program and drop the called functions.
 
-    What outline-layers has put together is taken apart again, so that other passes see every layer.
+    Undo outline-layers, so that other passes see every layer.
 
     Given:
         module @m level=target {

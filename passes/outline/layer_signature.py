@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import HELD_ROLES, Function, Module, Op, Role, Value
 
-# What an op is, wherever it stands: equal keys of two layers mean equal bodies.
+# The identity of an op, wherever it stands: equal keys of two layers mean equal bodies.
 Key = tuple[object, ...]
 
 
@@ -31,7 +31,7 @@ class LayerOps:
 
 
 def portable(function: Function) -> dict[Value, Key]:
-    """Values that depend on nothing, with what they are: a body can make them itself."""
+    """Values computed from no argument, with their keys: a body can compute them itself."""
     keys: dict[Value, Key] = {}
     for op in function.block:
         if all(value in keys for value in op.operands):
@@ -57,8 +57,8 @@ def find_layers(module: Module, function: Function, constants: dict[Value, Key])
 def _shared(module: Module, function: Function) -> set[Op]:
     """Ops written in one layer that others read and that have no part in it, such as a mask.
 
-    What layers have in common is computed once, in the first of them, which would then be unlike
-    the others. It is what depends on no weight or state and is read by other layers.
+    Values shared by layers are computed once, in the first of them, which would then be unlike the
+    others. They depend on no weight or state and are read by other layers.
     """
     common: set[Op] = set()
     for op in function.block:

@@ -18,12 +18,12 @@ _START, _END = "AwsNeuronModuleMarkerStart-Forward", "AwsNeuronModuleMarkerEnd-F
 @register
 @dataclass(frozen=True)
 class MarkLayers(Pass):
-    """Each layer begins and ends with a custom call that hands its values on.
+    """Mark the begin and the end of each layer by a custom call that returns its operands.
 
-    What a layer reads that the program has computed goes through one call at its start, and what
-    others read of it through one at its end; weights and caches are left as they are. The compiler
-    takes the calls as the borders of layers, given ``--recursive-layer-det=false``. To be run last,
-    for Neuron alone.
+    Computed values that a layer reads go through one call at its start, and values that others read
+    of it through one at its end; weights and caches are left as they are. The compiler takes the
+    calls as the borders of layers, given ``--recursive-layer-det=false``. To be run last, for
+    Neuron alone.
 
     Given:
         module @m level=target {

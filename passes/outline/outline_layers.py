@@ -19,7 +19,7 @@ from graphgen.passes.outline.layer_signature import Key, LayerOps, find_layers, 
 @register
 @dataclass(frozen=True)
 class OutlineLayers(Pass):
-    """Layers that compute the same are emitted, and compiled, once.
+    """Outline equal layers into one function, which is emitted and compiled once.
 
     A layer is what was written in one numbered scope, such as ``model.layers.17``. Layers whose ops
     are the same up to where their inputs come from become calls of one function; its arguments are
@@ -84,7 +84,7 @@ class OutlineLayers(Pass):
         for function in module.programs():
             _Outliner(module, function, rewriter, bodies).run(self.min_layers)
         made = {body.function.name: body.function for body in bodies.values()}
-        # What layers run themselves stands before them.
+        # Functions that layers run stand before them.
         run = {item.name for body in made.values() for item in called(module, body)}
         first = {name: f for name, f in module.functions.items() if name in run}
         module.functions = {**first, **made, **module.functions}
@@ -108,11 +108,11 @@ class _Outliner:
     # Where things stand: each op's place in the list, and where a value can be read from.
     places: dict[Op, int] = field(default_factory=dict[Op, int])
     ready: dict[Value, float] = field(default_factory=dict[Value, float])
-    # What a value of an outlined layer has become.
+    # The new value for each value of an outlined layer.
     now: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def run(self, min_layers: int) -> None:
-        """Find the layers, outline those that repeat, drop their ops."""
+        """Find the layers, outline the repeated ones, and drop their ops."""
         constants = portable(self.function)
         groups: dict[Key, list[LayerOps]] = {}
         for layer in find_layers(self.module, self.function, constants):

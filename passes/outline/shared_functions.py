@@ -38,7 +38,7 @@ class SharedFunctions:
         return self._names[text]
 
     def put_first(self) -> list[Function]:
-        """Give the module the functions, and return those that it did not have."""
+        """Add the functions to the module, and return the new ones."""
         made, self._made = self._made, {}
         self.module.functions = {**made, **self.module.functions}
         return list(made.values())

@@ -26,9 +26,9 @@ class UnrollLoops(Pass):
     """Unroll loops whose trip count is known, and replace a known choice by its branch.
 
     So a model that scans over its layers has layers again: each turn is in a scope of its own,
-    numbered. What follows from the counter is computed, so that a layer's weights are a slice of
-    those of all layers, and what a scan stacks up is a concatenation. Loops inside of loops are
-    written out as well, calls are left; functions that no program runs are dropped.
+    numbered. Values computed from the counter are folded, so that a layer's weights are a slice of
+    the weights of all layers, and the stacked results of a scan are a concatenation. Loops inside
+    of loops are written out as well, calls are left; functions that no program runs are dropped.
 
     Options:
         limit: most turns of a loop that is written out.
@@ -98,7 +98,7 @@ class UnrollLoops(Pass):
     most_ops: int = 200_000
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Write the loops of every function out, those of bodies before those that run them."""
+        """Unroll the loops of every function, inner loops first."""
         if self.limit < 0:
             raise GraphgenError("GG0302", f"unroll-loops: limit={self.limit} is negative")
         before = run_by_programs(module)
@@ -148,7 +148,7 @@ def known_branch(module: Module) -> Rule:
         """A choice by a constant is the branch it chooses."""
         known = op.operands[0].producer("constant")
         if known is None:
-            return no_match("what chooses is not constant", op.operands[0])
+            return no_match("the branch index is not constant", op.operands[0])
         (value,) = known.attrs.literal("value").values()
         branches = callees(op)
         chosen = chosen_branch(value if isinstance(value, bool) else int(value), len(branches))

@@ -22,7 +22,7 @@ _DEFAULT = f"default.{BLOCK_TABLE}"
 @register
 @dataclass(frozen=True)
 class PageCache(Pass):
-    """A cache of R rows and M slots becomes N blocks of ``block`` slots, which rows may share.
+    """Split a cache of R rows and M slots into N blocks of ``block`` slots, shared by rows.
 
     The programs take one more input, ``block_table`` s32 [R,T] with T = M / block rounded up: the
     block of each part of a row, negative for none. Rows may have blocks in common, and there may be

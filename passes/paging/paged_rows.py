@@ -92,7 +92,7 @@ class PagedRows:
         return whole if count == attended else b.slice_dim(whole, 1, 0, attended)
 
     def pack(self, b: Builder, part: Value, table: Value) -> Value:
-        """The blocks [N,b,...] of plain rows [R,M,...]; those that no row has are zeros."""
+        """The blocks [N,b,...] of plain rows [R,M,...]; unassigned blocks are zeros."""
         rows, columns = self.table.dims
         window = part.shape[2:]
         missing = columns * self.block - self.slots

@@ -16,7 +16,7 @@ from graphgen.passes.core.options import choice
 @register
 @dataclass(frozen=True)
 class AttentionDtype(Pass):
-    """Queries, keys and values are converted before attention, and its result back.
+    """Convert queries, keys and values before attention, and its result back.
 
     NxD Inference's ``attention_dtype``. Scores and softmax are f32 as before; a mask and what is
     added to scores stay as they are, and so do caches.

@@ -18,7 +18,7 @@ _LOGITS = "logits"
 @register
 @dataclass(frozen=True)
 class CastLogits(Pass):
-    """The output ``logits`` holds numbers of ``dtype``: transformers-neuronx's cast_logits_dtype.
+    """Round the output ``logits`` to ``dtype``: transformers-neuronx's cast_logits_dtype.
 
     Its element type stays that of the interface, so its readers need no change. Ranks that have
     parts of the vocabulary exchange the narrow numbers: ``merge-collectives`` widens them after

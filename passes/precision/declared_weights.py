@@ -22,7 +22,7 @@ _READS = ("gather", "take", "broadcast_in_dim")
 
 @dataclass(frozen=True)
 class DeclaredWeights(Pass):
-    """Some weights keep an element type that is not that of the model.
+    """Keep some weights in another element type than the model's.
 
     AWS's ``cast_type=as-declared``: of a checkpoint in bf16, norms, routers or single layers may be
     in f32. A norm is applied in the type of its weight, a product with a wider weight is computed
@@ -183,7 +183,7 @@ def widened_again(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     if made is None or made.operands[0].dtype is not op.result.dtype:
         return no_match("it does not undo a conversion", op.operands[0])
     if _weight(made.operands[0]).op is not None:
-        return no_match("what is rounded is no weight", made.operands[0], depth=2)
+        return no_match("the rounded value is not a weight", made.operands[0], depth=2)
     return [made.operands[0]]
 
 

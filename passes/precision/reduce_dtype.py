@@ -20,7 +20,7 @@ from graphgen.passes.precision.scale_before_sum import (
 )
 
 _PRODUCTS = ("dot_general", "experts")
-# What a partial sum of products may go through before it is summed over ranks.
+# Ops that a partial sum of products may go through before it is summed over ranks.
 _PASSED_ON = frozenset((
     *("convert", "multiply", "divide", "add", "subtract", "negate", "select"),
     *("reshape", "transpose", "slice", "concatenate", "pad"),
@@ -31,7 +31,7 @@ _OVERFLOWS = "products of 8-bit weights without their scale overflow f16"
 @register
 @dataclass(frozen=True)
 class ReduceDtype(Pass):
-    """Row-parallel sums are sent and added in ``dtype``: NxD Inference's ``rpl_reduce_dtype``.
+    """All-reduce row-parallel sums in ``dtype``: NxD Inference's ``rpl_reduce_dtype``.
 
     Each rank rounds what it has of the sum, and the sum is widened again. Only sums of products
     are: those of a table that ranks divide have one addend that is not zero, and shares of
@@ -118,9 +118,9 @@ def _why_not(op: Op, element: DType, of_products: set[Value]) -> NoMatch | None:
     if not x.dtype.is_float or x.dtype.bits <= element.bits:
         return no_match(f"its addends are {x.dtype}, no wider than {element}", x)
     if op.attrs.text("kind") != "add":
-        return no_match("it is no sum", x, depth=2)
+        return no_match("it is not a sum", x, depth=2)
     if x not in of_products:
-        return no_match("its addends are no sums of products", x, depth=3)
+        return no_match("its addends are not sums of products", x, depth=3)
     if element is f16 and has_no_scale_yet(x):
         return no_match(_OVERFLOWS, x, depth=4)
     return None

@@ -17,7 +17,7 @@ from graphgen.passes.experts.router_products import router_products
 @register
 @dataclass(frozen=True)
 class RouterDtype(Pass):
-    """The logits of routers are computed in ``dtype``, where models have them in f32.
+    """Compute router logits in ``dtype``, where models have them in f32.
 
     NxD Inference's ``RouterConfig.dtype``: hidden states and the router's weight are converted, the
     product is rounded to the type, and a bias is added in it. Scores and weights of experts are f32

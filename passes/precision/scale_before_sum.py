@@ -33,10 +33,10 @@ def _numbers_of(x: Value) -> list[Value]:
 
 
 def scale_before_sums(module: Module, function: Function, rewriter: Rewriter) -> None:
-    """Put scales before sums of products that have none yet, where that can be done."""
+    """Multiply by scales before sums of 8-bit products over ranks, where the ops allow it."""
     rewriter.apply_rules(function, (_scale_before(module, function),))
     for op in list(function.block):
-        # What ranks send each other is not left to a later pass.
+        # Collectives are not left to a later pass.
         if op.name in SUMS and not op.result.users and op.result not in _given(function):
             rewriter.erase(function, op)
 

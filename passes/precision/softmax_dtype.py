@@ -19,7 +19,7 @@ from graphgen.passes.core.options import choice
 @register
 @dataclass(frozen=True)
 class SoftmaxDtype(Pass):
-    """The softmax of attention is computed in ``dtype``, where the composite has it in f32.
+    """Compute the softmax of attention in ``dtype``, where the composite has it in f32.
 
     Attention becomes the ops that it is made of: scores are products in f32, and are rounded before
     the largest is subtracted. It comes after all passes that know attention as one op.

@@ -49,7 +49,7 @@ def read_ranges(path: Path) -> CacheRanges:
     ranges = _section(path, "largest")
     for name, rows in ranges.items():
         if not _are_magnitudes(rows):
-            raise _not_ranges(path, f'"{name}" is no table of numbers from 0 on')
+            raise _not_ranges(path, f'"{name}" is not a table of numbers >= 0')
     return cast("dict[str, Magnitudes]", ranges)
 
 
@@ -63,7 +63,7 @@ def read_input_ranges(path: Path) -> InputRanges:
     ranges = _section(path, "inputs")
     for name, largest in ranges.items():
         if not _is_row([largest]):
-            raise _not_ranges(path, f'"{name}" is no number from 0 on')
+            raise _not_ranges(path, f'"{name}" is not a number >= 0')
     return cast("dict[str, float]", ranges)
 
 
@@ -72,7 +72,7 @@ def _section(path: Path, name: str) -> dict[str, object]:
     try:
         content: object = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        what = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        what = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise GraphgenError("GG0705", f"cannot read {path}: {what}", help=_HELP) from error
     if not isinstance(content, dict) or cast("dict[str, object]", content).get("format") != _FORMAT:
         raise _not_ranges(path, f'it has no "format": {_FORMAT}')

@@ -1,4 +1,4 @@
-"""Gram matrices of the left operands of products, as outputs: what calibration needs to know."""
+"""Return the Gram matrices of the left operands of products as outputs, for calibration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest magnitudes of the left operands of products, as outputs: what static scales need."""
+"""Return the absolute maximum of the left operands of products as outputs, for static scales."""
 
 from __future__ import annotations
 

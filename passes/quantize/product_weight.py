@@ -36,7 +36,7 @@ class ProductWeight:
 
     @property
     def matrix(self) -> tuple[int, ...]:
-        """The dimensions of ``value`` that are those of one matrix."""
+        """The dimensions of one matrix in ``value``."""
         return tuple(sorted((*self.contracted, self.output)))
 
     def read(self, b: Builder, part: Value, dropped: Sequence[int] = ()) -> Value:
@@ -160,7 +160,7 @@ def lookup_of(value: Value) -> Op | None:
 
 
 def _places(lookup: Op) -> tuple[int, ...]:
-    """The dimensions of what is chosen that those of a stack are, -1 for the numbers."""
+    """Map dimensions of a stack to dimensions of the selected part; -1 for the indexed one."""
     rank = lookup.operands[0].type.rank
     if lookup.name == "take":
         chosen = lookup.attrs.integer("dimension")

@@ -44,7 +44,7 @@ class QuantizeActivations(Pass):
 
     With ``scale=static``, AWS's other one, each product has one scale, found beforehand: from the
     file ``ranges``, which ``graphgen calibrate`` writes, or without it from ``X.input_scale`` of a
-    checkpoint, beside ``X.weight``. What is beyond it becomes the largest number.
+    checkpoint, beside ``X.weight``. Larger magnitudes are clamped to the largest number.
 
     With ``scale=blocks``, the products of weights that are integers, of 4 bits too, read
     ``dequantize(n, scale)``: integers of 8 bits, with a scale for each group of the weight, or each
@@ -137,7 +137,7 @@ s32[2,6]
                 product has a narrow weight, or none has a static scale.
         """
         if not (self.clamp_bound >= 0 and isfinite(self.clamp_bound)):
-            what = f"{self.name}: clamp_bound={self.clamp_bound} is no bound"
+            what = f"{self.name}: clamp_bound={self.clamp_bound} is not a bound"
             raise GraphgenError("GG0302", what, help="give a number above 0, or 0 for none")
         static, blocks = self.scale == ACTIVATIONS_STATIC, self.scale == ACTIVATIONS_BLOCKS
         if self.ranges and not static:
@@ -171,7 +171,7 @@ s32[2,6]
 
 
 def _narrow_weight(op: Op, chosen: ChosenWeights) -> Value | None:
-    """The right operand in 8 bits, where it has a scale that does not differ along what is summed.
+    """The 8-bit right operand, if its scale is constant along the contracted dimensions.
 
     Numbers with a scale a group of columns are ``dequantize``, not a conversion.
     """
@@ -189,7 +189,8 @@ def _narrow_product(
         """``x @ wide(q)`` is ``(n @ q) * scale`` with ``n, scale = quantize(x)``."""
         lhs, weight = op.operands[0], _narrow_weight(op, chosen)
         if weight is None:
-            return no_match("its right operand is no chosen 8-bit number, widened", op.operands[1])
+            what = "its right operand is not a widened 8-bit weight that was chosen"
+            return no_match(what, op.operands[1])
         why = _why_not(op, lhs)
         if why is not None:
             return why
@@ -268,7 +269,7 @@ def _join_norm(function: Function) -> Rule:
         (x,) = op.operands
         norm = x.producer("rms_norm")
         if norm is None:
-            return no_match("its operand is no rms_norm", x)
+            return no_match("its operand is not an rms_norm", x)
         if op.attrs.integers("dimensions") != (x.type.rank - 1,):
             return no_match("the scale is not that of a row", x, depth=2)
         if list(x.users) != [op] or function.returns(x):

@@ -1,4 +1,4 @@
-"""Caches in 8 bits: a half or a quarter of the memory, and of what a token reads of it."""
+"""Quantize KV caches to 8 bits: a half or a quarter of the memory and of the bytes read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RULE = "quantize-state"
 @register
 @dataclass(frozen=True)
 class QuantizeCache(Pass):
-    """Keys and values become 8-bit numbers where they are written, and floats where they are read.
+    """Quantize keys and values to 8 bits at cache writes, and dequantize them at reads.
 
     With ``scale=none`` they are converted as they are, and what is beyond the type becomes its
     largest number: 240 for ``f8e4m3``, as Neuron's ends there, 448 for OCP's ``f8e4m3fn``, which

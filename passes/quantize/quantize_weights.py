@@ -36,7 +36,7 @@ from graphgen.passes.weights.scale_blocks import BlockScaled
 @register
 @dataclass(frozen=True)
 class QuantizeWeights(Pass):
-    """The weight of a product becomes narrow numbers, and the product is scaled instead.
+    """Quantize the weights of products; multiply the product by the scale.
 
     ``x @ w`` is ``(x @ q) * scale``: the numbers are widened inside the product and no weight is
     ever held as floats again. A scale belongs to a whole tensor or to each output channel, and is
@@ -45,8 +45,8 @@ class QuantizeWeights(Pass):
     that ``lift-weights`` moves to ``@weights.global``: a checkpoint needs no preparation
     beforehand.
 
-    A stack of matrices, such as the weight [experts,in,out], has the scales of each matrix. What a
-    program chooses of it, by ``gather`` or ``take``, it chooses of the numbers and of the scales.
+    A stack of matrices, such as the weight [experts,in,out], has the scales of each matrix. A
+    ``gather`` or ``take`` of the stack becomes one of its numbers and one of its scales.
     ``experts`` read ``dequantize(q, scale)``, until their form is known.
 
     Embeddings are lookups, not products, and stay as they are; so does a weight that anything else

@@ -22,7 +22,7 @@ from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 
 @dataclass(frozen=True)
 class ReadQuantized(Pass):
-    """The weights of a module are read from a checkpoint that holds them quantized.
+    """Read the weights of a module from a quantized checkpoint.
 
     A weight ``X.weight`` becomes the tensors of the scheme, such as ``X.qweight`` and
     ``X.scales``, and what they mean is IR: words are unpacked and scales turned by the weight

@@ -1,4 +1,4 @@
-"""Weight quantization schemes under AWS's names: element types, and what shares a scale."""
+"""Weight quantization schemes under AWS's names: element type and granularity of the scales."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PER_TENSOR, PER_CHANNEL = "per_tensor_symmetric", "per_channel_symmetric"
 BLOCKWISE, GROUP = "blockwise", "group"
 SCHEMES = (PER_TENSOR, PER_CHANNEL)
 DTYPES = ("int8", "f8e4m3", "f8e5m2")
-# What quantize-weights makes while a checkpoint is loaded.
+# Types that quantize-weights produces while a checkpoint is loaded.
 LOADED_DTYPES = (*DTYPES, "int4")
 LOADED_SCHEMES = (*SCHEMES, GROUP)
 # Of checkpoints that are written.

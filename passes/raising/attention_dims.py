@@ -89,7 +89,9 @@ def _roles(
         if len(set(roles)) == last and (side == query_side or GROUP not in roles):
             return [*roles, SLOTS]
     return no_match(
-        "which dimension of the queries holds heads is not known", op.operands[query_side], depth=11
+        "the dimension of the queries that holds heads is not known",
+        op.operands[query_side],
+        depth=11,
     )
 
 

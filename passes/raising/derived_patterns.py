@@ -89,7 +89,7 @@ def logistic(x: Pattern) -> Pattern:
 
 
 def exponential_of_negative(x: Pattern) -> Pattern:
-    """``exp(-x)``; where x is a product with a constant, that may be what is negated."""
+    """``exp(-x)``; if x is a product with a constant, also with the constant negated."""
     found: Pattern = apply("exponential", -x)
     factors = x.operands or () if isinstance(x, OpPattern) and x.names == ("multiply",) else ()
     for this, other in (factors, factors[::-1]) if factors else ():

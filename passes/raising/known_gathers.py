@@ -59,7 +59,7 @@ index_vector_dim=1 slice_sizes=[3,1,2] : f32[3,2,2]
     kept = [size if i != dim else 1 for i, size in enumerate(x.shape)]
     batch = [i for i in range(op.result.type.rank) if i not in op.attrs.integers("offset_dims")]
     if list(op.attrs.dims("slice_sizes")) != kept or batch not in ([], [dim]):
-        return NoMatch("what is looked up is moved, or a part", x)
+        return NoMatch("the gathered slices are moved, or parts", x)
     places, size = known_integers(indices), x.shape[dim]
     if not places or not isinstance(size, int):
         return NoMatch("the places are not known", indices)

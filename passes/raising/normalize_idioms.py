@@ -35,7 +35,7 @@ def quotient_of_root(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     source, dims = spread(divisor)
     root = source.producer("sqrt")
     if root is None or plain(root.operands[0]).producer("add") is None:
-        return no_match("the divisor is no root of a sum", divisor)
+        return no_match("the divisor is not the root of a sum", divisor)
     inverse = b.op("rsqrt", root.operands[0])
     if source is not divisor:
         inverse = b.broadcast_in_dim(inverse, divisor.shape, dims)
@@ -48,7 +48,7 @@ def product_of_transpose(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     lhs, rhs = op.operands
     turned = rhs.producer("transpose")
     if turned is None or rhs.type.rank != 2 or op.attrs.integers("rhs_batch_dims"):
-        return no_match("the right operand is no matrix that was turned around", rhs)
+        return no_match("the right operand is not a transposed matrix", rhs)
     (summed,) = op.attrs.integers("rhs_contracting_dims") or (-1,)
     if summed < 0:
         return no_match("nothing is summed", rhs, depth=2)
@@ -62,7 +62,7 @@ def product_of_merged(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     lhs, rhs = op.operands
     merged = lhs.producer("reshape")
     if merged is None or lhs.type.rank != 2 or rhs.type.rank != 2:
-        return no_match("the left operand is no matrix that was reshaped", lhs)
+        return no_match("the left operand is not a reshaped matrix", lhs)
     if op.attrs.integers("lhs_contracting_dims") != (1,):
         return no_match("it is not summed along the last dimension", lhs, depth=2)
     (x,) = merged.operands
@@ -80,7 +80,7 @@ def product_of_merged_batch(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A product for each of rows times heads is one for each row and each head."""
     batch = tuple(op.attrs.integers(f"{side}_batch_dims") for side in ("lhs", "rhs"))
     if batch != ((0,), (0,)) or {v.type.rank for v in op.operands} != {3}:
-        return no_match("it is no product of one leading batch dimension", op.result)
+        return no_match("it is not a product of one leading batch dimension", op.result)
     outer = _merged(op.operands[0]) or _merged(op.operands[1])
     if outer is None:
         return no_match("no operand had two batch dimensions before", op.operands[0], depth=2)

@@ -45,8 +45,8 @@ class RaiseComposites(Pass):
     are written into a cache, of one layer or of all in one tensor, and experts: gated MLPs of the
     matrices that a ``top_k`` chose, gathered, or of all and weighted by what it chose. So heads can
     be laid out, and models be split, that were traced from JAX or PyTorch, or dumped for Neuron,
-    whose kernels become the ops they mean. What is close and not quite is left as it is; `graphgen
-    explain` says why.
+    whose kernels become the ops they mean. Near misses are left unchanged; `graphgen explain` says
+    why.
 
     Given:
         module @m level=logical {

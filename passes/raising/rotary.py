@@ -181,7 +181,7 @@ def raise_rotated_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
             for x, cos in _factors(first):
                 if _part_of(x) == found[0]:
                     return _of_whole_tables(op, b, plain(x), (cos, sin), found[1])
-            return no_match("what is turned is another value than what is not", turned)
+            return no_match("the rotated value differs from the one that is not rotated", turned)
     return NoMatch("no term is the other's value turned by a quarter", op.result)
 
 
@@ -269,7 +269,7 @@ def raise_partial_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     turned, back = _before_transpose(plain(op.operands[0]))
     rope = plain(turned).producer("rope")
     if rope is None:
-        return NoMatch("the first part is no rope", op.operands[0])
+        return NoMatch("the first part is not a rope", op.operands[0])
     x, order = _before_transpose(plain(rope.operands[0]))
     first, rest = _part_of(x), _part_of(op.operands[1])
     if first is None or rest is None or first.base is not rest.base:

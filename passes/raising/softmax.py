@@ -112,7 +112,7 @@ def scores_of(value: Value) -> Scores | NoMatch:
         found = replace(found, dot=plain(found.dot))
         op = found.dot.op
         if op is None or op.name == "dot_general":
-            return found if op is not None else no_match("the scores are no product", found.dot)
+            return found if op is not None else no_match("the scores are not a product", found.dot)
         if op.name not in _STEPS:
             return no_match(
                 f"{op.name} is neither a scale nor a mask of scores", found.dot, depth=2
@@ -145,7 +145,7 @@ def _selected(found: Scores, op: Op) -> Scores | NoMatch:
         if low is not None and low <= HIDDEN:
             mask = replace(_over(found, op.operands[0]), hides=hides)
             return replace(found, dot=op.operands[shown], masks=(*found.masks, mask))
-    return no_match("what is not selected is not very low", op.operands[2], depth=3)
+    return no_match("the value at masked positions is not very low", op.operands[2], depth=3)
 
 
 @_step("add")
@@ -163,7 +163,9 @@ def _shifted(found: Scores, op: Op) -> Scores | NoMatch:
         return replace(
             found, dot=shown, masks=(*found.masks, *masks), biases=(*found.biases, *scaled)
         )
-    return no_match("what is added to the scores is neither a mask nor a bias", op.result, depth=6)
+    return no_match(
+        "the value added to the scores is neither a mask nor a bias", op.result, depth=6
+    )
 
 
 def _addends(over: Over) -> tuple[list[Over], list[Over]]:

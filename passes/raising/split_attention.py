@@ -21,7 +21,7 @@ def raise_split_attention(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     sums = plain(divisor[0]).producer("add")
     products = [plain(value).producer("dot_general") for value in total.operands] if total else []
     if sums is None or len(products) != 2 or None in products:
-        return NoMatch("it is no sum of two products over a sum of two", op.result)
+        return NoMatch("it is not a sum of two products over a sum of two", op.result)
     found: list[tuple[Scores, Dims]] = []
     tops: list[Value] = []
     for product, summed in zip(products, sums.operands, strict=True):
@@ -60,13 +60,13 @@ def _part(product: Op, summed: Value) -> tuple[Scores, Dims, Value] | NoMatch:
         if dims != tuple(range(rank - 1)) or not _is_sum(summed, raised.result):
             return no_match("a part is not summed along its slots", value, depth=2)
         if not _is_top(top, masked):
-            return no_match("what is subtracted is not the largest score", spread_top, depth=3)
+            return no_match("the value subtracted is not the largest score", spread_top, depth=3)
         scores = scores_of(masked)
         if isinstance(scores, NoMatch):
             return scores.after(3)
         found = dims_of(product, weights, range(rank), scores)
         return found.after(3) if isinstance(found, NoMatch) else (scores, found, top)
-    return no_match("a part is no product with exponentials", product.result)
+    return no_match("a part is not a product with exponentials", product.result)
 
 
 def _is_sum(value: Value, of: Value) -> bool:

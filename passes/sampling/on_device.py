@@ -29,7 +29,7 @@ _SUMS = 1e-5
 @register
 @dataclass(frozen=True)
 class OnDeviceSampling(Pass):
-    """Every program that gives ``logits`` gives ``next_tokens`` s32 [B] as well, or instead.
+    """Return ``next_tokens`` s32 [B] from programs with ``logits``, beside them or instead.
 
     Drawn tokens take two inputs more: ``sampling_params`` f32 [B,3], of each row top_k, top_p and
     temperature, and ``random`` f32 [B], numbers in [0, 1), the same on all ranks. Rows do not see
@@ -113,7 +113,8 @@ class OnDeviceSampling(Pass):
         assert logits is not None
         row = module.interface[LOGITS].logical
         if row.rank != 2:
-            raise GraphgenError("GG0304", f"{self.name}: {LOGITS} {row.text} is no row a sequence")
+            what = f"{self.name}: {LOGITS} {row.text} does not have one row a sequence"
+            raise GraphgenError("GG0304", what)
         where = logits.op.loc.through(rewriter.pass_name) if logits.op is not None else None
         b = Builder(function, module, loc=where)
         with b:

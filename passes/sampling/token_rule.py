@@ -1,4 +1,4 @@
-"""Tokens that scores imply, in NumPy: the reference that sampling in a program is compared with.
+"""Reference for sampling in a program, in NumPy: the tokens implied by scores.
 
 Written from the documentation of :class:`~graphgen.passes.sampling.on_device.OnDeviceSampling` and
 not from the ops that it makes, so that comparing the two checks both.
@@ -18,7 +18,7 @@ from graphgen.ir import Module
 
 LOGITS, TOKENS = "logits", "next_tokens"
 PARAMS, RANDOM, KEPT = "sampling_params", "random", "top_p_min_tokens"
-# What a module says of programs that draw: how many of the best tokens they look at.
+# The fact of a module with sampling programs: the number of best tokens they consider.
 CANDIDATES = "global_topk"
 
 

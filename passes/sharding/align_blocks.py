@@ -1,4 +1,4 @@
-"""Blocks of scales made smaller where ranks cut a weight inside of one, and where ranks cut."""
+"""Choose shares of ranks, and split quantization blocks, so that cuts fall between blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms over a dimension that ranks divide: as sums of squares, which ranks add up."""
+"""Partition norms over a sharded dimension: all-reduce the sums of squares."""
 
 from __future__ import annotations
 

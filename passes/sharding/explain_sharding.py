@@ -29,7 +29,14 @@ from graphgen.passes.sharding.spmd.partitioner import Partitioner, Resharding
 from graphgen.text.printer import value_names
 
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
-RULE, SAID, FOLLOWS, READERS, WHOLE, MOVED = "rule", "said", "follows", "readers", "whole", "moved"
+RULE, STATED, FOLLOWS, READERS, WHOLE, MOVED = (
+    "rule",
+    "stated",
+    "follows",
+    "readers",
+    "whole",
+    "moved",
+)
 NARROWED = "narrowed"
 
 
@@ -43,9 +50,9 @@ class ShardingReason:
         at: the op that defines it, or the role of an argument, with the module scope.
         type: of the whole value.
         sharding: its layout; of a resharding, source and target.
-        decided: ``rule`` (of the pass shard), ``said`` (by the module), ``follows`` (from what the
-            op reads or from its other results), ``readers`` (every rank could have it whole, but
-            all who read it want a part), ``whole``, ``moved`` (a conflict), or ``narrowed`` (a sum
+        decided: ``rule`` (of the pass shard), ``stated`` (by the module), ``follows`` (from the
+            operands or other results of the op), ``readers`` (every rank could have it whole, but
+            all its readers take a part), ``whole``, ``moved`` (a conflict), or ``narrowed`` (a sum
             that is sent in a narrower type than the one it was planned in).
         why: the rule, the dimensions that go together, or who reads the value and by which steps.
         sent: bytes that each rank sends; of ``narrowed`` what is added to what was planned, which
@@ -161,7 +168,7 @@ class _Tracer(Partitioner):
         if rule is not None:
             self.reason(value, layout.text, RULE, rule)
         elif row.sharding is not None:
-            self.reason(value, layout.text, SAID, "by the module")
+            self.reason(value, layout.text, STATED, "by the module")
         elif layout.replicated:
             self.wanted(value)
         else:
@@ -179,7 +186,7 @@ class _Tracer(Partitioner):
         for text, name in found.items():
             self.reason(value, text, READERS, f"{name} reads a part")
         if not found:
-            self.reason(value, replicated(value.type.rank).text, WHOLE, "nobody asks for a part")
+            self.reason(value, replicated(value.type.rank).text, WHOLE, "no op reads a part")
 
     def prepare(self, op: Op) -> None:
         """Values computed from weights."""
@@ -203,13 +210,13 @@ class _Tracer(Partitioner):
         for value, layout in zip(op.results, strategy.out_shardings, strict=True):
             pin = self.plan.pins.get(value)
             if pin is not None:
-                by = (RULE, self.rules[value]) if value in self.rules else (SAID, "by the module")
+                by = (RULE, self.rules[value]) if value in self.rules else (STATED, "by the module")
                 self.reason(value, pin.text, *by)
             elif strategy.whole:
                 self.reason(value, layout.text, WHOLE, "every rank does all of it")
             else:
                 decided = FOLLOWS if op in self.plan.bound else READERS
-                # What a special form sends is counted once, at the first result.
+                # Bytes of a special form are counted once, at the first result.
                 sent = strategy.sent // self.mesh.ranks if value.index == 0 else 0
                 self.reason(value, layout.text, decided, self.together(op, strategy), sent)
 
@@ -226,7 +233,7 @@ class _Tracer(Partitioner):
         assert factors is not None
         texts = [
             f"{'*'.join(axes)} over {' = '.join(self.places(op, factors, factor))}"
-            + (f", {factors.reduction[factor]} owed" if factor in factors.reduction else "")
+            + (f", {factors.reduction[factor]} pending" if factor in factors.reduction else "")
             for factor, axes in strategy.cuts.items()
         ]
         owed = sorted({axis for layout in strategy.in_shardings for axis in layout.partial})

@@ -41,7 +41,7 @@ from graphgen.passes.sharding.spec.requested import requested_sharding
 from graphgen.passes.sharding.spec.residual_stream import residual_stream
 from graphgen.passes.weights.derived import PreparedValues
 
-# Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
+# Megatron's layout of a decoder: heads, their caches, the MLP's intermediate values, and the
 # vocabulary.
 DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
 # The same over ranks that are factored: neighbors along the product are neighbors.
@@ -313,8 +313,8 @@ def _check_tokens(module: Module, axes: ModelAxes) -> None:
                 if size == 1 and SEQUENCE in axes.of(value, dim):
                     raise GraphgenError(
                         "GG0304",
-                        f"'{SEQUENCE}': @{function.name} has one token a row, and an input lies "
-                        "alike in all programs",
+                        f"'{SEQUENCE}': @{function.name} has one token a row, and an input is "
+                        "sharded alike in all programs",
                         help="prefill:sequence:tp splits the residual stream of one phase",
                     )
 
@@ -356,7 +356,7 @@ def _shared_by_phases(row: Entry, rule: str) -> GraphgenError:
     return GraphgenError(
         "GG0304",
         f"'{rule}': a rule of one phase splits {SEQUENCE} and axes of weights alone: "
-        f"{row.role.value} {row.name} lies as all programs need it",
+        f"{row.role.value} {row.name} has one sharding in all programs",
         help=f"write {rule.rpartition(':')[2]}:tp for all programs",
     )
 

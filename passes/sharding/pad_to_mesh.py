@@ -1,4 +1,4 @@
-"""Weights that do not divide over the mesh get zeros that nothing reads."""
+"""Pad weights with zeros to sizes that divide over the mesh."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from graphgen.passes.weights.derived import PreparedValues
 @register
 @dataclass(frozen=True)
 class PadToMesh(Pass):
-    """Pad dimensions that are to be split, but do not divide over their ranks, with zeros.
+    """Pad sharded dimensions that do not divide over their ranks with zeros.
 
     A weight that programs read is padded with zeros where its layout splits it, and read without
     them; then reading without them moves on, op by op, until a product sums over the padding, where
-    the other operand gets zeros too, or a table is looked up, whose padding no index reads. What
-    cannot be passed reads the part that is there, and partition brings it together.
-    Facts about a whole weight, such as a scale, are taken before it is padded. Where a cut falls
-    inside of a block of a scale (``dequantize``), its blocks become smaller first, or a rank gets
-    more of them than an equal share, whichever takes fewer bytes.
+    the other operand gets zeros too, or a table is looked up, whose padding no index reads. Other
+    ops read a slice without the padding, and partition gathers it. Facts about a whole weight, such
+    as a scale, are taken before it is padded. Where a cut falls inside of a block of a scale
+    (``dequantize``), its blocks become smaller first, or a rank gets more of them than an equal
+    share, whichever takes fewer bytes.
 
     Given:
         module @m level=canonical mesh=tp:2 {
@@ -318,7 +318,7 @@ def _experts(
     return b.emit(op.name, operands, dict(op.attrs)).result
 
 
-# What may read the padding as well.
+# Ops that may read the padding as well.
 PADDED_RULES: Mapping[str, FoldRule] = {
     **FOLD_RULES,
     "dot_general": _product,

@@ -43,8 +43,8 @@ class Partition(Pass):
     ``%rank : s32[1]``. States keep their logical type in the interface, with functions that cut and
     join them.
 
-    What is made of weights alone is made of whole weights and cut where the rest of the program
-    reads it: a fact about a whole tensor, such as its largest element, is the same on all ranks.
+    Weight-only values are computed from whole weights and sliced per rank at their first reader: a
+    fact about a whole tensor, such as its largest element, is the same on all ranks.
 
     A norm over a dimension along which its weight is split is taken from a sum of squares that
     ranks add up.

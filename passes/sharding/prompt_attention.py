@@ -1,4 +1,4 @@
-"""Attention of prompts whose tokens lie over ranks: which form it takes, and its layouts."""
+"""Choose the form and the layouts of attention over prompts with sharded tokens."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ f32[2,4]
         return _grouped(self.tp, slots) if slots > 1 else self.axes
 
     def annotations(self, module: Module) -> list[Annotation]:
-        """The layouts that the rules assign, and those of attention of prompts."""
+        """Layouts assigned by the rules, and layouts for attention over prompts."""
         return self._annotations(module, self.all_rules(module, self.axes_for(module)))
 
     def _annotations(self, module: Module, rules: Rules) -> list[Annotation]:
@@ -224,7 +224,7 @@ f32[2,4]
         return [*made, *[item for item in prompts.annotations() if item.place not in named]]
 
     def all_rules(self, module: Module, axes: Mapping[str, int]) -> list[tuple[str, str]]:
-        """The usual rules over a mesh and those given, in order (GG0302 for what is none)."""
+        """Default rules over a mesh and then given ones, in order (GG0302 for a malformed rule)."""
         every = TP if self.mesh else "*".join(axes)
         rules = dict.fromkeys(DECODER_RULES, every) if TP in axes or not self.mesh else {}
         if self.flash and SLOTS in axes:
@@ -318,7 +318,7 @@ def _by_slots(every: str, groups: bool) -> dict[str, str]:
 def _axis(text: str) -> tuple[str, int]:
     name, _, size = text.partition(":")
     if not (name.isidentifier() and size.isdecimal()):
-        raise GraphgenError("GG0302", f"shard: '{text}' is no mesh axis", help="write e.g. tp:4")
+        raise GraphgenError("GG0302", f"shard: '{text}' is not a mesh axis", help="write e.g. tp:4")
     return name, int(size)
 
 
@@ -326,6 +326,6 @@ def _rule(text: str) -> tuple[str, str]:
     """The name and the layout of a rule."""
     name, _, layout = text.rpartition(":")
     if not name or not layout:
-        what = f"shard: '{text}' is no rule"
+        what = f"shard: '{text}' is not a rule"
         raise GraphgenError("GG0302", what, help="write vocab:tp or *.down_proj.weight:{-,tp}")
     return name, layout

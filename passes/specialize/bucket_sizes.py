@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphgen.bucket_ladder import powers
 
-# What transformers-neuronx takes for a ladder: its largest size, or all of its sizes.
+# A ladder as transformers-neuronx takes it: its largest size, or all of its sizes.
 Sizes = int | tuple[int, ...]
 
 

@@ -234,7 +234,7 @@ def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) 
     """Bind the rows and slots of the states, and of the functions that pack them: one rewrite."""
     if rewriter.exhausted:
         return
-    # What packs a state knows its rows and slots by the same symbols.
+    # Pack functions of a state name its rows and slots by the same symbols.
     packs = [f for f in module.functions.values() if not f.phase and free_symbols([f])]
     states = [(row, _bound(row, shared)) for row in module.entries(Role.STATE)]
     changed = [bound for row, bound in states if bound != row]

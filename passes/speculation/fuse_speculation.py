@@ -27,7 +27,7 @@ _MOST_CANDIDATES = 1024
 @register
 @dataclass(frozen=True)
 class FuseSpeculation(Pass):
-    """Programs that propose, verify and accept up to ``length`` tokens a row in one launch.
+    """Fuse draft and target: propose, verify and accept ``length`` tokens a row in one launch.
 
     The module is one of a model and its draft (``join_modules``). Every program that verifies
     becomes one of the phase ``steps``, whose inputs and output are those of ``unroll-steps``. It

@@ -49,7 +49,7 @@ class SpeculativeProgram(SteppedProgram):
         """The program."""
         self.declare_arguments((_NUMBERS,))
         self.calls = ThreadedCalls(self.b, self.module)
-        # What the decode program does not take.
+        # Arguments that the decode program does not take.
         self.calls.declare_arguments(self.verify, self.draft)
         with self.b:
             self._build()

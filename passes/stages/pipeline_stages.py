@@ -30,7 +30,7 @@ from graphgen.targets import Target, find_target, target_names
 @register
 @dataclass(frozen=True)
 class PipelineStages(Pass):
-    """Programs are divided between layers into stages, each with its weights and states.
+    """Divide programs between layers into pipeline stages, each with its weights and states.
 
     A stage is a function of the program's arguments that it reads, by their names, and of the one
     value that the stage before it hands on; all programs are divided at the same layers. Values
@@ -174,7 +174,7 @@ def _call(
 ) -> Op:
     """Append the call of a stage; what it gives is known to ``now``."""
     known = {value.name: value for value in chain.args}
-    # What the program has no argument of is the edge of the stage before.
+    # A value without an argument of the program is the edge of the stage before.
     operands = [
         known[value.name] if value.name in known or begin is None else now.mapping[begin]
         for value in stage.args

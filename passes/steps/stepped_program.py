@@ -19,7 +19,7 @@ from graphgen.ir import Function, Loc, Module, Role, TensorType, Value, entry, s
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.sampling.token_rule import RANDOM, TOKENS
 
-# What a decode step is given, beside weights and states.
+# Inputs of a decode step, beside weights and states.
 STEP_INPUTS = ("tokens", "positions", "lengths", "seq_ids")
 
 

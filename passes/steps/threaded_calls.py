@@ -12,7 +12,7 @@ from graphgen.ir import Function, Module, Role, Value
 
 @dataclass(slots=True)
 class ThreadedCalls:
-    """Builds a program of calls: what one call leaves in a state is what the next one finds there.
+    """Builder of a program of calls; states are threaded from each call to the next.
 
     Weights, layouts and the first values of states are the program's arguments. The functions are
     those of one rank, copies of programs for example, and may be different ones.

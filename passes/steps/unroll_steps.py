@@ -18,7 +18,7 @@ from graphgen.passes.steps.threaded_calls import ThreadedCalls
 @register
 @dataclass(frozen=True)
 class UnrollSteps(Pass):
-    """Beside each decode program that chooses its tokens, one of several steps in one launch.
+    """Add to each decode program that samples its tokens one with several steps a launch.
 
     The decode program is copied as a function, which the new program calls once a step: the next
     token is the one that the last call chose, one position further, and the states are those it

@@ -19,7 +19,7 @@ from graphgen.passes.weights.layout_change import repack
 @register
 @dataclass(frozen=True)
 class StripeCache(Pass):
-    """The slots of cache rows lie in n stripes: slot s in stripe s mod n, at place s div n.
+    """Stripe the slots of cache rows: slot s goes to stripe s mod n, place s div n.
 
     ``partition`` then gives each of n ranks one stripe, so that ranks hold about as many filled
     slots as any other at every length. Reads take the first slots of each stripe, and attention

@@ -15,7 +15,7 @@ from graphgen.ir.dtype import pred
 class StripedSlots:
     """Slots in n stripes, one after the other, each as long as any other.
 
-    What slots stand for does not matter: positions of plain rows, or those of a ring. With one
+    The meaning of slots does not matter: positions of plain rows, or those of a ring. With one
     stripe a rank, ranks hold about as many of the slots that are filled, however many these are.
 
     Attributes:

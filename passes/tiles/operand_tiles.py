@@ -1,8 +1,7 @@
 """The operands of attention for one tile: producers of masks and distances are made again for it.
 
 A mask, a distance, and what is added to or widened from a cache is computed of the tile's own
-tokens and slots, so that no value over all tokens and slots is needed. What is made otherwise is
-sliced.
+tokens and slots, so that no value over all tokens and slots is needed. Other operands are sliced.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class OperandTiles:
         op = value.op
         if not cut.dims:
             return self.tile.whole(value)
-        # What has tokens alone is as small as the query.
+        # A value over tokens alone is as small as the query.
         made = cut.slots is not None and op is not None
         if made and op is not None and remade(op, cut, every_token=self.tile.every_token):
             if op.name == "key_distance":

@@ -215,7 +215,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         for cost in costs:
             if cost.sizes != chosen.sizes:
                 slower = f"{cost.text} costs more than {chosen.text}"
-                why = slower if self.block == TILES_AUTO else f"block={self.block} was asked for"
+                why = slower if self.block == TILES_AUTO else f"block={self.block} is set"
                 rewriter.decline(
                     function, "whole" if cost.sizes.whole else "tiles", op, no_match(why)
                 )

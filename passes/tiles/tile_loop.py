@@ -27,7 +27,7 @@ from graphgen.passes.tiles.operand_tiles import Cut, OperandTiles, cuts_of
 from graphgen.passes.tiles.tile_results import results_of, sinks_of
 from graphgen.passes.tiles.tile_sizes import TileSizes
 
-# What was cut by tokens alone: of a value, along a dimension.
+# Slices by tokens alone: of a value, along a dimension.
 _Cuts = dict[tuple[Value, int], Value]
 
 

@@ -1,4 +1,4 @@
-"""The results of an attention, or of a part of one, from what its tiles add up to."""
+"""Convert the accumulated tiles of an attention into the results of its op."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def windowed(
 ) -> WindowedAttention | None:
     """The window of an attention whose slots are plain rows; ``None`` if it has none.
 
-    What is added to scores is of all slots, so that an attention with linear biases has none.
+    Biases of scores cover all slots, so that an attention with linear biases has none.
 
     Args:
         op: the composite.

@@ -1,8 +1,8 @@
 """Bisection of a pipeline: the first wrong pass, then its first wrong rewrite.
 
 The oracle is any predicate: the numbers of a workload, or the exit status of a command. The
-pipeline runs once, as far as it runs; a pass that raises an exception is a finding of its own. What
-was wrong only in between, and is right again afterwards, is not to blame.
+pipeline runs once, as far as it runs; a pass that raises an exception is a finding of its own. A
+temporary fault that a later rewrite repairs is not reported.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class _PipelineRun:
         self.begin(f"the module after {count} of {len(self.passes)} passes")
 
     def wrong_at_end(self, wrong: Oracle) -> bool:
-        """The verdict of the last module that can be judged; those after it are dropped."""
+        """The verdict of the last module that can be judged; later modules are dropped."""
         while len(self.states) > 1:
             self.step(len(self.states) - 1)
             try:

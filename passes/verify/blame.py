@@ -1,4 +1,4 @@
-"""Blame: the rewrite of a pass after which a module is wrong, and those it takes to be wrong.
+"""Blame: bisect the rewrites of a pass for the one that makes a module wrong.
 
 The number of rewrites is bisected. A verdict need not stay wrong once it is: a pass may take two
 steps of which the first alone is wrong. So more numbers are tried after the one that was found, and

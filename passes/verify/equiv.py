@@ -102,7 +102,7 @@ def _check_relations(left: Module, right: Module, terms: CompareOptions) -> None
             near = get_close_matches(name, known, n=2)
             raise GraphgenError(
                 "GG0302",
-                f"a relation of {name}, which is no input or output of either module",
+                f"a relation of {name}, which is not an input or output of either module",
                 help=f"did you mean {' or '.join(near)}?" if near else "",
             )
 

@@ -252,6 +252,6 @@ def _read(folder: Path) -> tuple[Reproducer, str]:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise GraphgenError(
             "GG0705",
-            f"'{folder}' is no folder of a crash: {reason}",
+            f"'{folder}' is not the folder of a crash: {reason}",
             help=f"it holds {MODULE} and {FACTS}; the error of a pass that fails names one",
         ) from error

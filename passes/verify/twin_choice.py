@@ -19,12 +19,12 @@ _HEADS_RANK = 4
 
 
 def twins_for(journal: Journal) -> tuple[Twin, ...]:
-    """The twins that show what the rewrites of a pipeline can get wrong.
+    """Choose twins that expose possible faults of a pipeline's rewrites.
 
     The mini always; the wide one as well if a rewrite touches integers other than quantized
     numbers, an op on positions, masks, caches or slices, or a tensor with a dimension of heads, or
-    if a program is copied whole. What is left computes on floats element by element, and large
-    numbers change nothing about it.
+    if a program is copied whole. The remaining rewrites compute on floats element by element, and
+    large numbers do not affect them.
     """
     touched = any(
         _numbered(op, types) for rewrite in journal.applications for op, types in rewrite.touched

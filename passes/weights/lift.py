@@ -30,7 +30,7 @@ from graphgen.passes.weights.materialization import only_enlarges
 from graphgen.passes.weights.slot_preparation import keeps_slots, of_one_slot
 from graphgen.passes.weights.weight_copies import copies_remark, weight_copies
 
-# What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank, or
+# The sources of a value: nothing but constants, checkpoint tensors, tensors and the rank, or
 # tensors of adapters (and the rank).
 _CONSTANT, _GLOBAL, _RANK, _ADAPTER = 0, 1, 2, 3
 # A value by what it is rather than where: the same preparation in two programs is one. A number, so
@@ -41,12 +41,12 @@ _Key = int
 @register
 @dataclass(frozen=True)
 class LiftWeights(Pass):
-    """Weight preparation leaves the programs: ``@weights.global`` and ``@weights.rank``.
+    """Hoist weight preparation into the programs ``@weights.global`` and ``@weights.rank``.
 
-    What depends on checkpoint tensors only runs once, in ``@weights.global``; what also depends on
+    Computation on checkpoint tensors alone runs once, in ``@weights.global``; what also depends on
     the rank runs in ``@weights.rank``. Programs read the results as params. The same preparation in
-    several programs is lifted once. What is made of the tensors of adapters, alike for each slot,
-    runs in ``@adapter.rank`` for one adapter at a time, whenever one is loaded.
+    several programs is lifted once. Computation on adapter tensors, equal for each slot, runs in
+    ``@adapter.rank`` for one adapter at a time, whenever one is loaded.
 
     Given:
         module @m level=canonical {
@@ -178,7 +178,7 @@ class _Lift:
                 classes[value] = _ADAPTER
             keys[value] = self._number((value.name,))
         for op in function.block:
-            # What runs functions of the module stays where those are; a collective needs all
+            # Ops that run functions of the module stay beside those; a collective needs all
             # ranks, and weights are prepared for one rank at a time.
             stays = op.name in CONTROL or OPS[op.name].collective
             if not stays and all(v in classes for v in op.operands):
@@ -211,7 +211,7 @@ class _Lift:
             home = {_RANK: self.ranked, _ADAPTER: self.adapter}.get(classes[value], self.shared)
             home.outputs.append((name, self._copy(home, value, classes, keys)))
         param = function.arg(name) or function.block.add_arg(value.type, name)
-        # What else is prepared from this value now reads the param.
+        # Other preparations of this value now read the param.
         classes[param], keys[param] = classes[value], keys[value]
         pairs = ((value, param, EQUAL),)
         self.rewriter.note(function, f"lift {name}", value.op, replaced=pairs)

@@ -1,4 +1,4 @@
-"""Rules for what a program computes from a stored weight instead of storing the result."""
+"""Find ops that only enlarge a stored weight, to recompute them inside programs."""
 
 from __future__ import annotations
 

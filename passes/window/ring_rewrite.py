@@ -121,7 +121,7 @@ def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
         keys = layout.position_of(b, lengths, ring)
         return Shared(slots, b.attention_mask(positions, keys, **reach))
     real = b.compare(slots, b.full(0, slots.type), "GE")
-    # What is beyond the cache was dropped, and is.
+    # Slots beyond the cache were dropped, and still are.
     lengths = b.binary("minimum", lengths, layout.slots)
     earlier = b.binary("subtract", lengths, b.reduce(b.convert(real, s32), [1], "add"))
     # Before the update; then the tokens of the call, of which padding holds no position.

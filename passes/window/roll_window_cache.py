@@ -20,7 +20,7 @@ _RULE = "roll-layer"
 @register
 @dataclass(frozen=True)
 class RollWindowCache(Pass):
-    """The caches of a layer with a window of W positions have W slots: position p is in p mod W.
+    """Shrink caches of layers with a window of W positions to W slots: position p is in p mod W.
 
     Chunks of W positions are such a window. Layers without one keep their caches. Programs that
     attend to no more slots than the ring has stay as they are. In the others each token is written

@@ -135,11 +135,11 @@ def _update_of(module: Module, function: Function, read: Op, mask: Op, keys: Op)
     """The update before the read of a cache that only this attention reads."""
     update = read.operands[0].producer("kv_update")
     if update is None:
-        return no_match("it is not read behind its update", read.result, depth=6)
+        return no_match("it is not read after its update", read.result, depth=6)
     cache, _, rows, slots = update.operands
     row = module.interface.get(cache.name or "")
     if cache.op is not None or row is None or row.role is not Role.STATE:
-        return no_match("it is no state", cache, depth=7)
+        return no_match("it is not a state", cache, depth=7)
     written: Value | None = slots
     if mask.name == "tree_mask":
         places = slots.producer("tree_slots")

@@ -114,11 +114,11 @@ def read_adapter_config(fields: Mapping[str, object], where: str) -> AdapterConf
     key = "lora_rank" if "lora_rank" in fields else "r"
     rank = reader.number(key, 8)
     if rank < 1 or rank != int(rank):
-        raise reader.bad(key, "is no rank: a whole number from 1 on")
+        raise reader.bad(key, "is not a rank: an integer >= 1")
     ranks = reader.patterns("rank_pattern")
     for pattern, value in ranks.items():
         if value < 1 or value != int(value):
-            raise reader.bad("rank_pattern", f"has {value} for '{pattern}', which is no rank")
+            raise reader.bad("rank_pattern", f"has {value} for '{pattern}', which is not a rank")
     return AdapterConfig(
         rank=int(rank),
         alpha=reader.number("lora_alpha", 8),
@@ -170,7 +170,7 @@ class _Fields:
     def number(self, key: str, default: float) -> float:
         value = self.fields.get(key, default)
         if not _is_number(value):
-            raise self.bad(key, "is no number")
+            raise self.bad(key, "is not a number")
         return value
 
     def truth(self, key: str) -> bool:
@@ -200,11 +200,11 @@ class _Fields:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            raise self.bad(key, "is no object of patterns and numbers")
+            raise self.bad(key, "is not an object of patterns and numbers")
         found: dict[str, float] = {}
         for pattern, number in cast("dict[str, object]", value).items():
             if not _is_number(number):
-                raise self.bad(key, f"has {number!r} for '{pattern}', which is no number")
+                raise self.bad(key, f"has {number!r} for '{pattern}', which is not a number")
             self.compiled(key, pattern)
             found[pattern] = number
         return found
@@ -213,7 +213,7 @@ class _Fields:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise self.bad(key, f"is no regular expression: {error}") from error
+            raise self.bad(key, f"is not a regular expression: {error}") from error
 
     def layers(self) -> tuple[int, ...]:
         """The numbers of the layers with adapters."""
@@ -223,7 +223,7 @@ class _Fields:
             return ()
         items = cast("list[object]", value if isinstance(value, list) else [value])
         if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
-            raise self.bad(key, "is no list of layers")
+            raise self.bad(key, "is not a list of layers")
         return tuple(cast("list[int]", items))
 
     def stacks(self) -> str:

@@ -180,7 +180,7 @@ def _sorted(path: Path, config: AdapterConfig, file: TensorFile) -> Adapter:
         found = _NAME.fullmatch(name)
         # lora_B.bias, and what else of an adapter is not known.
         if found is None or "lora_" in found["module"]:
-            problems.append(f"'{name}' is no tensor of a LoRA adapter")
+            problems.append(f"'{name}' is not a tensor of a LoRA adapter")
         elif found["copy"]:
             copies[f"{found['module']}.{found['copy']}"] = name
         elif found["whole"]:

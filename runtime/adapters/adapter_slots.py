@@ -95,7 +95,7 @@ class AdapterSlots:
     def assign(self, row: int, slot: int) -> None:
         """Let launches compute a row of the cache with the adapter in ``slot``, -1 for none.
 
-        What the row holds already stays: give a row its adapter before its first token.
+        Tokens already in the row stay: give a row its adapter before its first token.
 
         Raises:
             GraphgenError: GG0705 for a row or a slot that does not exist.
@@ -194,7 +194,7 @@ class AdapterSlots:
         target, _, last = name.rpartition(".")
         if target not in self.targets or last not in ("lora_A", "lora_B"):
             known = ", ".join(sorted({known.rpartition(".")[2] for known in self.targets}))
-            what = f"{name} is no tensor of an adapter of this model"
+            what = f"{name} is not a tensor of an adapter of this model"
             raise GraphgenError("GG0705", what, help=f"projections end with {known}")
         wanted, axis = self.targets[target][last == "lora_B"], -2 if last == "lora_A" else -1
         fits = array.ndim == len(wanted) and all(

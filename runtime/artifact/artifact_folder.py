@@ -79,7 +79,7 @@ class Artifact:
         mine, theirs = settings_of(self.model.settings), settings_of(settings)
         known, wanted = {**vars(self.model.settings), **mine}, {**vars(settings), **theirs}
         other = [
-            f"{key} {known.get(key)}, asked for {wanted.get(key)}"
+            f"{key} {known.get(key)}, requested {wanted.get(key)}"
             for key in mine | theirs
             if mine.get(key) != theirs.get(key)
         ]
@@ -197,7 +197,7 @@ def save_artifact(
     """
     if weights and checkpoint is None:
         raise GraphgenError("GG0705", "weights need a checkpoint", help="give one")
-    with new_folder(path, "the artifact", f"{path} exists and is no artifact") as folder:
+    with new_folder(path, "the artifact", f"{path} exists and is not an artifact") as folder:
         if tokenizer is not None:
             save_tokenizer(tokenizer, folder / "tokenizer")
         (folder / "module.gg").write_text(print_module(model.module))

@@ -22,7 +22,7 @@ def is_for_device(path: Path) -> bool:
 
 
 def open_artifact(path: Path) -> Artifact:
-    """Open a compiled model and check that it is complete; as what it was compiled for.
+    """Open a compiled model, for the CPU or a device, and check that it is complete.
 
     Raises:
         GraphgenError: GG0703 as of :func:`~graphgen.runtime.artifact.artifact_folder.read_artifact`

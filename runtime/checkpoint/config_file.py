@@ -14,7 +14,7 @@ from graphgen.whole_file import read_regular
 _MOST_BYTES = 64 << 20
 # model_type of models that read images too -> that of their text model, under ``text_config``.
 _TEXT_MODELS = {"llama4": "llama4_text"}
-# What such a configuration says of all its models.
+# Keys of such a configuration that hold for all its models.
 _OF_ALL = ("quantization_config", "torch_dtype", "dtype")
 
 

@@ -44,8 +44,8 @@ def locate(
             the hub's cache unless a local file or folder has that name.
         progress: notified of the download.
         weights: without them only configuration and tokenizer are downloaded.
-        plain_names: try a word without an organization, such as ``gpt2``, at the hub too, if it is
-            no short name, file or folder.
+        plain_names: also look up a word without an organization, such as ``gpt2``, at the hub if
+            it is not a short name, file or folder.
 
     Raises:
         GraphgenError: GG0601 if the name is known and the package is not installed, or if the

@@ -119,7 +119,7 @@ def download(name: str, progress: Progress, *, weights: bool) -> Path:
     except ImportError as error:
         raise GraphgenError(
             "GG0601",
-            f"'{name}' is no file or folder, and downloading it needs huggingface_hub",
+            f"'{name}' is not a file or folder, and downloading it needs huggingface_hub",
             help="pip install huggingface_hub, or give the folder of the checkpoint",
         ) from error
     try:
@@ -190,13 +190,13 @@ def _failure(name: str, error: Exception) -> GraphgenError:
         what = f"the repository '{name}' is gated: its owner grants access"
         help = f"accept its terms on https://huggingface.co/{name}, then 'hf auth login'"
     elif "RepositoryNotFoundError" in kinds or "HFValidationError" in kinds:
-        what = f"'{name}' is no file or folder, and no public repository of the hub"
+        what = f"'{name}' is not a file or folder, and not a public repository of the hub"
         help = "check the name; for a private repository: 'hf auth login', or set HF_TOKEN"
     elif "OfflineModeIsEnabled" in kinds:
-        what = f"'{name}' is no file or folder, and the hub is offline (HF_HUB_OFFLINE)"
+        what = f"'{name}' is not a file or folder, and the hub is offline (HF_HUB_OFFLINE)"
         help = "give the folder of the checkpoint, or download it once with a connection"
     else:
-        what = f"'{name}' is no file or folder, and downloading it from the hub failed"
+        what = f"'{name}' is not a file or folder, and downloading it from the hub failed"
         help = "give the folder of the checkpoint, or try again with a connection"
     lines = str(error).strip().splitlines()
     note = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

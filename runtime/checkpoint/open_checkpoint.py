@@ -42,7 +42,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         return _open_gguf(path)
     if path.suffix in (".safetensors", ".bin"):
         raise unreadable(path, f"a {path.suffix} file is opened by its folder", help=_LOOKED_FOR)
-    raise unreadable(path, "not a checkpoint: the file is no .gguf file", help=_LOOKED_FOR)
+    raise unreadable(path, "not a checkpoint: the file is not a .gguf file", help=_LOOKED_FOR)
 
 
 def as_stored(checkpoint: Checkpoint, *, keep: bool) -> Checkpoint:

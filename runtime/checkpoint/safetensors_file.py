@@ -143,7 +143,7 @@ def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) ->
         raise file.error(what, help=CONVERT)
     shape = _sizes(fields.get("shape"))
     if shape is None or len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60:
-        raise bad(f"has shape {fields.get('shape')!r}, which is no list of sizes")
+        raise bad(f"has shape {fields.get('shape')!r}, which is not a list of sizes")
     span = _sizes(fields.get("data_offsets"))
     if span is None or len(span) != 2:
         raise bad(f"has data_offsets {fields.get('data_offsets')!r}, which are not two offsets")

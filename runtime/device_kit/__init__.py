@@ -1,4 +1,4 @@
-"""Kits that people with a Neuron device run, and what their results say about the rules.
+"""Kits of test programs for people with a Neuron device, and readers of their results.
 
 Read ``build_kit.py`` first: it collects the cases. ``kit_archive.py`` writes them, ``runner/`` is
 what a kit carries to run itself, and ``findings/`` reads results.

@@ -1,4 +1,4 @@
-"""Programs of instructions that no op here stands for, and forms that single rules are about."""
+"""Test programs in HLO text: opcodes without an op here, and forms for single rules."""
 
 # Tables of uses read best with one use a line.
 # ruff: noqa: E501

@@ -120,7 +120,7 @@ def subject_of(program: KitProgram, device: Accelerator, flags: str) -> Subject:
     found = check(program.module, request)
     notes = [_note(item) for item in found]
     own_status = status_of(program.op)[0] if program.op else ""
-    # What a reader decomposes is in the HLO all the same.
+    # Ops that a reader decomposes are in the HLO all the same.
     if own_status in ("unsupported", "custom_call_only") and not _has_error(found):
         notes.append(_status_note(program.op, "error", "NCC_EVRF001"))
         expects = REFUSED

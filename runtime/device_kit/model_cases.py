@@ -105,7 +105,7 @@ def _array(row: Entry, function: Function) -> Array | None:
 
 @dataclass
 class _RecordingBackend:
-    """NumPy as a backend that keeps what a program was given and what it gave."""
+    """NumPy as a backend that records the inputs and outputs of each program."""
 
     inputs: Mapping[str, Array] = field(default_factory=dict[str, Array])
     outputs: Mapping[str, Array] = field(default_factory=dict[str, Array])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from graphgen.ops.opdef import OPS, Trait, ops_with
 
-# What each index in `s32<5` is below.
+# The exclusive bound of each index in `s32<5`.
 _INDEX = re.compile(r"<(\d+)")
 _TABLE = """
 is_finite: is_finite {t}[4,8] -> pred[4,8]
@@ -156,7 +156,7 @@ def op_uses(kinds: Sequence[str], rare: Sequence[str] = ()) -> list[OpUse]:
 
 
 def _elementwise(table: Sequence[str]) -> list[str]:
-    """Uses of the ops that take and give elements of one type, but for those that have a line."""
+    """Uses of elementwise ops with one element type, except ops with a line of their own."""
     written = {line.partition(":")[0] for line in table}
     found: list[str] = []
     for name in ops_with(Trait.ELEMENTWISE):

@@ -1,4 +1,4 @@
-"""The record of what a process runs, and its comparison with those of the other processes."""
+"""Record a process's versions, weights and options, and compare them between processes."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def launch_plan(flags: LaunchFlags, env: Mapping[str, str]) -> LaunchPlan:
     if flags.nodes is None and nodes * per_node != world:
         raise GraphgenError(
             "GG0705",
-            f"WORLD_SIZE={world} is no multiple of {per_node} processes a node",
+            f"WORLD_SIZE={world} is not a multiple of {per_node} processes a node",
             help="give --nnodes and --nproc-per-node",
         )
     node = flags.node
@@ -145,7 +145,7 @@ def number_of(env: Mapping[str, str], name: str, default: int) -> int:
         return default
     if not text.isdecimal():
         raise GraphgenError(
-            "GG0705", f"{name}={text} is no number", help=f"unset {name}, or correct it"
+            "GG0705", f"{name}={text} is not a number", help=f"unset {name}, or correct it"
         )
     return int(text)
 

@@ -1,4 +1,4 @@
-"""A session that process 0 of a launch uses, and whose launches the other processes repeat."""
+"""Lead a session from process 0; the other processes repeat its launches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lead(session: Session, work: Callable[[], T]) -> T | None:
         work: uses no other programs that the processes share.
 
     Returns:
-        What the work returns; ``None`` in the other processes.
+        The result of the work; ``None`` in the other processes.
 
     Raises:
         GraphgenError: GG0708 in a process that has lost another one; what the work raises.

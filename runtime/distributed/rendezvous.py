@@ -22,7 +22,7 @@ _HELP = "start all nodes with the same --nnodes, --nproc-per-node, --master-addr
 
 
 def meet_at(address: str, count: int, index: int, seconds: float) -> None:
-    """Wait until all processes have come to process 0, which names those that have not.
+    """Wait until all processes have connected to process 0, which names the missing ones.
 
     A process connects and writes the line ``["graphgen", count, index]``. Process 0 answers to all
     at the same time, by an empty line or by its error.

@@ -1,4 +1,4 @@
-"""AWS's attributes about the ranks of a process, compared with those that it has."""
+"""Compare the ranks in AWS's attributes with the ranks of this process."""
 
 from __future__ import annotations
 

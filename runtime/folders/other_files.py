@@ -1,4 +1,4 @@
-"""Copy what is beside the weights of a checkpoint, such as its tokenizer."""
+"""Copy files beside the weights of a checkpoint, such as its tokenizer."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def new_folder(path: Path, content: str, occupied: str) -> Generator[Path]:
         raise GraphgenError(
             "GG0704",
             f"cannot write {content} {path}: {error.strerror or error}",
-            help="nothing was left behind; free some space or choose another folder",
+            help="nothing was written; free some space or choose another folder",
         ) from error
 
 

@@ -76,7 +76,9 @@ class LaunchInputs:
         # A program that verifies gives logits alone.
         if self.draws and call.draw is None and size.phase not in VERIFYING:
             raise GraphgenError(
-                "GG0705", "these programs draw tokens, and were not told how", help="sample"
+                "GG0705",
+                "these programs sample, and the step has no sampling inputs",
+                help="pass draw, the sampling inputs of its rows",
             )
         home, width = self.home(size, call), call.positions.shape[1]
         inputs = self.idle(size)

@@ -1,4 +1,4 @@
-"""Steps whose outputs are still on the devices, and the tokens that they hand to later steps."""
+"""Steps with outputs still on the devices, and tokens passed from them to later steps."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class HandedTokens:
 
 
 def handed_tokens(host: npt.NDArray[np.generic], fed: Mapping[int, FedToken]) -> list[HandedTokens]:
-    """The tokens that steps hand to a launch; those that the host has read are put into ``host``.
+    """Tokens passed from steps to a launch; tokens already on the host are written to ``host``.
 
     Args:
         host: s32 [B,1], tokens of the host.

@@ -62,8 +62,8 @@ class StartedLaunch:
 class SessionDevices:
     """The programs of a session with its weights, layouts and caches.
 
-    Whatever follows from the inputs of a step alone has been decided before it comes here: a
-    process that makes the same calls in the same order launches the same programs.
+    Decisions that depend on the inputs of a step alone are made before it comes here: a process
+    that makes the same calls in the same order launches the same programs.
 
     Args:
         programs: the compiled programs.

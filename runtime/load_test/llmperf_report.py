@@ -31,7 +31,7 @@ _DISTRIBUTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A load, what it was made of, and what was measured.
+    """A load test: its settings and its measurements.
 
     Attributes:
         api: the server and the model.

@@ -1,4 +1,4 @@
-"""Compiled programs on Neuron devices, through JAX's plugin: a backend like those of the CPU.
+"""Run compiled programs on Neuron devices through JAX's plugin, as a backend.
 
 Arrays are sent at every call, and results fetched: what compares programs wants that. An engine
 keeps weights and caches on the devices (:mod:`~graphgen.runtime.neuron.device_artifact`).

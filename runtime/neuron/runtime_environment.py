@@ -1,4 +1,4 @@
-"""Variables that programs need where they run, as a script for a shell."""
+"""Write the environment variables of compiled programs as a shell script."""
 
 from __future__ import annotations
 

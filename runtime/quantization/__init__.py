@@ -1,1 +1,1 @@
-"""Quantized checkpoints, and what schemes cost. Read rounding.py first."""
+"""Quantized checkpoints, and the loss of each scheme. Read rounding.py first."""

@@ -1,4 +1,4 @@
-"""Calibration of caches: largest magnitudes of channels over a text, and what casts would clamp."""
+"""Calibrate caches: largest magnitudes of channels over a text, and the clamped numbers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def calibrate_caches(
     numbers, beyond = 0, dict.fromkeys(_CAST, 0)
     for part, _ in zip(windows, window_logits(session, windows, progress), strict=True):
         for row in rows:
-            # What the window did not write is zero: windows begin with empty rows.
+            # Slots that the window did not write are zero: windows begin with empty rows.
             held = np.abs(_held(session, row))
             numbers += len(part) * int(np.prod(held.shape[2:]))
             for name, limit in _CAST.items():

@@ -72,7 +72,7 @@ def cache_saturation(session: Session, settings: CompileConfig) -> CacheSaturati
         limit = np.abs(_logical(session, row, ends, layouts))
         held = np.abs(_logical(session, row, parts, layouts))
         saturated: Array = np.ma.filled((held >= limit) & (limit > 0), fill_value=False)
-        # What is beyond a row's end is of an earlier text.
+        # Slots beyond a row's end are of an earlier text.
         count = int(held.shape[1])
         slots: Array = np.arange(count)[None] < session.lengths[:, None]
         within = slots.reshape(*slots.shape, *[1] * (held.ndim - 2))

@@ -1,4 +1,4 @@
-"""Schemes side by side: what each makes of one text, beside the same model in f32."""
+"""Compare quantization schemes on one text with the same model in f32."""
 
 from __future__ import annotations
 

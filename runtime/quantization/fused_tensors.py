@@ -1,4 +1,4 @@
-"""Tensors that a checkpoint holds as one, and that the model reads in parts, written as one again.
+"""Merge tensors that a checkpoint stores fused, to write them back as stored.
 
 Hugging Face's name of Phi-3's q, k and v is one, ``qkv_proj.weight``: its rows are quantized
 together. Experts that are stored as one tensor keep their type.

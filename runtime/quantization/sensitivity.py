@@ -1,4 +1,4 @@
-"""Sensitivity: what it costs to quantize one layer, or one module, and nothing else.
+"""Sensitivity: the loss from quantizing one layer, or one module, alone.
 
 The weights of one part are rounded in place of the others', in the programs of f32: nothing is
 compiled again, and what differs is the rounding alone. Where the inputs of its products are rounded

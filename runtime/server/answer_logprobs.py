@@ -1,4 +1,4 @@
-"""Log probabilities in OpenAI's two forms: that of completions and that of chats."""
+"""Log probabilities in OpenAI's two formats, for completions and for chats."""
 
 from __future__ import annotations
 

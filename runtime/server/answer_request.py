@@ -63,7 +63,7 @@ class ServedModel:
         return [self.name, *(self.adapters() if self.adapters is not None else ())]
 
     def unknown(self, name: str) -> ApiError:
-        """The refusal of another name, which lists those that there are."""
+        """Refuse an unknown name and list the known ones."""
         _, *adapters = self.names
         beside = f" with the adapters {', '.join(adapters[:_LISTED])}" if adapters else ""
         beside += f" and {len(adapters) - _LISTED} more" if len(adapters) > _LISTED else ""

@@ -125,7 +125,7 @@ def run_server(
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that says where it listens, and ends answers that take too long at its end.
+    """A server that reports its port, and cuts off long answers at shutdown.
 
     Args:
         service: what endpoints share; its options have the seconds that accepted requests have.
@@ -141,7 +141,7 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         seconds = service.options.drain_timeout
         if seconds:
-            # What is left then are clients that send or read too slowly.
+            # Clients left then send or read too slowly.
             config.timeout_graceful_shutdown = math.ceil(seconds) + _CLOSING_SECONDS
         super().__init__(config)
         self._service = service

@@ -145,7 +145,7 @@ COMPLETION_FIELDS = (
     *_COMMON,
     BodyField("prompt", PROMPT, "One prompt or several, as text or token ids.", required=True),
     BodyField("max_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens.", 16),
-    BodyField("logprobs", integer(0, 5), "Log probabilities of so many best tokens."),
+    BodyField("logprobs", integer(0, 5), "Log probabilities of this many best tokens."),
     BodyField("echo", BOOLEAN, "Answers begin with the prompt.", False),
 )
 
@@ -192,7 +192,7 @@ CHAT_FIELDS = (
     BodyField("max_completion_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
     BodyField("max_tokens", integer(1, MOST_TOKENS), "Old name of max_completion_tokens."),
     BodyField("logprobs", BOOLEAN, "Log probabilities of the tokens.", False),
-    BodyField("top_logprobs", integer(0, 20), "Of so many best tokens; with logprobs."),
+    BodyField("top_logprobs", integer(0, 20), "This many best tokens; with logprobs."),
 )
 # Fields without effect on the answer.
 LABELS = ("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")

@@ -38,7 +38,9 @@ class ServerMetrics:
         self._prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts.")
         self._new_tokens = self._counter("new_tokens", "Tokens chosen.")
         self._proposed = self._counter("speculation_proposed_tokens", "Tokens that were proposed.")
-        self._accepted = self._counter("speculation_accepted_tokens", "Those that were accepted.")
+        self._accepted = self._counter(
+            "speculation_accepted_tokens", "Proposed tokens that were accepted."
+        )
         self._verified = self._counter(
             "speculation_verifications", "Steps of a choice that verified proposals."
         )
@@ -47,7 +49,7 @@ class ServerMetrics:
             "prefix_cache_queries", "Tokens of texts that were given a row."
         )
         self._prefix_hits = self._counter(
-            "prefix_cache_hits", "Those of them that the cache held already."
+            "prefix_cache_hits", "Tokens of prompts that the cache held already."
         )
         self._counted = (0, 0)
         self._steps = self._counter("steps", "Steps of the engine.")

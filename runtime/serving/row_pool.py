@@ -1,4 +1,4 @@
-"""Rows of a cache: which request has each, and the tokens that each still holds."""
+"""Rows of a cache: the request in each, and the tokens each still holds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Decide which requests have rows, and which rows the next launches take.
+"""Assign requests to rows, and choose the rows of each launch.
 
-A request waits, then has a row until it is finished. What holds after every step:
+A request waits, then has a row until it is finished. Invariants after every step:
 
 * a row belongs to at most one request, and a request has at most one row;
 * requests have rows in the order of their *turn*, ``arrival + patience * priority``: finitely many

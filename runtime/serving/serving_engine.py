@@ -393,7 +393,7 @@ class ServingEngine:
             self._end(progress, Finish.ERROR, error=what)
             for progress in list(self.scheduler.running)
         ]
-        # What was in flight is lost; waiting requests choose those tokens again.
+        # Steps in flight are lost; waiting requests choose those tokens again.
         self._flight.clear()
         for progress in self.scheduler.waiting:
             progress.unread = 0

@@ -1,8 +1,8 @@
 """Speculation in serving: the rows that answer share a launch, each with its own proposals.
 
 A row takes its last token and up to k - 1 proposed ones. Rows without proposals share the launch
-with one token each; where no row has any, an ordinary decode step is made. What a row accepts does
-not depend on other rows.
+with one token each; where no row has any, an ordinary decode step is made. The tokens a row accepts
+do not depend on other rows.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class RowAcceptance:
 
     @property
     def share(self) -> float:
-        """The probability that a proposed token is accepted after those before it were."""
+        """The probability that a proposed token is accepted, given that all before it were."""
         return (self.accepted + _EXPECTED * _WEIGHT) / (self.tried + _WEIGHT)
 
     def tokens(self, proposed: int) -> float:

@@ -1,4 +1,4 @@
-"""Open what proposes tokens for an engine: another model, its own first layers, or its prompt."""
+"""Open a speculator for an engine: a draft model, the model's own first layers, or its prompt."""
 
 from __future__ import annotations
 

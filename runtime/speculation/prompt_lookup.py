@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last tokens of a sequence where they occurred before."""
+"""Prompt lookup: propose the continuation of the latest earlier match of the last tokens."""
 
 from __future__ import annotations
 

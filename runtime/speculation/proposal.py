@@ -1,4 +1,4 @@
-"""The interface of what proposes tokens."""
+"""The interface of a proposer of tokens."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class StepRunner:
         self._proposed = DraftTokenIds(self._batch.req_ids.copy(), self._proposals.after(step))
 
     def _leave(self, scheduled: Any) -> None:
-        """Forget requests that are finished, and take out those that are not in this step."""
+        """Drop finished requests, and remove requests outside of this step from the batch."""
         for id in scheduled.finished_req_ids:
             self._requests.pop(id, None)
             self._prompts.forget(id)

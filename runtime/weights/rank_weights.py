@@ -252,7 +252,7 @@ def put_weights(
     if made_from is not None:
         rows = [row for row in rows if made_from & weights.tensors_of(row)]
     ranks = ranks_here(module)
-    # What other processes have is known by name alone.
+    # Weights of other processes are known by name alone.
     placed: dict[str, DeviceValue] = {
         row.name: put_local({}, module.ranks) for row in rows if not ranks[row.name]
     }

@@ -13,7 +13,7 @@ from tests.import_table.cells import CELLS, Cell
 ROOT = Path(__file__).resolve().parents[2]
 STORED = Path(__file__).with_name("results.json")
 GUIDE = ROOT / "docs" / "importing.md"
-HEADING = "## What imports\n"
+HEADING = "## Supported programs\n"
 # Rows of each part that have to be right in every cell.
 ENOUGH = {"transformers": 26, "JAX": 13}
 

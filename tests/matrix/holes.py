@@ -286,9 +286,9 @@ HOLES: tuple[Hole, ...] = (
     Hole(
         ("family", "ranks", "heads", "groups of rows"),
         _with_heads("REPLICATE_TO_TP_DEGREE", _no_copies),
-        "Ranks that are no multiple of the key-value heads have no whole number of copies.",
+        "Ranks that are not a multiple of the key-value heads have no whole number of copies.",
         "GG0304",
-        "are no multiple of",
+        "are not a multiple of",
     ),
     Hole(
         ("family", "ranks", "heads", "groups of rows"),
@@ -330,7 +330,7 @@ HOLES: tuple[Hole, ...] = (
         lambda cell: cell["interface"] == "every token" and cell["sampling"] != "logits",
         "A token is chosen from one row of logits a sequence.",
         "GG0304",
-        "is no row a sequence",
+        "does not have one row a sequence",
     ),
     Hole(
         ("sampling", "launches"),

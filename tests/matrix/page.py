@@ -18,7 +18,7 @@ the program's own types too, and `make matrix` cells in which every three values
 
 """
 BETWEEN = """
-What there is no cell for, by axes, with the code of the refusal where it is one:
+Combinations without a cell, by axes, with the code of the refusal where it is one:
 
 """
 

@@ -277,7 +277,7 @@ class _FileRun:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items.sort(key=self.near.distance)
         del items[: self.done]
-        # Imports and the collection of tests are no part of the share.
+        # Imports and the collection of tests are not part of the share.
         self.collected = time.process_time()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

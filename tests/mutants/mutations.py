@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("graphgen", "passes", "lowering", "runtime")
-# Texts of the command line, the version and the table of error codes are no behaviour.
+# Texts of the command line, the version and the table of error codes are not behaviour.
 LEFT_OUT = ("graphgen/cli/", "graphgen/version.py", "graphgen/errors.py", "graphgen/__main__.py")
 # The name that mutated source calls right before the statement that holds the fault.
 REACHED = "__mutant_reached__"

@@ -267,7 +267,7 @@ def output_types(module: Any) -> Iterator[str]:
 
 @line
 def aliases(module: Any) -> Iterator[str]:
-    """A state's output index (none where the root is no tuple), its parameter, MUST_ALIAS."""
+    """A state's output index (none where the root is not a tuple), its parameter, MUST_ALIAS."""
     found, given = outputs(module), parameters(module)
     single = len(found) == 1
     for item in module.input_output_alias.entries:

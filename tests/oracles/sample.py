@@ -16,7 +16,7 @@ INF, NAN = float("inf"), float("nan")
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 FLOATS = ("f32", "bf16", "f16")
 NUMBERS = (*FLOATS, "s32", "u8")
-# Zeros of both signs, ties, ends and what is no number.
+# Zeros of both signs, ties, ends and what is not a number.
 AWKWARD = [0.0, -0.0, 1.0, -1.5, 0.3, -7.25, 60.0, -60.0, INF, -INF, NAN, 2.5]
 # XLA starts a sum of products from +0 on some processors only, which decides between -0 and +0.
 SUMS_OF_PRODUCTS = ("dot_general", "convolution")

@@ -102,7 +102,7 @@ def arrays_model() -> PreTrainedModel:
     arrays["lm_head.weight"] = arrays["model.embed_tokens.weight"]
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     model.load_state_dict(tensors, assign=True)
-    # The rotary frequencies are no parameter: made anew, outside the device without memory.
+    # The rotary frequencies are not a parameter: computed again, outside the device without memory.
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
     return model.eval()
 

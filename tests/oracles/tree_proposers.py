@@ -20,7 +20,7 @@ class KnownTrees:
     Attributes:
         answers: of each row, the tokens that the target gives.
         kind: ``right`` has the right path among wrong siblings, at changing places; ``random`` has
-            random tokens, some of them right; ``trap`` has the right tokens where they are no path
+            random tokens, some of them right; ``trap`` has the right tokens off a path
             from the root, and a right token twice.
         nodes: of a tree, node 0 included.
         seen: the paths that were accepted.

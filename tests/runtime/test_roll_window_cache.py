@@ -122,7 +122,7 @@ def test_the_engine_gives_the_tokens_of_transformers_from_an_artifact_too(tmp_pa
     assert said == ["the caches of 2 layers hold 4 positions instead of 128"]
     other = tmp_path / "plain"
     open_engine(str(folder), EngineOptions(artifact=other), lambda t: [[1]], 12, Silent())
-    with pytest.raises(GraphgenError, match="roll_window_cache False, asked for True"):
+    with pytest.raises(GraphgenError, match="roll_window_cache False, requested True"):
         open_engine(
             str(other), EngineOptions({"roll_window_cache": True}), lambda t: [[1]], 12, Silent()
         )

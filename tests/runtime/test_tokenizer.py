@@ -142,9 +142,9 @@ def test_what_is_no_text_and_no_id(ours: Tokenizer):
         "error[GG0705]: the text has a lone surrogate, '\\ud83e', at index 1"
     )
     for bad in (-1, 2**32):
-        with pytest.raises(GraphgenError, match=f"{bad} is no token id"):
+        with pytest.raises(GraphgenError, match=f"{bad} is not a token id"):
             ours.decode([bad])
-        with pytest.raises(GraphgenError, match=f"{bad} is no token id"):
+        with pytest.raises(GraphgenError, match=f"{bad} is not a token id"):
             ours.stream().push(bad)
 
 

@@ -154,7 +154,7 @@ def test_gguf_in_a_folder_unless_tokenizer_json_is_there(tmp_path: Path):
 
 
 NOT_FOUND = (
-    "error[GG0603]: there is no tokenizer\n"
+    "error[GG0603]: there is not a tokenizer\n"
     "  --> DIR\n"
     "  help: looked for: a folder with tokenizer.json; a .gguf file; "
     "a folder with exactly one .gguf file"
@@ -179,7 +179,7 @@ NOT_FOUND = (
         (
             {"chat_template": 3},
             {},
-            "error[GG0603]: tokenizer_config.json's chat_template is no text\n  --> DIR",
+            "error[GG0603]: tokenizer_config.json's chat_template is not text\n  --> DIR",
         ),
         (
             {},
@@ -208,7 +208,7 @@ def test_no_tokenizer(tmp_path: Path):
     with pytest.raises(GraphgenError) as caught:
         load_tokenizer(tmp_path)
     assert str(caught.value).replace(str(tmp_path), "DIR") == NOT_FOUND
-    with pytest.raises(GraphgenError, match="there is no tokenizer"):
+    with pytest.raises(GraphgenError, match="there is not a tokenizer"):
         load_tokenizer(tmp_path / "nope")
 
 

@@ -1,1 +1,1 @@
-"""Collectives over links: what each level of a machine has to carry, and how long it takes."""
+"""Collectives over links: the bytes at each level of a machine, and their time."""

@@ -42,7 +42,7 @@ def level_traffic(op: Op, groups: Groups, levels: Sequence[LinkLevel]) -> list[L
     Within a unit with c parts in a group, each part combines, or spreads, a share of 1/c: an
     all-reduce sends (c-1)/c of its bytes to where they are combined, and as much in sums; a
     reduce-scatter does the first, an all-gather the second. An exchange sends what is for other
-    parts. What one part's ranks hand each other crosses no link of the level.
+    parts. Transfers among the ranks of one part cross no link of the level.
 
     Steps are those of the runtime: within a node by size (neuron-runtime/explore/
     intranode-collective-comm.rst), between nodes one for what a mesh sends, else recursive

@@ -1,4 +1,4 @@
-"""Patterns over ops: what stands in a graph, written as it is printed.
+"""Parse patterns over ops, in the notation of printed IR.
 
     dot_general(_, param) -> reshape -> transpose
 
@@ -27,7 +27,7 @@ _TOKEN = re.compile(
 )
 _CONDITION = re.compile(r"([\w.]+)\s*(>=|<=|!=|=|>|<)\s*(\[[^\]]*\]|[^\s,]+)[\s,]*")
 KINDS = {"param": "", "input": "inputs", "weight": "weights", "cache": "caches"}
-# What people write, where the IR has another name.
+# Common spellings of ops with another name in the IR.
 _SPELLED = {"dot": "dot_general", "broadcast": "broadcast_in_dim"}
 _HELP = "write e.g. 'dot_general(_, param){dtype=f32} -> reshape'; see graphgen grep --help"
 
@@ -46,7 +46,7 @@ class _Parser:
             found = _TOKEN.match(text, at)
             if found is None:
                 start = len(text) - len(text[at:].lstrip())
-                raise self.fail("this is no part of a pattern", start)
+                raise self.fail("this is not part of a pattern", start)
             self.tokens.append((found[0].strip(), found.end() - len(found[0].strip())))
             at = found.end()
         self.at = 0

@@ -106,7 +106,7 @@ def _stages(
 
 
 def _before_end(function: Function, last: set[str]) -> set[Op]:
-    """Ops that an op of the last layer depends on, and those that update its states."""
+    """Ops of the last layer, their producers, and the updates of states."""
     found: set[Op] = set()
     ends = {value for _, value in function.outputs}
     for op in reversed(function.block):

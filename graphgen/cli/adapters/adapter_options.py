@@ -107,7 +107,7 @@ def _collected(given: Mapping[str, object]) -> AdapterFlags:
         if name != NONE and name not in files:
             known = ", ".join([*files, NONE])
             raise GraphgenError(
-                "GG0705", f"--adapter-id {name} is no --lora", help=f"one of {known}"
+                "GG0705", f"--adapter-id {name} does not name a --lora", help=f"one of {known}"
             )
     return AdapterFlags(files, tuple("" if name == NONE else name for name in named))
 

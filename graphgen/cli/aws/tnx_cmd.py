@@ -102,7 +102,7 @@ def _name_table(names: list[AskedName], states: list[str]) -> Table:
 def run(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python program.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]", help="What the program is given.")
+        list[str] | None, typer.Argument(metavar="[ARGS]", help="Arguments of the program.")
     ] = None,
 ) -> None:
     """Run a program that uses the library.
@@ -162,7 +162,7 @@ def verify(
 
     degrees = [int(part) for part in tp.split(",") if part.strip().isdigit()]
     if not degrees or len(degrees) != tp.count(",") + 1 or min(degrees) < 1:
-        raise typer.BadParameter(f"'{tp}' is no list of numbers of ranks", param_hint="--tp")
+        raise typer.BadParameter(f"'{tp}' is not a list of numbers of ranks", param_hint="--tp")
     known = [item.name for item in FAMILIES]
     for name in family or []:
         if name not in known:

@@ -74,9 +74,9 @@ def bisect(
 
     The pass is found by running half of the pipeline, then a quarter; the rewrite by letting the
     pass do half of its rewrites, then a quarter; the op by comparing values with and without it.
-    What is right again later is not to blame. A rewrite that is right alone is named with those it
-    takes to be wrong. A pass that raises an exception is a finding of its own, after any that is
-    wrong before it. A reproducer is written to DIR, or to a new folder beside those of crashes.
+    Faults repaired later are not reported. A rewrite that is right alone is named with the others
+    it takes to be wrong. A pass that raises an exception is a finding of its own, after any that
+    is wrong before it. A reproducer is written to DIR, or to a new folder beside those of crashes.
 
     \b
     Examples:

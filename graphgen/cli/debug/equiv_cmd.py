@@ -27,7 +27,7 @@ Right = Annotated[str, typer.Argument(metavar="B", help="Another; - is standard 
 Relations = Annotated[
     list[str] | None,
     typer.Option(
-        "--relation", metavar="NAME=RELATION", help="How B's value relates to A's; see below."
+        "--relation", metavar="NAME=RELATION", help="Relation of B's value to A's; see below."
     ),
 ]
 Inputs = Annotated[
@@ -36,7 +36,7 @@ Inputs = Annotated[
 ]
 Program = Annotated[
     str | None,
-    typer.Option("--program", metavar="NAME", help="Which, of the module that has several."),
+    typer.Option("--program", metavar="NAME", help="The program, if the module has several."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of random weights, inputs.")]
 Tolerance = Annotated[
@@ -200,5 +200,5 @@ def _first(first: Divergence, left: str, right: str) -> str:
     elif first.joined:
         lines.append("put together over the ranks it agrees")
     elif not first.crossed:
-        lines.append("what it reads agrees")
+        lines.append("its operands agree")
     return "\n".join(lines) + "\n"

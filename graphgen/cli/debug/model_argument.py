@@ -1,4 +1,4 @@
-"""An argument that names a module file or a model, whose twins are validated."""
+"""Read an argument that names a module file or a model; a model is validated by its twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of proofs: how far each pass is proved to keep what programs compute."""
+"""Text of proofs: the programs proved equal across each pass."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def replay(
         bool, typer.Option("--quick", help="A few models that reach every form; seconds.")
     ] = False,
     lines: Annotated[
-        int, typer.Option("--lines", min=0, help="How much of the first difference to show.")
+        int, typer.Option("--lines", min=0, help="Largest part of the first difference to show.")
     ] = 30,
     as_json: AsJson = False,
 ) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def repro(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What a failing pass has left behind.")
+        Path, typer.Argument(metavar="DIR", help="The folder that a failing pass wrote.")
     ],
     plugin: Plugins = None,
     as_json: AsJson = False,

@@ -24,7 +24,7 @@ NO_SIZES: Mapping[str, int] = MappingProxyType({})
 RANDOM = "random"
 On = Annotated[
     Literal["numpy", "cpu"],
-    typer.Option("--on", help="What computes the rounding check: NumPy op by op, or XLA."),
+    typer.Option("--on", help="Backend of the rounding check: NumPy op by op, or XLA."),
 ]
 Inputs = Annotated[
     str | None,

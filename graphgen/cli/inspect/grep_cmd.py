@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def grep(
     file: ModuleFile,
-    wanted: Annotated[str, typer.Argument(metavar="PATTERN", help="What to look for, see below.")],
+    wanted: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="The pattern to search for; see below.")
+    ],
     program: OnlyProgram = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Every match; identical layers are not folded.")

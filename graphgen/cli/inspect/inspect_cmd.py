@@ -38,7 +38,7 @@ OutputName = Annotated[
     typer.Option("--result", metavar="N", help="Only this output, by position or name."),
 ]
 Largest = Annotated[
-    int, typer.Option("--largest", min=0, help="How many of the largest tensors to show.")
+    int, typer.Option("--largest", min=0, help="Number of largest tensors to show.")
 ]
 SummaryOnly = Annotated[
     bool,

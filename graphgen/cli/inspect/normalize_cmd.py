@@ -18,11 +18,11 @@ def normalize(
     file: ModuleFile,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help=HELP)] = STANDARD,
     keep_names: Annotated[
-        bool, typer.Option("--keep-names", help="Those of arguments, outputs and functions.")
+        bool, typer.Option("--keep-names", help="Keep names of arguments, outputs and functions.")
     ] = False,
     program: Annotated[
         str | None,
-        typer.Option("--program", metavar="NAME", help="Which, where the form holds only one."),
+        typer.Option("--program", metavar="NAME", help="The program, if the form holds only one."),
     ] = None,
     as_json: WrittenAsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Overviews of a module's programs, with what opaque HLO instructions call."""
+"""Overviews of a module's programs, with the opcodes inside opaque HLO instructions."""
 
 from __future__ import annotations
 

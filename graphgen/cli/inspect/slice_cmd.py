@@ -25,17 +25,19 @@ def slice_(
         ),
     ] = None,
     depth: Annotated[
-        int, typer.Option("--depth", min=0, help="With --op: so many ops upwards as well.")
+        int, typer.Option("--depth", min=0, help="With --op: include this many levels of operands.")
     ] = 0,
     layer: Annotated[
         str | None, typer.Option("--layer", metavar="N", help="A layer, by number or name.")
     ] = None,
     result: Annotated[
         str | None,
-        typer.Option("--result", metavar="N", help="What this output needs, by position or name."),
+        typer.Option(
+            "--result", metavar="N", help="The ops that this output needs, by position or name."
+        ),
     ] = None,
     program: Annotated[
-        str | None, typer.Option("--program", metavar="NAME", help="Which program.")
+        str | None, typer.Option("--program", metavar="NAME", help="The program.")
     ] = None,
     as_json: WrittenAsJson = False,
 ) -> None:

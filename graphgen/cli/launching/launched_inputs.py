@@ -1,4 +1,4 @@
-"""Options and inputs of a command in a launch: what is refused, and what process 0 decides."""
+"""Check options of a command in a launch, and share the inputs chosen by process 0."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def check_model_options(
 
 
 def check_in_turn(group: ProcessGroup, check: Callable[[], None]) -> None:
-    """Check what each process was given, process 0 first: it alone reports what all were given."""
+    """Check the inputs of each process, process 0 first; it alone reports shared mistakes."""
     if group.place.index == 0:
         check()
     group.shared("checked", "")
@@ -106,7 +106,7 @@ def launch_options(
     options: EngineOptions,
     more: Mapping[str, object] | None = None,
 ) -> EngineOptions:
-    """The options of a launch; those that processes cannot share are refused (GG0705).
+    """The options of a launch; refuse options that processes cannot share (GG0705).
 
     Args:
         group: of the launch.

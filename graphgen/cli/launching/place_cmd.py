@@ -19,7 +19,7 @@ from graphgen.report.table import Table
 if TYPE_CHECKING:
     from graphgen.lowering.plan.placement import Placement, WantedModel
 
-# What a model may be followed by, and the type of each value.
+# Settings that may follow a model, and the type of each value.
 _KEYS: Mapping[str, Callable[[str], object]] = {
     "tp": int,
     "batch": int,

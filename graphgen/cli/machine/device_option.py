@@ -1,4 +1,4 @@
-"""``--device`` of commands that run a model: the CPU, or what a folder was compiled for."""
+"""``--device`` of commands that run a model: the CPU, or the target of a compiled folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``graphgen doctor``: what of this machine is used, and what is missing."""
+"""``graphgen doctor``: check the parts of this machine that graphgen uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what graphgen uses on this machine, and what is missing.
+    """Show the parts of this machine that graphgen uses, and missing ones.
 
     Versions, the CPU's instruction sets that matter, the kernels with what each uses here or why it
     is not used, optional packages, and neuronx-cc.

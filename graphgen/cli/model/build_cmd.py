@@ -42,7 +42,7 @@ StoredFor = Annotated[
     typer.Option(
         "--target",
         metavar="TARGET",
-        help="What the graph is for, if the checkpoint stores numbers that not every target "
+        help="Target of the graph, if the checkpoint stores numbers that not every target "
         "has: cpu, inf2, trn1, trn2 or trn3.",
     ),
 ]
@@ -59,7 +59,7 @@ def build(
         ),
     ],
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE.gg", help="Where to write; - is stdout.")
+        str, typer.Option("-o", "--output", metavar="FILE.gg", help="File to write; - is stdout.")
     ] = STANDARD,
     phase: Annotated[
         Literal["prefill", "decode", "verify", "verify_tree"] | None,

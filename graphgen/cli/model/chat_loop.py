@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PROMPT = "> "
 NEW, QUIT = "/new", "/quit"
-_WELCOME = f"say something; {NEW} begins anew, {QUIT} or Ctrl-D ends, Ctrl-C stops an answer"
+_WELCOME = f"say something; {NEW} starts over, {QUIT} or Ctrl-D ends, Ctrl-C stops an answer"
 
 
 def talk(conversation: Conversation, *, as_json: bool) -> GenerationResult | None:

@@ -49,7 +49,7 @@ Model = Annotated[
     ),
 ]
 Prompts = Annotated[
-    list[str] | None, typer.Option("--prompt", help="What to answer; give it several times.")
+    list[str] | None, typer.Option("--prompt", help="A prompt; give it several times.")
 ]
 Chat = Annotated[
     bool,

@@ -68,7 +68,7 @@ SavedWeights = Annotated[
     typer.Option(
         "--save-weights",
         metavar="FILE.npz",
-        help="Where to write the weights that programs of torch hold, for run --inputs.",
+        help="File for the weights that programs of torch hold, for run --inputs.",
     ),
 ]
 
@@ -76,7 +76,7 @@ SavedWeights = Annotated[
 def import_(
     sources: Sources,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE.gg", help="Where to write; - is stdout.")
+        str, typer.Option("-o", "--output", metavar="FILE.gg", help="File to write; - is stdout.")
     ] = STANDARD,
     weight: Weights = None,
     state: States = None,
@@ -92,8 +92,8 @@ def import_(
 
     Norms, activations, rope, lookups, attention and cache updates are found in what they were
     lowered to and become one op each, so that heads are laid out, weights quantized and models
-    split as if they had been built here. Loops over layers are written out. What is close and not
-    quite is shown with the reason. Which arguments are weights is for you to say.
+    split as if they had been built here. Loops over layers are written out. Near misses are shown
+    with the reason. Which arguments are weights is for you to say.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Flags of ``graphgen load-test``: those of LLMPerf's token benchmark, and more."""
+"""Flags of ``graphgen load-test``: LLMPerf's token benchmark, and more."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class SamplingFlags:
         None, "Above 1 makes tokens that are there less likely.", metavar=_FLOATS
     )
     no_repeat_ngram_size: str | None = flag_field(
-        None, "No run of so many tokens comes twice.", metavar=_INTS
+        None, "No n-gram of this many tokens occurs twice.", metavar=_INTS
     )
     seed: int | None = flag_field(None, "Of the random numbers.  [default: 0]")
     deterministic: bool = flag_field(False, "Draw with the number 0.5 each time: no randomness.")
@@ -54,7 +54,7 @@ class SamplingFlags:
     on_device_sampling: bool = flag_field(False, _BY_PROGRAMS)
     global_topk: int | None = flag_field(
         None,
-        "How many best tokens programs that draw look at; 0: all.  "
+        "Number of best tokens that programs sample from; 0: all.  "
         "[default: 256 if every --top-k is within, else all]",
         min=0,
     )

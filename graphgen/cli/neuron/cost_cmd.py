@@ -59,7 +59,7 @@ def cost(
     measured: Annotated[
         list[str] | None,
         typer.Option(
-            "--measured", metavar="PROGRAM=MS", help="What a program, or a phase, was seen to take."
+            "--measured", metavar="PROGRAM=MS", help="Measured time of a program or a phase."
         ),
     ] = None,
     evidence: EvidenceFile = None,
@@ -130,7 +130,7 @@ def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
         if not programs or milliseconds <= 0:
             names = ", ".join(f.name for f in functions)
             raise GraphgenError(
-                "GG0705", f"--measured {text} is no program's time", help=f"programs: {names}"
+                "GG0705", f"--measured {text} is not a time of a program", help=f"programs: {names}"
             )
         found.update(dict.fromkeys(programs, milliseconds))
     return found

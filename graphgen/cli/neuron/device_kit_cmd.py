@@ -1,4 +1,4 @@
-"""``graphgen device-kit``: programs for people with a device, and what their results say."""
+"""``graphgen device-kit``: write test programs for people with a device, and read the results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ app = typer.Typer(
 @app.command(_WRITE, cls=GuardedCommand)
 def write(
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="KIT.tar.gz", help="Where to write the kit.")
+        Path, typer.Option("-o", "--output", metavar="KIT.tar.gz", help="File to write the kit to.")
     ],
     target: Annotated[
         list[str] | None,
@@ -104,7 +104,9 @@ def write(
 
 @app.command("read", cls=GuardedCommand)
 def read(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help="What run.py wrote.")],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS.json", help="The file that run.py wrote.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -119,7 +121,7 @@ def read(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which rules a device confirmed and which it contradicted, and what it measured.
+    """Report the rules that a device confirmed or contradicted, and its measurements.
 
     Contradictions come as issues that are ready to be filed: title, op, type, HLO, the end of the
     log, the rule and its source. The rules themselves stay as they are: -o keeps the evidence in a

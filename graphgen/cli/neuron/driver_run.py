@@ -120,7 +120,7 @@ def optimize_layouts(programs: DevicePrograms, output: Path | None, given: Drive
             module, programs.options, output, compiler, _settings(given), [*names, *kept]
         )
     changed = apply_weight_layouts(module, found)
-    note(f"{len(changed)} weights have the layout that the compiler asked for")
+    note(f"{len(changed)} weights have the layout that the compiler prefers")
 
 
 def _settings(given: DriverOptions) -> DriverSettings:

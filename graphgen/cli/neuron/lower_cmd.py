@@ -46,7 +46,7 @@ Pipeline = Annotated[
 
 def lower(
     file: ModuleFile,
-    to: Annotated[Form, typer.Option("--to", help="What to write.")] = "stablehlo",
+    to: Annotated[Form, typer.Option("--to", help="The form to write.")] = "stablehlo",
     output: Output = STANDARD,
     pipeline: Pipeline = None,
     target: TargetName = "cpu",

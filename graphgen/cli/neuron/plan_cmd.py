@@ -63,7 +63,7 @@ def plan(
     compile_options: CompileOptions = NO_OPTIONS,
     rules: Annotated[
         Literal["graphgen", "aws"],
-        typer.Option("--rules", help="What this compiler can do, or what AWS's guides ask."),
+        typer.Option("--rules", help="Rules of this compiler, or of AWS's guides."),
     ] = "graphgen",
     plot: PlotFile = None,
     as_json: AsJson = False,

@@ -59,7 +59,7 @@ Stop = Annotated[
 FuelText = Annotated[
     str,
     typer.Option(
-        "--fuel", metavar="N|PASS=N", help="Make only so many rewrites, in all or in a pass."
+        "--fuel", metavar="N|PASS=N", help="Make at most this many rewrites, in total or in a pass."
     ),
 ]
 Stats = Annotated[bool, typer.Option("--stats", help="Show on stderr what each pass did.")]
@@ -74,7 +74,7 @@ Explain = Annotated[
     bool,
     typer.Option(
         "--explain-sharding",
-        help="Show how every value lies over the ranks, who decided it, and what is sent.",
+        help="Show the sharding of every value, who decided it, and what is sent.",
     ),
 ]
 AsJson = Annotated[
@@ -101,7 +101,7 @@ def opt(
 ) -> None:
     """Run passes over a module and write the module that results.
 
-    The module is checked after every pass. What is shown goes to stderr. A pass is named as in the
+    The module is checked after every pass. Reports go to stderr. A pass is named as in the
     pipeline; cse#2 is its second cse. 'graphgen passes' lists the passes and their options. Phases
     are those of 'graphgen pipeline default --show'; phase:shard where a pass has that name too.
 

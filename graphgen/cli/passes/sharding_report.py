@@ -28,5 +28,5 @@ def sharding_table(watcher: ExplainSharding) -> Table:
         ]
         for item, count in grouped(watcher.shown())
     ]
-    headers = ["program", "value", "made by", "lies", "decided by", "bytes sent", "times"]
+    headers = ["program", "value", "made by", "layout", "decided by", "bytes sent", "times"]
     return Table(headers, rows)

@@ -17,7 +17,7 @@ def trace(
     file: ModuleFile,
     pipeline: PipelineOption = "default",
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="OUT.html", help="Where to write the page.")
+        str, typer.Option("-o", "--output", metavar="OUT.html", help="File to write the page to.")
     ] = "trace.html",
     plugin: Plugins = None,
     as_json: Annotated[

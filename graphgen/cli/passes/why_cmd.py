@@ -32,10 +32,12 @@ def why(
         str, typer.Option("--program", metavar="NAME", help="The program the value is in.")
     ] = "",
     plugin: Plugins = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="How many ops to show a place.")] = 6,
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Number of ops to show for each place.")
+    ] = 6,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all ops.")] = False,
 ) -> None:
-    """Show one value's history: where it was written, what replaced it, what it is lowered to.
+    """Show one value's history: its source line, its rewrites, and its lowered ops.
 
     With --lowered the value is one of the module after the passes, which has the same name in the
     StableHLO of its program; or the one on a line of that text.

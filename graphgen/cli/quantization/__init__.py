@@ -1,1 +1,1 @@
-"""Commands about narrow weights: what they cost, and checkpoints of them."""
+"""Commands for narrow weights: measure their loss, and write quantized checkpoints."""

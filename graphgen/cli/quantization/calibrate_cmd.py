@@ -21,7 +21,9 @@ def calibrate(
     ],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to write the ranges, JSON."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File to write the ranges to, as JSON."
+        ),
     ],
     window: Annotated[
         int, typer.Option("--window", min=2, help="Tokens that are read together.")

@@ -55,7 +55,9 @@ def speculate(
     speculation: SpeculationFlags = NO_SPECULATION,
     text: Text = None,
     lengths: Lengths = "2,3,4,5,6,8",
-    prompts: Annotated[int, typer.Option("--prompts", min=1, help="How many to answer.")] = 4,
+    prompts: Annotated[
+        int, typer.Option("--prompts", min=1, help="Number of prompts to answer.")
+    ] = 4,
     prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", min=1, help="Of each.")] = 64,
     max_new_tokens: Annotated[
         int, typer.Option("--max-new-tokens", min=2, help="Of each answer.")
@@ -106,7 +108,7 @@ def speculate(
 def _check(speculation: SpeculationFlags, most: int) -> None:
     if not speculation.is_asked:
         raise nothing_proposes()
-    _refuse(speculation.adaptive, "--speculative-adaptive", "where every k is measured")
+    _refuse(speculation.adaptive, "--speculative-adaptive", "when every k is measured")
     # A number of proposals that is given too has to be the largest one.
     speculation.requested({"speculation_length": most})
 

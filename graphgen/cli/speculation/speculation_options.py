@@ -145,7 +145,7 @@ class SpeculationFlags:
     def give(
         self, engine: Engine, model: str, requested: Mapping[str, object], progress: Progress
     ) -> None:
-        """Give an engine what proposes tokens, where a flag names it.
+        """Attach a proposer to an engine, if a flag names one.
 
         Args:
             engine: opened with ``requested``.

@@ -1,7 +1,7 @@
 """NumPy rules of the custom calls that Neuron's compiler documents.
 
 Operands and configurations are those of AWS's own emitters: a norm or a softmax names its
-dimension, a top-k its count, as a number in text. What moves or marks values gives them back.
+dimension, a top-k its count, as a number in text. Calls that move or mark values return them.
 """
 
 from __future__ import annotations

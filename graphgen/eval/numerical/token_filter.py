@@ -1,4 +1,4 @@
-"""The tokens that a sampler leaves, and the one that a random number falls on, in NumPy.
+"""Filter and draw tokens as a sampler does, in NumPy.
 
 The reference of sampling in programs, written from the documentation of
 :class:`~graphgen.passes.sampling.on_device.OnDeviceSampling`.

@@ -162,7 +162,8 @@ def read_sizes(
     own = head_dim or reader.config.get("head_dim") is not None
     if heads % kv_heads:
         raise GraphgenError(
-            "GG0503", f"config: num_attention_heads = {heads} is no multiple of {kv_heads} KV heads"
+            "GG0503",
+            f"config: num_attention_heads = {heads} is not a multiple of {kv_heads} KV heads",
         )
     head_dim = reader.integer("head_dim", head_dim or hidden // heads)
     if not own and hidden % heads:

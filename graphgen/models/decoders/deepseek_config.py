@@ -195,8 +195,8 @@ def _read_groups(reader: ConfigReader, third: bool, experts: int, chosen: int) -
     if rest or kept > groups or chosen > kept * size or (third and size < 2):
         raise GraphgenError(
             "GG0503",
-            f"config: n_group = {groups} and topk_group = {kept} are no groups of "
-            f"{experts} experts for {chosen} of a token",
+            f"config: n_group = {groups} and topk_group = {kept} do not fit "
+            f"{experts} experts with {chosen} per token",
         )
     return groups, kept
 

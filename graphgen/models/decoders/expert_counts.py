@@ -12,7 +12,7 @@ _EXPERTS, _CHOSEN = 16, 2
 def read_experts(reader: ConfigReader, key: str, defaults: tuple[int, int]) -> tuple[int, int]:
     """The number of experts under ``key`` and of those that a token has (GG0503).
 
-    What only training reads is left out: the router's loss and its noise.
+    Settings of training are left out: the router's loss and its noise.
     """
     reader.neutral("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")
     experts = reader.integer(key, defaults[0])

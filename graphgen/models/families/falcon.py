@@ -140,7 +140,8 @@ def _kv_heads(reader: ConfigReader, heads: int, new: bool) -> int:
         return 1 if reader.boolean("multi_query", True) else heads
     if heads % stated:
         raise GraphgenError(
-            "GG0503", f"config: num_attention_heads = {heads} is no multiple of {stated} KV heads"
+            "GG0503",
+            f"config: num_attention_heads = {heads} is not a multiple of {stated} KV heads",
         )
     return stated
 

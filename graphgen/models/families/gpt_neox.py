@@ -120,7 +120,8 @@ def read_gpt_neox(config: Mapping[str, object]) -> GptNeoxConfig:
     if read.rotary_dim % 2 or not 0 < read.rotary_dim <= read.head_dim:
         raise GraphgenError(
             "GG0503",
-            f"config: rotary_pct = {read.rotary_pct} is no even part of heads of {read.head_dim}",
+            f"config: rotary_pct = {read.rotary_pct} rotates {read.rotary_dim} dimensions, "
+            f"expected an even number up to {read.head_dim}",
         )
     reader.neutral("classifier_dropout")
     reader.finish()

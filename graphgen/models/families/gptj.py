@@ -96,7 +96,7 @@ def read_gptj(config: Mapping[str, object]) -> GptjConfig:
     if turned % 2 or turned > width // heads:
         raise GraphgenError(
             "GG0503",
-            f"config: rotary_dim = {turned} is no even part of heads of {width // heads}",
+            f"config: rotary_dim = {turned}, expected an even number up to {width // heads}",
         )
     read = reader.read_fields(
         plain,

@@ -193,7 +193,7 @@ SCALAR: Final = frozenset(("map", "reduce_by", "reduce_window_by", "scatter_by",
 
 
 def scalar_signature(op: Op) -> tuple[list[TensorType], list[TensorType]]:
-    """The types that the function of an op in :data:`SCALAR` takes, and those it gives."""
+    """Operand and result types of the function of an op in :data:`SCALAR`."""
     scalars = [tensor(value.dtype) for value in op.operands]
     if op.name == "map":
         return scalars, [tensor(op.result.dtype)]

@@ -44,5 +44,8 @@ def _rms_norm_quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[Tenso
     fits = dtype.bits == 8 and (dtype.is_float or lowest(dtype) < 0)
     require(fits, f"needs an 8-bit type with a sign, got {dtype.name}")
     limit = attrs.number("limit")
-    require(0 < limit <= -lowest(dtype), f"limit={limit} is no size of {dtype.name}")
+    require(
+        0 < limit <= -lowest(dtype),
+        f"limit={limit} is not in (0, {-lowest(dtype)}], the range of {dtype.name}",
+    )
     return tensor(dtype, x.shape), tensor(f32, x.shape[:-1])

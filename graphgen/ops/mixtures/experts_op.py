@@ -35,7 +35,7 @@ def _factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 
 
 def expert_operands(operands: Sequence[Operand]) -> tuple[Sequence[Operand], Sequence[Operand]]:
-    """The operands of ``experts`` without those of adapters, and those, or none."""
+    """Operands of ``experts``, split into its own and its adapters'."""
     adapted = len(operands) in (_TERMS + _ADAPTER_TERMS, _WITH_BIASES + _ADAPTER_TERMS)
     plain = len(operands) - _ADAPTER_TERMS * adapted
     return operands[:plain], operands[plain:]

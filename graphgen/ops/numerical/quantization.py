@@ -59,7 +59,10 @@ def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
         f"dimensions={list(dimensions)} of {operand.text}",
         0,
     )
-    require(0 < limit <= -lowest(dtype), f"limit={limit} is no size of {dtype.name}")
+    require(
+        0 < limit <= -lowest(dtype),
+        f"limit={limit} is not in (0, {-lowest(dtype)}], the range of {dtype.name}",
+    )
     block = attrs.integers("block")
     if block:
         require(not dimensions, f"has dimensions={list(dimensions)} and block={list(block)}")

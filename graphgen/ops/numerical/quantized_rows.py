@@ -16,7 +16,7 @@ SCALE_BYTES = 4
 
 def _check_element(dtype: DType) -> None:
     signed = dtype.is_float or (dtype.is_integer and lowest(dtype) < 0)
-    require(dtype.bits == 8 and signed, f"element={dtype.name} is no type of 8 bits with a sign")
+    require(dtype.bits == 8 and signed, f"element={dtype.name} is not a signed 8-bit type")
 
 
 @define(
@@ -41,7 +41,10 @@ def _quantize_rows(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     float_operand(types)
     element, limit = attrs.element("element"), attrs.number("limit")
     _check_element(element)
-    require(0 < limit <= -lowest(element), f"limit={limit} is no size of {element.name}")
+    require(
+        0 < limit <= -lowest(element),
+        f"limit={limit} is not in (0, {-lowest(element)}], the range of {element.name}",
+    )
     require(types[0].rank > 0, f"{types[0].text} has no rows", 0)
     *rest, size = types[0].shape
     return (tensor(u8, (*rest, size + SCALE_BYTES)),)

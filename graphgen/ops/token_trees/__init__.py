@@ -1,1 +1,1 @@
-"""The ops of token trees: what their nodes see in a cache, and moves of accepted nodes."""
+"""The ops of token trees: slots, positions and masks of nodes, and moves of accepted nodes."""

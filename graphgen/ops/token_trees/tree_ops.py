@@ -1,4 +1,4 @@
-"""Ops of token trees: the slots and masks of nodes in a cache, and moves of what was accepted.
+"""Ops of token trees: slots and masks of nodes in a cache, and moves of accepted nodes.
 
 A tree is written as S nodes of a row, parents before children; node 0 is the row's last token. Node
 i has the position of node 0 plus its depth, and the slot of node 0 plus i: siblings share a

@@ -13,7 +13,7 @@ from graphgen.ops.verifier.diagnostics import verification_error
 def verify_control(op: Op, function: Function, before: Mapping[str, Function]) -> None:
     """Check a call, a loop or a choice, which stands in ``function``.
 
-    What it runs is among the functions ``before`` this one, so that nothing runs itself.
+    Its callees are among the functions ``before`` this one, so that there is no recursion.
 
     Raises:
         GraphgenError: GG0202 no such function, GG0203 other types, GG0204 an entry program.

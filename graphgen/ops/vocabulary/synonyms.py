@@ -1,4 +1,4 @@
-"""Names that other libraries have for the ops, and functions that are several ops here."""
+"""Names of ops in other libraries, and their functions composed of several ops here."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     summed = (table.new(rhs.shape[kernel.first]),)
     made = (table.new(_over(rhs.shape[kernel.second], groups * parts)),)
     group = (table.new(groups * parts),) if groups * parts > 1 else ()
-    # What is inside of groups is not divided: its parts would be strided.
+    # Dimensions inside of groups are not divided: the parts would be strided.
     inner = made * (groups * parts > 1) + summed * (groups > 1) + batch * (parts > 1)
     left: dict[int, DimFactors] = {
         given.first: group * (parts > 1) + batch,

@@ -32,7 +32,7 @@ _F = InstructionField
 
 def _write_call(row: HloRow, op: Op) -> InstructionTemplate:
     if kernel_of(op) == NKI:
-        # What the function means, only Neuron's compiler computes.
+        # Only Neuron's compiler knows the meaning of the function.
         config = text(_F.BACKEND_CONFIG, op.attrs.text("config"))
         return stated(op, "custom-call", text(_F.CUSTOM_CALL_TARGET, NKI), config)
     return stated(op, row.name, calls=(Callee(op.attrs.text("to_apply")),))
@@ -41,7 +41,7 @@ def _write_call(row: HloRow, op: Op) -> InstructionTemplate:
 def _read_call(row: HloRow, i: HloInstruction) -> Tree:
     called = i.called
     if len(called) != 1:
-        raise UnmodelledError("it is no call of one computation")
+        raise UnmodelledError("it is not a call of one computation")
     return _call(i, i.to.file.function(called[0]))
 
 
@@ -55,7 +55,7 @@ def _read_fusion(row: HloRow, i: HloInstruction) -> Tree:
     """A call of what is fused; how it is fused is annotated."""
     called = i.called
     if len(called) != 1 or not i.shape.leaves:
-        raise UnmodelledError("it is no fusion of one computation")
+        raise UnmodelledError("it is not a fusion of one computation")
     return _call(i, i.to.file.body(called[0]))
 
 
@@ -80,7 +80,7 @@ def _read_while(row: HloRow, i: HloInstruction) -> Tree:
     """HLO names the body first."""
     functions = _bodies(i)
     if len(functions) != 2 or len(i.operands) != 1:
-        raise UnmodelledError("it is no loop of a body and a condition")
+        raise UnmodelledError("it is not a loop with a body and a condition")
     body, condition = functions
     flat = leaves(i.operands[0])
     _fits(body, flat, [leaf.type for leaf in i.shape.leaves])

@@ -11,7 +11,7 @@ class UnmodelledError(Exception):
 
 
 class ContradictionError(UnmodelledError):
-    """An instruction that states what its operands cannot give: the file is wrong."""
+    """An instruction that contradicts its operands: the file is wrong."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Fields of HLO protobufs that HLO text has a form for, message by message.
 
-A table maps a field to the table of its message, or to nothing where it is a number or a text. What
-is not in the tables is unknown; :func:`unknown_field` finds it, wherever it is nested.
+A table maps a field to the table of its message, or to nothing where it is a number or a text.
+Fields outside of the tables are unknown; :func:`unknown_field` finds one at any depth.
 """
 
 from __future__ import annotations

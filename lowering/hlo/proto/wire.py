@@ -25,7 +25,7 @@ _WRAP = 1 << 64
 
 def damaged(what: str, at: int) -> GraphgenError:
     """The error of a damaged file (GG0801): ``what`` at byte ``at``."""
-    return GraphgenError("GG0801", f"this is no HLO protobuf: {what} at byte {at}")
+    return GraphgenError("GG0801", f"this is not an HLO protobuf: {what} at byte {at}")
 
 
 class Message:

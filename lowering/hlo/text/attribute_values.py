@@ -284,7 +284,7 @@ def _parse_groups(text: str) -> ReplicaGroups | IotaGroups:
         return tuple([numbers(group) for group in re.findall(r"\{([\d,\s]*)\}", text[1:-1])])
     match = _IOTA_GROUPS.fullmatch(text.replace(" ", ""))
     if not match:
-        raise BadAttributeError(f"'{text}' is no list of replica groups")
+        raise BadAttributeError(f"'{text}' is not a list of replica groups")
     dims = numbers(match[3])
     order = numbers(match[4]) if match[4] else tuple(range(len(dims)))
     return IotaGroups(int(match[1]), int(match[2]), dims, order)
@@ -293,7 +293,7 @@ def _parse_groups(text: str) -> ReplicaGroups | IotaGroups:
 def _parse_pairs(text: str) -> ReplicaGroups:
     pairs = tuple([numbers(pair) for pair in re.findall(r"\{([\d,\s]*)\}", text[1:-1])])
     if any(len(pair) != 2 for pair in pairs):
-        raise BadAttributeError(f"'{text}' is no list of pairs")
+        raise BadAttributeError(f"'{text}' is not a list of pairs")
     return pairs
 
 

@@ -1,7 +1,7 @@
 """Assembles an HloModuleProto while HLO text is parsed: ids for names, one instruction at a time.
 
-An instruction is encoded as soon as it is read, since a text defines what it names before. What
-stays in memory of a large text is the encoded module, and the names of one computation.
+An instruction is encoded as soon as it is read, since a text defines what it names before. Of a
+large text, memory holds the encoded module and the names of one computation.
 """
 
 from __future__ import annotations

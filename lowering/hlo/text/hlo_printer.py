@@ -1,7 +1,7 @@
 """Printer of HLO protobufs as text, in the syntax of XLA.
 
-What the syntax has no form for is never left out: it is refused by name. Attributes that a text
-had and the protobuf has no field for are printed as they were.
+A field without a syntax is never left out: it is refused by name. Attributes that a text had and
+the protobuf has no field for are printed as they were.
 """
 
 from __future__ import annotations

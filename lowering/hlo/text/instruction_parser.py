@@ -273,7 +273,7 @@ class InstructionParser:
     def _parameter(self, pieces: Pieces, to: ComputationAssembler) -> None:
         match = _NUMBER.fullmatch(pieces.inner)
         if match is None:
-            raise self.tokens.fail(f"'({pieces.inner})' is no number of a parameter", pieces.at)
+            raise self.tokens.fail(f"'({pieces.inner})' is not a parameter number", pieces.at)
         if pieces.shape is None:
             raise self.tokens.fail("parameter needs a shape: name = shape parameter(0)", pieces.at)
         number = int(match[1])

@@ -1,4 +1,4 @@
-"""Shapes of results that a text leaves out: those of the opcodes for which XLA infers them."""
+"""Infer result shapes omitted from HLO text, for the opcodes with inference rules in XLA."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def _set_size(given: Unshaped) -> HloShape:
     return replace(first, dynamic=tuple(marks))
 
 
-# What the IR has of HLO's elementwise ops; rows of the table below replace those of other types.
+# HLO's elementwise ops that the IR has; rows of the table below replace those of other types.
 _ELEMENTWISE = [
     name.replace("_", "-")
     for name in ops_with(Trait.ELEMENTWISE)

@@ -1,4 +1,4 @@
-"""The installed ``neuronx-cc``: where it is, and which version."""
+"""Locate the installed ``neuronx-cc`` and query its version."""
 
 from __future__ import annotations
 

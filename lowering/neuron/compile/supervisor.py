@@ -1,4 +1,4 @@
-"""Runs a command that ends with the process that wanted it, whatever ends that one.
+"""Run a command and kill it when its parent process ends, for any reason.
 
 ``python supervisor.py FD COMMAND...``: FD is the read end of a pipe whose write end the other
 process holds and never writes to. When that process ends, by a kill too, the pipe ends, and the

@@ -106,7 +106,7 @@ class Processes:
             # Not process.wait(): its result has no memory.
             _, ended, used = os.wait4(process.pid, 0)
             timer.cancel()
-            # What a compiler left running must not go on.
+            # Processes left by a compiler must not go on.
             _kill(process.pid)
         os.close(writer)
         process.returncode = os.waitstatus_to_exitcode(ended)
@@ -135,7 +135,7 @@ class Processes:
             raise InterruptedError("the compilation was stopped")
 
     def stop(self) -> None:
-        """Kill all of them, and those that are started from now on."""
+        """Kill all workers, and any worker started later."""
         with self._lock:
             self.stopped = True
             for group in self._groups:
@@ -170,7 +170,7 @@ def _kill(group: int) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that the machine can give now, or all it has where it does not say that."""
+    """Bytes of available memory; all of the machine's if the system does not report it."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -112,7 +112,7 @@ def read_profile(path: Path) -> DeviceProfile:
         return DeviceProfile(cast("Mapping[str, Mapping[str, Json]]", values))
     summaries = cast("Sequence[Json]", values.pop(_SUMMARY, []))
     if not all(isinstance(row, dict) for row in summaries):
-        raise _bad(path, "has a summary that is no object")
+        raise _bad(path, "has a summary that is not an object")
     by_name = {str(i): cast("Mapping[str, Json]", row) for i, row in enumerate(summaries)}
     rows = values.pop(_INSTRUCTIONS, [])
     if not isinstance(rows, list):
@@ -124,7 +124,7 @@ def read_profile(path: Path) -> DeviceProfile:
 
 def _instruction(path: Path, index: int, row: Json) -> DeviceInstruction:
     if not isinstance(row, dict):
-        raise _bad(path, f"has an instruction {index} that is no object")
+        raise _bad(path, f"has an instruction {index} that is not an object")
     start, duration = _number(row, _START), _number(row, _DURATION)
     if start is None or duration is None or duration < 0:
         raise _bad(path, f"has an instruction {index} without timestamp and duration")

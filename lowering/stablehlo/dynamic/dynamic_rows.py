@@ -1,4 +1,4 @@
-"""Rows of StableHLO's ops with computed shapes: read as those of fixed shapes.
+"""Read StableHLO's dynamic ops with constant shape operands as ops of static shapes.
 
 They are read where the type of the result is fixed and what the shape is computed from are
 constants, or computed from constants: the op of the IR is then the same program.

@@ -1,4 +1,4 @@
-"""Attributes of a module, its meshes, and those of its program: in ``meta`` and annotations."""
+"""Preserve attributes of a StableHLO module, its meshes and its functions in ``meta``."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def result_texts(function: Function, index: int) -> list[tuple[str, str]]:
 
 
 def function_texts(function: Function) -> list[tuple[str, str]]:
-    """The attributes that a program is written with, without those of its results."""
+    """The attributes of a written program, without its results' attributes."""
     own = {
         key: text
         for key, text in function.annotations.items()

@@ -1,1 +1,1 @@
-"""Layouts of values over the ranks: what a module states, and what follows from it."""
+"""Layouts of values over the ranks: stated by a module, or derived by propagation."""

@@ -23,9 +23,10 @@ _DIMENSION = re.compile(r"\{([^{}]*)\}")
 def value_layouts(module: Module, function: Function) -> dict[Value, str]:
     """The sharding of each value that has one, as text.
 
-    What a file states comes first. A program of ours has its layouts before the partitioner from
-    the partitioner's plan, and after it from what each rank reads: ``by rank`` is a value that
-    differs in another way than by its parts, such as a row of a table that the rank has or has not.
+    Layouts stated in the file take precedence. A program of ours has its layouts before the
+    partitioner from the partitioner's plan, and after it from what each rank reads: ``by rank`` is
+    a value that differs in another way than by its parts, such as a row of a table that the rank
+    has or has not.
 
     Args:
         module: has the interface and the mesh.

@@ -1,4 +1,4 @@
-"""Kernels in NKI that a user brings: a manifest of what was traced, and the entry for a call.
+"""NKI kernels supplied by a user: read the manifest of traced kernels and find one for a call.
 
 NKI's compiler is not public. Users that have it trace a kernel for the shapes of a program and
 write down what its front end passes to HLO: a JSON list with an object a kernel,
@@ -28,7 +28,7 @@ from graphgen.ir import TensorType, Value
 from graphgen.passes.core import NoMatch, no_match
 
 _Json = Mapping[str, object]
-# What an input is called that the kernel writes into.
+# The name of an input that the kernel writes into.
 _IN_PLACE = ".must_alias_input"
 
 
@@ -111,10 +111,10 @@ def read_artifacts(path: str) -> tuple[KernelArtifact, ...]:
     try:
         content: object = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        what = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        what = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise _refused(path, f"it cannot be read: {what}") from error
     if not isinstance(content, list):
-        raise _refused(path, "it is no list")
+        raise _refused(path, "it is not a list")
     rows = cast(list[object], content)
     return tuple(_artifact(path, number, row) for number, row in enumerate(rows))
 
@@ -122,7 +122,7 @@ def read_artifacts(path: str) -> tuple[KernelArtifact, ...]:
 def _artifact(path: str, number: int, row: object) -> KernelArtifact:
     where = f"entry {number}"
     if not isinstance(row, dict):
-        raise _refused(path, f"{where} is no object")
+        raise _refused(path, f"{where} is not an object")
     given = cast(_Json, row)
     unknown = set(given) - set(KernelArtifact.__dataclass_fields__)
     kernel, arguments = given.get("kernel"), given.get("arguments", {})
@@ -160,7 +160,7 @@ def _uncallable(config: str, operands: Sequence[str], results: Sequence[str]) ->
     """Why a custom call of these operands cannot run a kernel; empty if it can."""
     facts = decode(NKI, config)
     if "artifact" in facts and Path(str(facts["artifact"])).is_absolute() and not facts["there"]:
-        return f"has its artifact in {facts['artifact']}, which is no file (NCC_EVRF059)"
+        return f"has its artifact in {facts['artifact']}, which is not a file (NCC_EVRF059)"
     if facts.get("has_collectives") is True:
         return "has collectives inside, which programs here do not leave room for"
     for key, types in (("inputs", operands), ("outputs", results)):

@@ -1,4 +1,4 @@
-"""Match what kernels in NKI compute of 8-bit numbers: rows with their scales, and a gated MLP.
+"""Match the 8-bit kernels in NKI: quantized rows with scales, and a gated MLP.
 
     rows -> product, scaled -> silu(left half) * right half -> rows -> product, scaled
 
@@ -175,7 +175,7 @@ def _match_gate_product(wide: Value, prepared: PreparedValues) -> _Scaled | NoMa
         whole = [v for v in dot.operands if v.producer("broadcast_in_dim") is None]
         dot = whole[0].op if whole else None
     if dot is None or dot.name != "dot_general":
-        return no_match("its gate is no scaled product", wide, depth=9)
+        return no_match("its gate is not a scaled product", wide, depth=9)
     found = _match_scaled(dot, prepared)
     if isinstance(found, NoMatch) or found.end is wide:
         return found

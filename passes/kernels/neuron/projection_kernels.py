@@ -93,7 +93,7 @@ def why_no_product(dot: Op, prepared: PreparedValues, element: DType = bf16) -> 
     if dot.attrs.integers("lhs_contracting_dims") != (2,) or rhs.type.rank != 2:
         return no_match("the product does not contract the last dimension", lhs, depth=3)
     if dot.attrs.integers("rhs_contracting_dims") != (1,) or not prepared.of_weights(rhs):
-        return no_match("its right operand is no weight [N,K]", rhs, depth=4)
+        return no_match("its right operand is not a weight [N,K]", rhs, depth=4)
     if (lhs.dtype, rhs.dtype) != (element, element):
         what = f"the kernel multiplies {element}, not {lhs.dtype} and {rhs.dtype}"
         return no_match(what, rhs, depth=5)
@@ -178,7 +178,7 @@ def match_gate(value: Value, prepared: PreparedValues) -> Gated | NoMatch:
         after, value = [value.op], value.op.operands[0]
     multiply = value.producer("multiply")
     if multiply is None:
-        return no_match("its left operand is no gated activation", value, depth=6)
+        return no_match("its left operand is not a gated activation", value, depth=6)
     for active, other in (multiply.operands, multiply.operands[::-1]):
         silu = active.producer("silu")
         parts = [silu.operands[0] if silu else None, other]

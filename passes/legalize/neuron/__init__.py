@@ -1,4 +1,4 @@
-"""Rewrite rules for neuronx-cc, by what AWS publishes about it, one module per group of ops.
+"""Rewrite rules for neuronx-cc from AWS's published limits, one module per group of ops.
 
 Read :mod:`graphgen.passes.legalize.neuron.gather_scatter` first; a target lists the rules that it
 needs in

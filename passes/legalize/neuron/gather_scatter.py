@@ -166,7 +166,8 @@ def gather_of_rows(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 def scatter_of_rows(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Index vectors of several leading dimensions become one index into a table of their rows.
 
-    It is the form in which AWS's own code updates a cache. What lay outside stays outside.
+    It is the form in which AWS's own code updates a cache. Rows outside of the operand stay
+    outside.
     """
     table, updates, a = op.operands[0], op.operands[2], op.attrs
     mapped = a.integers("scatter_dims_to_operand_dims")

@@ -1,4 +1,4 @@
-"""Integer arithmetic that Neuron's units do in floats: written so that it stays exact there.
+"""Keep integer arithmetic exact on Neuron, where units compute it in floats.
 
 neuronx-cc casts integer products, integer reductions over ranks and scatters that add integers to
 floats, with a warning up to SDK 2.32, and refuses them after it (NCC_EVRF016, 035, 060, 061, 063):

@@ -1,4 +1,4 @@
-"""The rank as an input, for a compiler on which no instruction says which rank this is."""
+"""Pass the rank as an input, for a compiler without an instruction for the rank number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def rank_of(b: Builder) -> Value | None:
-    """The input that is the rank, made where there is none; ``None`` where the name is taken."""
+    """Get or add the rank input; ``None`` if another value has its name."""
     rank = b.function.arg(RANK)
     if rank is None:
         return b.function.block.add_arg(tensor(s32, (1,)), RANK)

@@ -171,7 +171,7 @@ f32[4,2], u32[4,2]
     value = op.operands[0]
     sort = value.producer("sort")
     if sort is None:
-        return no_match("what it reads was not sorted", value)
+        return no_match("its operand is not sorted", value)
     key = sort.operands[0]
     if sort.attrs.integer("dimension") != key.type.rank - 1 or not in_reach(key):
         return no_match(

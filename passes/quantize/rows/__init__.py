@@ -1,4 +1,4 @@
-"""Rows that narrow weights are multiplied by: scales found beforehand, and those of blocks.
+"""Quantization of activation rows: static scales and scales per block.
 
 :mod:`graphgen.passes.quantize.quantize_activations` is the pass that uses both.
 """

@@ -69,7 +69,8 @@ def block_product(chosen: ChosenWeights, bound: float) -> Rule:
         """``x @ w`` is ``dequantize(quantize(x)) @ w``, in blocks along what is summed."""
         lhs, found = op.operands[0], block_weight(op, chosen)
         if found is None:
-            return no_match("its right operand is no chosen integer, widened", op.operands[1])
+            what = "its right operand is not a widened integer weight that was chosen"
+            return no_match(what, op.operands[1])
         if lhs.producer("dequantize") is not None:
             return no_match("its left operand is narrow already", lhs, depth=2)
         if lhs.dtype is f64:

@@ -1,4 +1,4 @@
-"""Fixed scales of activations: of a calibration file, or those that a checkpoint holds."""
+"""Static activation scales, from a calibration file or from a checkpoint."""
 
 from __future__ import annotations
 

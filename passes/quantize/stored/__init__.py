@@ -1,4 +1,4 @@
-"""Quantized weights as checkpoints store them: the tensors of each scheme, and what they mean.
+"""Quantized weights as stored in checkpoints: the tensors of each scheme and their decoding.
 
 Start at :mod:`graphgen.passes.quantize.stored.scheme`.
 :mod:`graphgen.passes.quantize.stored.nibbles` packs and unpacks;

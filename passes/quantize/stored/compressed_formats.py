@@ -38,7 +38,7 @@ _FIXED = "a fixed scale for the inputs of each module"
 
 
 def read_compressed(settings: Settings) -> StoredQuantization:
-    """The quantization that compressed-tensors states (GG0502 for what is not read)."""
+    """Quantization stated by compressed-tensors (GG0502 for unsupported settings)."""
     groups = object_of(settings.get("config_groups", {}), "config_groups")
     if len(groups) != 1:
         raise refused(f"compressed-tensors with {len(groups)} config_groups", "read: one group")
@@ -159,7 +159,7 @@ def _strategy(block: tuple[int, int]) -> dict[str, Json]:
 
 
 def read_fp8(settings: Settings) -> StoredQuantization:
-    """The quantization that transformers' ``fp8`` states (GG0502 for what is not read)."""
+    """Quantization stated by transformers' ``fp8`` (GG0502 for unsupported settings)."""
     kind = settings.get("activation_scheme", "dynamic")
     if kind == "static" and settings.get("weight_block_size") is None:
         # As vLLM reads them: one scale a weight, and one for its inputs.

@@ -27,7 +27,7 @@ def expert_blocks_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str
     if columns % size:
         raise GraphgenError(
             "GG0502",
-            f"the {columns} inputs of an expert's weight are no whole groups of {size}, and the "
+            f"the {columns} inputs of an expert's weight are not whole groups of {size}, and the "
             "format of mxfp4 has no short group",
             help="take a checkpoint that is not quantized",
         )

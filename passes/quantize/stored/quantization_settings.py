@@ -36,7 +36,7 @@ def refused(what: str, help: str = "") -> GraphgenError:
 def object_of(value: object, name: str) -> Settings:
     """``value`` if it is a JSON object (GG0502)."""
     if not isinstance(value, dict):
-        raise refused(f"{name} {value!r}, which is no JSON object,")
+        raise refused(f"{name} {value!r}, which is not a JSON object,")
     return cast("Settings", value)
 
 

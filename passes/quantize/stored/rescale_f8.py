@@ -1,4 +1,4 @@
-"""OCP's f8e4m3fn, which ends at 448, as numbers up to 240, where Neuron's f8e4m3 ends.
+"""Rescale OCP's f8e4m3fn (maximum 448) to the range of Neuron's f8e4m3 (maximum 240).
 
 The codes up to 240 are the same in both; the type is Neuron's. The factor and the two roundings are
 those of the script that AWS publishes for checkpoints: a number becomes bf16(number / (448 / 240)),

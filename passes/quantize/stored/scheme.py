@@ -1,4 +1,4 @@
-"""A scheme: the tensors that stand for a weight ``X.weight`` [out, in], and what they mean.
+"""Interface of a storage scheme: the tensors of ``X.weight`` [out, in] and their decoding.
 
 Weights of experts are [expert, out, in]; see
 :mod:`graphgen.passes.quantize.stored.expert_blocks`.

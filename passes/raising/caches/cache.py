@@ -63,7 +63,7 @@ class Roles:
 def raise_kv_update(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Tokens written into some slots of an argument are an update of a cache."""
     if op.result.type.rank != 4:
-        return NoMatch("what is written into has not four dimensions", op.result)
+        return NoMatch("the buffer written to does not have four dimensions", op.result)
     windows = windows_of(op)
     return windows if isinstance(windows, NoMatch) else updated(b, windows)
 
@@ -83,7 +83,7 @@ def planned(windows: Windows) -> tuple[Roles, int] | NoMatch:
     """Find the roles of the dimensions, and the last slot at which a window fits."""
     if not is_kept(windows.cache):
         return no_match(
-            "what is written into is no argument, so nothing is kept", windows.cache, depth=3
+            "the buffer written to is not an argument, so nothing is kept", windows.cache, depth=3
         )
     roles = _roles(windows)
     if isinstance(roles, NoMatch):
@@ -104,9 +104,7 @@ def _scattered(op: Op) -> Windows | NoMatch:
     for index, dim in enumerate(target):
         found = part_of(indices, vector, index)
         if found is None:
-            return no_match(
-                "where it writes is not one number for each dimension", indices, depth=2
-            )
+            return no_match("the start is not one number for each dimension", indices, depth=2)
         starts[dim] = found
     windows = iter(attrs.integers("update_window_dims"))
     inner = tuple(None if dim in inserted else next(windows) for dim in range(rank))
@@ -200,7 +198,7 @@ def _named_rows(
         return no_match("windows are counted in more than two dimensions", windows.new, depth=8)
     others = [place for place in range(len(windows.batch)) if place != axis]
     if axis is None and len(others) > 1:
-        return no_match("which dimension counts rows is not known", windows.new, depth=9)
+        return no_match("the dimension that counts rows is not known", windows.new, depth=9)
     # Row b of the call is row b of the cache if the counts are equal.
     places = windows.new.shape[windows.batch[axis]] if axis is not None else 1
     first = counts_along(part) is not None or part.known() == 0
@@ -214,10 +212,10 @@ def _room(windows: Windows, slots: int) -> int | NoMatch:
     if size == 1 and not windows.clamped:
         return 0
     if not isinstance(size, int) or not isinstance(limit, int):
-        return no_match("how many slots there are is not known yet", windows.cache, depth=10)
+        return no_match("the number of slots is not known yet", windows.cache, depth=10)
     start = windows.starts[slots].known()
     if start is not None and not windows.clamped and not 0 <= start <= limit - size:
-        return no_match("the window lies outside", windows.cache, depth=11)
+        return no_match("the window is outside the cache", windows.cache, depth=11)
     return limit - size
 
 

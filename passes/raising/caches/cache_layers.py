@@ -28,7 +28,7 @@ def write_of_layer(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         return no_match("it does not write one layer as a whole", windows.cache, depth=3)
     size = windows.shape[free[0]]
     if not isinstance(size, int) or not 0 <= place < size:
-        return no_match("the layer lies outside", windows.cache, depth=4)
+        return no_match("the layer is outside the cache", windows.cache, depth=4)
     if any(windows.new.shape[dim] != 1 for dim in windows.batch):
         return no_match("it writes several layers", windows.new, depth=5)
     return _joined(b, windows.cache, free[0], place, windows.new)
@@ -47,12 +47,12 @@ def raise_layer_update(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         if windows.sizes[dim] == 1 and cache.shape[dim] != 1 and part.known() is not None
     ]
     if not layers or layers[0] != 0:
-        return no_match("which layer is written is not known", cache, depth=3)
+        return no_match("the layer that it writes is not known", cache, depth=3)
     place = windows.starts[0].known()
     assert place is not None
     size = cache.shape[0]
     if not isinstance(size, int) or not 0 <= place < size:
-        return no_match("the layer lies outside", cache, depth=4)
+        return no_match("the layer is outside the cache", cache, depth=4)
     inner = replace(
         windows,
         shape=cache.shape[1:],
@@ -69,7 +69,7 @@ def raise_layer_update(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 def _stacked(op: Op) -> Windows | NoMatch:
     if op.result.type.rank != 5:
-        return NoMatch("what is written into has not five dimensions", op.result)
+        return NoMatch("the buffer written to does not have five dimensions", op.result)
     return windows_of(op)
 
 

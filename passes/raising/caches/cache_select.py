@@ -19,16 +19,16 @@ def raise_chosen_slot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``where(slots == positions, new, cache)`` is an update of a cache."""
     mask, new, cache = op.operands
     if op.result.type.rank != 4:
-        return NoMatch("what is written into has not four dimensions", op.result)
+        return NoMatch("the buffer written to does not have four dimensions", op.result)
     if not is_kept(cache):
-        return NoMatch("what is written into is no argument, so nothing is kept", cache)
+        return NoMatch("the buffer written to is not an argument, so nothing is kept", cache)
     equal, dims = spread(mask)
     compare = equal.producer("compare")
     if compare is None or compare.attrs.text("direction") != "EQ":
-        return NoMatch("it is not told by equal numbers where to write", mask)
+        return NoMatch("the mask is not an equality of slots and positions", mask)
     found = _slot_of(compare, dims)
     if found is None:
-        return no_match("no number counts slots while the other tells one of them", equal)
+        return no_match("neither operand counts slots while the other gives positions", equal)
     slots, positions = found
     uneven = [at for dim, at in enumerate(positions.at) if _size(positions, dim) != 1]
     if len(uneven) > 1 or slots in uneven:

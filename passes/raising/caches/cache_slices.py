@@ -16,21 +16,21 @@ def raise_joined_slices(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``concatenate(cache[:p], new, cache[p + n:])`` is an update of a cache at slot p."""
     dim = op.attrs.integer("dimension")
     if op.result.type.rank != 4:
-        return NoMatch("what is joined has not four dimensions", op.result)
+        return NoMatch("the concatenation does not have four dimensions", op.result)
     cuts = [_cut(value, dim) for value in op.operands]
     fresh = [index for index, cut in enumerate(cuts) if cut is None]
     cache = next((cut[0] for cut in cuts if cut is not None), None)
     if cache is None or len(fresh) != 1:
-        return NoMatch("it is no new part between slices of a cache", op.result)
+        return NoMatch("it is not a new part between slices of a cache", op.result)
     if cache.shape != op.result.shape or not is_kept(cache):
-        return NoMatch("what is joined is not as large as what is cut", op.result)
+        return NoMatch("the concatenation does not have the shape of the cache", op.result)
     if _depends(op.operands[fresh[0]], cache):
         return NoMatch("the new part is made of what is cut", op.result)
     starts = [0]
     for value, cut in zip(op.operands, cuts, strict=True):
         size = value.shape[dim]
         if not isinstance(size, int):
-            return no_match("how many slots there are is not known yet", value)
+            return no_match("the number of slots is not known yet", value)
         if cut is not None and cut != (cache, starts[-1]):
             return no_match("a slice does not stay where it was", value, depth=2)
         starts.append(starts[-1] + size)

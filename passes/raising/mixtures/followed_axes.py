@@ -1,4 +1,4 @@
-"""Axes of a value followed backwards through what only moves, merges or repeats them."""
+"""Trace the axes of a value backwards through transposes, reshapes and broadcasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Match what a gated MLP does between its products: activation, bounds, offset."""
+"""Match the gating of an MLP between its products: activation, clamps, offset."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def gating_of(hidden: Followed) -> Gating:
         activation, glu, scale, inside = gate
         offset, rest = _offset(up)
         return Gating(activation, _bounded(inside), _bounded(rest), glu, scale, offset)
-    raise UnlikeError("what experts sum last is not act(gate) * up", hidden.value, 3)
+    raise UnlikeError(
+        "the operand of the experts' last product is not act(gate) * up", hidden.value, 3
+    )
 
 
 def _activated(found: Followed) -> tuple[str, str, float, Followed] | None:

@@ -1,7 +1,7 @@
-"""Integers computed from other integers, proven by trying every number these can be.
+"""Evaluate integer functions of indices on all their arguments, to prove index patterns.
 
-What is tried are functions of one element (indices of rows) and linear functions (ends of groups):
-an element-wise function is known by its values at all arguments, a linear one by those at the unit
+Supported are functions of one element (indices of rows) and linear functions (ends of groups): an
+element-wise function is known by its values at all arguments, a linear one by those at the unit
 vectors.
 """
 

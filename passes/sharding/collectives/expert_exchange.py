@@ -1,4 +1,4 @@
-"""The two ways by which tokens that are split over ranks get to experts of other ranks.
+"""Token exchange of expert parallelism: all-gather, or all-to-all with a padded buffer.
 
 n ranks have t tokens each, of w bytes. An all-gather sends ``(n - 1) t w`` from each rank. Shapes
 do not depend on routing, so a buffer of an all-to-all has room for the tokens that could all be for
@@ -62,7 +62,7 @@ def exchanged_axes(op: Op, strategy: Strategy) -> Axes:
 def exchange_strategies(
     op: Op, mesh: Mesh, ways: Sequence[Strategy], exchange: str
 ) -> tuple[Strategy, ...]:
-    """``ways``, and those in which tokens go to the ranks of their experts by an all-to-all.
+    """Extend ``ways`` by strategies that send tokens to their experts' ranks by an all-to-all.
 
     Args:
         op: on whole values.

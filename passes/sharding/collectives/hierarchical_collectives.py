@@ -28,7 +28,7 @@ _RINGS = ("all_reduce", "all_gather")
 @register
 @dataclass(frozen=True)
 class HierarchicalCollectives(Pass):
-    """Collectives whose groups span nodes become one inside of each node and one between nodes.
+    """Split collectives across nodes into one inside of each node and one between nodes.
 
     A sum is scattered inside of each node, summed between the ranks of one place in all nodes, and
     gathered inside; gathering begins between nodes, where it sends less, scattering ends there, and

@@ -13,7 +13,7 @@ from graphgen.passes.sharding.collectives.collective_cost import groups_of
 from graphgen.passes.sharding.collectives.merge_rules import MergeContext
 from graphgen.passes.sharding.spec.nominal_sizes import nominal_bytes
 
-# What has to be the same for collectives to be done as one.
+# The properties that collectives must share to be joined.
 _Key = tuple[object, ...]
 
 
@@ -89,7 +89,7 @@ def _groups(program: MergeContext, small: int) -> Iterator[_Group]:
         key = key if size <= small else None
         for other, group in [*growing.items()]:
             needs = group.needed_by(op)
-            # What waits passes pure ops and this group's own collectives.
+            # Waiting collectives pass pure ops and this group's own collectives.
             passes = has_trait(op, Trait.PURE) or (other == key and not needs)
             if not passes and (needs or group.waiting):
                 yield growing.pop(other)

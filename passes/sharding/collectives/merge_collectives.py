@@ -18,7 +18,7 @@ from graphgen.passes.sharding.collectives.move_rules import move_rules
 @register
 @dataclass(frozen=True)
 class MergeCollectives(Pass):
-    """Cleans up the collectives of a program that ranks run, whoever wrote them.
+    """Merge and remove collectives of the program that a rank runs.
 
     * ``sum(a) + sum(b)`` over the same ranks becomes ``sum(a + b)``, likewise largest and smallest.
     * A rank's own part of what was gathered is what it had; of a sum over ranks, it is scattered
@@ -26,8 +26,8 @@ class MergeCollectives(Pass):
     * Permutes are composed; exchanges that undo each other, and those among one rank, are left out.
     * What is read narrower than it is sent, in smaller parts, reduced or converted, is made so
       before it is sent; what is sent wider than it was, converted or repeated, is made so after.
-    * Small ones whose time is the latency are done as one, over all they send side by side. What
-      reads the first waits for the last, unless another collective comes first.
+    * Small ones whose time is the latency are done as one, over all they send side by side. Readers
+      of the first one wait for the last, unless another collective comes first.
 
     Each of these sends at most the bytes that were sent before. A collective that others read too
     stays as it is. Equal ones are for ``cse``.

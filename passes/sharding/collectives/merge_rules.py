@@ -1,6 +1,6 @@
-"""Rules that need fewer collectives: sums of sums, parts of what was joined, steps that undo.
+"""Merge collectives: sums of sums, slices of gathered values, exchanges that cancel.
 
-A collective is replaced only where nobody else reads it, so that it is really gone: what a program
+A collective is replaced only where no other op reads it, so that it is really gone: what a program
 sends never becomes more.
 """
 
@@ -19,7 +19,7 @@ from graphgen.passes.sharding.spmd.rank_constants import RankNumbers
 
 GROUPED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SUMS = ("all_reduce", "reduce_scatter")
-# What an op of two such results does to what was combined, by the op.
+# Elementwise ops of two reduced values, with the kind of reduction that commutes with each.
 _SAME_KIND = {"add": "add", "subtract": "add", "maximum": "maximum", "minimum": "minimum"}
 
 

@@ -1,7 +1,7 @@
-"""Rules that move a collective to where it sends less: before widening, after narrowing ops.
+"""Move collectives past other ops to send fewer bytes: before widening, after narrowing.
 
-What only hands elements on (gathering, exchanging) goes past anything that looks at one element at
-a time; what combines elements over ranks goes past what leaves elements out or combines alike.
+Collectives that only move elements (gather, all-to-all) go past elementwise ops; reductions
+over ranks go past ops that drop elements or reduce alike.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _moved_operands(program: MergeContext, op: Op) -> tuple[dict[Value, list[Op]
         elif not _is_one_number(value):
             return no_match("it is neither handed on nor one number everywhere", value, depth=4)
     if not op.result.dtype.is_number:
-        return no_match(f"{op.result.dtype} is no number to send", op.result, depth=5)
+        return no_match(f"{op.result.dtype} is not a numeric type", op.result, depth=5)
     if not chains:
         return no_match("no operand is handed on by a collective", depth=6)
     first, *others = [chain[-1] for chain in chains.values()]
@@ -148,7 +148,7 @@ def _broadcast_behind(program: MergeContext) -> Rule:
             dim = op.attrs.integer("dimension")
             at = dimensions.index(dim) if dim in dimensions else -1
             if at < 0 or source.shape[at] != op.operands[0].shape[dim]:
-                return no_match("what is gathered are repetitions", source, depth=3)
+                return no_match("the gathered dimension is broadcast", source, depth=3)
             attrs["dimension"] = at
         made = b.emit(op.name, (source,), attrs).result
         return program.merged(b, [b.broadcast_in_dim(made, op.result.shape, dimensions)], op)
@@ -162,7 +162,7 @@ def _slice_before(program: MergeContext) -> Rule:
         """``slice(collective(x)) = collective(slice(x))``."""
         source = op.operands[0].op
         if source is None or source.name not in (*GROUPED, "collective_permute"):
-            return no_match("the operand is no result of a collective", op.operands[0])
+            return no_match("the operand is not the result of a collective", op.operands[0])
         if not program.only(source.result, op):
             return no_match("others read all of it", source.result, depth=2)
         if nominal_bytes(op.result.type) >= nominal_bytes(source.result.type):
@@ -195,7 +195,7 @@ def _reduce_before(program: MergeContext) -> Rule:
         """``reduce(collective(x)) = collective(reduce(x))``."""
         source = op.operands[0].op
         if source is None or source.name not in ("all_gather", "all_reduce"):
-            return no_match("the operand is no result of a collective", op.operands[0])
+            return no_match("the operand is not the result of a collective", op.operands[0])
         if not program.only(source.result, op):
             return no_match("others read all of it", source.result, depth=2)
         collective = _behind_reduction(op, source)

@@ -1,4 +1,4 @@
-"""Tokens of prompts that a ring of ranks shares, in an order that leaves ranks as much to do."""
+"""Order the tokens of prompts so that the ranks of a ring do equal work."""
 
 from __future__ import annotations
 

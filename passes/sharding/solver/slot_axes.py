@@ -1,4 +1,4 @@
-"""Mesh axes that split caches along their slots, and the ops that use them by themselves."""
+"""Find mesh axes along the slots of caches, and the attention ops over them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _sources(values: Sequence[Value], made: PreparedValues, found: set[Op]) -> N
             continue
         found.add(op)
         weights = [value for value in op.operands if _of_weights(value, made)]
-        # What widens the weight of a product belongs to it.
+        # Ops that widen the weight of a product belong to it.
         work += weights if op.name in _PRODUCTS and weights else op.operands
 
 

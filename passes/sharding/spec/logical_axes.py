@@ -231,7 +231,7 @@ class _Weighted:
 def _weight_of_product(
     op: Op, weights: Set[Value]
 ) -> tuple[Value | None, Sequence[int], Sequence[int]]:
-    """The weight that a product reads, its dimensions that are summed, and that are passed on.
+    """The weight of a product, its contracted dimensions, and the dimensions kept in the result.
 
     ``None`` for other ops, and for products of two weights. A weight may be on either side of
     ``dot_general``; of ``convolution`` it is the kernel.

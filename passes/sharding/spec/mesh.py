@@ -108,7 +108,7 @@ def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) ->
         if not isinstance(size, int):
             raise GraphgenError(
                 "GG0304",
-                f"{name} {type_.text} cannot be split along {size}, which is no number yet",
+                f"{name} {type_.text} cannot be split along {size}, which is not a number yet",
                 help="specialize before partition binds the sizes of calls, and those of caches "
                 "with in_place=true",
             )

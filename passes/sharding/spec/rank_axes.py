@@ -1,4 +1,4 @@
-"""Mesh axes of a number of ranks: what is divided over which of them, and in which phase."""
+"""Factor the number of ranks into mesh axes, for each kind of parallelism."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 
 TP, CP, DP = "tp", "cp", "dp"
-# What a rule says of an axis that is not divided.
+# The layout in a rule of an axis that is not divided.
 WHOLE = "-"
 
 

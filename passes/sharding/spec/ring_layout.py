@@ -1,4 +1,4 @@
-"""Attention as a ring: which ranks pass keys and values on, and in which order tokens lie."""
+"""Ring attention: the ring of ranks, and the balanced order of token blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of products that no rule splits: what every rank holds, reads and multiplies whole."""
+"""Find the weights of products that no sharding rule splits, and remark on them."""
 
 from __future__ import annotations
 

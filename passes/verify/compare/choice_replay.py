@@ -1,4 +1,4 @@
-"""Choices of a run, recorded, compared by margin with those of another run, and replayed in it.
+"""Record the choices of a run, compare them by margin with another run, and replay them.
 
 An op that chooses (``top_k``, ``sort``: :class:`~graphgen.ops.traits.Chooses`) may choose
 differently after a harmless rewrite: where two scores are closer than rounding, either may come
@@ -117,7 +117,7 @@ class DecisionLog:
 
 
 class ReplayObserver:
-    """Records the choices of a run, and replays those of another where the margin allows.
+    """Records the choices of a run, and replays another run's within the margin.
 
     Args:
         reference: the choices of the other run; ``None`` to record only.

@@ -1,4 +1,4 @@
-"""Runs whose choices are recorded, and held against those of a reference.
+"""Run a workload, record its choices, and compare them with a reference run.
 
 Outputs that are choices themselves, such as token ids, follow from scores: those of the reference
 say which other choice is right as well, and by how much the scores would have to move.

@@ -73,7 +73,7 @@ def meet(
 ) -> tuple[Array, Array]:
     """Two arrays that are equal just when ``parts`` stand in ``relation`` to ``reference``.
 
-    What can be undone (joined, summed, scaled back) is undone on the right; the rest is done on the
+    Invertible steps (joining, summing, scaling) are undone on the right; the rest is done on the
     left. Elements that do not matter are zero in both. Where ranks differ they are stacked.
     """
     rest = steps(relation)
@@ -247,7 +247,7 @@ def _scale_array(step: Quantized, mesh: RankGrid) -> Array:
         return NATIVE.literal(step.scale)
     if isinstance(step.scale, str):
         if mesh.scales is None:
-            raise GraphgenError("GG0302", f"there is no value '{step.scale}' to scale with")
+            raise GraphgenError("GG0302", f"there is not a value '{step.scale}' to scale with")
         return mesh.scales(step.scale)
     return np.asarray(step.scale)
 

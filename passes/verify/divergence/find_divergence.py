@@ -90,7 +90,7 @@ class _Search:
             self.agrees[value] = found
 
     def guess(self, guilty: Collection[Value]) -> None:
-        """Pair what has no counterpart yet, among ``guilty``, by what it is computed from."""
+        """Pair unmatched values among ``guilty`` by their operands."""
         taken = {*self.agrees.values(), *self.differs.values()}
         for value in self.twins.right.parts:
             if value in guilty and value not in self.differs:

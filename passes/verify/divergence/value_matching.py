@@ -115,7 +115,7 @@ class ValueMatching:
         return max(scores, key=lambda result: scores[result], default=None)
 
     def _near(self, whole: Array) -> Iterator[tuple[Value, Array]]:
-        """Values of that shape whose feature is about that of ``whole``."""
+        """Values with the shape of ``whole`` and a feature within the tolerance."""
         rows = self._by_shape.get(whole.shape, [])
         feature, slack = _feature(whole)
         slack = slack * self.tolerance * 2

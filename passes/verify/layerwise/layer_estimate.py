@@ -1,4 +1,4 @@
-"""Estimate of a layer-by-layer validation, before it starts: what it reads, computes and holds."""
+"""Estimate a layer-by-layer validation before it starts: bytes read, time and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphgen.ir.clone import bind_function
 from graphgen.passes.verify.layerwise.streamed_array import TILE
 from graphgen.passes.verify.layerwise.weight_sources import KEPT_BYTES
 
-# What Python, NumPy and the graphs of a model take, and the tiles and activations of a layer.
+# Memory of Python, NumPy and the graphs of a model, and of the tiles and activations of a layer.
 _BASE_BYTES = 1200 << 20
 # Times that making a random element of a weight and reading it take longer than converting it.
 _MAKING = 3

@@ -1,4 +1,4 @@
-"""Layers as modules of their own: the ops between two cuts, with what prepares their weights.
+"""Extract layers as modules: the ops between two cuts and their weight programs.
 
 Names of a layer's weights and states are made those of no layer in particular, so that two layers
 are the same module just when they compute the same.

@@ -1,4 +1,4 @@
-"""Values that differ from rank to rank, by the ops that make them.
+"""Find the values of a program that differ between ranks, by propagation over its ops.
 
 A value is the same on every rank if it is computed from such values alone, or if a collective has
 given it to all ranks. A cut at a value that is not, and that has the shape of the whole, is one

@@ -1,4 +1,4 @@
-"""Ops on streamed arrays: what a weight goes through on its way into a product.
+"""Evaluate ops on streamed arrays: the ops between a stored weight and its product.
 
 An op that only moves, converts or scales elements gives a streamed array again; a product, a lookup
 and a reduction give arrays in memory. Any other op gets its operands whole.

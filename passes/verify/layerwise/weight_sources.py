@@ -1,4 +1,4 @@
-"""Weights by name: random ones that are never stored, and those of files."""
+"""Weights by name: generated at each read from a seed, or read from files."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def by_program(left: Module, right: Module, terms: CompareOptions) -> Iterator[P
         GraphgenError: GG0205 when their values cannot be paired.
     """
     pairing = pair_programs(left, right, terms.relations.keys(), terms.program)
-    # What the inputs of a language model are is known of the module that has its names.
+    # The meaning of a language model's inputs is known for the module with its names.
     forward = is_language_model(left) or not is_language_model(right)
     leader, function = (left, pairing.left) if forward else (right, pairing.right)
     workload = _workload(leader, function, pairing, terms)

@@ -108,9 +108,9 @@ class PairedCall:
 def same_phases(left: Module, right: Module) -> bool:
     """True if both can run one workload, each with its own weights, states and ranks.
 
-    They can if they share a phase. What ``main`` is, the phase of imported programs, is unknown:
-    two of those are one module at two levels if one of them has weights prepared or states packed
-    out of an interface that is, in logical types, the other's.
+    They can if they share a phase. The meaning of ``main``, the phase of imported programs, is
+    unknown: two of those are one module at two levels if one of them has weights prepared or states
+    packed out of an interface that is, in logical types, the other's.
     """
     phases = {f.phase for f in left.programs()} & {f.phase for f in right.programs()}
     if phases - {MAIN}:
@@ -142,7 +142,7 @@ def _one_logical_interface(left: Module, right: Module) -> bool:
 
 
 def interface_difference(left: Module, right: Module) -> tuple[Role, list[str]] | None:
-    """The first role in which the logical names of two modules differ, and those names.
+    """The first role with different logical names in two modules, and the names.
 
     Where one chooses the tokens that the scores of the other imply, the names that this takes are
     left out.

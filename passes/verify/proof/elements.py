@@ -137,7 +137,7 @@ class Elements:
     def _argument(self, value: Value, index: Index) -> Term:
         name = self.args.get(value)
         if name is None:
-            raise GraphgenError("GG0302", f"{value!r} is no argument of the programs compared")
+            raise GraphgenError("GG0302", f"{value!r} is not an argument of the programs compared")
         node = self.terms.node("at", name, value.type, *index)
         if name in self.ranges:
             return self.terms.atom(node, *self.ranges[name])

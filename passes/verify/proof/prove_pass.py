@@ -1,4 +1,4 @@
-"""Proof that a pass keeps what every program computes, for all sizes and all arguments.
+"""Prove that a pass preserves every program, for all sizes and all arguments.
 
 Programs are compared from the checkpoint's weights to their outputs: prepared weights are followed
 into the functions that make them. Undecided is a pass that changes the representation of states,

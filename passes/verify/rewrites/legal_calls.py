@@ -1,4 +1,4 @@
-"""Arguments that functions of a module can have: those of a workload's calls, or legal ones."""
+"""Choose arguments for the functions of a module: from a workload's calls, or legal ones."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LegalCalls:
                     given = [{**added, **one} for one in ran.given]
                     self._enter(ran.call.dims, given, ran.function.name, what, found)
             except (GraphgenError, ValueError, KeyError):
-                # What cannot be run has no legal arguments that are known.
+                # A function that cannot run has no known legal arguments.
                 continue
         self._preparation(found)
 

@@ -1,4 +1,4 @@
-"""Checks of values that become parameters: against what the functions that prepare weights give.
+"""Compare values lifted into parameters by a rewrite with the outputs of weight programs.
 
 Those functions are complete only at the end of the pass, so the value before is cut out of the
 program when the rewrite is made, and compared then.

@@ -194,7 +194,7 @@ class _Comparing:
 
 @dataclass(slots=True)
 class RebuiltFunctions:
-    """Compares the functions that a pass has rebuilt with those before.
+    """Compares functions rebuilt by a pass with the functions before it.
 
     Attributes:
         before: the module before, with functions of the same names and arguments.

@@ -315,7 +315,7 @@ def _arguments(
     for place, value in enumerate(boundary):
         name = value.name or ""
         if any(name not in one for one in legal.given):
-            return f"%{name} is no argument of {legal.origin}"
+            return f"%{name} is not an argument of {legal.origin}"
         arrays = [one[name] for one in legal.given]
         if spread is not None and value.dtype.is_float:
             arrays = _redrawn(rng, value, arrays, legal, spread)

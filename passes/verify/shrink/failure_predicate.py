@@ -42,7 +42,7 @@ def wrong_numbers(module: Module, passes: Sequence[Pass], seed: int) -> tuple[Fa
             wrong = _differs(other, passes, number, seed)
             return wrong and (not runs or _runs(other, passes, number, seed))
         except Exception:
-            # What cannot be run does not fail as the module did.
+            # A candidate that cannot run does not fail as the module did.
             return False
 
     return fails, None if number is None else passes[number]

@@ -1,6 +1,6 @@
 """The smallest module that still fails: programs, layers, outputs, ops, dimensions, attributes.
 
-What fails is left to a check, any function of a module. It is asked about smaller and smaller
+The failure is defined by a check, any function of a module. It is asked about smaller and smaller
 modules, and whatever still fails is gone on with, so that every step is sure although none is
 derived. Halves are tried before quarters, down to single things (delta debugging, Zeller 1999).
 """

@@ -1,4 +1,4 @@
-"""Making a module smaller, one edit at a time: what is left is well formed, not equivalent.
+"""Shrink a module by one edit at a time; the result is well formed but not equivalent.
 
 Each edit works on a copy. Values that are cut off from what they were computed from become inputs.
 """

@@ -1,4 +1,4 @@
-"""Sizes of the programs of a module and of what each pass of a pipeline makes of it."""
+"""Collect the program sizes of a module before and after each pass of a pipeline."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class ServingSizes:
 def serving_sizes(
     module: Module, stages: Sequence[StagePrograms], *, several: bool = True, room: int = 0
 ) -> ServingSizes:
-    """Sizes of calls that fit every stage: those of its programs, small ones for free symbols.
+    """Sizes of calls that fit every stage: its programs' sizes, small ones for free symbols.
 
     Args:
         module: of the first stage.

@@ -18,12 +18,12 @@ _PARTS = (Trait.ALIGNED, Trait.PARTIAL_READ, Trait.CONTROL)
 
 
 def choose_script(journal: Journal) -> Literal["short", "adversarial"]:
-    """The script that shows what the rewrites of a pipeline can get wrong.
+    """Choose a script that exposes possible faults of a pipeline's rewrites.
 
     The short one, if no rewrite of a program touches integers or predicates (token ids, positions,
-    lengths, row ids, masks, indices), parts of arrays, control flow, or copies a program whole.
-    What is left computes on floats element by element, in reductions and in products, of which any
-    call shows the faults; programs of weights are run before the first call.
+    lengths, row ids, masks, indices), parts of arrays, control flow, or copies a program whole. The
+    remaining rewrites compute on floats, elementwise, in reductions and in products, and any call
+    shows their faults; programs of weights are run before the first call.
     """
     touched = any(_touches_places(rewrite) for rewrite in journal.applications)
     return "adversarial" if touched or journal.copies else "short"

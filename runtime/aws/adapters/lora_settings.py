@@ -1,4 +1,4 @@
-"""The adapters of a LoraServingConfig: their files by id, and what programs need for them."""
+"""Translate a LoraServingConfig: adapter files by id, and compile options for them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _rows(seq_ids: object, batch: int, rows: int) -> Integers:
         )
     if len(set(chosen.tolist())) < batch or chosen.min() < 0 or chosen.max() >= rows:
         raise GraphgenError(
-            "GG0402", f"seq_ids {chosen.tolist()} are no different numbers from 0 to {rows - 1}"
+            "GG0402", f"seq_ids {chosen.tolist()} are not different numbers from 0 to {rows - 1}"
         )
     return chosen
 

@@ -107,7 +107,7 @@ def compile_if_possible(
         progress: notified of it.
 
     Returns:
-        What writes the programs into a folder, with their NEFFs where there is a compiler.
+        A function that writes the programs into a folder, with NEFFs if there is a compiler.
 
     Raises:
         GraphgenError: GG0703 for a work folder of another user, GG1001 for a compiler that does

@@ -15,7 +15,7 @@ from graphgen.runtime.aws.attributes.value_kinds import AttributeType
 
 
 class Values(Protocol):
-    """The values of a configuration, those given and those derived."""
+    """The values of a configuration, given and derived."""
 
     def __getitem__(self, name: str, /) -> object:
         """The value of an attribute."""
@@ -59,7 +59,7 @@ class CompilerArgument:
 
 @dataclass(frozen=True, slots=True)
 class DescribesModel:
-    """The attribute states what the model computes; ``what`` is a noun phrase.
+    """The attribute describes the model's computation; ``what`` is a noun phrase.
 
     Modules that a program makes of the configuration follow it. The configuration of a family must
     say the same; an attribute that is not given, or has its default, states nothing.

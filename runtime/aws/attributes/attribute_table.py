@@ -1,4 +1,4 @@
-"""All attributes by class, and the classes that inherit those of others."""
+"""All attributes by class, with inheritance between classes."""
 
 from __future__ import annotations
 

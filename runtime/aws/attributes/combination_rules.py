@@ -1,4 +1,4 @@
-"""Rules about several attributes: the combinations that are impossible, and those to remark on.
+"""Rules over several attributes: impossible combinations, and combinations to remark on.
 
 NxD Inference checks some of them when a configuration is made, some when a model is compiled, and
 some not at all.

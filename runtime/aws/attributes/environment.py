@@ -93,7 +93,7 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
     *_row(
         "E13",
         "folder of temporary files",
-        RunTimeSetting("where compile() runs neuronx-cc, and leaves the logs of failures"),
+        RunTimeSetting("folder in which compile() runs neuronx-cc and leaves the logs of failures"),
         "BASE_COMPILE_WORK_DIR",
     ),
     *_row("E14", "execution on the CPU", NoEffect("it always is on the CPU"), "NXD_CPU_MODE"),

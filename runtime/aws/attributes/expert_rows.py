@@ -83,7 +83,7 @@ _MLP = (
     _model(
         *("early_expert_affinity_modulation", BOOL, False, "M10 M22"),
         "weights what experts get, not what they give",
-        "where experts are weighted",
+        "weighting before or after the experts",
     ),
 )
 
@@ -264,7 +264,7 @@ BLOCKWISE = owned_by(
     _idle(
         *("always_augment_inputs_for_blockwise_matmul", BOOL, False, "M14"),
         "pads the inputs in any case",
-        "places of a block without a token are told by their number",
+        "positions of a block without a token are found by their index",
     ),
     _idle(
         *("logical_nc_config", optional(COUNT), None, "M15"),

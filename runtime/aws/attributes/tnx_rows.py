@@ -135,7 +135,7 @@ TNX_CONFIG = owned_by(
         choice("left", "right"),
         Derived("right with continuous_batching, else left", _padding_side),
         "padded side of shorter prompts",
-        RunTimeSetting("where forward expects the padding of shorter prompts"),
+        RunTimeSetting("side on which forward expects the padding of shorter prompts"),
     ),
     Attribute(
         "lhs_aligned", BOOL, False, "older form of padding_side='right'", PartOf("padding_side")

@@ -1,4 +1,4 @@
-"""Kinds of attribute values: each accepts a value, in a normal form, or says what it wants."""
+"""Types of attribute values: each normalizes a value, or describes the expected ones."""
 
 from __future__ import annotations
 

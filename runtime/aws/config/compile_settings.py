@@ -172,7 +172,7 @@ def _tokens(config: NeuronConfig) -> str:
 
 
 def _verify_batch(config: NeuronConfig, tokens: int) -> tuple[int, ...]:
-    """B of the programs that verify, where it is not that of the token programs."""
+    """Batch size of verification programs, if it differs from the token programs'."""
     rows = _count(config, "spec_batch_size")
     return (rows,) if config.value("speculation_length") and rows != tokens else ()
 

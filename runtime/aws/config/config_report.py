@@ -1,4 +1,4 @@
-"""All attributes of a configuration file: values, where they came from, and what they do."""
+"""Report on a configuration file: value, origin and effect of each attribute."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class MoENeuronConfig(NeuronConfig):
         return bool(self.value("shared_experts_sequence_parallel_enabled"))
 
     def rules(self) -> Iterator[GraphgenError]:
-        """Degrees of phases that contradict those of the ranks (GG0903)."""
+        """Check degrees of phases against the degrees of the ranks (GG0903)."""
         hybrid = self.value("hybrid_sharding_config")
         if not isinstance(hybrid, HybridShardingConfig):
             return

@@ -43,7 +43,7 @@ _SIZES = ("batch", "context", "tokens", "slots", "chunk")
 
 @dataclass(frozen=True, slots=True)
 class ServedFlags:
-    """The flags of the server that are about the model; ``None`` for those that are not given.
+    """The server's flags about the model; ``None`` for a flag that is not given.
 
     Attributes:
         max_num_seqs: rows of the cache: sequences that are answered at a time.

@@ -1,4 +1,4 @@
-"""Configurations whose attributes are those of the table: checked when set, frozen when used.
+"""Strict configurations from the attribute table: checked on assignment, frozen on use.
 
 An attribute is set by the constructor or by assignment. Both refuse unknown names (GG0901), values
 of another kind (GG0902) and features that are not built (GG0904). Rules about several attributes

@@ -210,7 +210,7 @@ class SharedExperts:
 
 @dataclass(frozen=True, slots=True)
 class MoE:
-    """A mixture of experts: a router, its experts, and those that every token has.
+    """A mixture of experts: a router, routed experts and shared experts.
 
     Attributes:
         router: its choice.

@@ -1,4 +1,4 @@
-"""The programs and weights of an application, with those of the draft of fused speculation."""
+"""Build an application's programs and weights, and the draft's for fused speculation."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def is_stand_in(name: str) -> bool:
 
 
 def real_packages() -> frozenset[str]:
-    """AWS's packages that are installed, among those that have stand-ins."""
+    """Installed packages of AWS, among the packages with stand-ins."""
     return frozenset(name for name in ROOTS if not is_stand_in(name) and _found(name))
 
 

@@ -44,8 +44,8 @@ def hlo_in(neff: bytes) -> bytes:
     if not neff.startswith(MAGIC):
         raise GraphgenError(
             "GG0801",
-            "these are no bytes of graphgen's neuron_xla_compile",
-            help="a NEFF runs on a Neuron device only; compile the model here anew",
+            "these bytes are not of graphgen's neuron_xla_compile",
+            help="a NEFF runs on a Neuron device only; compile the model again here",
         )
     return neff[len(MAGIC) :]
 

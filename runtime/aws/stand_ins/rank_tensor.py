@@ -13,7 +13,7 @@ import torch  # noqa: TID253 - imported by install() alone, which needs torch
 
 from graphgen.errors import GraphgenError
 
-# What may be asked of a tensor on the ranks without its elements.
+# Attributes of a tensor on the ranks that need no elements.
 _FACTS = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_sparse")
 _METHODS = (
     torch.Tensor.size, torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.nelement,

@@ -1,4 +1,4 @@
-"""Experts whose gate and up are one tensor, or whose matrices stand one below the other, as parts.
+"""Split fused expert weights: a view with gate, up and down as separate tensors.
 
 A family's weights are ``X.experts.gate_proj.weight`` and ``up_proj`` [E,I,H] and ``down_proj``
 [E,H,I], with ``.bias`` [E,I], [E,I] and [E,H]; parts of MXFP4 end in ``.weight_blocks`` and
@@ -40,7 +40,7 @@ class TensorPart:
     module: str = _EXPERTS
 
 
-# What a stored name ends in -> the parts of the tensor; what is before it names the mixture.
+# Suffix of a stored name -> the parts of the tensor; the prefix names the mixture.
 Form = Mapping[str, tuple[TensorPart, ...]]
 
 
@@ -183,7 +183,7 @@ def with_split_experts(checkpoint: Checkpoint) -> Checkpoint:
 
 
 class SplitExperts(CheckpointView):
-    """A view of a checkpoint whose experts' tensors are those of a family.
+    """A view of a checkpoint with the expert tensors of the model family.
 
     Args:
         base: the checkpoint as it is stored.

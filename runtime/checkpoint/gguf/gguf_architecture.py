@@ -1,4 +1,4 @@
-"""The form of a GGUF architecture, and what many of them share: names, transforms, settings.
+"""GGUF architectures: tensor names, value transforms and settings shared by many of them.
 
 Names on the left are llama.cpp's, as in the table ``MODEL_TENSORS`` of the gguf package. Value
 transforms undo what llama.cpp's converter does to the model of that name.
@@ -329,7 +329,7 @@ def vocab_size(header: GgufHeader) -> int:
     if table is None:
         return len(header.strings("tokenizer.ggml.tokens"))
     if len(table.shape) != 2:
-        what = f"tensor 'token_embd.weight' has the shape {table.shape}, and is no table"
+        what = f"tensor 'token_embd.weight' has the shape {table.shape}, and is not a matrix"
         raise table.file.error(what)
     return table.shape[0]
 

@@ -249,7 +249,7 @@ class _GgufCursor(ByteCursor):
         try:
             return GGUFValueType(code)
         except ValueError:
-            raise self.file.error(f"{what} is {code}, which is no GGUF type", at) from None
+            raise self.file.error(f"{what} is {code}, which is not a GGUF type", at) from None
 
     def _value(self, key: str) -> GgufValue:
         kind = self._value_type(f"the type of metadata '{key}'")
@@ -415,7 +415,7 @@ def join_parts(parts: Sequence[GgufHeader]) -> GgufHeader:
         tensors |= part.tensors
     stated = _split_number(first, _TENSORS, len(tensors))
     if stated != len(tensors):
-        what = f"the parts hold {len(tensors)} tensors, where {stated} were said"
+        what = f"the parts hold {len(tensors)} tensors, the first declares {stated}"
         raise first.file.error(what)
     return replace(first, tensors=tensors)
 

@@ -143,7 +143,7 @@ class LatentHeads:
         if not (len(keys) == len(values) == 3 and keys[:2] == (values[0], values[2])):
             raise self.keys.file.error(
                 f"tensors '{self.keys.name}' of shape {keys} and '{self.values.name}' of shape "
-                f"{values} are no keys [heads, latent, size] and values [heads, size, latent]"
+                f"{values} are not keys [heads, latent, size] and values [heads, size, latent]"
             )
         return keys[0] * (keys[2] + values[1]), keys[1]
 

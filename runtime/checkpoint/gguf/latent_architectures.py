@@ -40,7 +40,7 @@ _SOFTMAX, _SIGMOID = 1, 2
 
 
 def _count(header: GgufHeader, key: str) -> int:
-    """A number that may be 0, which it is where the file does not say it."""
+    """A number from the file, at least 0; 0 if the file does not state it."""
     value = header.optional_int(header.own(key)) or 0
     if value < 0:
         raise header.bad_value(header.own(key), f"is {value}; it must be at least 0")

@@ -175,5 +175,5 @@ def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
             None,
         )
     if value is not None and not isinstance(value, str):
-        raise unusable(folder, "tokenizer_config.json's chat_template is no text")
+        raise unusable(folder, "tokenizer_config.json's chat_template is not text")
     return value

@@ -114,7 +114,7 @@ class TorchFile:
             raise self._file.error(what, help=CONVERT)
         crowded = len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60
         if crowded or len(shape) != len(tensor.stride):
-            raise bad(f"has shape {[*shape]} and stride {[*tensor.stride]}, which is no layout")
+            raise bad(f"has shape {[*shape]} and stride {[*tensor.stride]}, which is not a layout")
         entry = self._spans.get(f"{self._data}{tensor.storage.key}")
         if entry is None:
             raise bad(f"is in storage '{tensor.storage.key}', which is not in the file")
@@ -201,7 +201,7 @@ def _tensors(file: MappedFile, held: Mapping[object, object]) -> dict[str, Store
     for name, item in held.items():
         if not isinstance(name, str) or not isinstance(item, StoredTensor):
             raise file.error(
-                f"'{name}' is no tensor but of type {_kind(item)}",
+                f"'{name}' is not a tensor but of type {_kind(item)}",
                 help="save the tensors alone: torch.save(model.state_dict(), 'pytorch_model.bin')",
             )
         found[name] = item

@@ -59,7 +59,7 @@ _WORD: Final = re.compile(
     r"|(float|bfloat|int|uint|qint|quint|complex|bits|bool)\w*)"
 )
 _SAFE: Final = (
-    "nothing of the file was run; get the weights as safetensors, or have whoever trusts the file "
+    "nothing of the file was run; get the weights as safetensors, or have someone who trusts it "
     "save the tensors alone: torch.save(model.state_dict(), 'pytorch_model.bin')"
 )
 

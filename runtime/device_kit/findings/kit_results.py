@@ -27,7 +27,7 @@ def read_results(path: Path) -> Results:
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise _refused(path, f"it is no JSON, or not all of it: {error}") from error
+        raise _refused(path, f"it is not JSON, or is cut off: {error}") from error
     except (ValueError, TypeError, KeyError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise _refused(path, what) from error
@@ -42,7 +42,7 @@ def _require(content: object) -> None:
     """Check the form (ValueError, TypeError, KeyError)."""
     top = _mapping(content, "the file")
     if top.get("kind") != RESULTS:
-        raise ValueError(f"it is no '{RESULTS}', its kind is {top.get('kind')!r}")
+        raise ValueError(f"it is not '{RESULTS}', its kind is {top.get('kind')!r}")
     if top.get("format") != FORMAT:
         raise ValueError(f"its format is {top.get('format')!r}, this graphgen reads {FORMAT}")
     if top["target"] not in accelerator_names():
@@ -99,7 +99,7 @@ def _of(kind: type[T], value: object, where: str) -> T:
 
 def _number(value: object, where: str) -> None:
     if not isinstance(value, int | float):
-        raise TypeError(f"{where} is no number")
+        raise TypeError(f"{where} is not a number")
 
 
 def _strings(value: object, where: str) -> None:

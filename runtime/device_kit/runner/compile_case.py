@@ -73,7 +73,7 @@ class Compilers:
             _kill(process.pid)
             return process.wait(), True
         finally:
-            # What a compiler has left running must not go on.
+            # Processes left by a compiler must not go on.
             _kill(process.pid)
             with self._lock:
                 self._running.discard(process.pid)

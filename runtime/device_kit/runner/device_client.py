@@ -81,7 +81,7 @@ class DeviceProcess:
         self._answers: queue.Queue[ExecutionAnswer | None] = queue.Queue()
 
     def check(self) -> None:
-        """Start the device once, so that what is missing is known before any case."""
+        """Start the device once, to detect missing parts before the first case."""
         with self._lock:
             if self.name and self._process is None:
                 self._start(1)

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 KIT, RESULTS, FORMAT = "graphgen device kit", "graphgen device kit results", 1
 MANIFEST = "manifest.json"
-# What the rules say of a case, from the worst to the best; `unknown` promises nothing.
+# The verdict of the rules on a case, from the worst to the best; `unknown` promises nothing.
 REFUSED, WARNED, UNKNOWN, ACCEPTED = "refused", "warned", "unknown", "accepted"
 
 

@@ -48,7 +48,7 @@ def numbers(kind: str, data: bytes) -> Sequence[float]:
     """
     size = element_bytes(kind)
     if not size or len(data) % size:
-        raise ValueError(f"{len(data)} bytes are no elements of {kind}")
+        raise ValueError(f"{len(data)} bytes are not whole elements of {kind}")
     if kind in _SMALL:
         table = [_small(code, *_SMALL[kind]) for code in range(256)]
         return [table[code] for code in data]

@@ -1,7 +1,7 @@
-"""Published drafts of EAGLE: their tensors under the draft's names, with those of the target.
+"""Published EAGLE drafts: tensors under the draft's names, completed by the target's.
 
 A draft is a folder with ``config.json`` and weights, as ``yuhuili/EAGLE-LLaMA3-Instruct-8B`` or
-``yuhuili/EAGLE3-LLaMA3.1-Instruct-8B``. What it has not, embedding and head, is the target's.
+``yuhuili/EAGLE3-LLaMA3.1-Instruct-8B``. Its embedding and head are the target's.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class EagleDraft:
         return min(row.wanted, self.session.limit + 2 - len(row.sequence))
 
     def known(self, logits: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """Logits float [V] of the target's tokens; those that the draft does not know are -inf."""
+        """Logits float [V] of the target's tokens; -inf for tokens unknown to the draft."""
         if self._token_ids is None:
             return logits
         made = np.full(self.session.token_ids, -np.inf, np.float32)

@@ -78,7 +78,7 @@ def eagle_session(draft: EagleCheckpoint, settings: CompileConfig, progress: Pro
 
 
 def check_features(target: Session, draft: EagleCheckpoint) -> None:
-    """Refuse a target whose programs do not return what a draft takes (GG0705)."""
+    """Refuse a target without the features that a draft takes (GG0705)."""
     wanted = cast(int, draft.config["feature_size"])
     row = target.module.interface.get(FEATURES)
     given = 0 if row is None else cast(int, row.logical.shape[-1])

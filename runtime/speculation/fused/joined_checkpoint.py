@@ -43,7 +43,7 @@ class JoinedCheckpoint:
     needed: frozenset[str] | None = None
 
     def of(self, module: Module) -> JoinedCheckpoint:
-        """The same, with those tensors of the draft that a module reads."""
+        """The same checkpoint, with the draft's tensors that a module reads."""
         weights = module.entries(Role.WEIGHT)
         return replace(self, needed=frozenset(row.name for row in weights))
 

@@ -1,4 +1,4 @@
-"""Checkpoints with heads of Medusa: those of the model, and of a file or folder of heads.
+"""Checkpoints with Medusa heads: a model's tensors joined with a file or folder of heads.
 
 Known are ``medusa_lm_head.safetensors`` and ``.pt`` of the published heads, whose tensors are
 ``<i>.<block>.linear.weight``, AWS's ``medusa_heads.pt``, and whole models with ``medusa_head.<i>``.

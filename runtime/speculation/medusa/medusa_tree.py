@@ -109,7 +109,7 @@ def _paths(choices: object) -> list[tuple[int, ...]]:
         guesses = cast("Sequence[object]", path) if isinstance(path, list | tuple) else ()
         known = [g for g in guesses if type(g) is int and 0 <= g < BEST]
         if not guesses or len(known) < len(guesses):
-            raise _refused(f"{path!r} is no path: its numbers are 0 to {BEST - 1}")
+            raise _refused(f"{path!r} is not a path: its numbers are 0 to {BEST - 1}")
         made.append(tuple(known))
     return made
 

@@ -1,4 +1,4 @@
-"""The interface of what proposes trees of tokens."""
+"""The interface of a proposer of token trees."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The loop of speculation with trees: propose, verify in one launch, accept a path, move it.
 
 A step verifies the last token of each row and the other nodes of its tree. Each row accepts by
-itself and gets 1 to d + 1 tokens of a tree of depth d. What the accepted nodes wrote to the cache
-moves to the slots after node 0's; the cache ends after the last of them.
+itself and gets 1 to d + 1 tokens of a tree of depth d. Cache entries of the accepted nodes move to
+the slots after node 0's; the cache ends after the last of them.
 """
 
 from __future__ import annotations

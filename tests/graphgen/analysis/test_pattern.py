@@ -116,7 +116,7 @@ def test_what_a_pattern_finds(function: Function, pattern: str, names: list[str]
         ("return -> dot", "nothing reads what is returned", 7),
         ("dot(return)", "return stands alone, at the end of a chain", 4),
         ("dot{k}", "'k' is not a list of key=value", 3),
-        ("dot ; x", "this is no part of a pattern", 4),
+        ("dot ; x", "this is not part of a pattern", 4),
         ("%x", "expected the name of an op, found '%x'", 0),
     ],
 )

@@ -329,5 +329,5 @@ def test_a_name_that_text_cannot_hold_is_refused(name: str):
         for declare in (lambda: b.input(name, f32, (4,)), lambda: b.output(name, x)):
             with pytest.raises(GraphgenError) as caught:
                 declare()
-            assert (caught.value.code, caught.value.what) == ("GG0705", f"'{name}' is no name")
+            assert (caught.value.code, caught.value.what) == ("GG0705", f"'{name}' is not a name")
     assert list(module.interface) == ["x"]

@@ -77,7 +77,7 @@ def test_output_is_what_is_written_in_all_commands():
     )
     for name, option in found.items():
         assert option.opts == ["-o", "--output"], name
-        assert re.search(r"Where to write|folder|FILE|Write", option.help), name
+        assert re.search(r"File to write|folder|FILE|Write", option.help), name
     assert not [name for name, option in options() if option.opts == ["--output"]]
 
 

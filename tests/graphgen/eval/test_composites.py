@@ -311,7 +311,7 @@ def accept(s: Sizes) -> Case:
 def experts(s: Sizes) -> Case:
     tokens, e, h, i, out = (s.size(), s.size(1, 3)), s.size(1, 5), s.size(), s.size(), s.size()
     k = s.size(1, e)
-    # Of E + 1 numbers, the last is no expert.
+    # Of E + 1 numbers, the last is not an expert.
     every = np.tile(np.arange(e + 1, dtype=np.int32), (*tokens, 1))
     indices = s.random.permuted(every, axis=-1)[..., :k]
     shapes = [(e, i, h), (e, i, h), (e, out, i)]
@@ -564,7 +564,7 @@ def test_last_token_by_hand():
     x = np.arange(12, dtype=np.float32).reshape(3, 4, 1)
     at = np.array([[0, 1, 2, -1], [-1, -1, 0, 1], [-1, -1, -1, -1]], np.int32)
     out = run("last_token", {}, x, at, np.array([3, 2, 0], np.int32))
-    # Right padding, left padding, and an idle row: its padding is no token.
+    # Right padding, left padding, and an idle row: its padding is not a token.
     np.testing.assert_array_equal(out[:, 0], [2, 7, 0])
 
 

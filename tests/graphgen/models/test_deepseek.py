@@ -131,7 +131,7 @@ def test_layers_with_experts_are_every_so_many_after_the_dense_ones():
     [
         ({"topk_method": "greedy"}, "GG0502", "topk_method = 'greedy'"),
         ({"scoring_func": "softmax"}, "GG0502", "scoring_func = 'softmax'"),
-        ({"n_group": 7}, "GG0503", "n_group = 7 and topk_group = 4 are no groups of 256"),
+        ({"n_group": 7}, "GG0503", "n_group = 7 and topk_group = 4 do not fit 256"),
         ({"topk_group": 9}, "GG0503", "topk_group = 9"),
         ({"num_key_value_heads": 8}, "GG0502", "num_key_value_heads = 8"),
         ({"first_k_dense_replace": -1}, "GG0503", "first_k_dense_replace = -1"),

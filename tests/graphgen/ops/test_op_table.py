@@ -234,7 +234,7 @@ RUN = {
 def test_the_example_is_a_program(name: str):
     line = example(name)
     match = re.match(rf"(%[\w, %]+) = {name}\(([^)]*)\)", line)
-    assert match, f"{line} is no use of {name}"
+    assert match, f"{line} is not a use of {name}"
     names = list(filter(None, match[2].split(", ")))
     types = operand_types(name)
     args = [f"  arg {operand} : {type_}" for operand, type_ in zip(names, types, strict=True)]

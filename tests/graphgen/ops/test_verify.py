@@ -227,7 +227,7 @@ def test_the_messages(golden: Callable[[str, str], None]):
     for _, damage in BREAKS:
         module = parse(GOOD)
         damage(module)
-        # The line of this file is no part of the message.
+        # The line of this file is not part of the message.
         text = str(broken(module)).replace("tests/graphgen/ops/test_verify.py", "FILE")
         lines = [line.split(":")[0] if "FILE" in line else line for line in text.splitlines()]
         shown.append(f"## {damage.__name__.replace('_', ' ')}\n" + "\n".join(lines))

@@ -120,8 +120,8 @@ func @outer {
         ({}, "@f needs the input %x f32[B,4]"),
         ({"z": 1}, "@f has no input %z"),
         ({"x": [[1, 2]]}, "@f: input %x is [1, 2], not f32[1,4]"),
-        ({"x": "much"}, "%x is no array of numbers: could not convert string to float"),
-        ({"x": [[1], [2, 3]]}, "%x is no array of numbers: setting an array element"),
+        ({"x": "much"}, "%x is not an array of numbers: could not convert string to float"),
+        ({"x": [[1], [2, 3]]}, "%x is not an array of numbers: setting an array element"),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(

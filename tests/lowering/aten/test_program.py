@@ -272,7 +272,7 @@ def test_a_pickle_that_runs_code_is_not_run(archive: Path, tmp_path: Path):
     out = io.BytesIO(pickled)
     with zipfile.ZipFile(out, "a") as more:
         more.writestr("counter/data/constants/opaque_obj_0", pickle.dumps(Runs(mark)))
-    assert "is no plain part of an exported program" in opening(out.getvalue()).what
+    assert "is not plain data of an exported program" in opening(out.getvalue()).what
     assert not mark.exists()
 
 
@@ -294,7 +294,7 @@ def test_a_size_that_is_code_is_not_evaluated(archive: Path, text: str):
         return json.dumps(tree).encode()
 
     error = opening(changed(archive, "models/model.json", evil))
-    assert (error.code, "is no formula" in error.what) == ("GG0604", True)
+    assert (error.code, "is not a formula" in error.what) == ("GG0604", True)
 
 
 def test_a_damaged_file_is_told(archive: Path):

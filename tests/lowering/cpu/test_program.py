@@ -238,7 +238,7 @@ def test_an_unknown_kind_of_code_is_refused(monkeypatch: pytest.MonkeyPatch):
         compile_program(*counter())
     assert (caught.value.code, caught.value.what) == (
         "GG0705",
-        "GRAPHGEN_XLA_CODE=fast is no kind of code",
+        "GRAPHGEN_XLA_CODE=fast is not quick or optimized",
     )
 
 

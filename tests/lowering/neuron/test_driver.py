@@ -97,7 +97,7 @@ FAILURES = {
     "killed": ({"how": "signal", "number": 9}, ("killed", "", "--jobs 1")),
     "traceback": ({"how": "crash"}, ("crash", "", "KeyError: 'penguin'")),
     "disk full": ({"how": "disk"}, ("disk full", "", "free some space")),
-    "half a file": ({"how": "half"}, ("damaged output", "", "stands no archive")),
+    "half a file": ({"how": "half"}, ("damaged output", "", "no archive follows byte")),
     "no file": ({"how": "nothing"}, ("damaged output", "", "cannot read")),
 }
 
@@ -372,7 +372,7 @@ def test_programs_that_the_rules_refuse_are_one_error(lowered: Module):
     assert error.code == "GG1003"
     assert error.what.startswith("neuronx-cc will refuse 1 of 1 programs")
     assert "decode: dtype" in error.note
-    assert "f64 is no type of the device" in error.note
+    assert "f64 is not an element type of the device" in error.note
 
 
 @pytest.mark.slow

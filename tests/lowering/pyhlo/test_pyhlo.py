@@ -122,7 +122,7 @@ def test_a_wrong_shape_is_an_error_at_its_line():
         ("GG0103", lambda s, x: s.f32[3].Sigmoid(x), "PyHLO has no op 'Sigmoid'"),
         ("GG0104", lambda s, x: s.f32[3].Add(x, x, axis=1), "Add has no attribute 'axis' here"),
         ("GG0105", lambda s, x: s.f32[3].Add(x), "Add takes 2 operands, got 1"),
-        ("GG0105", lambda s, x: s.f32[3].Add(x, 1.0), "Add: 1.0 is no value"),
+        ("GG0105", lambda s, x: s.f32[3].Add(x, 1.0), "Add: 1.0 is not a value"),
         ("GG0104", lambda s, x: s.f32[3].Compare(x, x), "Compare needs the attribute"),
         ("GG0705", lambda s, x: s.f32.Parameter(parameter_number=2), "parameter 2 is made where"),
         ("GG0105", lambda s, x: s.f32[3, 2].Broadcast(x, dimensions=[1]), "Broadcast: size 3"),

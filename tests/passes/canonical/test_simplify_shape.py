@@ -188,7 +188,7 @@ DECLINES = {
         (
             "arg %x : f32[2]\n%a = broadcast_in_dim(%x) shape=[2,3] dimensions=[0] : f32[2,3]\n"
             "%y = reshape(%a) shape=[6] : f32[6]",
-            "what is broadcast is not a scalar",
+            "the broadcast operand is not a scalar",
         )
     ],
     "transpose-of-units": [

@@ -181,4 +181,4 @@ def test_how_much_is_checked_is_a_setting(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GRAPHGEN_VERIFY", "4")
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(parse(ONE), parse_pipeline("dce"))
-    assert caught.value.what == "GRAPHGEN_VERIFY=4 is no number from 0 to 3"
+    assert caught.value.what == "GRAPHGEN_VERIFY=4 is not an integer from 0 to 3"

@@ -189,7 +189,7 @@ def test_a_pass_that_leaves_nothing_out_is_refused():
             parse_pipeline("specialize{context=[8],tokens=[8]}"),
             fuel=parse_fuel("specialize=[2]", "fuel"),
         )
-    with pytest.raises(GraphgenError, match=r"GG0705.*fuel=dce=\[1-\] is no fuel"):
+    with pytest.raises(GraphgenError, match=r"GG0705.*fuel=dce=\[1-\] is not an amount of fuel"):
         parse_fuel("dce=[1-]", "fuel")
 
 

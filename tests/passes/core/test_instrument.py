@@ -232,11 +232,11 @@ def test_settings_nest_and_end():
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("GRAPHGEN_DEBUG", "6", "GRAPHGEN_DEBUG=6 is no number from 0 to 5"),
-        ("GRAPHGEN_DEBUG", "much", "GRAPHGEN_DEBUG=much is no number from 0 to 5"),
-        ("GRAPHGEN_VERIFY", "-1", "GRAPHGEN_VERIFY=-1 is no number from 0 to 3"),
-        ("GRAPHGEN_FUEL", "cse", "GRAPHGEN_FUEL=cse is no fuel"),
-        ("GRAPHGEN_FUEL", "1,cse=2", "GRAPHGEN_FUEL=1,cse=2 is no fuel"),
+        ("GRAPHGEN_DEBUG", "6", "GRAPHGEN_DEBUG=6 is not an integer from 0 to 5"),
+        ("GRAPHGEN_DEBUG", "much", "GRAPHGEN_DEBUG=much is not an integer from 0 to 5"),
+        ("GRAPHGEN_VERIFY", "-1", "GRAPHGEN_VERIFY=-1 is not an integer from 0 to 3"),
+        ("GRAPHGEN_FUEL", "cse", "GRAPHGEN_FUEL=cse is not an amount of fuel"),
+        ("GRAPHGEN_FUEL", "1,cse=2", "GRAPHGEN_FUEL=1,cse=2 is not an amount of fuel"),
         ("GRAPHGEN_FUEL", "csee=2", "fuel for 'csee'"),
     ],
 )

@@ -421,7 +421,7 @@ STOPS: dict[str, tuple[Callable[[Body], Value], str]] = {
         ),
         "rms_norm: rms_norm is not known to keep heads apart",
     ),
-    "what is no number for a zero head": (
+    "what is not a number for a zero head": (
         lambda t: t.summed(t.attention(t.b.unary("rsqrt", t.q))),
         "rsqrt: rsqrt is not known to keep heads apart",
     ),

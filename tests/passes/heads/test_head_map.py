@@ -208,7 +208,7 @@ REFUSED = [
         "REPLICATE_TO_TP_DEGREE",
         "none",
         "heads: REPLICATE_TO_TP_DEGREE cannot serve 40 query and 10 key-value heads over 16 ranks: "
-        "16 ranks are no multiple of 10 key-value heads",
+        "16 ranks are not a multiple of 10 key-value heads",
         "these can: auto, CONVERT_TO_MHA, SHARD_OVER_BATCH, REPLICATED_HEADS",
     ),
     (

@@ -152,7 +152,7 @@ def test_a_layer_has_its_own_ops_and_the_constants_they_read(model: Module):
         for op in ops:
             more.remove(op.name)
         assert set(more) <= {"constant", "iota", "broadcast_in_dim", "convert", "reshape"}
-        # What spreads a constant is no input: random numbers in its place would mean nothing.
+        # A spread constant is not an input: random numbers in its place would mean nothing.
         assert not any((value.name or "").startswith("broadcast") for value in part.args)
 
 

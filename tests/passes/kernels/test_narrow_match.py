@@ -59,7 +59,7 @@ def test_one_scale_for_all_columns_is_the_kernels():
     [
         # A scale of rows.
         ("%b = broadcast_in_dim(%t) shape=[2,64] dimensions=[0] : f32[2,64]", SCALED),
-        # What is multiplied is no scale.
+        # The factor is not a scale.
         ("%y = multiply(%d, %r) : f32[2,64]",),
         # The product is read without its scale too.
         (COLUMN, SCALED.replace("%y", "%z"), "%y = add(%d, %z) : f32[2,64]"),

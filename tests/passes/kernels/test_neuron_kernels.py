@@ -149,7 +149,7 @@ def test_an_artifact_of_other_arguments_is_not_called(
         ({"speed": 3}, "entry 0 has an unknown 'speed'"),
         ({"operands": "bf16[1]"}, 'entry 0 needs "operands", a list of types'),
         ({"config": "no kernel"}, 'entry 0 needs a "config" that names a function'),
-        ({"config": {"klir_binary": {"binary": "/none.klir"}}}, "which is no file .NCC_EVRF059"),
+        ({"config": {"klir_binary": {"binary": "/none.klir"}}}, "which is not a file .NCC_EVRF059"),
         (
             {"config": {"func_name": "f", "klir_binary": {"input_names": ["a", "tmp.4"]}}},
             "has the inputs a, tmp.4, and 3 types are stated",

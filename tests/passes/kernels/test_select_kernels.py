@@ -82,7 +82,7 @@ def test_a_gated_product_is_one_call():
         ((DOT, *GATE), ("y", "a")),
         # Both halves are the same one.
         ((DOT, *HALVES[:2], "%y = multiply(%a, %l) : f32[2,32]"), ("y",)),
-        # A sum is no gate.
+        # A sum is not a gate.
         ((DOT, *HALVES, "%y = add(%a, %r) : f32[2,32]"), ("y",)),
         # The left half is not activated.
         ((DOT, HALVES[0], HALVES[2], "%y = multiply(%l, %r) : f32[2,32]"), ("y",)),
@@ -134,7 +134,7 @@ BIAS = (
     [
         (BIAS, (True, False)),
         ((*BIAS, "%y = add(%res, %s) : f32[2,64]"), (True, True)),
-        # A second one is no residual.
+        # A second one is not a residual.
         ((*BIAS, "%y = add(%s, %b) : f32[2,64]"), (True, False)),
         # One number for each row.
         (

@@ -150,4 +150,4 @@ def test_the_form_that_was_not_taken_says_its_cost():
     assert any("is slower than absorb" in miss.why.reason for miss in journal.misses)
     journal = Journal()
     apply_pass(before(SMALL, mini=True), AbsorbLatentProjections("expand"), journal)
-    assert {miss.why.reason for miss in journal.misses} == {"form=expand was asked for"}
+    assert {miss.why.reason for miss in journal.misses} == {"form=expand is set"}

@@ -103,7 +103,7 @@ def test_zeros_infinities_and_nan_stay_in_their_row():
 
 
 NEAR_MISSES = {
-    "its right operand is no widened 8-bit integer": ("f32[2,4]", "f8e5m2[6,4]", "f32[2,6]"),
+    "its right operand is not a widened 8-bit integer": ("f32[2,4]", "f8e5m2[6,4]", "f32[2,6]"),
     "digits would lose what f64 holds": ("f64[2,4]", "s8[6,4]", "f64[2,6]"),
     "132105 products do not fit into 32 bits": ("f32[1,132105]", "s8[1,132105]", "f32[1,1]"),
 }

@@ -87,8 +87,8 @@ def refusals(body: str, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("arg %x : f32[4]\n%y = all_reduce(%x) kind=add", "its addends are no sums of products"),
-        ("arg %x : f32[4]\n%y = all_reduce(%x) kind=maximum", "it is no sum"),
+        ("arg %x : f32[4]\n%y = all_reduce(%x) kind=add", "its addends are not sums of products"),
+        ("arg %x : f32[4]\n%y = all_reduce(%x) kind=maximum", "it is not a sum"),
         (
             "arg %x : f16[4]\n%y = all_reduce(%x) kind=add",
             "its addends are f16, no wider than bf16",

@@ -176,7 +176,7 @@ def test_without_narrow_weights_it_is_refused():
     with pytest.raises(GraphgenError, match="no product has a weight of 8 bits") as caught:
         run_pipeline(mini(), default(replace(ONE, quantization="")))
     assert caught.value.code == "GG0304"
-    with pytest.raises(GraphgenError, match="is no bound"):
+    with pytest.raises(GraphgenError, match="is not a bound"):
         run_pipeline(product("s8"), parse_pipeline("quantize-activations{clamp_bound=-1.0}"))
 
 

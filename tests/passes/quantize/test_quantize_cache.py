@@ -175,15 +175,15 @@ def test_ranges_of_another_model(
     ("content", "message"),
     [
         (None, "cannot read"),
-        ("{", "it is no JSON"),
+        ("{", "it is not JSON"),
         ("[]", 'no "format": 1'),
         ('{"format": 2}', 'no "format": 1'),
         ('{"format": 1}', 'no "largest"'),
-        ('{"format": 1, "largest": {"k": [[1, -1]]}}', '"k" is no table'),
-        ('{"format": 1, "largest": {"k": [[1, NaN]]}}', '"k" is no table'),
-        ('{"format": 1, "largest": {"k": [[1, true]]}}', '"k" is no table'),
-        ('{"format": 1, "largest": {"k": [[1], [1, 2]]}}', '"k" is no table'),
-        ('{"format": 1, "largest": {"k": [1]}}', '"k" is no table'),
+        ('{"format": 1, "largest": {"k": [[1, -1]]}}', '"k" is not a table'),
+        ('{"format": 1, "largest": {"k": [[1, NaN]]}}', '"k" is not a table'),
+        ('{"format": 1, "largest": {"k": [[1, true]]}}', '"k" is not a table'),
+        ('{"format": 1, "largest": {"k": [[1], [1, 2]]}}', '"k" is not a table'),
+        ('{"format": 1, "largest": {"k": [1]}}', '"k" is not a table'),
     ],
 )
 def test_files_that_are_no_ranges(tmp_path: Path, content: str | None, message: str):

@@ -152,7 +152,7 @@ def test_layers_that_lie_outside_are_written_as_they_were(name: str, place: int)
     wanted = np.asarray(function(*map(jnp.asarray, given)))
     module, journal = lower(function, arrays), Journal()
     run_pipeline(module, pipeline("imported"), journal=journal)
-    outside = "the layer lies outside" in {miss.why.reason for miss in journal.misses}
+    outside = "the layer is outside the cache" in {miss.why.reason for miss in journal.misses}
     assert outside == (place > 2)
     names = [value.name or "" for value in module.function("main").args]
     found = module.evaluate(dict(zip(names, given, strict=True)))["result"]
@@ -191,7 +191,7 @@ NEAR: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "not kept": (
         lambda c, n, s: jax.lax.dynamic_update_slice(c * 2, n, (0, s, 0, 0)),
         (CACHE, TOKENS, ONE),
-        "what is written into is no argument, so nothing is kept",
+        "the buffer written to is not an argument, so nothing is kept",
     ),
     "made of what is cut": (
         lambda c, n: jnp.concatenate([c[:, :2], jnp.exp(n + c[:, 2:5]), c[:, 5:]], 1),
@@ -206,17 +206,17 @@ NEAR: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "two new parts": (
         lambda c, n: jnp.concatenate([n, c[:, 3:5], n * 2], 1),
         (CACHE, TOKENS),
-        "it is no new part between slices of a cache",
+        "it is not a new part between slices of a cache",
     ),
     "longer": (
         lambda c, n: jnp.concatenate([c, n], 1)[:, :11] + 0,
         (CACHE, TOKENS),
-        "it is no new part between slices of a cache",
+        "it is not a new part between slices of a cache",
     ),
     "shorter": (
         lambda c, n: jnp.concatenate([c[:, :2], n], 1),
         (CACHE, TOKENS),
-        "what is joined is not as large as what is cut",
+        "the concatenation does not have the shape of the cache",
     ),
     "some heads": (
         lambda c, n, s: jax.lax.dynamic_update_slice(c, n[:1, :, :1], (s, s, s, 0)),
@@ -236,7 +236,7 @@ NEAR: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "every slot up to one": (
         lambda c, n, p: jnp.where((jnp.arange(SLOTS) <= p[:, None])[..., None, None], n, c),
         (CACHE, TOKEN, EACH),
-        "it is not told by equal numbers where to write",
+        "the mask is not an equality of slots and positions",
     ),
 }
 

@@ -218,7 +218,7 @@ def test_the_same_rows_in_order_are_experts():
         (other_choices, "matrices are not looked up by the indices of a top_k over them"),
         (mixed_choices, "gate, up and down are not of the same experts"),
         (other_tokens, "gate and up do not read the same tokens"),
-        (without_gate, "what experts sum last is not act(gate) * up"),
+        (without_gate, "the operand of the experts' last product is not act(gate) * up"),
     ],
 )
 def test_what_is_not_quite_experts_is_left_as_it_is(function: theirs.Style, reason: str):

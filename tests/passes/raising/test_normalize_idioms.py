@@ -188,7 +188,7 @@ def test_parts_of_another_maximum_are_not_one_attention():
     journal = Journal()
     run_pipeline(module, pipeline("imported"), journal=journal)
     told = {miss.why.reason for miss in journal.misses}
-    assert "what is subtracted is not the largest score" in told
+    assert "the value subtracted is not the largest score" in told
     assert "attention" not in {op.name for op in module.function("main").ops}
 
 

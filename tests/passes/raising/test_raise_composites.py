@@ -182,7 +182,7 @@ NEAR: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], str]] = {
     "queries whose heads nobody split off": (
         lambda q, k, v: softmax_product(q, k, v),
         [(2, 4, 4, 4), (2, 4, 4, 4), (2, 4, 4, 4)],
-        "which dimension of the queries holds heads is not known",
+        "the dimension of the queries that holds heads is not known",
     ),
     "a lookup of columns": (
         lambda t: t[:, np.array([1, 0])],

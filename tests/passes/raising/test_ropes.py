@@ -120,7 +120,7 @@ def of_another(x: jax.Array, angle: jax.Array) -> jax.Array:
 
 NEAR = {
     "mixed": (mixed, "the parts are joined in another way than they were cut"),
-    "of another value": (of_another, "what is turned is another value than what is not"),
+    "of another value": (of_another, "the rotated value differs from the one that is not rotated"),
 }
 
 

@@ -61,7 +61,7 @@ def test_what_the_module_says_itself():
     watcher = ExplainSharding()
     run_pipeline(module, parse_pipeline("pad-to-mesh,partition"), instruments=[watcher])
     found = {item.decided for item in watcher.shown() if item.value.endswith("q_proj.weight")}
-    assert found == {"said"}
+    assert found == {"stated"}
 
 
 def test_layers_that_are_alike_are_one_row():

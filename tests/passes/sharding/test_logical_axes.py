@@ -198,10 +198,10 @@ def test_rules_that_fit_nothing_are_refused(rules: dict[str, str], message: str)
     ("options", "message"),
     [
         ("tp=0", "shard: tp=0 must be at least 1"),
-        ("mesh=[dp:2,tp]", "shard: 'tp' is no mesh axis"),
+        ("mesh=[dp:2,tp]", "shard: 'tp' is not a mesh axis"),
         ("mesh=[dp:0]", "shard: dp=0 must be at least 1"),
-        ("rules=[heads]", "shard: 'heads' is no rule"),
-        ("rules=[heads:]", "shard: 'heads:' is no rule"),
+        ("rules=[heads]", "shard: 'heads' is not a rule"),
+        ("rules=[heads:]", "shard: 'heads:' is not a rule"),
     ],
 )
 def test_options_that_cannot_be(options: str, message: str):

@@ -15,8 +15,11 @@ REFUSED = {
     "the cache is not one of plain rows": ("(%positions, %p) w", "(%positions, %positions) w"),
     "the layer reads all positions": ("window=4 ", ""),
     "this is not read from a cache": ("attention(%x, %1", "attention(%x, %x"),
-    "it is not read behind its update": ("cache_read(%0,", "cache_read(%k,"),
-    "it is no state": ("%0 = kv_update(%k", "%z = negate(%k) : f32[2,8,1,4]\n  %0 = kv_update(%z"),
+    "it is not read after its update": ("cache_read(%0,", "cache_read(%k,"),
+    "it is not a state": (
+        "%0 = kv_update(%k",
+        "%z = negate(%k) : f32[2,8,1,4]\n  %0 = kv_update(%z",
+    ),
     "it is written, read and masked at different positions": (
         "kv_update(%k, %x, %seq_ids, %positions)",
         "kv_update(%k, %x, %lengths, %positions)",

@@ -112,7 +112,7 @@ def test_the_same_model_passes_and_its_outputs_can_be_kept(pair: tuple[Path, Pat
     later = check_model(request(bad, expected=file, prompts=(), steps=None), Silent())
     assert not later.report.passed
     assert later.reference == str(file)
-    # The checkpoint under test is no reference for outputs of another one.
+    # The checkpoint under test is not a reference for outputs of another one.
     assert later.report.layers is None
 
 

@@ -184,9 +184,9 @@ def test_options_that_are_refused_by_name(
         ({f"{NAMED}.lora_A.weight": torch.ones(4, 16, dtype=torch.int8)}, "is s8; adapters are"),
         ({f"{NAMED}.lora_A.weight": None}, "is without its lora_A"),
         ({f"{NAMED}.lora_B.weight": None}, "is without its lora_B"),
-        ({f"{NAMED}.lora_B.bias": torch.ones(16)}, "is no tensor of a LoRA adapter"),
+        ({f"{NAMED}.lora_B.bias": torch.ones(16)}, "is not a tensor of a LoRA adapter"),
         ({f"{NAMED}.lora_magnitude_vector": torch.ones(16)}, "is with DoRA's magnitude"),
-        ({"base_model.model.prompt": torch.ones(1)}, "is no tensor of a LoRA adapter"),
+        ({"base_model.model.prompt": torch.ones(1)}, "is not a tensor of a LoRA adapter"),
     ],
 )
 def test_tensors_that_contradict_are_refused_by_name(

@@ -111,7 +111,11 @@ def test_a_slot_that_is_emptied_is_the_base_model(session: Session):
     ("slot", "changes", "words"),
     [
         (2, {}, "adapter slot 2 does not exist"),
-        (0, {"model.layers.0.mlp.router.lora_A": np.zeros((4, 72))}, "is no tensor of an adapter"),
+        (
+            0,
+            {"model.layers.0.mlp.router.lora_A": np.zeros((4, 72))},
+            "is not a tensor of an adapter",
+        ),
         (0, {"model.layers.0.mlp.up_proj.lora_A": np.zeros((5, 72))}, r"takes \[4, 72\]"),
         (0, {"model.layers.0.mlp.up_proj.lora_A": np.zeros((4, 96))}, r"is \[4, 96\]"),
         (0, {"model.layers.0.mlp.up_proj.lora_B": np.full((96, 4), np.nan)}, "not finite"),

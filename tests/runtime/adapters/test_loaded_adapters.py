@@ -79,7 +79,7 @@ def test_generate_answers_each_prompt_with_its_adapter(folder: Path):
     ("options", "message"),
     [
         (["--lora", "a={a}"], "--lora has no effect without --adapter-id"),
-        (["--adapter-id", "a"], "--adapter-id a is no --lora"),
+        (["--adapter-id", "a"], "--adapter-id a does not name a --lora"),
         (["--lora", "a", "--adapter-id", "a"], "--lora a is not NAME=PATH"),
         (["--lora", "a={a}", "--lora", "a={b}", "--adapter-id", "a"], "the name 'a' twice"),
         (

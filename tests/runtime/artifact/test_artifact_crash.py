@@ -113,7 +113,7 @@ def test_a_full_disk_at_any_call(count: int, tmp_path: Path, monkeypatch: pytest
                 start(model, kept)
             assert str(caught.value) == (
                 f"error[GG0704]: cannot write the artifact {kept}: No space left on device\n"
-                "  help: nothing was left behind; free some space or choose another folder"
+                "  help: nothing was written; free some space or choose another folder"
             )
             assert [path.name for path in tmp_path.iterdir()] == ["small.gguf"]
     check_recovery(tmp_path)

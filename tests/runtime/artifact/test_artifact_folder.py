@@ -277,14 +277,14 @@ def test_an_artifact_of_other_weights_is_refused(place: Path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (EngineOptions({"dtype": "bf16"}), "dtype f32, asked for bf16"),
-        (EngineOptions(batch=5), "batch 2, asked for 5"),
-        (EngineOptions(max_len=32), "max_len 64, asked for 32"),
-        (EngineOptions({"tp": 2}), "tp 1, asked for 2"),
+        (EngineOptions({"dtype": "bf16"}), "dtype f32, requested bf16"),
+        (EngineOptions(batch=5), "batch 2, requested 5"),
+        (EngineOptions(max_len=32), "max_len 64, requested 32"),
+        (EngineOptions({"tp": 2}), "tp 1, requested 2"),
         (
             EngineOptions({"dtype": "bf16", "tp": 2}, batch=1, max_len=128),
-            "dtype f32, asked for bf16; batch 2, asked for 1; max_len 64, asked for 128; "
-            "tp 1, asked for 2",
+            "dtype f32, requested bf16; batch 2, requested 1; max_len 64, requested 128; "
+            "tp 1, requested 2",
         ),
     ],
 )
@@ -422,7 +422,7 @@ def test_a_destination_that_is_no_artifact_is_left_alone(tmp_path: Path):
         with pytest.raises(GraphgenError) as caught:
             start(tmp_path / "small.gguf", tmp_path / name)
         assert error_text(caught, tmp_path) == (
-            f"error[GG0704]: DIR/{name} exists and is no artifact\n"
+            f"error[GG0704]: DIR/{name} exists and is not an artifact\n"
             "  help: choose a new or empty folder"
         )
     assert (tmp_path / "folder" / "mine.txt").read_text() == "keep"
@@ -444,7 +444,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path):
         start(tmp_path / "small.gguf", tmp_path / "file" / "artifact")
     assert error_text(caught, tmp_path) == (
         "error[GG0704]: cannot write the artifact DIR/file/artifact: File exists\n"
-        "  help: nothing was left behind; free some space or choose another folder"
+        "  help: nothing was written; free some space or choose another folder"
     )
 
 
@@ -539,13 +539,13 @@ def test_buckets_of_an_artifact(place: Path):
     ):
         assert start(model, kept, asked).model.settings.context == (24, 40)
     for asked, text in (
-        (EngineOptions(context=(40,)), "context (24, 40), asked for (40,)"),
-        (EngineOptions(max_context=32), "context (24, 40), asked for (32,)"),
+        (EngineOptions(context=(40,)), "context (24, 40), requested (40,)"),
+        (EngineOptions(max_context=32), "context (24, 40), requested (32,)"),
         (
             EngineOptions(bucketing=False, max_context=40),
-            "context (24, 40), asked for (40,); tokens (48, 64), asked for (64,)",
+            "context (24, 40), requested (40,); tokens (48, 64), requested (64,)",
         ),
-        (EngineOptions({"heads": "CONVERT_TO_MHA"}), "heads auto, asked for CONVERT_TO_MHA"),
+        (EngineOptions({"heads": "CONVERT_TO_MHA"}), "heads auto, requested CONVERT_TO_MHA"),
     ):
         with pytest.raises(GraphgenError) as caught:
             start(model, kept, asked)

@@ -47,7 +47,7 @@ def test_a_quantized_tensor_is_what_the_gguf_package_makes_of_it(
         wanted = dequantize(theirs.data, theirs.tensor_type)
     got = checkpoint.read("w")
     assert got.shape == checkpoint.tensors()["w"].shape == (5, 3 * block) == wanted.shape
-    # Bit by bit: any byte is some scale, also one that is no number.
+    # Bit by bit: any byte is some scale, also one that is not a number.
     assert got.astype(np.float32).tobytes() == wanted.tobytes()
     assert np.isfinite(wanted).any()
 

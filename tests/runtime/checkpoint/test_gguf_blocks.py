@@ -161,4 +161,4 @@ def test_the_flag_answers_with_4_bits(tmp_path: Path):
     assert max(prod(type_.dims) for type_ in floats) == 2 * 512 * 256 // 32
     facts("generate", *model, "--artifact", str(tmp_path / "wide"))
     kept = error("generate", *model, "--keep-quantized", "--artifact", str(tmp_path / "wide"))
-    assert "was compiled for keep_quantized False, asked for True" in kept
+    assert "was compiled for keep_quantized False, requested True" in kept

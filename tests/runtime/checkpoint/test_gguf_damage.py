@@ -92,7 +92,7 @@ KEY = string(b"key")
         (
             header(KEY, struct.pack("<II", 77, 5), entries=1),
             35,
-            "the type of metadata 'key' is 77, which is no GGUF type",
+            "the type of metadata 'key' is 77, which is not a GGUF type",
         ),
         (
             header(KEY, struct.pack("<IB", BOOL, 2), entries=1),

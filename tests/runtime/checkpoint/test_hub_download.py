@@ -109,7 +109,7 @@ def test_what_was_downloaded_before_is_used_offline(hub: FakeHub):
     hub.failure = OfflineModeIsEnabled("offline mode is enabled")
     assert locate(NAME) == hub.cache
     hub.failure = RepositoryNotFoundError("401")
-    with pytest.raises(GraphgenError, match="no public repository"):
+    with pytest.raises(GraphgenError, match="not a public repository"):
         locate(NAME)
 
 
@@ -118,18 +118,18 @@ def test_what_was_downloaded_before_is_used_offline(hub: FakeHub):
     [
         (
             RepositoryNotFoundError("401 Client Error"),
-            f"'{NAME}' is no file or folder, and no public repository of the hub",
+            f"'{NAME}' is not a file or folder, and not a public repository of the hub",
             "hf auth login",
         ),
         (GatedRepoError("403"), f"the repository '{NAME}' is gated", "accept its terms"),
         (
             OfflineModeIsEnabled("no"),
-            f"'{NAME}' is no file or folder, and the hub is offline",
+            f"'{NAME}' is not a file or folder, and the hub is offline",
             "give the folder",
         ),
         (
             ConnectionError("name or service not known"),
-            f"'{NAME}' is no file or folder, and downloading",
+            f"'{NAME}' is not a file or folder, and downloading",
             "with a connection",
         ),
     ],
@@ -163,7 +163,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     text = error("generate", NAME, "--prompt", "x")
-    assert f"'{NAME}' is no file or folder, and downloading it needs huggingface_hub" in text
+    assert f"'{NAME}' is not a file or folder, and downloading it needs huggingface_hub" in text
     assert "pip install huggingface_hub" in text
 
 
@@ -232,7 +232,9 @@ def test_files_short_names_and_shapes_come_before_plain_names(hub: FakeHub, tmp_
 
 def test_a_plain_name_that_is_not_there_names_every_remedy(hub: FakeHub):
     hub.failure = OfflineModeIsEnabled("no")
-    with pytest.raises(GraphgenError, match="'gpt22' is no file or folder, and the hub is") as made:
+    with pytest.raises(
+        GraphgenError, match="'gpt22' is not a file or folder, and the hub is"
+    ) as made:
         model_config("gpt22", plain_names=True)
     assert made.value.code == "GG0601"
     assert "give the folder of the checkpoint" in made.value.help

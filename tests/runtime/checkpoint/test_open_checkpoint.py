@@ -99,7 +99,7 @@ def test_safetensors_win_over_gguf(tmp_path: Path):
         (
             ["model.onnx"],
             "model.onnx",
-            "error[GG0601]: not a checkpoint: the file is no .gguf file\n"
+            "error[GG0601]: not a checkpoint: the file is not a .gguf file\n"
             "  --> DIR/model.onnx\n" + LOOKED_FOR,
         ),
     ],

@@ -161,12 +161,12 @@ F32 = entry("F32", [2], 0, 8)
         (
             small_file({"w": entry("F32", [-2], 0, 8)}, bytes(8)),
             None,
-            "tensor 'w' has shape [-2], which is no list of sizes",
+            "tensor 'w' has shape [-2], which is not a list of sizes",
         ),
         (
             small_file({"w": entry("F32", [0, 2**62], 0, 0)}),
             None,
-            "tensor 'w' has shape [0, 4611686018427387904], which is no list of sizes",
+            "tensor 'w' has shape [0, 4611686018427387904], which is not a list of sizes",
         ),
         (
             small_file({"w": {**F32, "data_offsets": [0, True]}}, bytes(8)),

@@ -84,7 +84,11 @@ def test_both_lists_of_factors_are_kept():
     [
         ({"rope_scaling": {**LONG, "short_factor": [1.0, 2.0]}}, "GG0503", "has 2 numbers for 4"),
         ({"rope_scaling": {**LONG, "short_factor": [1.0, 0.0]}}, "GG0503", "of positive numbers"),
-        ({"partial_rotary_factor": 0.4}, "GG0503", "no even part of heads of 8"),
+        (
+            {"partial_rotary_factor": 0.4},
+            "GG0503",
+            "rotates 3 dimensions, expected an even number up to 8",
+        ),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "GG0502", "rope_type"),
         ({"full_attn_mod": 2}, "GG0502", "full_attn_mod"),
     ],

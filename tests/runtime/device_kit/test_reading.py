@@ -96,7 +96,7 @@ def without(*path: str | int) -> Callable[[Any], object]:
 
 
 BAD: dict[str, tuple[Callable[[Any], object] | str, str]] = {
-    "cut": ('{"kind": "graphgen dev', "it is no JSON, or not all of it"),
+    "cut": ('{"kind": "graphgen dev', "it is not JSON, or is cut off"),
     "list": ("[]", "the file is a list, not a dict"),
     "foreign": ('{"kind": "else"}', "its kind is 'else'"),
     "newer": (lambda content: content.update(format=2), "its format is 2, this graphgen reads 1"),
@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Callable[[Any], object] | str, str]] = {
     "rule": (without("cases", 0, "subject", "rules", 0, "trust"), "'trust' is missing"),
     "times": (
         lambda content: content["cases"][0]["execution"].update(times_s=["fast"]),
-        "cases[0].execution.times_s is no number",
+        "cases[0].execution.times_s is not a number",
     ),
 }
 
@@ -154,6 +154,6 @@ def test_evidence_of_two_runs_is_joined(tmp_path: Path):
         "device: mixed by neuronx-cc 2.27.1.0 (1 of 2 cases)",
     )
     evidence.write_text("{}")
-    with pytest.raises(GraphgenError, match="is no evidence"):
+    with pytest.raises(GraphgenError, match="is not an evidence file"):
         read_kit_results(file).keep(evidence)
     assert evidence.read_text() == "{}"

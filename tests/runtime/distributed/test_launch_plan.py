@@ -50,8 +50,8 @@ def test_variables_of_torchrun_go_before_those_of_aws_and_flags_before_both():
 @pytest.mark.parametrize(
     ("flags", "env", "what"),
     [
-        (NONE, {"WORLD_SIZE": "two"}, "WORLD_SIZE=two is no number"),
-        (replace(NONE, per_node=2), {"WORLD_SIZE": "3"}, "WORLD_SIZE=3 is no multiple of 2"),
+        (NONE, {"WORLD_SIZE": "two"}, "WORLD_SIZE=two is not a number"),
+        (replace(NONE, per_node=2), {"WORLD_SIZE": "3"}, "WORLD_SIZE=3 is not a multiple of 2"),
         (replace(NONE, nodes=2), {}, "2 nodes need the address of node 0"),
         (replace(NONE, nodes=2, node=2), {}, "node 2 of 2 does not exist"),
     ],

@@ -336,7 +336,7 @@ def test_an_interruption_writes_what_was_measured(tmp_path: Path):
         (["--additional-sampling-params", "[]"], "is not a JSON object"),
         (["--metadata", "name"], "'name' is not name=value"),
         (["--metadata", "a=1,a=2"], "'a=2' is not name=value"),
-        (["--plot", "load.gif"], "is no name of a picture"),
+        (["--plot", "load.gif"], "is not the name of a picture file"),
     ],
 )
 def test_bad_arguments_send_nothing(arguments: list[str], what: str):

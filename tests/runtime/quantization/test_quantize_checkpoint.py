@@ -92,7 +92,7 @@ def test_eight_bits(
     wanted = source.read(f"{DOWN}.weight").astype(np.float32)
     step = np.abs(wanted).max() / (127 if "int8" in text else 15)
     assert np.abs(back - wanted).max() <= step * 0.5001
-    # What is no weight of a product stays bit for bit.
+    # Weights outside of products stay bit for bit.
     for name in ("model.embed_tokens.weight", "model.norm.weight"):
         np.testing.assert_array_equal(tensors[name].numpy(), source.read(name))
 

@@ -59,7 +59,7 @@ def test_experts_are_written_one_by_one_and_read_back(source: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("scheme", ["int4:group:16", "mxfp4"])
 def test_experts_are_written_in_4_bits_and_read_back(source: Path, tmp_path: Path, scheme: str):
-    # The 48 inputs of w2 are no groups of 32.
+    # The 48 inputs of w2 are not whole groups of 32.
     skip = ("lm_head", "w2") if scheme == "mxfp4" else ("lm_head",)
     request = QuantizationRequest(scheme_of_text(scheme), skip)
     made = quantize_checkpoint(open_checkpoint(source), tmp_path / "out", request, Silent())

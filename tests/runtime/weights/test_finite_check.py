@@ -1,4 +1,4 @@
-"""Values that are no numbers are found wherever they are, and nothing else is taken for one."""
+"""NaN values are found wherever they are, and nothing else is taken for one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OLMo-2: Llama's decoder with norms of what attention and MLP give, and of q and k as a whole."""
+"""OLMo-2: Llama's decoder with norms after attention and MLP, and norms of whole q and k."""
 
 from __future__ import annotations
 

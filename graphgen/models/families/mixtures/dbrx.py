@@ -114,7 +114,7 @@ def read_dbrx(config: Mapping[str, object]) -> DbrxConfig:
     reader.neutral("emb_pdrop", "resid_pdrop", "output_router_logits")
     experts.neutral("moe_loss_weight", "moe_jitter_eps")
     if heads % kv_heads:
-        what = f"config: n_heads = {heads} is no multiple of {kv_heads} KV heads"
+        what = f"config: n_heads = {heads} is not a multiple of {kv_heads} KV heads"
         raise GraphgenError("GG0503", what)
     read = DbrxConfig(
         width,

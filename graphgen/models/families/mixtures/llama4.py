@@ -158,7 +158,7 @@ def read_llama4(config: Mapping[str, object]) -> Llama4Config:
         if "attention_chunk_size" in config
         else 8192,
         use_qk_norm=reader.boolean("use_qk_norm", True),
-        # The first configurations said 4.
+        # The first configurations had 4.
         attn_temperature_tuning=bool(
             reader.only("attn_temperature_tuning", [True, False, 4], True)
         ),

@@ -1,4 +1,4 @@
-"""Values in brackets: what is inside, and its items, with strings and brackets left whole."""
+"""Split bracketed text into items; strings and nested brackets stay whole."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _array_type(element: str) -> np.dtype[np.generic]:
 
 
 def parse_literal(text: str, shape: HloShape) -> bytes:
-    """Parse a constant as a LiteralProto, without elements where those are elided.
+    """Parse a constant as a LiteralProto, without elements if the text elides them.
 
     Raises:
         GraphgenError: GG0201 for other elements than the shape has.

@@ -67,7 +67,7 @@ def _encoded(key: str, value: str) -> bytes:
     if key in _LISTS:
         return wire.integers(_LISTS[key], map(int, re.findall(r"\d+", value)))
     if key not in _OLD:
-        raise BadAttributeError(f"'{key}' is no known part of metadata")
+        raise BadAttributeError(f"'{key}' is not a known field of metadata")
     return b""
 
 

@@ -1,4 +1,4 @@
-"""Values that are small tables: what an instruction was, its statistics, its accuracy, domains."""
+"""Parse and print small tables in HLO text: statistics, accuracy, original values, domains."""
 
 from __future__ import annotations
 

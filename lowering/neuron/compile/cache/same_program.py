@@ -1,4 +1,4 @@
-"""Compares HLO files by what they compute, for entries that other tools wrote into a cache."""
+"""Compare HLO files by their computation, to recognize cache entries of other tools."""
 
 from __future__ import annotations
 

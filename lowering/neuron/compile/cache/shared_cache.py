@@ -1,4 +1,4 @@
-"""A cache at a URL, beside a folder of this machine that holds what was read of it.
+"""A compile cache at a URL, with a local folder as a copy of the entries read so far.
 
 Compilers and readers work on files, so an entry is copied here before it is used, and its checksums
 are compared here. Processes of one machine take turns by the locks of the folder. Two machines may
@@ -153,7 +153,7 @@ class SharedCache(NeuronCache):
             self.store.write(name, item, content)
 
     def _is_whole(self, name: str) -> bool:
-        """True if the store has a finished entry whose files are those that were written."""
+        """True if the store has a finished entry with the checksums of the written files."""
         files = self.store.files(name)
         if DONE not in files or NEFF not in files:
             return False

@@ -63,7 +63,7 @@ def find_layouts(
     settings: DriverSettings,
     skipped: Sequence[str] = (),
 ) -> Mapping[str, Layout]:
-    """The layouts that the compiler asks for, by the name of what programs read.
+    """Layouts requested by the compiler, by the name of the program's argument.
 
     Args:
         module: at level ``target``.

@@ -70,7 +70,7 @@ def merge(layers: Iterable[OptionLayer]) -> CommandLine:
 
     An option replaces that of the same name, in the same list, whatever its spelling, and
     ``--enable-X`` replaces ``--disable-X``. All others stay: a layer cannot drop an option by
-    leaving it out. What was replaced is kept with the option.
+    leaving it out. The option keeps the values it replaced.
 
     Raises:
         GraphgenError: GG0705 for a layer that is not a list of options.

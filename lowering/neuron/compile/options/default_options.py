@@ -87,7 +87,7 @@ _RULES: tuple[tuple[str, Callable[[Situation], str]], ...] = (
     ("collectives by phase", _tensorizer),
     ("logical cores", lambda at: f"--lnc={at.lnc}"),
     ("level by phase", lambda at: "-O1" if at.phase == "prefill" else "-O2"),
-    # What asks for layers to be compiled once: the level and the threshold of prefill programs.
+    # Options that let layers be compiled once: the level and the threshold of prefill programs.
     ("shared layers", lambda at: "-O1" if at.shared_layers > 1 else ""),
     ("target", lambda at: f"--target={at.target}"),
     (
@@ -107,12 +107,12 @@ _RULES: tuple[tuple[str, Callable[[Situation], str]], ...] = (
     ("every program", lambda at: _verified("--verify-hlo=true")),
 )
 
-# What NxD Inference's model classes of a family add to the defaults.
+# Options that NxD Inference's model classes of a family add to the defaults.
 _OF_FAMILY: Mapping[str, str] = dict.fromkeys(
     ("mixtral", "dbrx"),
     "--enable-mixed-precision-accumulation --internal-enable-dge-levels vector_dynamic_offsets",
 )
-# What is left of the defaults in the fixed texts of NxD Inference's model classes: one level and
+# The defaults kept in the fixed texts of NxD Inference's model classes: one level and
 # one tiling factor for all phases, no logical cores.
 _FIXED = (
     "--auto-cast=none --model-type=transformer -O1 --tensorizer-options="

@@ -1,4 +1,4 @@
-"""Settings of ``generate`` for decoding with proposed tokens; what it cannot follow is refused."""
+"""Settings of ``generate`` for assisted decoding; unsupported ones are refused."""
 
 from __future__ import annotations
 

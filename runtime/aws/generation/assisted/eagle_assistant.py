@@ -57,7 +57,7 @@ def _checked(model: NeuronApplicationBase) -> EagleCheckpoint:
     if not is_eagle(own):
         raise GraphgenError(
             "GG0903",
-            f"draft_model_path={path} is no draft of EAGLE: it has no tensor fc.weight",
+            f"draft_model_path={path} is not an EAGLE draft: it has no tensor fc.weight",
             help="give a draft of EAGLE, or set enable_eagle_speculation=False",
         )
     target = open_checkpoint(locate(model.model_path, plain_names=True) or Path(model.model_path))

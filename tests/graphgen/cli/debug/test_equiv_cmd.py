@@ -229,7 +229,7 @@ def test_outputs_that_say_nothing_are_noted():
 def test_mistakes_exit_with_2():
     assert refused("no.mlir", "whole.mlir").startswith("error[GG0705]: cannot read 'no.mlir': ")
     assert refused("whole.mlir", "whole.mlir", "--relation", "bais=equal") == (
-        "error[GG0302]: a relation of bais, which is no input or output of either module\n"
+        "error[GG0302]: a relation of bais, which is not an input or output of either module\n"
         "  help: did you mean bias?\n"
     )
     assert refused("whole.mlir", "whole.mlir", "--relation", "y=teke{1}").startswith(

@@ -60,7 +60,7 @@ def test_a_fault_in_the_file_is_named(tmp_path: Path):
     head, blamed = result.stdout.split(f"{lowered} is not the program of {lowered}.gg; ")
     assert head.startswith("different: y of call 0")
     assert " = add(" in blamed.split(f"  {lowered}  ")[1].splitlines()[1]
-    assert blamed.endswith("what it reads agrees\n")
+    assert blamed.endswith("its operands agree\n")
 
 
 def test_a_fault_of_the_passes_is_told_from_one_of_the_file(tmp_path: Path):

@@ -268,8 +268,8 @@ def test_nothing_is_left_where_nobody_wants_it_or_it_cannot_be_written(tmp_path:
 def test_what_is_no_folder_of_a_crash(tmp_path: Path):
     result = graphgen("repro", tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "is no folder of a crash: No such file or directory" in result.stderr
+    assert "is not the folder of a crash: No such file or directory" in result.stderr
     for text in ("[]", "{}", '{"failure": 1}', "no json"):
         (tmp_path / "repro.json").write_text(text)
         (tmp_path / "repro.gg").write_text("")
-        assert "is no folder of a crash: " in graphgen("repro", tmp_path).stderr
+        assert "is not the folder of a crash: " in graphgen("repro", tmp_path).stderr

@@ -1,4 +1,4 @@
-"""graphgen inspect, of programs and of everything that is no module."""
+"""graphgen inspect, of programs and of files other than modules."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_folder_of_pytorch_files(tmp_path: Path):
     assert alone.startswith("PyTorch: 2 tensors, 64 B, 64 B of float32\n")
     assert "  tensors that share bytes with others: 1\n" in alone
     assert "a.{0,1}.w      2        32 B  float32[4, 2]" in alone
-    assert "'epoch' is no tensor but of type int" in error(
+    assert "'epoch' is not a tensor but of type int" in error(
         "inspect", tmp_path / "training_args.bin"
     )
 

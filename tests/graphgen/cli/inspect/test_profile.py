@@ -102,7 +102,7 @@ def test_engines_side_by_side_are_counted_once():
     ("name", "text", "what"),
     [
         ("profile.json", "{", "cannot read"),
-        ("profile.json", '{"summary": [1]}', "has a summary that is no object"),
+        ("profile.json", '{"summary": [1]}', "has a summary that is not an object"),
         ("profile.json", '{"summary": [], "instruction": [{"duration": 1}]}', "instruction 0 with"),
         ("profile.json", '{"summary": [], "instruction": 3}', "instruction that is not a list"),
         ("x.ntff", "NTFF", "is an NTFF trace, whose form is not read here"),

@@ -245,7 +245,7 @@ def test_inputs_that_do_not_fit(small: Path, mini: Path, tmp_path: Path):
 def test_files_that_are_no_arrays(small: Path, tmp_path: Path):
     run = ("run", small, "--dims", "N=2", "--inputs")
     assert error(*run, small).startswith(
-        f"error[GG0705]: cannot read '{small}': it is no .npz file\n"
+        f"error[GG0705]: cannot read '{small}': it is not an .npz file\n"
     )
     missing = tmp_path / "no.npz"
     assert error(*run, missing).endswith(

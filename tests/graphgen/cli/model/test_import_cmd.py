@@ -54,7 +54,7 @@ def test_near_misses_are_told_with_the_reason(tmp_path: Path):
     wide = np.ones((2, 6, 3, 4), np.float32)
     source.write_text(jax.jit(close).lower(x, x, wide).as_text(debug_info=True))
     result = done("import", source, "-o", out)
-    reason = "not attention: which dimension of the queries holds heads is not known"
+    reason = "not attention: the dimension of the queries that holds heads is not known"
     assert reason in result.stdout
     assert "not kv-update: it adds to what is there" in result.stdout
     assert Path(__file__).name in result.stdout
@@ -74,7 +74,7 @@ def test_mistakes_are_told(tmp_path: Path):
     assert "needs one * on both sides" in text("--rename", "cache.*=kept")
     assert "would be called lengths" in text("--rename", "tokens=lengths")
     assert "--dim B: no size" in text("--dim", "B")
-    assert "cannot be told apart" in text("--dim", "S=1")
+    assert "cannot be distinguished" in text("--dim", "S=1")
     assert "says no phase" in error("import", f"{MODEL}:prefill", f"{MODEL}:decode", "-o", out)
     renamed = text("--rename", "decode:tokens=lengths.2", "--rename", "decode:lengths=tokens")
     assert "tokens is the input s32[3,6] of prefill and the input s32[3] of decode" in renamed
@@ -89,5 +89,5 @@ def test_a_file_is_lifted_where_numbers_are_known_to_be_sizes(tmp_path: Path):
     assert "input %arg0 : f32[B,S]" in out.read_text()
     source.write_text(jax.jit(lambda x: x + jnp.arange(61) * 61).lower(x).as_text())
     told = error("import", source, "--dim", "B=3,S=61", "-o", tmp_path / "t.gg")
-    assert "whether it is the size S is not known" in told
+    assert "it may be the size S, or a number of its own" in told
     assert "import a function that takes the sizes" in told

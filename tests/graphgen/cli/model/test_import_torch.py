@@ -74,7 +74,7 @@ def test_a_program_is_imported_from_a_function_and_from_a_file(file: Path, tmp_p
 
 def test_mistakes_are_told(file: Path, tmp_path: Path):
     out = tmp_path / "x.gg"
-    assert "a LlamaForCausalLM and a int are no model" in error(
+    assert "a LlamaForCausalLM and a int are not a model" in error(
         "import", f"{file}:three", "-o", out
     )
     done("import", f"{file}:model", "-o", tmp_path / "one.gg")

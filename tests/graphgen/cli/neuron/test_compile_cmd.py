@@ -186,7 +186,7 @@ def test_weights_are_stored_in_the_layouts_of_the_compiler(tmp_path: Path, fake:
     command = ("compile", checkpoint, *SIZES, "--target", "trn2", "--tp", 2, "--weights", "-o")
     done(*command, tmp_path / "plain")
     ended = graphgen(*command, tmp_path / "out", "--optimize-layouts", "--keep-layouts", "*norm*")
-    assert "weights have the layout that the compiler asked for" in ended.stderr
+    assert "weights have the layout that the compiler prefers" in ended.stderr
     asked = json.loads((tmp_path / "out" / "layouts" / "weight_layouts.json").read_text())
     laid_out: dict[str, Any] = {}
     for rank in range(2):

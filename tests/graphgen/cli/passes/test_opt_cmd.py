@@ -143,7 +143,7 @@ def test_fuel(dead: Path, tmp_path: Path):
     assert said.startswith("note: the fuel was used up in dce\nnote: wrote ")
     assert parse(out.read_text()).op_count() == 1
     assert error("opt", dead, "-p", "dce", "-o", out, "--fuel", "some") == (
-        "error[GG0705]: --fuel=some is no fuel\n"
+        "error[GG0705]: --fuel=some is not an amount of fuel\n"
         "  --> --fuel some\n"
         "  help: write a number, or name=number,name#2=number, or name=[1-5,8]\n"
     )

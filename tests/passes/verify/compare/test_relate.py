@@ -118,7 +118,7 @@ def test_a_scale_may_be_a_value_of_the_program():
         (Sharded(sharding(("tp",))), TP, "the layout {tp} is not one of a tensor [2, 3]"),
         (Partial("ep"), TP, "no mesh axis 'ep'"),
         (Partial("@"), GRID, "no mesh axis '@'"),
-        (Quantized("s"), TP, "there is no value 's' to scale with"),
+        (Quantized("s"), TP, "there is not a value 's' to scale with"),
         (Quantized(2.0, (0,)), TP, "a scale [] needs 0 dims, [0] are given"),
     ],
 )

@@ -50,7 +50,7 @@ LEFT = traced(
         ("%q = sine(%x) : f32[2,3]  # m.py:4 mlp", None),
         ("%q = exponential(%x) : f32[2,3]  # m.py:4 other", None),
         ("%q = exponential(%x) : f32[2,3]", None),
-        # A name that is no evidence does not hide the line.
+        # A name that is not an evidence file does not hide the line.
         ("%c = exponential(%x) : f32[2,3]  # m.py:4 mlp", "b"),
     ],
 )

@@ -55,7 +55,7 @@ def application(llama: Checkpoint, adapters: dict[str, Any]) -> Any:
 def test_scales_are_applied_once_embeddings_count_and_none_is_the_base_model(
     llama: Checkpoint, adapters: dict[str, Any], application: Any
 ):
-    """N8: alpha / r once, also in a second call; adapters of embeddings; ``None`` is no adapter."""
+    """N8: alpha / r once, also in a second call; embeddings too; ``None`` means no adapter."""
     assert application.adapters.ids == ["a", "b"]
     calls: list[tuple[object, list[str | None]]] = [
         (["b", None, "a"], ["b", None, "a"]),

@@ -119,5 +119,5 @@ def test_targets_without_a_draft_and_drafts_alone_are_refused(folder: Path, tmp_
         with pytest.raises(GraphgenError, match=says) as caught:
             application(folder, None, **options).compile_config()
         assert caught.value.help
-    with pytest.raises(GraphgenError, match="is no draft of EAGLE"):
+    with pytest.raises(GraphgenError, match="is not an EAGLE draft"):
         eagle_of(application(folder, folder).to_cpu())

@@ -196,7 +196,7 @@ def test_mistakes_of_a_runtime_are_named():
         neuron_xla_compile(b"nonsense", "")
     with pytest.raises(GraphgenError, match="input_format 'stablehlo'"):
         neuron_xla_compile(b"", "", input_format="stablehlo")
-    with pytest.raises(GraphgenError, match="no bytes of graphgen's neuron_xla_compile"):
+    with pytest.raises(GraphgenError, match="these bytes are not of graphgen's neuron_xla_compile"):
         torch.classes.neuron.ParallelModel(b"NEFF", 1).load()
     with pytest.raises(GraphgenError, match="ranks 2 to 3 of 4"):
         torch.classes.neuron.ParallelModel(b"", 2, 2, 4)

@@ -100,7 +100,7 @@ def test_greedy_rows_take_the_longest_path():
         [0, 2, 3],
         [4, 6, 7],
     )
-    # The right token is no child of the path's end.
+    # The right token is not a child of the path's end.
     assert accept_tree(logits, TreeProposal([9, 4, 9, 6], [0, 0, 2, 1]), row) == ([0, 2], [4, 6])
     assert accept_tree(logits[:1], TreeProposal(), row) == ([0], [4])
 
