@@ -1,4 +1,4 @@
-"""Writing files whole or not at all: those that a user names, and those inside of a folder.
+"""Write files whole or not at all, by the user's path or inside a folder without following links.
 
 A file that a user names may be a symbolic link, and what it points to is written. A folder that
 came from elsewhere may hold links that its author chose: no link below it is followed to write.

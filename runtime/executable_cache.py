@@ -262,7 +262,7 @@ def _read_checked(path: Path, identity: bytes) -> bytes | None:
 
     Args:
         path: the file: a digest and the content.
-        identity: of the program that is asked for; another program's content counts as damaged.
+        identity: of the requested program; another program's content counts as damaged.
     """
     try:
         blob = read_regular(path)

@@ -46,7 +46,7 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # An option that is on or off is documented by "whether ...".
 PHRASE_OPENERS = re.compile(OPENERS.pattern.replace("|whether", ""), re.IGNORECASE)
 
-FRONT_PAGE_LIMIT = 20
+FRONT_PAGE_LIMIT = 0
 MOST_MODULES = 15
 DEEPEST_CHAIN = 8
 # A folder with one file for each model family grows with the families.

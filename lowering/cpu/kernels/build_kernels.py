@@ -86,7 +86,7 @@ _SEAL: Final = 64
 def seal(linked: bytes) -> bytes:
     """The end of a library's file: SHA-256 of the sources' digest and what was linked, in hex.
 
-    Loaders of libraries pass over bytes behind the last section.
+    Loaders of libraries ignore bytes after the last section.
     """
     digest = hashlib.sha256(sources_digest().encode() + b"\0")
     digest.update(linked)
