@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import walk_packages
+from types import ModuleType
 from typing import ClassVar, TypeVar
 
 from graphgen.errors import GraphgenError
@@ -180,8 +181,11 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> GraphgenError:
     return GraphgenError("GG0301", f"unknown {kind} '{name}'", help=help)
 
 
-def load_file(path: str) -> None:
+def load_file(path: str) -> ModuleType:
     """Run a Python file that registers passes; it may import the modules beside it.
+
+    Returns:
+        The module that the file is.
 
     Raises:
         GraphgenError: GG0705 when the file is not there or fails, with its own error.
@@ -190,7 +194,7 @@ def load_file(path: str) -> None:
     name = f"{PLUGIN}{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file) if file.is_file() else None
     if spec is None or spec.loader is None:
-        raise GraphgenError("GG0705", f"the plugin '{path}' is no Python file")
+        raise GraphgenError("GG0705", f"the plugin '{path}' is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up by name.
     sys.modules[name] = module
@@ -205,6 +209,7 @@ def load_file(path: str) -> None:
             "GG0705", f"the plugin '{path}' fails: {type(error).__name__}: {error}"
         ) from error
     LOADED.append(file.resolve())
+    return module
 
 
 def load_all() -> None:

@@ -64,7 +64,7 @@ def minify(
 
     \b
     Examples:
-      graphgen minify mini.gg -p default --plugin broken.py -o small.gg
+      graphgen minify mini.gg -p 'default,broken' --plugin broken.py -o small.gg
       graphgen minify crash/repro.gg -p 'partition' --check crash -o small.gg
       graphgen minify mini.gg --command 'python check.py {}' -o small.gg
     """

@@ -503,7 +503,7 @@ def test_a_pass_from_a_file(plugin: Path, registry: dict[str, type[Pass]]):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "is no Python file"),
+        (None, "is not a Python file"),
         ("x = 1 +", "fails: SyntaxError: "),
         ("import no_such_module", "fails: ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise ValueError('no')", "fails: ValueError: no"),
@@ -636,7 +636,7 @@ def test_a_wrong_plugin_is_found_out_in_json(mini: Path, plugin: Path):
 def test_mistakes_of_the_user(mini: Path, tmp_path: Path):
     missing = tmp_path / "no.py"
     assert error("validate", mini, "--plugin", missing).startswith(
-        f"error[GG0705]: the plugin '{missing}' is no Python file"
+        f"error[GG0705]: the plugin '{missing}' is not a Python file"
     )
     assert error("validate", mini, "-p", "canonicalise").startswith(
         "error[GG0301]: unknown pass 'canonicalise'"
