@@ -146,6 +146,7 @@ def _proof_json(proof: PassProof) -> dict[str, Json]:
             "output": one.output,
             "why": one.why,
             "counterexample": dict(one.counterexample),
+            "example": one.example.text if one.example is not None else None,
         }
         for name, one in proof.programs.items()
     }
@@ -174,6 +175,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
     return {
         "pass": verdict.pass_text,
         "ok": verdict.ok,
+        "state": verdict.state,
         "meaning": json_number(verdict.meaning.relative),
         "max_abs": json_number(verdict.rounding.max_abs),
         "ulp": json_number(verdict.rounding.ulp),

@@ -14,6 +14,7 @@ from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import symbol, symbols
 from graphgen.passes.verify.proof.pass_proof import PassProof, Proof, Status
 from graphgen.passes.verify.proof.prove_equal import Assumptions, Side, prove_equal
+from graphgen.passes.verify.proof.replay_model import replayed
 from graphgen.text.printer import print_function
 
 _WEIGHTS = ("weights.global", "weights.rank")
@@ -36,7 +37,11 @@ def prove_pass(before: Module, after: Module, milliseconds: int = 200) -> PassPr
             proofs[function.name] = Proof(Status.UNDECIDED, why=why)
             continue
         given = assumptions(after, function, milliseconds)
-        proofs[function.name] = prove_equal(_side(before, source), _side(after, function), given)
+        left, right = _side(before, source), _side(after, function)
+        found = prove_equal(left, right, given)
+        if found.status is Status.REFUTED:
+            found = replayed(found, left, right, after)
+        proofs[function.name] = found
     return PassProof(proofs)
 
 
