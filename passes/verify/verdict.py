@@ -13,7 +13,11 @@ from graphgen.passes.verify.layerwise.layer_results import LayerResults
 from graphgen.passes.verify.proof.pass_proof import PassProof, Status
 from graphgen.passes.verify.proof.prove_bounds import IndexProof
 from graphgen.passes.verify.reproducer import Failure
-from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteStatus, RewriteSummary
+from graphgen.passes.verify.rewrites.rewrite_verdict import (
+    Counterexample,
+    RewriteStatus,
+    RewriteSummary,
+)
 
 # State of a pass of which a rewrite has a counterexample that a wider window did not confirm.
 IN_CONTEXT = RewriteStatus.IN_CONTEXT.value
@@ -77,6 +81,7 @@ class Verdict:
         choices: numbers of choices (top_k, sort, tokens) compared in float64, by outcome.
         rounded_choices: the same in the program's own types.
         proof: the programs that are proved equal for all sizes; ``None`` where proofs are off.
+        examples: by program that a proof refutes, arguments on which NumPy computes something else.
         indices: by program, the proofs that indices are within bounds, for the module after the
             last pass; ``None`` after other passes and where proofs are off.
         rewrites: results of checking each rewrite alone; ``None`` where that was not done.
@@ -101,6 +106,7 @@ class Verdict:
     choices: ChoiceCounts = field(default_factory=ChoiceCounts)
     rounded_choices: ChoiceCounts = field(default_factory=ChoiceCounts)
     proof: PassProof | None = None
+    examples: Mapping[str, Counterexample] = field(default_factory=dict[str, Counterexample])
     indices: Mapping[str, Sequence[IndexProof]] | None = None
     rewrites: RewriteSummary | None = None
     coverage: Coverage | None = None

@@ -98,7 +98,7 @@ def verdict_faults(
         if verdict.rewrites is not None:
             yield from _checked_alone(verdict.rewrites, verdict.guilty if wrong else None)
         if verdict.proof is not None:
-            yield from _refuted(verdict.pass_text, verdict.proof)
+            yield from _refuted(verdict, verdict.proof)
         if verdict.silent:
             yield silent_text(verdict.pass_text)
         if verdict.varies is not None:
@@ -179,15 +179,16 @@ def _checked_alone(found: RewriteSummary, known: Rewrite | None) -> Iterator[str
             yield "\n".join([*lines, ""])
 
 
-def _refuted(item: str, found: PassProof) -> Iterator[str]:
+def _refuted(verdict: Verdict, found: PassProof) -> Iterator[str]:
     """The programs that a proof found arguments for, with the arguments."""
     for name, proof in found.programs.items():
         if proof.status in _REFUTED:
             sizes = ", ".join(f"{key}={value}" for key, value in proof.counterexample.items())
-            lines = [f"{_REFUTED[proof.status]}: {item}: {proof.output} of @{name}, at {sizes}"]
+            what = f"{_REFUTED[proof.status]}: {verdict.pass_text}"
+            lines = [f"{what}: {proof.output} of @{name}, at {sizes}"]
             lines += [f"  {proof.why}"] if proof.why else []
-            if proof.example is not None:
-                lines += [f"  {line}" for line in proof.example.text.splitlines()]
+            if name in verdict.examples:
+                lines += [f"  {line}" for line in verdict.examples[name].text.splitlines()]
             yield "\n".join([*lines, ""])
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from graphgen.passes.verify.rewrites.rewrite_verdict import Counterexample
-
 
 class Status(StrEnum):
     """Result of a proof.
@@ -49,9 +47,7 @@ class Proof:
         output: the first output that is not proved; empty where all are equal.
         why: the reason of what is undecided.
         counterexample: sizes, and indices of an element that differs for some arguments.
-        elements: of the arguments for which it differs.
-        example: these arguments, and the element before and after as NumPy computes it; ``None``
-            where that was not done.
+        elements: of the arguments for which it differs; all others are zero.
     """
 
     status: Status
@@ -59,7 +55,6 @@ class Proof:
     why: str = ""
     counterexample: Mapping[str, int] = field(default_factory=dict[str, int])
     elements: tuple[ModelElement, ...] = ()
-    example: Counterexample | None = None
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name}={value}" for name, value in self.counterexample.items())

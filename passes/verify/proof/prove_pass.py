@@ -14,7 +14,6 @@ from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import symbol, symbols
 from graphgen.passes.verify.proof.pass_proof import PassProof, Proof, Status
 from graphgen.passes.verify.proof.prove_equal import Assumptions, Side, prove_equal
-from graphgen.passes.verify.proof.replay_model import replayed
 from graphgen.text.printer import print_function
 
 _WEIGHTS = ("weights.global", "weights.rank")
@@ -37,12 +36,16 @@ def prove_pass(before: Module, after: Module, milliseconds: int = 200) -> PassPr
             proofs[function.name] = Proof(Status.UNDECIDED, why=why)
             continue
         given = assumptions(after, function, milliseconds)
-        left, right = _side(before, source), _side(after, function)
-        found = prove_equal(left, right, given)
-        if found.status is Status.REFUTED:
-            found = replayed(found, left, right, after)
-        proofs[function.name] = found
+        proofs[function.name] = prove_equal(_side(before, source), _side(after, function), given)
     return PassProof(proofs)
+
+
+def sides_of(before: Module, after: Module, name: str) -> tuple[Side, Side]:
+    """A program of ``after`` and the one that it comes from, as they are compared."""
+    function = after.function(name)
+    source = _source(before, function)
+    assert source is not None, name
+    return _side(before, source), _side(after, function)
 
 
 def _incomparable(before: Module, after: Module) -> str:

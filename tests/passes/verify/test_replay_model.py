@@ -21,6 +21,8 @@ from graphgen.passes.verify import PassChecks, Verdict, make_workload, validate
 from graphgen.passes.verify.proof.elements import RULES
 from graphgen.passes.verify.proof.pass_proof import Status
 from graphgen.passes.verify.proof.prove_pass import prove_pass
+from graphgen.passes.verify.replay_model import replayed
+from graphgen.passes.verify.rewrites.rewrite_verdict import Counterexample
 from graphgen.text import parse
 
 Change = Callable[[Op, Builder], Sequence[Value]]
@@ -79,6 +81,14 @@ def validated(module: Module, item: Pass, *, alone: bool = True) -> Verdict:
     return verdict
 
 
+def example_of(before: Module, after: Module) -> Counterexample:
+    """The counterexample of a module of one program, which is refuted."""
+    proof, examples = replayed(prove_pass(before, after), before, after)
+    assert [one.status for one in proof.programs.values()] == [Status.REFUTED]
+    (example,) = examples.values()
+    return example
+
+
 REFUTED: dict[str, tuple[Module, Changed]] = {
     "minimum": (
         program("s32", *limit(600), "%y = minimum(%x, %e) : s32[16]"),
@@ -101,10 +111,9 @@ def test_a_refuted_pass_fails_with_arguments_that_differ(name: str):
     verdict = validated(module, item, alone=False)
     assert (verdict.state, verdict.passed) == ("refuted", False)
     assert verdict.proof is not None
-    (proof,) = verdict.proof.programs.values()
-    assert proof.example is not None
-    assert proof.example.before != proof.example.after
-    (given,) = proof.example.values
+    (example,) = verdict.examples.values()
+    assert example.before != example.after
+    (given,) = example.values
     assert " at [" in given
 
 
@@ -144,20 +153,16 @@ func @f phase=main {
 }
 """
     )
-    (proof,) = prove_pass(before, after).programs.values()
-    assert proof.status is Status.REFUTED
-    assert proof.example is not None
-    assert 2 <= proof.example.sizes["N"] <= 8
-    assert proof.example.before != proof.example.after
+    example = example_of(before, after)
+    assert 2 <= example.sizes["N"] <= 8
+    assert example.before != example.after
 
 
 def test_truth_values_of_a_model():
     before = program("pred", "%n = not(%x) : pred[4]", "%y = not(%n) : pred[4]", size="4")
     after = program("pred", "%n = not(%x) : pred[4]", "%y = or(%x, %n) : pred[4]", size="4")
-    (proof,) = prove_pass(before, after).programs.values()
-    assert proof.status is Status.REFUTED
-    assert proof.example is not None
-    assert (proof.example.before, proof.example.after) == (0.0, 1.0)
+    example = example_of(before, after)
+    assert (example.before, example.after) == (0.0, 1.0)
 
 
 def test_a_refutation_that_numpy_does_not_confirm_is_an_error_of_the_prover(

@@ -16,9 +16,11 @@ import numpy as np
 from graphgen.eval import NATIVE, Array, evaluate_ranks, numpy_dtype
 from graphgen.ir import RANK, Dim, Function, Module, Op, Value
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.verify.proof.pass_proof import Proof, Status
+from graphgen.passes.verify.proof.pass_proof import PassProof, Proof, Status
 from graphgen.passes.verify.proof.prove_equal import Side
+from graphgen.passes.verify.proof.prove_pass import sides_of
 from graphgen.passes.verify.rewrites.counterexample import counterexample, number_text
+from graphgen.passes.verify.rewrites.rewrite_verdict import Counterexample
 from graphgen.passes.verify.rewrites.rewrite_window import WindowCut
 from graphgen.passes.verify.rewrites.window_check import UNFIT, Differing, FailedSample
 
@@ -41,39 +43,50 @@ class _Window:
     function: Function
 
 
-def replayed(proof: Proof, left: Side, right: Side, module: Module) -> Proof:
-    """A refutation with its counterexample, or what became of it.
+def replayed(
+    proofs: PassProof, before: Module, after: Module
+) -> tuple[PassProof, dict[str, Counterexample]]:
+    """Replay every refutation of a pass.
 
     Args:
-        proof: refuted, with the solver's model.
-        left: the program before.
-        right: the program after.
-        module: has the functions that programs call.
+        proofs: of the pass.
+        before: the module as the pass got it.
+        after: the module as the pass left it.
 
     Returns:
-        The same with ``example``; ``Status.NOT_CONFIRMED`` where both programs compute the same
-        on the model, which is a fault of the prover.
+        The proofs, ``Status.NOT_CONFIRMED`` where both programs compute the same on the model,
+        which is a fault of the prover; and the counterexamples by program.
     """
-    names = {name for name in proof.counterexample if not _is_index(name)}
-    sizes: dict[str, Dim] = {name: proof.counterexample[name] for name in names}
+    made, examples = dict(proofs.programs), dict[str, Counterexample]()
+    for name, proof in proofs.having(Status.REFUTED).items():
+        found = _replayed(proof, *sides_of(before, after, name), after)
+        if isinstance(found, Counterexample):
+            examples[name] = found
+        else:
+            made[name] = found
+    return PassProof(made), examples
+
+
+def _replayed(proof: Proof, left: Side, right: Side, module: Module) -> Proof | Counterexample:
+    """The counterexample of a refutation, or what became of it."""
+    sizes: dict[str, Dim] = {k: n for k, n in proof.counterexample.items() if not _is_index(k)}
     window = _window(proof.output, left, right, sizes)
     elements = sum(prod(map(int, arg.type.dims)) for arg in window.function.args)
     if elements > _LARGEST:
-        return _with(proof, Status.REFUTED, f"not replayed: {elements} elements of arguments")
+        return replace(proof, why=f"not replayed: {elements} elements of arguments")
     given = [_arguments(window, proof)]
     try:
         with np.errstate(all="ignore"):
             (result,) = evaluate_ranks(window.function, given, NATIVE, None, module)
     except UNFIT as error:
-        return _with(proof, Status.REFUTED, f"not replayed: {error}")
+        return replace(proof, why=f"not replayed: {error}")
     found = _difference(result["before.0"], result["after.0"])
     if found is None:
-        return _with(proof, Status.NOT_CONFIRMED, "both programs compute the same in NumPy")
-    failed = FailedSample(window.cut.pairs, window.function, sizes, given, found)
-    example = counterexample(failed)
+        why = "both programs compute the same in NumPy"
+        return replace(proof, status=Status.NOT_CONFIRMED, why=why)
+    example = counterexample(FailedSample(window.cut.pairs, window.function, sizes, given, found))
     assert example is not None
-    shown = replace(example, values=_values_text(window, given[0]))
-    return replace(proof, elements=(), example=shown)
+    return replace(example, values=_values_text(window, given[0]))
 
 
 def _values_text(window: _Window, given: Mapping[str, Array]) -> tuple[str, ...]:
@@ -90,10 +103,6 @@ def _values_text(window: _Window, given: Mapping[str, Array]) -> tuple[str, ...]
             text = ", ".join(["0", *parts]) if parts else "0 everywhere"
         out.append(f"%{name} : {arg.type.text} = {text}")
     return tuple(out)
-
-
-def _with(proof: Proof, status: Status, why: str) -> Proof:
-    return Proof(status, proof.output, why, proof.counterexample)
 
 
 def _is_index(name: str) -> bool:
