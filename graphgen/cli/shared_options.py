@@ -12,6 +12,7 @@ from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD, check_output
 
 if TYPE_CHECKING:
+    from graphgen.cli.plugin_passes import LoadedPlugin
     from graphgen.passes.core import Pass
 
 ModuleFile = Annotated[
@@ -92,13 +93,20 @@ def check_plot(name: str | None) -> None:
         check_output(name)
 
 
-def load_plugins(files: Sequence[str] | None) -> None:
-    """Register the passes of graphgen, of installed packages, and of these files."""
-    from graphgen.passes.core.registry import all_passes, load_file
+def load_plugins(files: Sequence[str] | None) -> list[LoadedPlugin]:
+    """Register the passes of graphgen, of installed packages, and of these files.
+
+    Returns:
+        What each file registers, for :func:`~graphgen.cli.plugin_passes.check_plugins_named`.
+
+    Raises:
+        GraphgenError: GG0705 for a file that is not there, fails, or registers nothing.
+    """
+    from graphgen.cli.plugin_passes import load_plugin
+    from graphgen.passes.core.registry import all_passes
 
     all_passes()
-    for file in files or ():
-        load_file(file)
+    return [load_plugin(file) for file in files or ()]
 
 
 def load_pipeline(
@@ -116,13 +124,19 @@ def load_pipeline(
         small: ``default`` stands for ``small``, with sizes that NumPy evaluates in seconds; a note
             on standard error says so where the text leaves the sizes open.
         dims: of ``small``: sizes of symbols that the text does not give, ``("N=8",)``.
+
+    Raises:
+        GraphgenError: GG0301 and GG0302 for a pipeline that cannot be read; GG0705 for a plugin
+            with passes of which the pipeline names none.
     """
-    load_plugins(plugins)
+    loaded = load_plugins(plugins)
+    from graphgen.cli.plugin_passes import check_plugins_named
     from graphgen.passes.pipelines import SMALL, parse
 
+    passes = parse(text, replace(SMALL, dims=dims)) if small else parse(text)
+    check_plugins_named(loaded, text, passes)
     if not small:
-        return parse(text)
-    passes = parse(text, replace(SMALL, dims=dims))
+        return passes
     if not dims and [str(item) for item in passes] != [str(item) for item in parse(text)]:
         note("'default' is 'small' here: batch=[3], context=[8], tokens=[8,16] unless given")
     return passes

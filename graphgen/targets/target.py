@@ -60,6 +60,11 @@ def register_target(target: Target) -> Target:
     return target
 
 
+def registered_targets() -> dict[str, Target]:
+    """The targets that plugins have entered, by name."""
+    return dict(_REGISTERED)
+
+
 def find_target(name: str) -> Target:
     """The target called ``name``.
 

@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import walk_packages
+from types import ModuleType
 from typing import ClassVar, TypeVar
 
 from graphgen.errors import GraphgenError
@@ -180,8 +181,11 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> GraphgenError:
     return GraphgenError("GG0301", f"unknown {kind} '{name}'", help=help)
 
 
-def load_file(path: str) -> None:
+def load_file(path: str) -> ModuleType:
     """Run a Python file that registers passes; it may import the modules beside it.
+
+    Returns:
+        The module that the file is.
 
     Raises:
         GraphgenError: GG0705 when the file is not there or fails, with its own error.
@@ -205,6 +209,7 @@ def load_file(path: str) -> None:
             "GG0705", f"the plugin '{path}' fails: {type(error).__name__}: {error}"
         ) from error
     LOADED.append(file.resolve())
+    return module
 
 
 def load_all() -> None:

@@ -139,13 +139,14 @@ def _values_json(values: Sequence[Value], recording: Recording, lines: LoweredLi
     return out
 
 
-def _proof_json(proof: PassProof) -> dict[str, Json]:
+def _proof_json(verdict: Verdict, proof: PassProof) -> dict[str, Json]:
     return {
         name: {
             "status": str(one.status),
             "output": one.output,
             "why": one.why,
             "counterexample": dict(one.counterexample),
+            "example": verdict.examples[name].text if name in verdict.examples else None,
         }
         for name, one in proof.programs.items()
     }
@@ -174,6 +175,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
     return {
         "pass": verdict.pass_text,
         "ok": verdict.ok,
+        "state": verdict.state,
         "meaning": json_number(verdict.meaning.relative),
         "max_abs": json_number(verdict.rounding.max_abs),
         "ulp": json_number(verdict.rounding.ulp),
@@ -188,7 +190,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
         "choices": _choices_json(verdict.choices),
         "rounded_choices": _choices_json(verdict.rounded_choices),
         "silent": verdict.silent,
-        "proof": _proof_json(verdict.proof) if verdict.proof else None,
+        "proof": _proof_json(verdict, verdict.proof) if verdict.proof else None,
         "indices": _indices_json(verdict.indices) if verdict.indices is not None else None,
         "repeatable": verdict.repeatable,
         "varies": _varies_json(verdict.varies) if verdict.varies else None,

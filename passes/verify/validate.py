@@ -44,8 +44,10 @@ from graphgen.passes.verify.coverage.collect import collect, uncovered_changes
 from graphgen.passes.verify.coverage.input_coverage import input_coverage
 from graphgen.passes.verify.coverage.recorder import CoverageRecorder
 from graphgen.passes.verify.narrow_rounding import rounding_budget
+from graphgen.passes.verify.proof.pass_proof import Status
 from graphgen.passes.verify.proof.prove_bounds import prove_indices
 from graphgen.passes.verify.proof.prove_pass import prove_pass
+from graphgen.passes.verify.replay_model import replayed
 from graphgen.passes.verify.rewrites.rewrite_checker import check_rewrites
 from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
 from graphgen.passes.verify.verdict import MEANING_BUDGET, RaisedError, Verdict
@@ -148,7 +150,11 @@ class _Validation:
         verdict = self._compared(item, ran, reference)
         if not self.checks.prove:
             return verdict
-        return replace(verdict, proof=prove_pass(ran.before, self.module))
+        proof, examples = replayed(prove_pass(ran.before, self.module), ran.before, self.module)
+        if proof.having(Status.REFUTED) and item.approximation:
+            verdict = replace(verdict, approximation=item.approximation)
+        proof = proof.disputed(verdict.disputes(proof.programs))
+        return replace(verdict, proof=proof, examples=examples)
 
     def _compared(
         self, item: Pass, ran: CheckedRun, reference: tuple[RecordedRun, RecordedRun]

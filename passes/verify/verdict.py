@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 
 from graphgen.passes.core.journal import Rewrite
 from graphgen.passes.verify.compare.choice_replay import ChoiceCounts
-from graphgen.passes.verify.compare.deviation import NONE, Deviation
+from graphgen.passes.verify.compare.deviation import MEANING_BUDGET, NONE, Deviation
 from graphgen.passes.verify.coverage.coverage import Coverage
 from graphgen.passes.verify.layerwise.layer_results import LayerResults
-from graphgen.passes.verify.proof.pass_proof import PassProof
+from graphgen.passes.verify.proof.pass_proof import PassProof, Status
 from graphgen.passes.verify.proof.prove_bounds import IndexProof
 from graphgen.passes.verify.reproducer import Failure
-from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
+from graphgen.passes.verify.rewrites.rewrite_verdict import (
+    Counterexample,
+    RewriteStatus,
+    RewriteSummary,
+)
 
-# Largest relative difference in float64 of programs that mean the same.
-MEANING_BUDGET = 1e-9
+# State of a pass of which a rewrite has a counterexample that a wider window did not confirm.
+IN_CONTEXT = RewriteStatus.IN_CONTEXT.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class Verdict:
         choices: numbers of choices (top_k, sort, tokens) compared in float64, by outcome.
         rounded_choices: the same in the program's own types.
         proof: the programs that are proved equal for all sizes; ``None`` where proofs are off.
+        examples: by program that a proof refutes, arguments on which NumPy computes something else.
         indices: by program, the proofs that indices are within bounds, for the module after the
             last pass; ``None`` after other passes and where proofs are off.
         rewrites: results of checking each rewrite alone; ``None`` where that was not done.
@@ -101,6 +106,7 @@ class Verdict:
     choices: ChoiceCounts = field(default_factory=ChoiceCounts)
     rounded_choices: ChoiceCounts = field(default_factory=ChoiceCounts)
     proof: PassProof | None = None
+    examples: Mapping[str, Counterexample] = field(default_factory=dict[str, Counterexample])
     indices: Mapping[str, Sequence[IndexProof]] | None = None
     rewrites: RewriteSummary | None = None
     coverage: Coverage | None = None
@@ -126,6 +132,48 @@ class Verdict:
         return self.rewrites is None or self.rewrites.wrong is None
 
     @property
+    def refuted(self) -> bool:
+        """True if a proof found arguments for which a program computes something else."""
+        return self.proof is not None and bool(self.proof.having(Status.REFUTED))
+
+    @property
+    def refuted_wrongly(self) -> bool:
+        """True if a proof found such arguments, and NumPy computes the same for them."""
+        return self.proof is not None and bool(self.proof.having(Status.NOT_CONFIRMED))
+
+    def disputes(self, programs: Iterable[str]) -> dict[str, str]:
+        """By program, the counterexample that was found, which a proof cannot stand beside.
+
+        Args:
+            programs: of the module after the pass. A function that is not one of them, such as
+                one that prepares weights, may be a part of each.
+        """
+        every, found = list(programs), dict[str, str]()
+
+        def enter(function: str, why: str) -> None:
+            for name in [function] if function in every else every:
+                found.setdefault(name, why)
+
+        where = self.guilty.function if self.guilty is not None else ""
+        if not self.means_the_same:
+            enter(where, "the numbers of the calls differ")
+        elif not self.within_budget:
+            enter(where, "equal without rounding; the rounding goes over the budget")
+        for check in self.rewrites.remarkable if self.rewrites is not None else ():
+            example = check.counterexample
+            if example is not None and check.status is not RewriteStatus.TOGETHER:
+                what = "equal without rounding; " if example.rounding else ""
+                number = check.rewrite.number
+                enter(check.rewrite.function, f"{what}rewrite #{number} has a counterexample")
+        return found
+
+    @property
+    def in_context(self) -> Rewrite | None:
+        """The first rewrite that is right in context only."""
+        found = self.rewrites.having(RewriteStatus.IN_CONTEXT) if self.rewrites else []
+        return found[0].rewrite if found else None
+
+    @property
     def repeatable(self) -> bool:
         """True if two runs of the pass on one module agreed."""
         return self.varies is None
@@ -134,8 +182,14 @@ class Verdict:
     def passed(self) -> bool:
         """True if every check holds for all that was run."""
         kept = self.means_the_same and self.within_budget and self.rewrites_right
-        numbers = kept or bool(self.approximation)
-        return numbers and self.raised is None and self.repeatable and not self.silent
+        numbers = (kept and not self.refuted) or bool(self.approximation)
+        return (
+            numbers
+            and not self.refuted_wrongly
+            and self.raised is None
+            and self.repeatable
+            and not self.silent
+        )
 
     @property
     def complete(self) -> bool:
@@ -149,16 +203,23 @@ class Verdict:
 
     @property
     def state(self) -> str:
-        """The most serious fault in a word or two, or ``ok``."""
+        """The most serious fault in a few words, or ``ok``.
+
+        ``right in context only`` is no fault: each check of the programs holds, and a rewrite
+        alone has a counterexample of which it is not shown that it cannot occur.
+        """
         faults = (
             (self.raised is not None, "raised"),
             (bool(self.approximation) and self.passed, "approximate"),
             (not self.means_the_same, "WRONG"),
             (not self.within_budget, "over budget"),
             (not self.rewrites_right, "WRONG rewrite"),
+            (self.refuted, "refuted"),
+            (self.refuted_wrongly, "prover error"),
             (not self.repeatable, "not repeatable"),
             (self.silent, "silent"),
             (bool(self.uncovered), "not covered"),
+            (self.in_context is not None, IN_CONTEXT),
         )
         return next((name for found, name in faults if found), "ok")
 

@@ -22,6 +22,7 @@ from graphgen.cli.files import check_output
 from graphgen.cli.module_file import read_module
 from graphgen.cli.page_link import op_name, page_link
 from graphgen.cli.passes.trace_page import TraceFile, write_trace_page
+from graphgen.cli.plugin_passes import needed_for
 from graphgen.cli.shared_options import (
     AsJson,
     ModuleFile,
@@ -100,7 +101,7 @@ def bisect(
     if found is not None and found.wrong:
         options = _options(check, rounding, on, weights, seed)
         options += [] if script == "auto" else ["--script", script]
-        _write_reproducer(output, found, plugin or [], options, inputs)
+        _write_reproducer(output, found, needed_for(found.item, plugin or []), options, inputs)
     if found is not None and trace is not None:
         _write_trace(trace, file, passes, found)
     emit(as_json, lambda: bisection_json(found), lambda: bisection_text(found, rounding=rounding))

@@ -151,11 +151,13 @@ def run_twins(
     Raises:
         GraphgenError: what reading the configuration or a pass raises.
     """
-    load_plugins(plugins)
+    loaded = load_plugins(plugins)
+    from graphgen.cli.plugin_passes import check_plugins_named
     from graphgen.passes.pipelines import parse
     from graphgen.runtime.checkpoint.model_config import model_config
     from graphgen.runtime.validation.validate_model import validate_model
 
+    check_plugins_named(loaded, pipeline, parse(pipeline))
     return validate_model(
         model_config(model), lambda sizes: parse(pipeline, sizes), options, on_step
     )

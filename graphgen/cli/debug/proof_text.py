@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def proof_lines(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
-    """Per pass the programs that are proved equal, and the first that is not; then the indices."""
+    """Per pass how many programs are proved, and the first that is not; then the indices."""
     proofs = [(verdict.pass_text, verdict.proof) for verdict in verdicts if verdict.proof]
     if not proofs:
         return
@@ -23,8 +23,8 @@ def proof_lines(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
         first = proof.first
         open_ = "" if first is None else f"@{first[0]} {first[1]}"
         rows.append((text, f"{proof.proved} of {len(proof.programs)}", open_))
-    yield "proved equal for all sizes and inputs:"
-    yield Table(("pass", "programs", "first that is not proved"), rows)
+    yield "programs before and after, compared for all sizes and inputs:"
+    yield Table(("pass", "proved", "first that is not proved"), rows)
     indices = verdicts[-1].indices
     if indices is not None:
         yield _index_text(indices)

@@ -34,11 +34,16 @@ def repro(
       graphgen repro graphgen-crash-1f3a5b7c9d
       graphgen repro graphgen-crash-1f3a5b7c9d --json
     """
+    from graphgen.cli.plugin_passes import check_plugins_named
+    from graphgen.passes.core.registry import parse_pipeline
     from graphgen.passes.inspect.result_json import replay_json
     from graphgen.passes.verify.reproducer import replay
 
-    load_plugins(plugin)
+    loaded = load_plugins(plugin)
     found = replay(folder)
+    if loaded:
+        recorded = found.recorded.pipeline
+        check_plugins_named(loaded, recorded, parse_pipeline(recorded), "a folder of ")
     for name, then, now in found.differences:
         note(f"{name} was {then} and is {now}")
     emit(as_json, lambda: replay_json(found), lambda: _text(found))

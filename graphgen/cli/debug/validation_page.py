@@ -58,8 +58,9 @@ def write_validation_page(
     if output != STANDARD:
         note(f"wrote {output}: {len(verdicts)} verdicts")
         for stage, verdict in zip(recording.stages, verdicts, strict=False):
-            if not verdict.ok:
-                place = {"rewrite": verdict.guilty.number} if verdict.guilty else {}
+            shown = verdict.guilty or verdict.in_context
+            if not verdict.ok or verdict.in_context:
+                place = {"rewrite": shown.number} if shown else {}
                 note(f"{verdict.state}: {page_link(output, pass_=stage.label, **place)}")
 
 

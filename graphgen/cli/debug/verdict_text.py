@@ -11,11 +11,22 @@ if TYPE_CHECKING:
     from graphgen.passes.core.journal import Rewrite
     from graphgen.passes.verify import Verdict
     from graphgen.passes.verify.bisect import Culprit
+    from graphgen.passes.verify.proof.pass_proof import PassProof
     from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
     from graphgen.passes.verify.verdict import RaisedError, RunDifference
 
-# Values of ``RewriteStatus``, which is not imported before a command runs.
-_WRONG, _UNDECIDED = "wrong", "undecided"
+# By values of ``RewriteStatus``, which is not imported before a command runs.
+_TITLES = {
+    "wrong": "wrong when checked alone",
+    "right in context only": "right in context only",
+    "undecided": "undecided",
+}
+
+# By values of the ``Status`` of a proof.
+_REFUTED = {
+    "refuted": "refuted",
+    "refuted wrongly": "prover error: this model of the solver is no counterexample",
+}
 
 _HEADERS = (
     "pass", "meaning", "max abs", "ulp", "cosine", "rounding", "budget", "rewrites", "verdict",
@@ -59,9 +70,12 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _rewrites(verdict: Verdict) -> str:
-    """``70/75``: how many of the rewrites are right when checked alone."""
+    """``70/75, 2 in context``: how many of the rewrites are right when checked alone."""
     found = verdict.rewrites
-    return f"{found.right}/{found.total}" if found is not None else "-"
+    if found is None:
+        return "-"
+    text = f"{found.right}/{found.total}"
+    return f"{text}, {found.in_context} in context" if found.in_context else text
 
 
 def verdict_faults(
@@ -83,6 +97,8 @@ def verdict_faults(
         yield from _flips(verdict)
         if verdict.rewrites is not None:
             yield from _checked_alone(verdict.rewrites, verdict.guilty if wrong else None)
+        if verdict.proof is not None:
+            yield from _refuted(verdict, verdict.proof)
         if verdict.silent:
             yield silent_text(verdict.pass_text)
         if verdict.varies is not None:
@@ -146,11 +162,11 @@ def _flips(verdict: Verdict) -> Iterator[str]:
 
 
 def _checked_alone(found: RewriteSummary, known: Rewrite | None) -> Iterator[str]:
-    """The wrong rewrites and those not decided: the first of each, with its counterexample.
+    """The first rewrite of each status that is not right, with its counterexample.
 
     Not again for ``known``, the rewrite that the numbers of the calls have named.
     """
-    for status, title in ((_WRONG, "wrong when checked alone"), (_UNDECIDED, "undecided")):
+    for status, title in _TITLES.items():
         every = [check for check in found.remarkable if check.status.value == status]
         named = [check for check in every if str(check.rewrite) == str(known)]
         for check in every[:1] if not named else []:
@@ -160,6 +176,19 @@ def _checked_alone(found: RewriteSummary, known: Rewrite | None) -> Iterator[str
                 lines += [f"  {line}" for line in text.splitlines()]
             if len(every) > 1:
                 lines.append(f"  and {len(every) - 1} more (--json lists them)")
+            yield "\n".join([*lines, ""])
+
+
+def _refuted(verdict: Verdict, found: PassProof) -> Iterator[str]:
+    """The programs that a proof found arguments for, with the arguments."""
+    for name, proof in found.programs.items():
+        if proof.status in _REFUTED:
+            sizes = ", ".join(f"{key}={value}" for key, value in proof.counterexample.items())
+            what = f"{_REFUTED[proof.status]}: {verdict.pass_text}"
+            lines = [f"{what}: {proof.output} of @{name}, at {sizes}"]
+            lines += [f"  {proof.why}"] if proof.why else []
+            if name in verdict.examples:
+                lines += [f"  {line}" for line in verdict.examples[name].text.splitlines()]
             yield "\n".join([*lines, ""])
 
 

@@ -115,14 +115,17 @@ def opt(
       graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},pad-to-mesh,partition'
       graphgen opt m.gg -p 'default{tp=2}' --explain-sharding -o out.gg
     """
+    from graphgen.cli.plugin_passes import check_plugins_named
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.core.fuel import parse_fuel
     from graphgen.passes.core.journal import Journal
-    from graphgen.passes.pipelines import parse_in_phases
+    from graphgen.passes.pipelines import parse_in_phases, passes_of
 
     check_outputs(output, as_json)
-    load_plugins(plugin)
-    passes = _part(parse_in_phases(pipeline), start_at, stop_after)
+    loaded = load_plugins(plugin)
+    phases = parse_in_phases(pipeline)
+    check_plugins_named(loaded, pipeline, passes_of(phases))
+    passes = _part(phases, start_at, stop_after)
     changes = _changes(print_after, silent=as_json)
     watch = _watchers(passes, print_before, print_after, dump, changes)
     why = _sharding_watcher() if explain_sharding else None

@@ -32,12 +32,15 @@ def pipeline(
       graphgen pipeline 'default{tp=2}' --show
       graphgen pipeline 'canonicalize,specialize,legalize' --show --json
     """
+    from graphgen.cli.plugin_passes import check_plugins_named
     from graphgen.passes.core.registry import all_pipelines, find_pipeline
     from graphgen.passes.inspect import catalog
-    from graphgen.passes.pipelines import parse_in_phases
+    from graphgen.passes.pipelines import parse_in_phases, passes_of
 
-    load_plugins(plugin)
+    loaded = load_plugins(plugin)
     known = all_pipelines()
+    if text is not None:
+        check_plugins_named(loaded, text, passes_of(parse_in_phases(text)), "")
     if text is None:
         everything = [known[name] for name in sorted(known)]
         emit(

@@ -9,6 +9,9 @@ import numpy as np
 
 from graphgen.eval import Array
 
+# Largest relative difference in float64 of programs that mean the same.
+MEANING_BUDGET = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Deviation:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphgen.ir import Dim, Function, Value
 from graphgen.passes.verify.proof import arithmetic_rules as _arithmetic
@@ -86,7 +86,7 @@ def prove_equal(left: Function | Side, right: Function | Side, given: Assumption
                 continue
             found = _compare(value, other, a, b, given)
             if found.status is not Status.PROVED:
-                return Proof(found.status, name, found.why, found.counterexample)
+                return replace(found, output=name)
     return PROVED
 
 
@@ -138,13 +138,14 @@ def _solve(terms: Terms, pair: tuple[Term, Term], given: Assumptions) -> Proof:
         return Proof(Status.UNDECIDED, why=parting)
     if not has_solver() or not given.milliseconds:
         return Proof(Status.UNDECIDED, why=f"needs z3: {INSTALL}")
-    found = Solver(terms, given.facts).find(*pair, given.milliseconds)
+    solver = Solver(terms, given.facts)
+    found = solver.find(*pair, given.milliseconds)
     if found is None:
         return PROVED
     if isinstance(found, str):
         return Proof(Status.UNDECIDED, why=f"z3: {found}")
     if {node.kind for node in nodes_of(terms, *pair)} <= _EXACT:
-        return Proof(Status.REFUTED, counterexample=found)
+        return Proof(Status.REFUTED, counterexample=found, elements=solver.elements())
     return Proof(Status.UNDECIDED, why="the terms of float ops differ")
 
 

@@ -40,6 +40,14 @@ def prove_pass(before: Module, after: Module, milliseconds: int = 200) -> PassPr
     return PassProof(proofs)
 
 
+def sides_of(before: Module, after: Module, name: str) -> tuple[Side, Side]:
+    """A program of ``after`` and the one that it comes from, as they are compared."""
+    function = after.function(name)
+    source = _source(before, function)
+    assert source is not None, name
+    return _side(before, source), _side(after, function)
+
+
 def _incomparable(before: Module, after: Module) -> str:
     """The reason why programs of two modules are not compared; empty if they are."""
     if before.ranks != after.ranks:

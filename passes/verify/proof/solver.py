@@ -13,11 +13,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from graphgen.ir import Dim
+from graphgen.ir import Dim, TensorType
 from graphgen.ir.dims import Poly
+from graphgen.passes.verify.proof.pass_proof import ModelElement
 from graphgen.passes.verify.proof.terms import LARGEST_SIZE, Bounds, Node, Term, Terms
 
 INSTALL = "pip install z3-solver"
+# Limits of the sizes of a model, the first that is enough.
+_SIZES = (8, 64, 1024)
 # Kinds of nodes that are true or false.
 _TRUTHS = frozenset(("le0", "eq0", "and", "not", "truth"))
 
@@ -44,6 +47,7 @@ class Solver:
     _nodes: dict[Node, Any] = field(default_factory=dict[Node, Any])
     _functions: dict[object, Any] = field(default_factory=dict[object, Any])
     _constraints: list[Any] = field(default_factory=list[Any])
+    _model: Any = None
 
     def find(self, claim: Term, other: Term, milliseconds: int) -> dict[str, int] | str | None:
         """Find sizes and indices for which two elements differ.
@@ -64,9 +68,61 @@ class Solver:
             return None
         if found == z3.unknown:
             return str(solver.reason_unknown())
-        model = solver.model()
+        model = self._model = self._small_model(solver)
         names = [n for n in self._names if n not in self.terms.atoms]
         return {n: model.eval(self._names[n], model_completion=True).as_long() for n in names}
+
+    def _small_model(self, solver: Any) -> Any:
+        """The model of a question that has one, with small sizes if these are enough."""
+        model = solver.model()
+        sizes = [self._names[n] for n in self._names if n not in self.terms.bounds]
+        for limit in _SIZES if sizes else ():
+            solver.push()
+            solver.add(*[size <= limit for size in sizes])
+            if solver.check() == self._z3.sat:
+                return solver.model()
+            solver.pop()
+        return model
+
+    def elements(self) -> tuple[ModelElement, ...]:
+        """The elements of arguments in the model that :meth:`find` has found."""
+        out: list[ModelElement] = []
+        numbers = self._numbers()
+        for node, expression in self._read():
+            name, type_, *index = node.args
+            if not isinstance(name, str) or not isinstance(type_, TensorType):
+                continue
+            places = [self._value(self._term(at)) for at in index if isinstance(at, int | Poly)]
+            value = self._value(expression)
+            number = value if isinstance(value, int) else numbers.setdefault(value, _new(numbers))
+            if all(isinstance(place, int) for place in places):
+                where = tuple([place for place in places if isinstance(place, int)])
+                out.append(ModelElement(name, where, number))
+        return tuple(out)
+
+    def _read(self) -> list[tuple[Node, Any]]:
+        """The elements of arguments that the question is about, as nodes and expressions."""
+        atoms = [(self.terms.atoms[n], x) for n, x in self._names.items() if n in self.terms.atoms]
+        found: list[tuple[Node, Any]] = []
+        for node, expression in [*atoms, *self._nodes.items()]:
+            inner = node.args[0] if node.kind == "truth" else node
+            if isinstance(inner, Node) and inner.kind == "at":
+                found.append((inner, expression))
+        return found
+
+    def _numbers(self) -> dict[object, float]:
+        """The numbers of elements without a kind that are constants."""
+        constants = [(node, x) for node, x in self._nodes.items() if node.kind == "const"]
+        return {self._value(x): float(str(node.args[0])) for node, x in constants}
+
+    def _value(self, expression: Any) -> int | str:
+        """The value of an expression in the model: a number, or the name of an element."""
+        found = self._model.eval(expression, model_completion=True)
+        if self._z3.is_int_value(found):
+            return int(found.as_long())
+        if self._z3.is_true(found) or self._z3.is_false(found):
+            return int(self._z3.is_true(found))
+        return str(found)
 
     # ---- translation -----------------------------------------------------------------------------
 
@@ -166,3 +222,11 @@ class Solver:
     @staticmethod
     def _is_term(arg: object) -> bool:
         return isinstance(arg, bool | int | Poly | Node)
+
+
+def _new(numbers: dict[object, float]) -> float:
+    """A number that no element has."""
+    number = 1.0
+    while number in numbers.values():
+        number += 1.0
+    return number

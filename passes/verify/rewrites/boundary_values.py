@@ -136,7 +136,7 @@ def draw_array(rng: np.random.Generator, type_: TensorType, spread: Spread) -> A
     if type_.dtype.is_float:
         array = rng.standard_normal(dims) * 0.5
         if spread is Spread.ADVERSARIAL:
-            array = np.where(rng.random(dims) < 0.5, rng.choice(_FAR, dims), array)
+            array = _with_far(rng, array)
         if spread in _SCALED:
             scale, offset = _SCALED[spread]
             array = array * scale + offset
@@ -147,6 +147,22 @@ def draw_array(rng: np.random.Generator, type_: TensorType, spread: Spread) -> A
     if type_.dtype.name == "pred":
         return np.asarray(rng.integers(0, 2, dims)).astype(kind)
     return _whole_numbers(rng, type_, spread).astype(kind)
+
+
+def redrawn_floats(arrays: Mapping[str, Array], seed: int = 4) -> dict[str, Array]:
+    """Arrays of the same shapes and types whose floats are drawn as ``Spread.ADVERSARIAL``."""
+    rng, out = np.random.default_rng(seed), dict(arrays)
+    for name, array in arrays.items():
+        # Types of ml_dtypes are of kind V.
+        if array.dtype.kind in "fV":
+            drawn = _with_far(rng, rng.standard_normal(array.shape) * 0.5)
+            out[name] = drawn.astype(array.dtype)
+    return out
+
+
+def _with_far(rng: np.random.Generator, array: Array) -> Array:
+    """Half of the floats replaced by zeros of both signs, ties, ones, or numbers far from 1."""
+    return np.where(rng.random(array.shape) < 0.5, rng.choice(_FAR, array.shape), array)
 
 
 def _whole_numbers(rng: np.random.Generator, type_: TensorType, spread: Spread) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphgen.eval import Array
 from graphgen.ir import Function
 from graphgen.passes.core.journal import describe
@@ -13,10 +15,10 @@ from graphgen.text import print_function
 _VALUES, _ELEMENTS, _LINES = 8, 6, 24
 
 
-def counterexample(failed: FailedSample) -> Counterexample | None:
+def counterexample(failed: FailedSample | None) -> Counterexample | None:
     """The example of a sample on which both sides differ; ``None`` where they cannot be run."""
-    found = failed.difference
-    if found is None:
+    found = failed.difference if failed is not None else None
+    if failed is None or found is None:
         return None
     values = [_line(failed, value.name or "") for value in failed.window.args[:_VALUES]]
     if len(failed.window.args) > _VALUES:
@@ -46,15 +48,31 @@ def rebuilt_example(found: RebuiltDifference) -> Counterexample:
 
 
 def _line(failed: FailedSample, name: str) -> str:
-    value = failed.window.arg(name)
+    value, found = failed.window.arg(name), failed.difference
     assert value is not None
-    return f"%{name} : {value.type.text} = {_short(failed.given[0][name])}"
+    index = found.index if found is not None else ()
+    # The first index is the rank where there are several.
+    rank = index[0] if len(failed.given) > 1 and index else 0
+    array = failed.given[rank][name]
+    at = index[len(index) - array.ndim :] if array.ndim <= len(index) else ()
+    return f"%{name} : {value.type.text} = {_short(array, at)}"
 
 
-def _short(array: Array) -> str:
-    flat = [f"{float(item):.6g}" for item in array.ravel()[:_ELEMENTS]]
-    more = ", ..." if array.size > _ELEMENTS else ""
-    return f"[{', '.join(flat)}{more}]"
+def _short(array: Array, at: tuple[int, ...] = ()) -> str:
+    """The first elements of an array, and the one at an index that is not among them."""
+    flat = [number_text(item) for item in array.ravel()[:_ELEMENTS]]
+    if array.size <= _ELEMENTS:
+        return f"[{', '.join(flat)}]"
+    text = f"[{', '.join(flat)}, ...]"
+    inside = len(at) == array.ndim and all(np.less(at, array.shape))
+    if not inside or np.ravel_multi_index(at, array.shape) < _ELEMENTS:
+        return text
+    return f"{text}, {number_text(array[at])} at [{', '.join(map(str, at))}]"
+
+
+def number_text(item: np.generic) -> str:
+    """An integer with all its digits, a float with six."""
+    return str(int(item)) if item.dtype.kind in "iub" else f"{float(item):.6g}"
 
 
 def _program(window: Function, pair: int) -> str:

@@ -15,10 +15,10 @@ from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate_ranks, ra
 from graphgen.exec.weights import prepare_weights
 from graphgen.ir import RANK, Function, Module, Role
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.verify.compare.deviation import difference
+from graphgen.passes.verify.compare.deviation import MEANING_BUDGET, difference
+from graphgen.passes.verify.rewrites.boundary_values import redrawn_floats
 from graphgen.passes.verify.rewrites.rewrite_window import Pair, WindowCut
 from graphgen.passes.verify.rewrites.window_check import UNFIT, FailedSample, differing
-from graphgen.passes.verify.verdict import MEANING_BUDGET
 
 _EVERYTHING = 1 << 30
 
@@ -73,15 +73,22 @@ class LiftedValues:
     module: Module
     weights: Mapping[str, Array]
     budget: float
-    _given: dict[bool, list[dict[str, Array]]] = field(
-        default_factory=dict[bool, list[dict[str, Array]]]
+    _given: dict[tuple[bool, bool], list[dict[str, Array]]] = field(
+        default_factory=dict[tuple[bool, bool], list[dict[str, Array]]]
     )
 
     def failure(self, lifted: LiftedValue) -> FailedSample | None:
         """The difference of a value and its parameter, or why they cannot be compared."""
+        return self._compared(lifted, drawn=False)
+
+    def drawn_failure(self, lifted: LiftedValue) -> FailedSample | None:
+        """The same for weights with zeros, ties and numbers far from 1."""
+        return self._compared(lifted, drawn=True)
+
+    def _compared(self, lifted: LiftedValue, *, drawn: bool) -> FailedSample | None:
         for arithmetic, budget in ((MEANING, MEANING_BUDGET), (NATIVE, self.budget)):
             try:
-                found = self._failure(lifted, arithmetic, budget)
+                found = self._failure(lifted, arithmetic, budget, drawn=drawn)
             except UNFIT as error:
                 return FailedSample((lifted.pair,), lifted.window, {}, (), None, str(error))
             if found is not None:
@@ -89,9 +96,9 @@ class LiftedValues:
         return None
 
     def _failure(
-        self, lifted: LiftedValue, arithmetic: Arithmetic, budget: float
+        self, lifted: LiftedValue, arithmetic: Arithmetic, budget: float, *, drawn: bool
     ) -> FailedSample | None:
-        whole = self._arrays(arithmetic)
+        whole = self._arrays(arithmetic, drawn=drawn)
         given = [
             {f"{place}.{name}": one[name] for place, name in enumerate(lifted.names)}
             for one in whole
@@ -105,13 +112,14 @@ class LiftedValues:
         worst = differing(0, before, after, gap, arithmetic is NATIVE)
         return FailedSample((lifted.pair,), lifted.window, {}, given, worst)
 
-    def _arrays(self, arithmetic: Arithmetic) -> list[dict[str, Array]]:
+    def _arrays(self, arithmetic: Arithmetic, *, drawn: bool) -> list[dict[str, Array]]:
         """Per rank weights and parameters."""
-        native = arithmetic is NATIVE
-        if native not in self._given:
+        key = arithmetic is NATIVE, drawn
+        if key not in self._given:
             ranks = self.module.ranks
-            made = prepare_weights(self.module, self.weights, ranks, arithmetic)
-            self._given[native] = [
-                {**self.weights, **one, RANK: rank_index(rank)} for rank, one in enumerate(made)
+            weights = redrawn_floats(self.weights) if drawn else self.weights
+            made = prepare_weights(self.module, weights, ranks, arithmetic)
+            self._given[key] = [
+                {**weights, **one, RANK: rank_index(rank)} for rank, one in enumerate(made)
             ]
-        return self._given[native]
+        return self._given[key]

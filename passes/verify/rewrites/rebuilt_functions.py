@@ -8,7 +8,7 @@ put right before the run goes on, so that a fault shows where it is made and now
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from graphgen.ir import Dim, Function, Module, Op, Value, symbol
 from graphgen.ir.clone import Cloner
 from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.core.relation import EQUAL, Relation
-from graphgen.passes.verify.compare.deviation import difference
+from graphgen.passes.verify.compare.deviation import MEANING_BUDGET, difference
 from graphgen.passes.verify.compare.relate import RankGrid, apply, meet
 from graphgen.passes.verify.divergence.value_trace import trace
+from graphgen.passes.verify.rewrites.boundary_values import redrawn_floats
 from graphgen.passes.verify.rewrites.legal_calls import workloads
 from graphgen.passes.verify.rewrites.window_check import UNFIT, Differing, differing
-from graphgen.passes.verify.verdict import MEANING_BUDGET
 
 Columns = Sequence[Sequence[Array]]
 
@@ -203,7 +203,8 @@ class RebuiltFunctions:
         originals: see :func:`originals_of`.
         budget: of rounding.
         compared: ops whose values were compared.
-        found: the first difference of each op that differs.
+        found: the first difference of each op that differs in the calls of the workload.
+        drawn: the same with weights and caches drawn with zeros, ties and numbers far from 1.
     """
 
     before: Module
@@ -213,13 +214,21 @@ class RebuiltFunctions:
     budget: float
     compared: set[Op] = field(default_factory=set[Op])
     found: dict[Op, RebuiltDifference] = field(default_factory=dict[Op, RebuiltDifference])
+    drawn: dict[Op, RebuiltDifference] = field(default_factory=dict[Op, RebuiltDifference])
 
     def run(self, workload: Workload) -> None:
         """Compare over a workload, and over calls of programs that it does not run."""
         for each, origin in workloads(self.after, workload):
-            for arithmetic, budget in ((MEANING, MEANING_BUDGET), (NATIVE, self.budget)):
+            drawn = replace(
+                each, weights=redrawn_floats(each.weights), states=redrawn_floats(each.states, 5)
+            )
+            for given, arithmetic, budget, found in (
+                (each, MEANING, MEANING_BUDGET, self.found),
+                (each, NATIVE, self.budget, self.found),
+                (drawn, MEANING, MEANING_BUDGET, self.drawn),
+            ):
                 try:
-                    self._over(each, origin, arithmetic, budget)
+                    self._over(given, origin, arithmetic, budget, found)
                 except UNFIT:
                     # A call that cannot be made of both modules compares nothing.
                     continue
@@ -229,7 +238,14 @@ class RebuiltFunctions:
         blocks = [one.function.block for one in self.kept.values()]
         return [f for f in self.after.programs() if not any(f.block is block for block in blocks)]
 
-    def _over(self, workload: Workload, origin: str, arithmetic: Arithmetic, budget: float) -> None:
+    def _over(
+        self,
+        workload: Workload,
+        origin: str,
+        arithmetic: Arithmetic,
+        budget: float,
+        found: dict[Op, RebuiltDifference],
+    ) -> None:
         ours = Runner(self.before, workload, arithmetic=arithmetic).calls()
         theirs = Runner(self.after, workload, arithmetic=arithmetic).calls()
         rebuilt = {function.name for function in self.rebuilt()}
@@ -237,12 +253,18 @@ class RebuiltFunctions:
         chosen = _fullest_calls(workload)
         for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             if number in chosen and b.function.name in rebuilt and a.function.name in self.kept:
-                self._call(a, b, origin, arithmetic, budget)
+                self._call(a, b, origin, arithmetic, budget, found)
             if number >= max(chosen):
                 return
 
     def _call(
-        self, a: CallResult, b: CallResult, origin: str, arithmetic: Arithmetic, budget: float
+        self,
+        a: CallResult,
+        b: CallResult,
+        origin: str,
+        arithmetic: Arithmetic,
+        budget: float,
+        found: dict[Op, RebuiltDifference],
     ) -> None:
         old, new = self.kept[a.function.name].function, self.after.function(b.function.name)
         bound_old, now_old = _bound(old, a.call.dims)
@@ -260,7 +282,7 @@ class RebuiltFunctions:
         self.compared |= {was[op] for op in watch.compared}
         for op, (value, gap) in watch.found.items():
             what = RebuiltDifference(was[op], value, b.call.dims, origin, gap)
-            self.found.setdefault(was[op], what)
+            found.setdefault(was[op], what)
 
 
 def _fullest_calls(workload: Workload) -> set[int]:

@@ -3,7 +3,9 @@
 A rewrite is first compared on values drawn by type at the boundary of its own ops. Where the sides
 differ, the window grows by the producers of the boundary: a rewrite may be right only because of
 what its operands are. Where it has grown to the arguments of the function, those are taken from
-calls.
+calls. A wider window or calls that agree on their samples do not show that the values of the first
+difference cannot occur: the rewrite is right in context only, and keeps its counterexample. A
+proof of the wider window shows it, unless only the rounding differs, which proofs leave out.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from graphgen.passes.verify.rewrites.rebuilt_functions import (
     owners_of,
 )
 from graphgen.passes.verify.rewrites.rewrite_verdict import (
+    Counterexample,
     RewriteCheck,
     RewriteStatus,
     RewriteSummary,
@@ -57,6 +60,8 @@ from graphgen.passes.verify.rewrites.window_proof import is_proved
 _STEPS = (1, 1, 2, 4, 8, 16, 1 << 30)
 # Most ops of a window.
 _LIMIT = 4000
+# Most ops of a window that is widened for a proof alone.
+_PROOF_LIMIT = 200
 
 
 def check_rewrites(
@@ -89,6 +94,27 @@ def check_rewrites(
     return RewriteSummary.of(checker.checks, time.perf_counter() - start)
 
 
+# Both sides agree on all samples, at last.
+_AGREES = (RewriteStatus.PROVED, RewriteStatus.EQUAL, RewriteStatus.IN_CONTEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSamples:
+    """Results of comparing both sides of a window on drawn values.
+
+    Attributes:
+        agreed: the number of samples on which they agree.
+        failed: the first sample on which they differ, or else cannot be computed.
+    """
+
+    agreed: int
+    failed: FailedSample | None
+
+
+# Samples of the narrowest and of the widest window that differs.
+Differs = tuple[FailedSample, FailedSample]
+
+
 @dataclass(slots=True)
 class RewriteChecker:
     """Checks rewrites as the journal enters them.
@@ -110,8 +136,8 @@ class RewriteChecker:
     checks: list[RewriteCheck] = field(default_factory=list[RewriteCheck])
     lifted: dict[int, LiftedValue] = field(default_factory=dict[int, LiftedValue])
     wrong_before: WrongAlone | None = None
-    known: dict[tuple[object, ...], FailedSample | None] = field(
-        default_factory=dict[tuple[object, ...], FailedSample | None]
+    known: dict[tuple[object, ...], DrawnSamples] = field(
+        default_factory=dict[tuple[object, ...], "DrawnSamples"]
     )
     proved: dict[tuple[object, ...], bool] = field(default_factory=dict[tuple[object, ...], bool])
 
@@ -120,12 +146,12 @@ class RewriteChecker:
         check, before = self._check(item, function), self.wrong_before
         self.wrong_before = None
         if before is not None and function is before.function:
-            calls = self.legal.of(before.function.name)
-            if before.put_right_by(item, self.evaluator.module, calls):
-                first = self.checks[before.number].rewrite
-                together = f"#{first.number} and #{item.number}"
-                self.checks[before.number] = RewriteCheck(first, RewriteStatus.TOGETHER, together)
-                check = RewriteCheck(item, RewriteStatus.TOGETHER, together)
+            joined = before.joined_with(item)
+            found = self._grown(item, before.function, joined) if joined is not None else None
+            if found is not None and found.status in _AGREES:
+                first = self.checks[before.number]
+                self.checks[before.number] = _together(first, item, found, first.counterexample)
+                check = _together(check, first.rewrite, found, None)
         if function is not None and check.status is RewriteStatus.WRONG:
             self.wrong_before = WrongAlone.of(len(self.checks), item, function)
         self.checks.append(check)
@@ -149,7 +175,8 @@ class RewriteChecker:
                 done[lifted.key] = values.failure(lifted)
             failed, item = done[lifted.key], self.checks[number].rewrite
             if failed is None:
-                self.checks[number] = RewriteCheck(item, RewriteStatus.EQUAL)
+                failed = values.drawn_failure(lifted)
+                self.checks[number] = _of_script(item, "weights", counterexample(failed))
             elif failed.difference is None:
                 self.checks[number] = _undecided(item, failed, failed.error)
             else:
@@ -171,26 +198,53 @@ class RewriteChecker:
                     wrong = RewriteCheck(check.rewrite, RewriteStatus.WRONG, where, example)
                     self.checks[number] = wrong
             compared = {owners[op] for op in rebuilt.compared if op in owners}
+            drawn = {owners[op]: rebuilt.drawn[op] for op in owners if op in rebuilt.drawn}
             for number in compared:
-                check = self.checks[number]
+                check, differs = self.checks[number], drawn.get(number)
                 if check.status is RewriteStatus.UNCHECKED:
-                    self.checks[number] = RewriteCheck(check.rewrite, RewriteStatus.EQUAL)
+                    example = rebuilt_example(differs) if differs is not None else None
+                    self.checks[number] = _of_script(check.rewrite, "calls", example)
 
     def _grown(self, item: Rewrite, function: Function, cut: WindowCut) -> RewriteCheck:
         """Compare on drawn values, in ever larger windows; at last on arguments of calls."""
-        masked, failed = is_masked(cut.ops), self._drawn(cut, function)
+        masked, drawn = is_masked(cut.ops), self._drawn(cut, function)
+        if drawn.failed is None:
+            return RewriteCheck(item, self._right(cut))
+        # The difference in the narrowest window is the one that people can read.
+        local, widest = drawn.failed, drawn.failed
         for steps in _STEPS:
-            if failed is None:
-                return RewriteCheck(item, self._right(cut))
             if not cut.widen(steps):
                 break
             if len(cut.ops) > _LIMIT:
                 reason = f"differs with free boundary values; {len(cut.ops)} ops are too many"
-                return _undecided(item, failed, reason)
-            failed = self._drawn(cut, function)
-        if failed is None:
+                return _undecided(item, local, reason)
+            drawn = self._drawn(cut, function)
+            if drawn.failed is None:
+                return self._agreed(item, cut, (local, widest), drawn.agreed)
+            widest = drawn.failed if drawn.failed.difference is not None else widest
+            local = local if local.difference is not None else widest
+        return self._on_calls(item, function, cut, (local, widest), masked=masked)
+
+    def _agreed(
+        self, item: Rewrite, cut: WindowCut, differs: Differs, samples: int
+    ) -> RewriteCheck:
+        """The result of a window that agrees on its samples, after narrower ones that differ."""
+        local, widest = differs
+        if local.difference is None or widest.difference is None:
             return RewriteCheck(item, self._right(cut))
-        return self._on_calls(item, function, cut, failed, masked=masked)
+        reason = f"{_windows(differs)}; one of {len(cut.ops)} ops agrees on {samples} samples"
+        if self._proved_wider(cut):
+            if not (local.difference.rounding or widest.difference.rounding):
+                return RewriteCheck(item, RewriteStatus.PROVED)
+            reason += ", and is proved without rounding"
+        return RewriteCheck(item, RewriteStatus.IN_CONTEXT, reason, counterexample(local))
+
+    def _proved_wider(self, cut: WindowCut) -> bool:
+        """True if the window, or a wider one, is equal for all values."""
+        while self._right(cut) is not RewriteStatus.PROVED:
+            if not cut.widen(1) or len(cut.ops) > _PROOF_LIMIT:
+                return False
+        return True
 
     def _right(self, cut: WindowCut) -> RewriteStatus:
         """The status of a window that is equal on all samples: proved, if it is for all values."""
@@ -199,14 +253,16 @@ class RewriteChecker:
             self.proved[key] = is_proved(cut)
         return RewriteStatus.PROVED if self.proved[key] else RewriteStatus.EQUAL
 
-    def _drawn(self, cut: WindowCut, function: Function) -> FailedSample | None:
-        """The first sample on which both sides do not agree."""
+    def _drawn(self, cut: WindowCut, function: Function) -> DrawnSamples:
+        """The samples on which both sides agree, and the first on which they do not."""
         key = cut.key()
         if key not in self.known:
             self.known[key] = self._first_failure(cut, function)
         return self.known[key]
 
-    def _first_failure(self, cut: WindowCut, function: Function) -> FailedSample | None:
+    def _first_failure(self, cut: WindowCut, function: Function) -> DrawnSamples:
+        """Draw samples up to the first that differs; one that cannot be run is passed over."""
+        agreed, error = 0, None
         chooses = any(not value.dtype.is_float for value in cut.boundary)
         spreads = spreads_of(cut.ops)
         for sample in samples(cut.symbols(), function.dims, whole_numbers=chooses):
@@ -215,19 +271,22 @@ class RewriteChecker:
             window = cut.function(sample.sizes)
             try:
                 given = draw(window, sample, self.evaluator.ranks(cut))
-            except UNFIT as error:
-                return FailedSample(cut.pairs, window, sample.sizes, (), None, str(error))
-            failed = self.evaluator.failure(cut, window, sample.sizes, given)
-            if failed is not None:
-                return failed
-        return None
+            except UNFIT as unfit:
+                failed = FailedSample(cut.pairs, window, sample.sizes, (), None, str(unfit))
+            else:
+                failed = self.evaluator.failure(cut, window, sample.sizes, given)
+            if failed is not None and failed.difference is not None:
+                return DrawnSamples(agreed, failed)
+            agreed += failed is None
+            error = error or failed
+        return DrawnSamples(agreed, error)
 
     def _on_calls(
         self,
         item: Rewrite,
         function: Function,
         cut: WindowCut,
-        drawn: FailedSample,
+        differs: Differs,
         *,
         masked: bool,
     ) -> RewriteCheck:
@@ -235,14 +294,15 @@ class RewriteChecker:
 
         Args:
             item, function, cut: the rewrite and its widest window.
-            drawn: a sample on which both sides do not agree.
+            differs: samples on which both sides do not agree.
             masked: the rewrite is one of ops with masks.
         """
         changed = self._changed(cut)
         if changed:
             return RewriteCheck(item, RewriteStatus.UNCHECKED, f"it changes the type of {changed}")
-        error, compared = "", False
-        for legal in self.legal.of(function.name):
+        error, compared, drawn = "", 0, differs[0]
+        calls = self.legal.of(function.name)
+        for legal in calls:
             for spread in (None, *spreads_of(cut.ops, masked=masked)):
                 given = _arguments(cut.boundary, legal, spread)
                 if isinstance(given, str):
@@ -250,14 +310,19 @@ class RewriteChecker:
                     continue
                 failed = self.evaluator.failure(cut, cut.function(legal.sizes), legal.sizes, given)
                 if failed is None:
-                    compared = True
+                    compared += 1
                 elif failed.difference is None:
                     error = failed.error
                 else:
                     example = counterexample(failed)
                     return RewriteCheck(item, RewriteStatus.WRONG, f"in {legal.origin}", example)
         if compared and not error:
-            return RewriteCheck(item, RewriteStatus.EQUAL, "with arguments of calls")
+            if drawn.difference is None:
+                return RewriteCheck(item, RewriteStatus.EQUAL, "with arguments of calls")
+            number = f"{len(calls)} calls" if len(calls) > 1 else "a call"
+            reason = f"{_windows(differs)} with free arguments; "
+            reason += f"with those of {number} of @{function.name} it agrees on {compared} samples"
+            return RewriteCheck(item, RewriteStatus.IN_CONTEXT, reason, counterexample(drawn))
         reason = error or f"differs with free arguments; no call of @{function.name} is known"
         return _undecided(item, drawn, reason)
 
@@ -277,6 +342,49 @@ def types_of(module: Module) -> dict[Value, TensorType]:
     values = [value for function in functions for value in function.args]
     values += [result for f in functions for op in f.block for result in op.results]
     return {value: value.type for value in values}
+
+
+def _windows(differs: Differs) -> str:
+    """``windows of 15 to 240 ops differ``."""
+    first, last = (len(one.window.block) for one in differs)
+    return (
+        f"a window of {first} ops differs"
+        if first == last
+        else (f"windows of {first} to {last} ops differ")
+    )
+
+
+def _together(
+    check: RewriteCheck, other: Rewrite, found: RewriteCheck, alone: Counterexample | None
+) -> RewriteCheck:
+    """The result of one of two rewrites that are right together.
+
+    Args:
+        check: the rewrite.
+        other: the other one.
+        found: the result of comparing the program before the first with the one after the second.
+        alone: what is different between the two rewrites, of the first.
+    """
+    first, second = sorted((check.rewrite.number, other.number))
+    together = f"#{first} and #{second}"
+    if found.status is RewriteStatus.IN_CONTEXT:
+        reason = f"{together}: {found.reason}"
+        return RewriteCheck(check.rewrite, found.status, reason, found.counterexample)
+    return RewriteCheck(check.rewrite, RewriteStatus.TOGETHER, together, alone)
+
+
+def _of_script(item: Rewrite, what: str, example: Counterexample | None) -> RewriteCheck:
+    """The result of a rewrite that is right with the weights, or in the calls, of the script.
+
+    Args:
+        item: the rewrite.
+        what: ``weights`` or ``calls``.
+        example: of drawn weights, where these differ.
+    """
+    if example is None:
+        return RewriteCheck(item, RewriteStatus.EQUAL)
+    reason = f"differs with drawn weights; agrees with the {what} of the script"
+    return RewriteCheck(item, RewriteStatus.IN_CONTEXT, reason, example)
 
 
 def _undecided(item: Rewrite, failed: FailedSample, reason: str) -> RewriteCheck:

@@ -15,6 +15,8 @@ class RewriteStatus(Enum):
 
     PROVED: both sides are the same for all sizes and values: their elements have one normal form.
     EQUAL: both sides are equal on all samples.
+    IN_CONTEXT: they differ on drawn values of a window, and are equal on the samples of a wider
+        window or of calls. That these values cannot occur is not shown.
     WRONG: they differ on values that a call can have.
     TOGETHER: wrong alone, right with the rewrite after it.
     UNDECIDED: they differ only on values that perhaps no call has, or could not be evaluated.
@@ -23,6 +25,7 @@ class RewriteStatus(Enum):
 
     PROVED = "proved"
     EQUAL = "equal on samples"
+    IN_CONTEXT = "right in context only"
     WRONG = "wrong"
     TOGETHER = "right together"
     UNDECIDED = "undecided"
@@ -73,8 +76,8 @@ class RewriteCheck:
     Attributes:
         rewrite: the rewrite.
         status: the result.
-        reason: of any status but proved and equal.
-        counterexample: where both sides differ.
+        reason: of any status but proved and equal; of one in context, what agreed there.
+        counterexample: where both sides differ; of one in context, in a narrower window.
     """
 
     rewrite: Rewrite
@@ -119,8 +122,16 @@ class RewriteSummary:
 
     @property
     def right(self) -> int:
-        """Number of rewrites that are right, alone or together with the next."""
+        """Number of rewrites that are right, alone or together with the next.
+
+        Those that are right in context only are not among them.
+        """
         return sum(self.counts.get(one, 0) for one in (*_RIGHT, RewriteStatus.TOGETHER))
+
+    @property
+    def in_context(self) -> int:
+        """Number of rewrites that have a counterexample, and are right in context only."""
+        return self.counts.get(RewriteStatus.IN_CONTEXT, 0)
 
     @property
     def wrong(self) -> RewriteCheck | None:

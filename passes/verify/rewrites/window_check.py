@@ -13,12 +13,11 @@ from graphgen.ir import RANK, Dim, Function, Module
 from graphgen.ops import OPS
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core.relation import EQUAL, Partial, Relation, Sharded
-from graphgen.passes.verify.compare.deviation import difference
+from graphgen.passes.verify.compare.deviation import MEANING_BUDGET, difference
 from graphgen.passes.verify.compare.relate import RankGrid, meet, steps
 from graphgen.passes.verify.divergence.value_trace import worst_index
 from graphgen.passes.verify.narrow_rounding import rounding_of
 from graphgen.passes.verify.rewrites.rewrite_window import Pair, WindowCut
-from graphgen.passes.verify.verdict import MEANING_BUDGET
 
 # Values of a wrong kind for an op, such as an index outside, make NumPy raise these.
 UNFIT = (GraphgenError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)

@@ -141,12 +141,9 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setenv("GRAPHGEN_CRASH", str(tmp_path / "crashes"))
     # The default of users; the suite runs with contracts, which refuse silent passes.
     monkeypatch.setenv("GRAPHGEN_VERIFY", "1")
-    words: list[object] = []
-    for name in BODIES:
-        path = tmp_path / f"{name}_pass.py"
-        path.write_text(plugin_text(name))
-        words += ["--plugin", path]
-    return words
+    path = tmp_path / "faulty_passes.py"
+    path.write_text("\n\n".join(plugin_text(name) for name in BODIES))
+    return ["--plugin", path]
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,8 @@ def test_a_module_that_is_not_well_formed(mini: Path, plugin: Path, tmp_path: Pa
 def test_two_plugins_of_one_name(mini: Path, plugin: Path, tmp_path: Path):
     home, other = tmp_path / "crashes", tmp_path / "sub" / plugin.name
     other.parent.mkdir()
-    other.write_text("# registers nothing\n")
-    words = ["opt", mini, "-p", "wrong-type", "-o", tmp_path / "out.gg"]
+    other.write_text(PLUGIN.replace("third-operand", "third-again").replace("wrong-", "other-"))
+    words = ["opt", mini, "-p", "wrong-type,other-type", "-o", tmp_path / "out.gg"]
     words += ["--plugin", plugin, "--plugin", other]
     process(*words, env_more={"GRAPHGEN_CRASH": str(home)})
     (folder,) = crashes(home)

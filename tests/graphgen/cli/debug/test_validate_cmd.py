@@ -129,7 +129,8 @@ def test_what_no_call_reaches_is_never_ok(tmp_path: Path):
     file, plugin = tmp_path / "m.gg", tmp_path / "clamp.py"
     file.write_text(NEVER)
     plugin.write_text(PLUGIN.replace('"maximum"', '"negate"'))
-    words = ("validate", file, "-p", "clamp-large", "--plugin", plugin)
+    alone = ("validate", file, "-p", "clamp-large", "--plugin", plugin)
+    words = (*alone, "--no-rewrites")
     missed = "not run: branch 0 (@less) of the conditional in @f, after clamp-large"
     try:
         shown = done(*words)
@@ -137,8 +138,12 @@ def test_what_no_call_reaches_is_never_ok(tmp_path: Path):
         required = graphgen(*words, "--require-coverage", "--coverage")
         del PASSES["clamp-large"]
         found = facts(*words)
+        del PASSES["clamp-large"]
+        checked = graphgen(*alone)
     finally:
         PASSES.pop("clamp-large", None)
+    # Each rewrite alone needs no call: numbers over 1000 are drawn.
+    assert checked.stdout.splitlines()[1].endswith(" WRONG rewrite")
     assert shown.stdout.splitlines()[1].endswith(" not covered")
     assert f"coverage: programs 1 of 1\n{missed}\n" in shown.stdout
     assert required.exit_code == 1
