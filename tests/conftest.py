@@ -46,6 +46,13 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Texts are compared as printed to a file, whatever terminal or CI starts the tests.
 for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(_name, None)
+# Nor do tests read settings of the user's own programs; proxies are not asked for servers of tests.
+_SETTINGS = ("DEBUG", "DUMP", "FUEL", "VISIBLE_DEVICES", "LAUNCH", "KERNEL_ARTIFACTS", "API_KEY")
+for _name in (*(f"GRAPHGEN_{word}" for word in _SETTINGS), "XLA_FLAGS", "RANK", "WORLD_SIZE"):
+    os.environ.pop(_name, None)
+for _name in [name for name in os.environ if name.startswith(("NEURON_", "OPENAI_"))]:
+    del os.environ[_name]
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 # No deadline: a slow machine is not a failing test. Under CI the same examples are tried each time.
 settings.register_profile("graphgen", deadline=None)
