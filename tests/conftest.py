@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Generator
+from copy import copy
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -17,8 +19,14 @@ from tests.oracles.family_groups import is_variant
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 pytest_plugins = ["tests.filecheck_plugin"]
 
+# Processes that tests start, and both workers, compile each module once, whatever the shell says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Before any test imports jax or transformers: both read these once, at import.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Programs of several ranks run beside those of one; JAX fixes the number when it starts.
@@ -38,6 +46,13 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Texts are compared as printed to a file, whatever terminal or CI starts the tests.
 for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(_name, None)
+# Nor do tests read settings of the user's own programs; proxies are not asked for servers of tests.
+_SETTINGS = ("DEBUG", "DUMP", "FUEL", "VISIBLE_DEVICES", "LAUNCH", "KERNEL_ARTIFACTS", "API_KEY")
+for _name in (*(f"GRAPHGEN_{word}" for word in _SETTINGS), "XLA_FLAGS", "RANK", "WORLD_SIZE"):
+    os.environ.pop(_name, None)
+for _name in [name for name in os.environ if name.startswith(("NEURON_", "OPENAI_"))]:
+    del os.environ[_name]
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 # No deadline: a slow machine is not a failing test. Under CI the same examples are tried each time.
 settings.register_profile("graphgen", deadline=None)
@@ -115,9 +130,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what collection made out of later searches for garbage: it lives until the end."""
+    """Leave what collection made out of later searches for garbage: it lives until the end.
+
+    Graphs are millions of objects, hardly any of them garbage: search for it less often.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -138,6 +157,39 @@ def _programs_are_compiled_once() -> Generator[None]:
         patch.setattr(pjrt, "compile_text", compiled_once)
         yield
     compiled.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _files_are_not_forced_to_disk() -> Generator[None]:
+    """No test of this process outlives the machine: what a disk has at its end is not read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _estimates_are_made_once() -> Generator[None]:
+    """Share what planning finds for a model and a demand: it compiles programs to count them."""
+    from graphgen.lowering.plan import measure
+    from graphgen.lowering.plan.ladders import bucket_seconds
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "measure", _once(measure.measure))
+        patch.setattr(bucket_seconds, "_bounds", _once(bucket_seconds._bounds))
+        yield
+
+
+def _once(function: Callable[P, R]) -> Callable[P, R]:
+    """The function with its results kept by the text of its arguments; errors are made anew."""
+    kept: dict[str, R] = {}
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        key = repr((args, kwargs))
+        if key not in kept:
+            kept[key] = function(*args, **kwargs)
+        return copy(kept[key])
+
+    return call
 
 
 @pytest.fixture(scope="module")

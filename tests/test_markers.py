@@ -14,6 +14,13 @@ from tests.oracles.family_groups import VARIANTS
 
 pytest_plugins = ["pytester"]
 
+
+def collected(pytester: pytest.Pytester, *chosen: str) -> list[pytest.Item]:
+    """The items of the folder; loading schemathesis would take longer than all else."""
+    items, _ = pytester.inline_genitems("-p", "no:schemathesis", *chosen)
+    return items
+
+
 CASES = """
 import pytest
 
@@ -30,7 +37,7 @@ def test_others(x): pass
 def test_cases_are_shared_out_whatever_is_chosen(pytester: pytest.Pytester, chosen: list[str]):
     pytester.makeconftest("from tests.conftest import pytest_pycollect_makeitem\n")
     pytester.makepyfile(CASES)
-    items, _ = pytester.inline_genitems(*chosen)
+    items = collected(pytester, *chosen)
     assert len(items) == 10
     quick = sorted(item.name for item in items if item.get_closest_marker("slow") is None)
     assert quick == [
@@ -56,7 +63,7 @@ def test_slow(x): pass
 def test_every_case_is_in_one_run(pytester: pytest.Pytester):
     pytester.makeconftest("from tests.conftest import pytest_pycollect_makeitem\n")
     pytester.makepyfile(MANY_CASES)
-    items, _ = pytester.inline_genitems()
+    items = collected(pytester)
     runs: dict[tuple[bool, bool], str] = {}
     for item in items:
         marks = [item.get_closest_marker(name) is not None for name in ("slow", "exhaustive")]
@@ -86,7 +93,7 @@ def test_variants_of_a_family_are_slow(pytester: pytest.Pytester):
     pytester.makeconftest("from tests.conftest import pytest_pycollect_makeitem\n")
     pytester.makeini("[pytest]\nmarkers =\n    every_family\n    slow\n    one_in\n")
     pytester.makepyfile(FAMILY_CASES)
-    items, _ = pytester.inline_genitems()
+    items = collected(pytester)
     slow = {item.name for item in items if item.get_closest_marker("slow") is not None}
     assert slow == {"test_some[gptj]", "test_some[gpt-j-6b]"}
 
@@ -100,5 +107,6 @@ def test_the_longest_files_run_first(pytester: pytest.Pytester):
         "from tests.conftest import pytest_collection_modifyitems\n"
     )
     pytester.makepyfile(**{f"test_{name}": "def test_one(): pass" for name in "abcd"})
-    ran = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:randomly")
+    plugins = ("-p", "no:randomly", "-p", "no:schemathesis")
+    ran = pytester.runpytest_subprocess("--collect-only", "-q", *plugins)
     ran.stdout.fnmatch_lines(["test_c.py*", "test_b.py*", "test_a.py*", "test_d.py*"])

@@ -38,6 +38,11 @@ def source(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(source(path))
+
+
 def shown(path: Path, line: int | None = None) -> str:
     name = path.relative_to(ROOT).as_posix()
     return name if line is None else f"{name}:{line}"
@@ -69,7 +74,7 @@ def project_files() -> tuple[Path, ...]:
 def test_functions_stay_short():
     long: list[str] = []
     for path in package_files():
-        for node in ast.walk(ast.parse(source(path))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > MAX_FUNCTION_LINES:
@@ -89,7 +94,7 @@ def test_names_say_what_is_inside():
 
 
 def test_every_module_says_what_it_does():
-    silent = [path for path in package_files() if not ast.get_docstring(ast.parse(source(path)))]
+    silent = [path for path in package_files() if not ast.get_docstring(tree(path))]
     assert [shown(path) for path in silent] == []
 
 

@@ -24,14 +24,16 @@ class Sharding:
         partial: mesh axes over which the ranks' values are still to be combined.
         kind: how: ``add``, ``maximum`` or ``minimum``.
         text: as printed, e.g. ``{-,tp}``, ``{dp*tp,-}``, or ``{-,-+tp}`` for a sum not yet taken.
+        axes: every axis that splits a dimension.
     """
 
-    __slots__ = ("dims", "kind", "partial", "text")
+    __slots__ = ("axes", "dims", "kind", "partial", "text")
 
     def __init__(self, dims: tuple[Axes, ...], partial: Axes, kind: str) -> None:
         self.dims = dims
         self.partial = partial
         self.kind = kind
+        self.axes: Axes = tuple([axis for axes in dims for axis in axes])
         owed = "".join(f"{_MARKS[kind]}{axis}" for axis in partial)
         self.text = "{" + ",".join("*".join(axes) or "-" for axes in dims) + owed + "}"
 
@@ -47,11 +49,6 @@ class Sharding:
     def replicated(self) -> bool:
         """True when every rank holds the whole, final value."""
         return not self.partial and not any(self.dims)
-
-    @property
-    def axes(self) -> Axes:
-        """Every axis that splits a dimension."""
-        return tuple(axis for axes in self.dims for axis in axes)
 
 
 _interned: dict[tuple[tuple[Axes, ...], Axes, str], Sharding] = {}

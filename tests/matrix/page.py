@@ -12,9 +12,10 @@ INTRODUCTION = """\
 This page is written by `tests/matrix`, from the table of axes that its tests run. A cell of the
 matrix has one value of each axis: the mini twin of a model of the family is compiled with the
 default pipeline, and prefill, ragged decode steps and caches are compared in float64 with what they
-were before it. `make test` runs cells in which every value occurs, `make exhaustive` cells in which
-every pair of values occurs and `make slow` a third of those, each compared after every pass and in
-the program's own types too, and `make matrix` cells in which every three values occur.
+were before it. `make test` runs cells in which every value occurs, without families that have the
+structure of another, which are in `make slow`; `make exhaustive` runs cells in which every pair of
+values occurs and `make slow` a third of those, each compared after every pass and in the program's
+own types too, and `make matrix` cells in which every three values occur.
 
 """
 BETWEEN = """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from graphgen.analysis import fingerprint
 from graphgen.compile_config import CompileConfig
@@ -20,12 +22,23 @@ from tests.matrix.cells import cell_run, compiled, relative_difference
 from tests.matrix.covering import covering_cells, is_possible, possible_choices
 from tests.matrix.holes import HOLES, Hole, hole_of
 from tests.matrix.page import page
+from tests.oracles.family_groups import VARIANTS
 from tests.oracles.planted_bugs import Bug, Planted, attribute
 
+SLOW = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 
 
-@pytest.mark.parametrize("cell", covering_cells(1), ids=label)
+PLAIN = {axis: values[0] for axis, values in AXES.items()}
+
+
+def _slow_variants(cells: Sequence[Cell]) -> list[Cell | ParameterSet]:
+    """Cells; slow are those of nothing but a family whose structure another family has."""
+    alone = [{**PLAIN, "family": family} for family in VARIANTS]
+    return [pytest.param(cell, marks=SLOW) if cell in alone else cell for cell in cells]
+
+
+@pytest.mark.parametrize("cell", _slow_variants(covering_cells(1)), ids=label)
 def test_each_value(cell: Cell):
     assert relative_difference(cell_run(cell)) <= MEANING_BUDGET
 
@@ -45,9 +58,6 @@ def test_each_pair_pass_by_pass(cell: Cell):
         # counterpart that could be replayed, and rounding may send a token to another expert.
         beyond = [verdict for verdict in beyond if not verdict.choices.alone]
     assert [verdict.pass_text for verdict in beyond] == []
-
-
-PLAIN = {axis: values[0] for axis, values in AXES.items()}
 
 
 def _chooses_groups_in_another_order(cell: Cell) -> bool:

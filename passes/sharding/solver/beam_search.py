@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import itemgetter
 
-from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
+from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
 from graphgen.option_words import EXCHANGE_AUTO
 from graphgen.passes.sharding.collectives.expert_exchange import exchange_strategies, split_tokens
@@ -129,7 +130,35 @@ class Transition:
     back: tuple[tuple[int, OpSharding], ...]
 
 
-_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...], tuple[object, ...]]
+class _Memo:
+    """What searches with the same mesh, costs and joined axes have found.
+
+    Keys hold everything else that a result depends on, so that modules can share one memo.
+    """
+
+    def __init__(self, dominance: Dominance) -> None:
+        self.dominance = dominance
+        self.strategies: dict[tuple[object, ...], tuple[Strategy, ...]] = {}
+        self.options: dict[tuple[object, ...], tuple[_Option, ...]] = {}
+        self.acquired: dict[tuple[object, ...], tuple[tuple[int, Present, Targets], ...]] = {}
+        self.endings: dict[tuple[SearchNode, int], Sequence[_Ending]] = {}
+        self.transitions: dict[tuple[object, ...], Transition] = {}
+        self.nodes: dict[tuple[object, ...], SearchNode] = {}
+        self.tables: dict[tuple[tuple[State, ...], tuple[int, ...]], StateTable] = {}
+
+
+@lru_cache(maxsize=16)
+def _shared_memo(
+    mesh: tuple[tuple[str, int], ...],
+    latency: int,
+    memory: int,
+    beam: int,
+    exchange: str,
+    joined: Axes,
+    slots: Axes,
+) -> _Memo:
+    """The memo of these searches, which models of a process share."""
+    return _Memo(Dominance(ReshardPlanner(Mesh(dict(mesh)), latency, memory)))
 
 
 @dataclass(slots=True)
@@ -145,7 +174,6 @@ class ShardingSearch:
         divided: attention whose slots are divided over these axes, whatever it costs.
         slots: the axes that split caches so.
         exchange: how tokens get to experts of other ranks, of ``EXPERT_EXCHANGES``.
-        truncated: true if states were dropped, so that the result may not be optimal.
     """
 
     mesh: Mesh
@@ -156,41 +184,22 @@ class ShardingSearch:
     divided: Set[Op] = frozenset()
     slots: Axes = ()
     exchange: str = EXCHANGE_AUTO
-    truncated: bool = False
-    dominance: Dominance = field(init=False)
-    _strategies: dict[_StrategyKey, tuple[Strategy, ...]] = field(
-        default_factory=dict[_StrategyKey, tuple[Strategy, ...]]
-    )
-    _options: dict[tuple[object, ...], tuple[_Option, ...]] = field(
-        default_factory=dict[tuple[object, ...], tuple[_Option, ...]]
-    )
-    _acquired: dict[
-        tuple[TensorType, Present, Sharding], tuple[tuple[int, Present, Targets], ...]
-    ] = field(
-        default_factory=dict[
-            tuple[TensorType, Present, Sharding], tuple[tuple[int, Present, Targets], ...]
-        ]
-    )
-    _endings: dict[tuple[SearchNode, int], Sequence[_Ending]] = field(
-        default_factory=dict[tuple[SearchNode, int], Sequence[_Ending]]
-    )
-    _transitions: dict[tuple[object, ...], Transition] = field(
-        default_factory=dict[tuple[object, ...], Transition]
-    )
-    _nodes: dict[tuple[object, ...], SearchNode] = field(
-        default_factory=dict[tuple[object, ...], SearchNode]
-    )
-    _tables: dict[tuple[tuple[State, ...], tuple[int, ...]], StateTable] = field(
-        default_factory=dict[tuple[tuple[State, ...], tuple[int, ...]], StateTable]
-    )
+
+    _memo: _Memo = field(init=False)
 
     def __post_init__(self) -> None:
-        self.dominance = Dominance(self.planner)
+        self.limit(self.slots, self.around, self.divided, self.joined)
+
+    def limit(self, slots: Axes, around: Set[Op], divided: Set[Op], joined: Axes) -> None:
+        """Set the limits of the ops of a module, as the attributes of these names say."""
+        self.slots, self.around, self.divided, self.joined = slots, around, divided, joined
+        costs = self.planner.latency, self.planner.memory
+        self._memo = _shared_memo(self.mesh.key, *costs, self.beam, self.exchange, joined, slots)
 
     def strategies(self, op: Op) -> tuple[Strategy, ...]:
         """All strategies of an op, memoized."""
         key = (op.name, op.attrs, tuple([value.type for value in op.operands]), self._limits(op))
-        found = self._strategies.get(key)
+        found = self._memo.strategies.get(key)
         if found is None:
             ring = ring_strategy(op, self.mesh)
             found = (ring,) if ring is not None else strategies(op, self.mesh, self.slots)
@@ -200,7 +209,7 @@ class ShardingSearch:
                 found = tuple([way for way in found if uses_together(way, self.joined)])
             if divided:
                 found = tuple([way for way in found if way.special == self.slots]) or found
-            self._strategies[key] = found
+            self._memo.strategies[key] = found
         return found
 
     def _limits(self, op: Op) -> tuple[bool, bool, tuple[object, ...]]:
@@ -220,11 +229,11 @@ class ShardingSearch:
         """The interned node of an op."""
         types = tuple([value.type for value in op.operands])
         key = (op.name, op.attrs, types, self._limits(op), places, pins, outputs, weights, last)
-        found = self._nodes.get(key)
+        found = self._memo.nodes.get(key)
         if found is None:
             given = tuple([value.type for value in op.results])
             ways = self.strategies(op)
-            found = self._nodes[key] = SearchNode(
+            found = self._memo.nodes[key] = SearchNode(
                 types, given, ways, places, pins, outputs, weights, last
             )
         return found
@@ -232,10 +241,10 @@ class ShardingSearch:
     def source(self, type_: TensorType, layout: Sharding, outputs: Targets) -> SearchNode:
         """The interned node of an argument with its layout, returned in ``outputs``."""
         key = (type_, layout, outputs)
-        found = self._nodes.get(key)
+        found = self._memo.nodes.get(key)
         if found is None:
             there = (Strategy((), (layout,)),)
-            found = self._nodes[key] = SearchNode((), (type_,), there, (), (None,), (outputs,))
+            found = self._memo.nodes[key] = SearchNode((), (type_,), there, (), (None,), (outputs,))
         return found
 
     def start(self) -> StateTable:
@@ -245,9 +254,9 @@ class ShardingSearch:
     def _table(self, states: Sequence[State], costs: Sequence[int]) -> StateTable:
         least = min(costs)
         key = (tuple(states), tuple(cost - least for cost in costs))
-        found = self._tables.get(key)
+        found = self._memo.tables.get(key)
         if found is None:
-            found = self._tables[key] = StateTable(*key)
+            found = self._memo.tables[key] = StateTable(*key)
         return found
 
     def advance(
@@ -262,9 +271,9 @@ class ShardingSearch:
             live: types of these values.
         """
         key = (table, node, kept, live)
-        found = self._transitions.get(key)
+        found = self._memo.transitions.get(key)
         if found is None:
-            found = self._transitions[key] = self._advance(table, node, kept, live)
+            found = self._memo.transitions[key] = self._advance(table, node, kept, live)
         return found
 
     def _advance(
@@ -292,9 +301,8 @@ class ShardingSearch:
     ) -> Transition:
         """The transition to the best ``beam`` states."""
         items = list(best.items())
-        self.truncated |= len(items) > self.beam
         costs = [cost for cost, _, _ in best.values()]
-        places = self.dominance.best(list(best), costs, live, self.beam)
+        places = self._memo.dominance.best(list(best), costs, live, self.beam)
         items = [items[place] for place in places]
         table = self._table([state for state, _ in items], [cost for _, (cost, _, _) in items])
         return Transition(table, tuple([(index, choice) for _, (_, index, choice) in items]))
@@ -302,9 +310,9 @@ class ShardingSearch:
     def _from(self, node: SearchNode, present: State, crowded: bool) -> tuple[_Option, ...]:
         """The options at a node with its live operands in these layouts, memoized."""
         key = (node, present, crowded)
-        found = self._options.get(key)
+        found = self._memo.options.get(key)
         if found is None:
-            found = self._options[key] = tuple(self._all_options(node, present, crowded))
+            found = self._memo.options[key] = tuple(self._all_options(node, present, crowded))
         return found
 
     def _all_options(self, node: SearchNode, present: State, crowded: bool) -> list[_Option]:
@@ -319,8 +327,7 @@ class ShardingSearch:
                     best[way[0]] = (cost, strategy, way)
         costs = [cost for cost, _, _ in best.values()]
         most = MOST_OPTIONS if crowded else len(costs)
-        self.truncated |= len(costs) > most
-        places = self.dominance.best(list(best), costs, node.live, most)
+        places = self._memo.dominance.best(list(best), costs, node.live, most)
         found = list(best.values())
         return [
             _Option(cost, there, OpSharding(strategy, done, left))
@@ -332,7 +339,6 @@ class ShardingSearch:
         ways = node.strategies
         if len(ways) <= MOST_STRATEGIES:
             return ways
-        self.truncated = True
         there = dict(zip(sorted({p for p in node.places if p >= 0}), present, strict=True))
         operands = [
             (type_, there.get(place) or (replicated(type_.rank),))
@@ -409,9 +415,9 @@ class ShardingSearch:
         """Reshardings of the results, memoized: they do not depend on the operands' layouts."""
         # Strategies are kept by their node, so that no other one gets the number of one.
         key = (node, id(strategy))
-        found = self._endings.get(key)
+        found = self._memo.endings.get(key)
         if found is None:
-            found = self._endings[key] = self._left(node, strategy)
+            found = self._memo.endings[key] = self._left(node, strategy)
         return found
 
     def _left(self, node: SearchNode, strategy: Strategy) -> list[_Ending]:
@@ -444,9 +450,9 @@ class ShardingSearch:
     ) -> tuple[tuple[int, Present, Targets], ...]:
         """Ways to reshard a value: directly, or through a layout that other users may share."""
         key = (type_, present, want)
-        found = self._acquired.get(key)
+        found = self._memo.acquired.get(key)
         if found is None:
-            found = self._acquired[key] = tuple(self._acquire(type_, present, want))
+            found = self._memo.acquired[key] = tuple(self._acquire(type_, present, want))
         return found
 
     def _acquire(

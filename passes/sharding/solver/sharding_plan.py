@@ -92,11 +92,12 @@ def make_plans(
     """
     numbers: WeightNumbers = {}
     prepared = {f: PreparedValues(module, f, numbers, HELD_ROLES) for f in module.programs()}
-    search.slots = slot_axes(module)
-    if search.slots:
-        search.around = ops_around_attention(prepared)
-        search.divided = {op for function in prepared for op in attention_of_parts(function)}
-    search.joined = joined_axes(module, prepared, search.mesh, search.around)
+    slots, around, divided = slot_axes(module), frozenset[Op](), frozenset[Op]()
+    if slots:
+        around = ops_around_attention(prepared)
+        divided = {op for function in prepared for op in attention_of_parts(function)}
+    joined = joined_axes(module, prepared, search.mesh, around)
+    search.limit(slots, around, divided, joined)
     plans: dict[Function, ShardingPlan] = {}
     decided: dict[int, Sharding] = {}
     while len(plans) < len(prepared):

@@ -27,10 +27,16 @@ class Mesh:
         self.axes = dict(axes)
         self.ranks = math.prod(axes.values())
         self.key = tuple(axes.items())
+        self._sizes: dict[Axes, int] = {}
+        self.local_shapes: dict[tuple[TensorType, Sharding], tuple[Dim, ...]] = {}
 
     def size(self, axes: Iterable[str]) -> int:
-        """The product of the sizes of ``axes``."""
-        return math.prod(self.axes[axis] for axis in axes)
+        """The product of the sizes of ``axes``, memoized."""
+        axes = tuple(axes)
+        found = self._sizes.get(axes)
+        if found is None:
+            found = self._sizes[axes] = math.prod([self.axes[axis] for axis in axes])
+        return found
 
     def ordered(self, axes: Iterable[str]) -> Axes:
         """The axes in the order of the mesh."""
@@ -93,11 +99,17 @@ def divides(size: Dim, parts: int) -> bool:
 
 
 def local_shape(mesh: Mesh, type_: TensorType, layout: Sharding) -> tuple[Dim, ...]:
-    """The shape of one rank's part; sharded dimensions must divide."""
-    return tuple(
-        size // mesh.size(axes) if axes and isinstance(size, int) else size
-        for size, axes in zip(type_.shape, layout.dims, strict=True)
-    )
+    """The shape of one rank's part, memoized; sharded dimensions must divide."""
+    key = (type_, layout)
+    found = mesh.local_shapes.get(key)
+    if found is None:
+        found = mesh.local_shapes[key] = tuple(
+            [
+                size // mesh.size(axes) if axes and isinstance(size, int) else size
+                for size, axes in zip(type_.shape, layout.dims, strict=True)
+            ]
+        )
+    return found
 
 
 def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) -> None:

@@ -169,7 +169,7 @@ def test_zsh_completes_at_the_first_tab(tmp_path: Path):
     home = installed("zsh", tmp_path)
     ran = subprocess.run(
         ["zsh", "-f", "-c", IN_ZSH],
-        capture_output=True, text=True, check=False, env=home, timeout=90,
+        capture_output=True, text=True, check=False, env=home, timeout=240,
     )  # fmt: skip
     assert "graphgen inspect" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", ran.stdout).replace("\b", "")
 
@@ -183,7 +183,7 @@ def test_fish_completes(words: str, offered: str, tmp_path: Path):
     home = installed("fish", tmp_path)
     ran = subprocess.run(
         ["fish", "-c", f"complete -C '{words}'"],
-        capture_output=True, text=True, check=True, env=home, timeout=90,
+        capture_output=True, text=True, check=True, env=home, timeout=240,
     )  # fmt: skip
     assert ran.stdout.split()[0] == offered
 

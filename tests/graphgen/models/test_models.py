@@ -141,7 +141,13 @@ def test_a_configuration_is_written_and_read_back(config: Mapping[str, object]):
     read = read_model_config(config)
     again = json.loads(json.dumps(read.to_hf()))
     assert read_model_config(again) == read
-    assert json.loads(build(config, f32, phases=("decode",)).meta["config"]) == again
+
+
+@pytest.mark.parametrize("config", [*SHAPES.values(), with_(head_dim=12, mlp_bias=True)])
+@pytest.mark.one_in(5)
+def test_a_module_has_the_configuration_that_it_was_built_from(config: Mapping[str, object]):
+    written = json.loads(json.dumps(read_model_config(config).to_hf()))
+    assert json.loads(build(config, f32, phases=("decode",)).meta["config"]) == written
 
 
 def parameters(module: Module) -> int:

@@ -49,6 +49,7 @@ def result(module: Module, given: Mapping[str, Array]) -> Array:
     return evaluate(function, given, MEANING, module=module)["y"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", MIXTURES)

@@ -264,7 +264,7 @@ def program(style: str, phase: str) -> Module:
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("style", cached.STYLES)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_every_idea_is_found_and_donated_caches_are_states(style: str, phase: str):
     module = clone_module(program(style, phase))
     script = make_workload(module, seed=2)

@@ -78,6 +78,7 @@ SIZES = {
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("name", [*WINDOWED, CHUNKED])
+@pytest.mark.one_in(3)
 def test_programs_compute_what_they_did(name: str, sizes: str, shuffled: bool):
     first, second = SIZES[sizes]
     module = specialized(name, f"context=[{first}],tokens=[{first},{second}]")

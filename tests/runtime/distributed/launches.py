@@ -33,8 +33,8 @@ class Ended:
 
 
 def soon() -> float:
-    """Seconds in which all end: 10 on cores of their own, longer with the work that shares them."""
-    return 10.0 * (1.0 + os.getloadavg()[0] / (os.cpu_count() or 1))
+    """Seconds in which all end: 30 on cores of their own, longer with the work that shares them."""
+    return 30.0 * (1.0 + os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 GRAPHGEN = (sys.executable, "-m", "graphgen")
@@ -102,7 +102,7 @@ def two_nodes(folder: Path, words: list[list[str]]) -> list[Ended]:
 def process_of(launcher: subprocess.Popen[str], rank: int) -> int:
     """The id of the process of a rank, once it is there."""
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
-    for _ in range(400):
+    for _ in range(2400):
         for child in children.read_text().split():
             environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
             if f"RANK={rank}".encode() in environment:

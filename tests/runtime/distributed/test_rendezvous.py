@@ -69,4 +69,4 @@ def test_other_clients_of_the_port_are_ignored():
             except OSError:
                 continue
         meet_at(f"127.0.0.1:{port}", 2, 1, 30)
-        waiting.result(30)
+        waiting.result(60)

@@ -105,7 +105,7 @@ class Live:
     service: Service
     server: uvicorn.Server
 
-    def settle(self, seconds: float = 20.0) -> None:
+    def settle(self, seconds: float = 60.0) -> None:
         """Wait until no request has a row or waits for one."""
         end = time.monotonic() + seconds
         scheduler = self.service.thread.engine.scheduler

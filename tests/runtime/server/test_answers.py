@@ -151,7 +151,7 @@ def test_facts_of_the_server(client: TestClient):
 
 
 def _wait_for(event: threading.Event) -> None:
-    assert event.wait(20)
+    assert event.wait(60)
 
 
 def test_readiness_comes_with_the_warm_up():

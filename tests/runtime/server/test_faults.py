@@ -31,7 +31,7 @@ SILENT = 1000
 
 def connect(server: Live, **body: Any) -> socket.socket:
     """A connection that has sent a request for a completion."""
-    made = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    made = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     data = json.dumps({"model": NAME, "prompt": PROMPT, "ignore_eos": True, **body}).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     made.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
@@ -149,7 +149,7 @@ def test_the_end_of_the_engine_is_seen():
     service.thread = EngineThread(service.thread.engine, broken)
     failed = threading.Event()
     with TestClient(make_application(service, failed.set)) as client:
-        assert failed.wait(20)
+        assert failed.wait(60)
         assert client.get("/health").status_code == 503
         response = client.post("/v1/completions", json={"model": NAME, "prompt": "a"})
         assert (response.status_code, response.json()["error"]["type"]) == (503, "server_error")
@@ -217,7 +217,7 @@ def test_connections_that_send_nothing_are_closed_and_keep_others_from_nothing()
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
         assert answer_of(server, max_tokens=2)
         for connection in silent:
-            connection.settimeout(20)
+            connection.settimeout(60)
             assert connection.recv(1) == b""
             connection.close()
 
@@ -236,7 +236,7 @@ def many_files() -> Iterator[None]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it does not come true"
         time.sleep(0.01)
@@ -308,7 +308,7 @@ def test_a_client_that_never_sends_its_body_is_cut_off_without_a_traceback(
     caplog: pytest.LogCaptureFixture,
 ):
     with live(drain_timeout=0.1) as server:
-        connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
         head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: 99\r\n\r\n{{".encode())
         wait_for(lambda: bool(server.server.server_state.tasks))

@@ -12,7 +12,7 @@ from tests.runtime.server.served import LENGTH, NAME, Live, live
 
 # Waits for a condition of the page.
 UNTIL = """new Promise((done, fail) => {{
-  const end = Date.now() + 20000;
+  const end = Date.now() + 50000;
   (function look() {{
     if ({0}) done(true);
     else if (Date.now() > end) fail(new Error(document.body.innerText));

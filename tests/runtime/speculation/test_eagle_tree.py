@@ -122,7 +122,7 @@ def paths_of(tree: TreeProposal) -> set[tuple[int, ...]]:
     return set(made[1:])
 
 
-@pytest.mark.parametrize("kind", ["EAGLE", "EAGLE-3"])
+@pytest.mark.parametrize("kind", ["EAGLE", pytest.param("EAGLE-3", marks=pytest.mark.slow)])
 def test_the_dynamic_tree_has_the_nodes_of_the_paper(kind: str, folder: Path, tmp_path: Path):
     written = write_eagle(tmp_path / "draft", **KINDS[kind])
     plan = DynamicTree(nodes=10, depth=3, top=3)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -37,19 +38,25 @@ def built(folder: Path, tp: int = 2, dtype: str = "f32", max_len: int = 64) -> B
     )
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    write_mini(folder)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a model and of its shards, to be copied."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "model").mkdir()
+    write_mini(folder / "model")
+    source = open_checkpoint(folder / "model")
+    shard_weights(folder / "shards", built(folder / "model").module, source, Silent())
     return folder
 
 
 @pytest.fixture
-def shards(tmp_path: Path, checkpoint: Path) -> Path:
-    folder = tmp_path / "shards"
-    shard_weights(folder, built(checkpoint).module, open_checkpoint(checkpoint), Silent())
-    return folder
+def checkpoint(tmp_path: Path, written: Path) -> Path:
+    return copytree(written / "model", tmp_path / "model")
+
+
+@pytest.fixture
+def shards(tmp_path: Path, written: Path) -> Path:
+    return copytree(written / "shards", tmp_path / "shards")
 
 
 def test_files_hold_what_preparation_gives(checkpoint: Path, shards: Path):

@@ -28,15 +28,15 @@ from graphgen.runtime.weights.rank_weights import (
     put_weights,
     read_weight,
 )
+from tests.oracles.families import save_tokenizer
 from tests.oracles.small_gguf import write_small_model
-from tests.oracles.smollm2 import reference_tokenizer
 from tests.runtime.test_tp import write_mini
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tokenizer_json(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tokenizer")
-    reference_tokenizer(folder)
+    save_tokenizer(folder)
     return (folder / "tokenizer.json").read_text()
 
 

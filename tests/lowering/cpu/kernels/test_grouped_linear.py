@@ -45,7 +45,7 @@ def drawn_grouped(index: int) -> tuple[LinearCase, np.random.Generator]:
     return replace(case, depth=depth, narrow=narrow, **form), random
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("index", range(CASES))
 def test_the_kernel_computes_its_meaning(index: int):
     case, random = drawn_grouped(index)

@@ -32,7 +32,7 @@ def with_bug(bug: Bug) -> Module:
 
 
 @pytest.mark.parametrize("bug", WRONG_MEANING, ids=[bug.name for bug in WRONG_MEANING])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_the_scope_of_a_planted_bug_is_named(bug: Bug):
     found = equivalent(model(bug.after, bug.element), with_bug(bug), CompareOptions(seed=3))
     assert not found.equal

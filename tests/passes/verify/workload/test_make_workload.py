@@ -17,7 +17,7 @@ from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.pipelines import parse
 from graphgen.passes.verify import validate
 from graphgen.passes.verify.workload.make_workload import workload_for
-from graphgen.passes.verify.workload.program_shapes import dry_run
+from graphgen.passes.verify.workload.program_shapes import StagePrograms, dry_run
 from graphgen.passes.verify.workload.script_choice import Script, choose_script
 from tests.oracles.planted_bugs import Planted, model
 from tests.oracles.planted_bugs_in_situations import SITUATION_BUGS
@@ -56,6 +56,11 @@ def passes(name: str) -> list[Pass]:
     return parse(VARIED[name], SMALL)
 
 
+@cache
+def stages(name: str) -> tuple[StagePrograms, ...]:
+    return dry_run(source(name), passes(name)).stages
+
+
 def after(name: str) -> Module:
     module = clone_module(source(name))
     run_pipeline(module, passes(name))
@@ -72,9 +77,9 @@ def fits(call: ProgramCall, dims: Mapping[str, Dim]) -> bool:
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("name", VARIED)
 def test_every_program_of_every_stage_is_called(name: str, script: Script):
-    workload, stages = made(name, script), dry_run(source(name), passes(name)).stages
-    assert len(stages) == len(passes(name)) + 1
-    for stage in stages:
+    workload = made(name, script)
+    assert len(stages(name)) == len(passes(name)) + 1
+    for stage in stages(name):
         for phase, dims, _ in stage.programs:
             called = [c for c in workload.calls if c.phase == phase and fits(c, dict(dims))]
             assert called, (phase, dims)
@@ -88,12 +93,7 @@ def test_every_call_is_one_that_a_serving_system_could_make(name: str, script: S
     workload = made(name, script)
     (rows, slots), module = sizes(workload), after(name)
     rings = any(row.last for row in module.interface.values())
-    in_place = [
-        dict(dims)
-        for stage in dry_run(source(name), passes(name)).stages
-        for _, dims, fixed in stage.programs
-        if fixed
-    ]
+    in_place = [dict(dims) for stage in stages(name) for _, dims, fixed in stage.programs if fixed]
     held: dict[int, int] = {}
     for call in workload.calls:
         lengths, ids = call.inputs["lengths"], call.inputs["seq_ids"]
