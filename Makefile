@@ -113,9 +113,9 @@ $(RUNTIME_STAMP): requirements/runtime.txt pyproject.toml $(VENV_STAMP)
 	@touch $@
 
 # The install above has built the kernels, from the sources of that time.
-KERNEL_SOURCES := lowering/cpu/kernels/build_kernels.py $(wildcard lowering/cpu/kernels/source/*)
+KERNEL_SOURCES := lowering/cpu_kernels/build_kernels.py $(wildcard lowering/cpu_kernels/*)
 $(KERNELS_STAMP): $(KERNEL_SOURCES) $(RUNTIME_STAMP)
-	@$(BIN)/python lowering/cpu/kernels/build_kernels.py
+	@$(BIN)/python lowering/cpu_kernels/build_kernels.py
 	@touch $@
 
 $(MODEL_STAMP): requirements/model.txt $(VENV_STAMP)

@@ -10,7 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # Also in a source distribution, where the links of the package are folders.
-BUILDER = "graphgen/lowering/cpu/kernels/build_kernels.py"
+BUILDER = "graphgen/lowering/cpu_kernels/build_kernels.py"
 
 
 class KernelsHook(BuildHookInterface):  # pyright: ignore[reportMissingTypeArgument]
@@ -31,7 +31,7 @@ class KernelsHook(BuildHookInterface):  # pyright: ignore[reportMissingTypeArgum
         builder["main"]()
         # One of other sources, which would not be loaded, is left where it is.
         if version != "editable" and builder["is_current"]():
-            build_data["artifacts"].append("graphgen/lowering/cpu/kernels/*.so")
+            build_data["artifacts"].append("graphgen/lowering/cpu_kernels/*.so")
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
 

@@ -25,12 +25,12 @@ from graphgen.eval import Array, rank_index
 from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure, put
 from graphgen.runtime.artifact import Artifact, open_artifact
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.aligned_safetensors import read_header
-from graphgen.runtime.weights.checksum import checksum
 from graphgen.runtime.weights.huge_pages import huge_pages
 from graphgen.runtime.weights.presharded import rank_file
+from graphgen.runtime.weights.weight_checks import checksum
 from graphgen.runtime.weights.weight_reader import read_aligned
 
 SUMS: Mapping[str, Callable[[Array], object]] = {

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
+from graphgen.atomic_write import write_whole
 from graphgen.build import Builder
+from graphgen.config.option_words import TILES_AUTO, TILES_OFF
 from graphgen.eval import numpy_dtype
 from graphgen.ir import DType, Function, Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import s32
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, compile_program
-from graphgen.option_words import TILES_AUTO, TILES_OFF
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.whole_file import write_whole
 
 _TOKENS = (256, 512, 1024)
 _HEADS, _KV_HEADS, _SIZE = 9, 3, 64

@@ -29,7 +29,7 @@ from benchmarks.engines import ENGINES, OURS
 from benchmarks.rows import table, write_json
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "tests" / "data" / "lighthouse.txt"

@@ -15,15 +15,15 @@ from typing import cast
 
 import numpy as np
 
+from graphgen.atomic_write import write_whole
 from graphgen.build import Builder
+from graphgen.config.option_words import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.ir import DType, Function, Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, compile_program
-from graphgen.option_words import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.whole_file import write_whole
 
 _EXPERTS, _CHOSEN, _WIDTH, _INNER = 64, 2, 256, 128
 _TOKENS = (1, 8, 512)

@@ -19,12 +19,12 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from graphgen.atomic_write import write_whole
 from graphgen.version import __version__
-from graphgen.whole_file import write_whole
 from tests.json_lines import JsonLines
 
 if TYPE_CHECKING:
-    from graphgen.passes.verify.verdict import Verdict
+    from graphgen.passes.validate.verdict import Verdict
 
 RESULTS = Path(__file__).resolve().parents[1] / ".cache" / "false_alarms.jsonl"
 RUNS = 4000
@@ -52,7 +52,7 @@ def draw(number: int) -> tuple[Mapping[str, str], int]:
 
 def run(number: int) -> Result:
     """Validate one pipeline; an exception is recorded as an error."""
-    from graphgen.passes.verify import validate
+    from graphgen.passes.validate import validate
     from tests.matrix.axes import label
     from tests.matrix.cells import cell_run
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.rows import Row, table, write_json
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import LlamaConfig, build, known_shape, read_llama

@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 from benchmarks.peers.transformers_llama import Eager
 from benchmarks.rows import Row, table, write_json
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
 
 Tokens = npt.NDArray[np.int32]

@@ -20,13 +20,13 @@ import torch
 
 from benchmarks.real_time_priority import at_real_time, threads_of
 from benchmarks.rows import Row, table, write_json
-from graphgen.runtime.aws.application.families.llama_like import NeuronLlamaForCausalLM
-from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
-from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
-from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
+from graphgen.runtime.aws_config.inference_config import load_pretrained_config
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
+from graphgen.runtime.aws_nxdi.hf_adapter import HuggingFaceGenerationAdapter
+from graphgen.runtime.aws_nxdi.model_classes import NeuronLlamaForCausalLM
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import GREEDY, Sampling
 
 PROMPT = 64

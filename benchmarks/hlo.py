@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.rows import Row, table, write_json
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.lowering.stablehlo import emit_stablehlo

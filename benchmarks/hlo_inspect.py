@@ -34,7 +34,7 @@ def decoder() -> str:
     """The HLO text of one decode step of a decoder of some layers, as XLA prints it."""
     from jaxlib import _hlo
 
-    from graphgen.compile_config import CompileConfig
+    from graphgen.config.compile_config import CompileConfig
     from graphgen.ir.dtype import bf16
     from graphgen.lowering.hlo import emit_hlo
     from graphgen.models import build, known_shape

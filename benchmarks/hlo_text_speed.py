@@ -59,7 +59,7 @@ def measure(count: int) -> Row:
     """Parse a text of so many instructions here and by XLA."""
     from jaxlib import _hlo
 
-    from graphgen.lowering.hlo import parse_hlo_text
+    from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 
     text = text_of(count)
     ours = _seconds(lambda: parse_hlo_text(text))

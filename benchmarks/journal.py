@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.rows import Row, table, write_json
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Rewriter, rewriter, run_pipeline

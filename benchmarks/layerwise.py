@@ -52,10 +52,10 @@ def run(model: str, layers: int | None, bug_layer: int, pipeline: str) -> dict[s
     from graphgen.cli.shared_options import load_pipeline
     from graphgen.ir import dtype
     from graphgen.models import build, known_shape
-    from graphgen.passes.verify.layerwise.layer_estimate import estimate
-    from graphgen.passes.verify.layerwise.segment_run import SegmentRunner, calls_without_weights
-    from graphgen.passes.verify.layerwise.validate_layers import validate_layers
-    from graphgen.passes.verify.layerwise.weight_sources import RandomWeights
+    from graphgen.passes.layerwise.layer_estimate import estimate
+    from graphgen.passes.layerwise.segment_run import SegmentRunner, calls_without_weights
+    from graphgen.passes.layerwise.validate_layers import validate_layers
+    from graphgen.passes.layerwise.weight_sources import RandomWeights
 
     start = time.monotonic()
     module = build(known_shape(model), dtype("bf16"), layers=layers)

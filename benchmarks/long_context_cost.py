@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from graphgen.compile_config import CompileConfig
+from graphgen.atomic_write import write_whole
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.ladders.bucket_seconds import program_bounds
+from graphgen.lowering.plan.bucket_seconds import program_bounds
 from graphgen.lowering.plan.measure import estimate
 from graphgen.models import known_shape
 from graphgen.targets import accelerator
-from graphgen.whole_file import write_whole
 
 TOKENS = 128 << 10
 TARGET = "trn2"

@@ -22,15 +22,15 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.atomic_write import write_whole
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import DTYPES, TILES_AUTO
 from graphgen.ir import TensorType, dtype
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, DeviceValue, compile_program
 from graphgen.models import build, known_shape
-from graphgen.option_words import DTYPES, TILES_AUTO
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
-from graphgen.whole_file import write_whole
 
 _TOKENS = (2048, 8192, 32768)
 _SHAPE = "smollm2-135m"

@@ -18,7 +18,7 @@ from benchmarks.rows import Row, table, write_json
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 
 ROWS, SLOTS, RANK = 8, 8, 16
 PROMPT, LONGEST = 32, 128

@@ -16,15 +16,15 @@ import numpy as np
 
 from benchmarks.rows import Row, table, write_json
 from benchmarks.simulation.pinned_processes import run_pinned
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.cpu.processes import join_processes, share_ranks
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
 STAGES, START = 2, 300

@@ -29,21 +29,20 @@ from pathlib import Path
 from typing import Any
 
 from graphgen.analysis import called
+from graphgen.atomic_write import write_whole
 from graphgen.ir import Function, Module, Op, Sharding, attrs_of, dtype
 from graphgen.ir.clone import clone_function, clone_module
 from graphgen.lowering.cpu.pjrt import QUICK
-from graphgen.lowering.hlo.preserved.frontend_map import FRONTEND, frontend_text
-from graphgen.lowering.hlo.preserved.module_annotations import PARTITIONS
-from graphgen.lowering.stablehlo import emit_stablehlo
-from graphgen.lowering.stablehlo.preserved import shardy
+from graphgen.lowering.hlo.annotations import FRONTEND, frontend_text
+from graphgen.lowering.hlo.module_annotations import PARTITIONS
+from graphgen.lowering.stablehlo import emit_stablehlo, shardy
 from graphgen.models import FAMILIES, SHAPES, build, known_shape
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.pipelines import parse
-from graphgen.passes.sharding.collectives.collective_cost import groups_of
-from graphgen.passes.sharding.spec.rank_axes import CP
-from graphgen.whole_file import write_whole
+from graphgen.passes.sharding.collective_cost import groups_of
+from graphgen.passes.sharding.rank_axes import CP
 
 MESHES: Mapping[str, str] = {
     "tp 4": "heads{tp=4},shard{tp=4},pad-to-mesh",

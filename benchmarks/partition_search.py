@@ -24,20 +24,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from graphgen.compile_config import CompileConfig
+from graphgen.atomic_write import write_whole
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, dtype
 from graphgen.lowering.cost.roofline import roofline
 from graphgen.lowering.plan.mesh_search import SAME, generated_tokens, search_meshes
-from graphgen.lowering.plan.sent_cost import sent_cost
+from graphgen.lowering.plan.short_bounds import sent_cost
 from graphgen.models import build, known_shape
-from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import first_layers
-from graphgen.option_words import CP_FORMS
+from graphgen.models.registry import family_of
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.targets import accelerator
-from graphgen.whole_file import write_whole
 
 PHASES = ("prefill", "decode")
 NONE = "no switch"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphgen.whole_file import write_whole
+from graphgen.atomic_write import write_whole
 
 
 @dataclass(frozen=True, slots=True)

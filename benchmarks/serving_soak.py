@@ -25,9 +25,9 @@ from pathlib import Path
 import httpx2
 
 from benchmarks.serving_throughput import NAME, RunningServer, Server, running
+from graphgen.atomic_write import write_whole
 from graphgen.runtime.checkpoint.hub import locate
-from graphgen.runtime.terminal_progress import TerminalProgress
-from graphgen.whole_file import write_whole
+from graphgen.runtime.progress import TerminalProgress
 
 ROWS, LENGTH, CLIENTS = 4, 128, 6
 # Seconds between two samples of the server's process.

@@ -29,17 +29,17 @@ import numpy as np
 
 from benchmarks.comparison.model_files import write_hf_folder
 from benchmarks.rows import Row, table, write_json
+from graphgen.runtime.benchmark.load_prompts import LoadPrompt, PromptSizes, make_prompts
+from graphgen.runtime.benchmark.load_run import Load, LoadResult, run_load
+from graphgen.runtime.benchmark.openai_client import Api, OpenAIClient
 from graphgen.runtime.benchmark.request_metrics import RequestTimes
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.distributed.launch_plan import free_port
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.load_test.load_prompts import LoadPrompt, PromptSizes, make_prompts
-from graphgen.runtime.load_test.load_run import Load, LoadResult, run_load
-from graphgen.runtime.load_test.openai_client import Api, OpenAIClient
-from graphgen.runtime.terminal_progress import TerminalProgress
-from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.progress import TerminalProgress
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tests.runtime.vllm_plugin.vllm_environment import environment
 
 NAME = "smollm2"

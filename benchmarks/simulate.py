@@ -20,9 +20,13 @@ from typing import Any
 from benchmarks.real_time_priority import at_real_time, threads_of
 from benchmarks.simulation.model_steps import decode_program
 from benchmarks.simulation.pinned_processes import cores, run_pinned
-from graphgen.lowering.simulate.chrome_trace import chrome_trace
-from graphgen.lowering.simulate.program_tasks import HostFigures, program_tasks
-from graphgen.lowering.simulate.step_simulation import SimulatedStep, simulate_step
+from graphgen.lowering.cost.step_simulation import (
+    HostFigures,
+    SimulatedStep,
+    chrome_trace,
+    program_tasks,
+    simulate_step,
+)
 
 MICRO = "benchmarks.simulation.micro_programs"
 DTYPE = "f32"

@@ -21,7 +21,7 @@ from benchmarks.rows import Row, table, write_json
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 
 # Steps before the first one that counts.
 WARM = 50

@@ -19,7 +19,7 @@ from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.sampling import GREEDY
 from graphgen.runtime.sampling.sampling_flags import on_device_pass
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 
 STEPS = (1, 2, 4, 8)
 SLOTS = 256

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.child_process import EachInAChild
+from graphgen.atomic_write import write_whole
 from graphgen.ir import Function, Module
-from graphgen.whole_file import write_whole
 
 LEGS = ("read", "numpy_runs", "numpy_right", "written", "xla_runs", "xla_right")
 # Files between two lines of progress.

@@ -48,7 +48,9 @@ def measure(files: Sequence[Path]) -> dict[str, Verdict]:
 
 def judge(text: str) -> Verdict | None:
     """The verdict of one text, ``None`` where XLA refuses it."""
-    from graphgen.lowering.hlo import parse_hlo_text, print_hlo_text, read_hlo
+    from graphgen.lowering.hlo import read_hlo
+    from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+    from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 
     try:
         proto = _from_text(text)

@@ -79,7 +79,7 @@ def write_checkpoint(folder: Path, config: Mapping[str, object]) -> None:
 
 def ours(folder: Path) -> Work:
     """Every rank's weights in device buffers."""
-    from graphgen.runtime.progress_callback import Silent
+    from graphgen.runtime.progress import Silent
     from graphgen.runtime.weights.rank_weights import put_weights
 
     weights = _opened(folder)
@@ -102,7 +102,7 @@ def one_by_one(folder: Path) -> Work:
 
 def _opened(folder: Path):
     """The weight programs; what is compiled does not depend on the weights and is not timed."""
-    from graphgen.compile_config import CompileConfig
+    from graphgen.config.compile_config import CompileConfig
     from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
     from graphgen.runtime.model import build_model
     from graphgen.runtime.weights.rank_weights import RankWeights, read_weight

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from graphgen.ir import Function, Loc, Module, Role
 
 
@@ -25,3 +27,9 @@ def operation_name(where: Loc) -> str:
     """Scope and passes of a location, as the ``op_name`` of HLO's ``OpMetadata``."""
     scope = where.scope.replace(".", "/") or "main"
     return f"{scope} via {','.join(where.via)}" if where.via else scope
+
+
+def clean_name(text: str, default: str) -> str:
+    """``text`` as a name: ``result['a'][0]`` is ``result.a.0``."""
+    name = re.sub(r"[^\w.\-]+", ".", text).strip(".")
+    return default if not name or name.isdigit() else name

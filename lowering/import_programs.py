@@ -69,7 +69,7 @@ def import_programs(
     prepare(found, wanted)
     if not sizes:
         return found
-    from graphgen.passes.importing.symbolize_shapes import lift_sizes, other_sizes
+    from graphgen.passes.raising.symbolize_shapes import lift_sizes, other_sizes
 
     second = other_sizes([module for _, module in found], sizes)
     for (name, source), (_, module), takes in zip(named, found, sized, strict=True):
@@ -86,7 +86,7 @@ def joined(found: Sequence[tuple[str, Module]]) -> Module:
     """One module of all programs."""
     if len(found) == 1 and not found[0][0]:
         return found[0][1]
-    from graphgen.passes.importing.merge_programs import join
+    from graphgen.passes.raising.merge_programs import join
 
     return join([(name or f"program{number}", m) for number, (name, m) in enumerate(found)])
 
@@ -98,7 +98,7 @@ def _split(source: str) -> tuple[str, str]:
 
 
 def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:
-    from graphgen.lowering.traced import is_function, takes
+    from graphgen.lowering.traced_function import is_function, takes
 
     return bool(sizes) and is_function(source) and takes(source, sizes)
 
@@ -113,7 +113,7 @@ def _read(
     source: str, sizes: Mapping[str, int] | None, held: dict[str, Array], read: Read
 ) -> Module:
     """The module of a source; ``sizes`` is what a function is called with."""
-    from graphgen.lowering.traced import is_function, traced
+    from graphgen.lowering.traced_function import is_function, traced
 
     if not is_function(source):
         module, values = read(source)
@@ -174,7 +174,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _renaming(text: str) -> Change:
-    from graphgen.passes.importing.rename_interface import matching, rename
+    from graphgen.passes.raising.rename_interface import matching, rename
 
     program, colon, rest = text.rpartition(":")
     old, new = _pair(rest)
@@ -201,7 +201,7 @@ def _weights(pattern: str) -> Change:
 
 
 def _states(text: str) -> Change:
-    from graphgen.passes.importing.rename_interface import keep_states, matching
+    from graphgen.passes.raising.rename_interface import keep_states, matching
 
     given, back = _pair(text)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphgen.analysis import called
+from graphgen.atomic_write import write_whole
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Function, Module, Op, Value
 from graphgen.ir.clone import Cloner
@@ -18,7 +19,6 @@ from graphgen.lowering.program_file import FORMS
 from graphgen.ops import verify
 from graphgen.ops.control import renamed
 from graphgen.text import parse, print_module
-from graphgen.whole_file import write_whole
 
 MODULE = "lowered.gg"
 TARGET, PASSES = "lowered.target", "lowered.passes"

@@ -6,14 +6,17 @@ A reader is an entry of :data:`FORMATS`, which recognizes its files by their fir
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
+from graphgen.gc_pause import paused_collector
 from graphgen.ir import Module
-from graphgen.paused_collector import paused_collector
+from graphgen.json_value import Json
+from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
+from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -100,7 +103,7 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
     Raises ``unread`` if jaxlib cannot convert it to HLO, or is not installed.
     """
     from graphgen.lowering.hlo import read_hlo
-    from graphgen.lowering.stablehlo.text.generic_form import hlo_of
+    from graphgen.lowering.mlir.generic_form import hlo_of
 
     try:
         proto = hlo_of(source.data[:])
@@ -116,7 +119,7 @@ def _read_ir_text(source: Source) -> Module:
 
 
 def _is_hlo(head: bytes) -> bool:
-    from graphgen.lowering.hlo import looks_like_proto
+    from graphgen.lowering.hlo_proto.proto_module import looks_like_proto
 
     return looks_like_proto(head)
 
@@ -128,13 +131,14 @@ def _read_hlo(source: Source) -> Module:
 
 
 def _is_hlo_text(head: bytes) -> bool:
-    from graphgen.lowering.hlo import looks_like_text
+    from graphgen.lowering.hlo_text.hlo_parser import looks_like_text
 
     return looks_like_text(head)
 
 
 def _read_hlo_text(source: Source) -> Module:
-    from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+    from graphgen.lowering.hlo import read_hlo
+    from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 
     return read_hlo(parse_hlo_text(source.text(), source.name), source.name)
 
@@ -233,3 +237,52 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
         error.where = f"{source.name}: {error.where}" if error.where else source.name
         raise
     return module, values
+
+
+def summarize_file(path: Path) -> HloSummary:
+    """Summarize an HLO protobuf of any size, or HLO text (GG0801, GG0201 if it is damaged).
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is empty.
+    """
+    with path.open("rb") as opened:
+        data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    if looks_like_text(data[:HEAD]):
+        with paused_collector():
+            return summarize_hlo(parse_hlo_text(data[:].decode("utf-8"), str(path)))
+    return summarize_hlo(data)
+
+
+def list_dumps(folder: Path) -> list[dict[str, Json]]:
+    """List the modules below a folder: file, form, bytes, and for HLO protobufs the counts.
+
+    Keys of an HLO protobuf: ``module``, ``instructions``, ``parameters``, ``taken_over``,
+    ``outputs``; of a damaged one ``module`` only.
+    """
+    return [*_dumps(folder)]
+
+
+def _dumps(folder: Path) -> Iterator[dict[str, Json]]:
+    for file in sorted(item for item in folder.rglob("*") if item.is_file()):
+        with file.open("rb") as opened:
+            head = opened.read(HEAD)
+        form = next((form.name for form in FORMATS if head.strip() and form.fits(head)), None)
+        if form is not None:
+            counts = _counts(file) if form == "HLO protobuf" else {}
+            row: dict[str, Json] = {"file": str(file.relative_to(folder)), "form": form}
+            yield {**row, "bytes": file.stat().st_size, **counts}
+
+
+def _counts(file: Path) -> dict[str, Json]:
+    try:
+        found = summarize_file(file)
+    except GraphgenError as error:
+        return {"module": f"damaged: {error.what}"}
+    return {
+        "module": found.name,
+        "instructions": sum(found.opcodes.values()),
+        "parameters": len(found.parameters),
+        "taken_over": sum(item.aliased for item in found.parameters),
+        "outputs": len(found.outputs),
+    }

@@ -23,7 +23,8 @@ def program_bytes(module: Module, function: Function, ending: str) -> Sequence[b
 
         return [emit_stablehlo(module, function).encode()]
     if ending == ".hlo":
-        from graphgen.lowering.hlo import emit_hlo, print_hlo_text
+        from graphgen.lowering.hlo import emit_hlo
+        from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 
         return [print_hlo_text(emit_hlo(module, function)).encode()]
     from graphgen.lowering.hlo import hlo_chunks

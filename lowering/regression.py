@@ -16,14 +16,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.lowering.hlo import emit_hlo
-from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField, ModuleField
-from graphgen.lowering.hlo.proto.wire import Message, delimited
+from graphgen.lowering.hlo_proto.fields import ComputationField, InstructionField, ModuleField
+from graphgen.lowering.hlo_proto.wire import Message, delimited
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import run_pipeline

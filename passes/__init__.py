@@ -20,7 +20,7 @@ def _instruments(settings: Debugging) -> Sequence[PassInstrument]:
 
 
 def _reproducer(crash: Crash, folder: str, error: Exception) -> Path:
-    from graphgen.passes.verify.reproducer import write_reproducer
+    from graphgen.passes.validate.reproducer import write_reproducer
 
     return write_reproducer(crash, folder, error)
 

@@ -6,68 +6,66 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import CompileConfig
-from graphgen.errors import GraphgenError
-from graphgen.knob import knob
-from graphgen.option_words import (
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import knob
+from graphgen.config.option_words import (
     ACTIVATIONS_STATIC,
     ACTIVATIONS_WIDE,
     ATTENTION_OF_MODEL,
     DTYPES,
     KERNELS_ON,
 )
-from graphgen.passes.adapters.adapter_forms import AdapterForms
-from graphgen.passes.adapters.join_adapters import JoinAdapters
-from graphgen.passes.adapters.multi_lora import MultiLora
+from graphgen.errors import GraphgenError
+from graphgen.passes.attention.absorb_latent_projections import AbsorbLatentProjections
+from graphgen.passes.attention.tile_attention import TileAttention
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
 from graphgen.passes.canonical.dce import DeadCodeElimination
-from graphgen.passes.combinations import check_combinations
+from graphgen.passes.canonical.fuse_projections import FuseProjections
+from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
 from graphgen.passes.core import Pass, parse_pipeline
 from graphgen.passes.core.fuel import labels
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.registry import NamedPipeline, Phase, parse_phases, register_pipeline
 from graphgen.passes.experts.dispatch_experts import DispatchExperts
 from graphgen.passes.experts.limit_expert_capacity import LimitExpertCapacity
-from graphgen.passes.fusion.fuse_projections import FuseProjections
-from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
-from graphgen.passes.heads.assign_heads import AssignHeads
-from graphgen.passes.heads.gather_heads import GatherHeads
-from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
+from graphgen.passes.gqa.assign_heads import AssignHeads
+from graphgen.passes.gqa.gather_heads import GatherHeads
+from graphgen.passes.gqa.head_strategies import BY_ROWS, GATHERED
 from graphgen.passes.inspect.debug_log import pick
 from graphgen.passes.kernels.select_kernels import SelectKernels
-from graphgen.passes.latent.absorb_projections import AbsorbLatentProjections
-from graphgen.passes.legalize.cache_bits import CacheAsBits
-from graphgen.passes.legalize.f8_formats import F8Formats
+from graphgen.passes.kv_cache.cache_bits import CacheAsBits
+from graphgen.passes.kv_cache.flash_decoding import StripeCache
+from graphgen.passes.kv_cache.pad_cache_slots import PadCacheSlots
+from graphgen.passes.kv_cache.page_cache import PageCache
+from graphgen.passes.kv_cache.roll_window_cache import RollWindowCache
 from graphgen.passes.legalize.integer_products import IntegerProducts
 from graphgen.passes.legalize.legalize import Legalize
+from graphgen.passes.legalize.neuron_f8 import F8Formats
 from graphgen.passes.legalize.order_interface import OrderInterface
-from graphgen.passes.legalize.pad_cache_slots import PadCacheSlots
+from graphgen.passes.lora.adapter_forms import AdapterForms
+from graphgen.passes.lora.join_adapters import JoinAdapters
+from graphgen.passes.lora.multi_lora import MultiLora
+from graphgen.passes.option_conflicts import check_combinations
 from graphgen.passes.outline.outline_layers import OutlineLayers
-from graphgen.passes.paging.page_cache import PageCache
 from graphgen.passes.precision.attention_dtype import AttentionDtype
 from graphgen.passes.precision.cast_logits import CastLogits
 from graphgen.passes.precision.reduce_dtype import ReduceDtype
 from graphgen.passes.precision.router_dtype import RouterDtype
 from graphgen.passes.precision.softmax_dtype import SoftmaxDtype
-from graphgen.passes.quantize.quantize_activations import QuantizeActivations
-from graphgen.passes.quantize.quantize_cache import QuantizeCache
-from graphgen.passes.quantize.quantize_weights import QuantizeWeights
-from graphgen.passes.sharding.collectives.hierarchical_collectives import (
-    HierarchicalCollectives,
-)
-from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
+from graphgen.passes.programs.specialize import Specialize
+from graphgen.passes.quantization.quantize_activations import QuantizeActivations
+from graphgen.passes.quantization.quantize_cache import QuantizeCache
+from graphgen.passes.quantization.quantize_weights import QuantizeWeights
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
-from graphgen.passes.sharding.partition import Partition
-from graphgen.passes.sharding.prompts.balance_tokens import BalanceTokens
-from graphgen.passes.sharding.prompts.window_prompts import WindowPrompts
+from graphgen.passes.sharding.pipeline_stages import PipelineStages
 from graphgen.passes.sharding.shard import Shard
-from graphgen.passes.specialize.specialize import Specialize
-from graphgen.passes.stages.pipeline_stages import PipelineStages
-from graphgen.passes.striping.stripe_cache import StripeCache
-from graphgen.passes.tiles.tile_attention import TileAttention
+from graphgen.passes.spmd.balance_tokens import BalanceTokens
+from graphgen.passes.spmd.hierarchical_collectives import HierarchicalCollectives
+from graphgen.passes.spmd.merge_collectives import MergeCollectives
+from graphgen.passes.spmd.partition import Partition
+from graphgen.passes.spmd.window_prompts import WindowPrompts
 from graphgen.passes.weights.lift import LiftWeights
-from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.targets import Target, find_target, target_names
 
 # Passes that targets and options name: imported here, so that finding one by its name does not

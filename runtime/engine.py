@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.cpu.processes import share_ranks
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
-from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket, with_short_prompts
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_types
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -28,20 +27,21 @@ from graphgen.runtime.generation import (
     check_prompts,
     generate,
 )
-from graphgen.runtime.launching.async_conditions import check_async
 from graphgen.runtime.model import BuiltModel, PassStep, build_model
 from graphgen.runtime.program_kernels import missing_kernels
-from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.fused.fused_steps import FusedSteps, has_fused_steps
-from graphgen.runtime.speculation.fused.joined_checkpoint import FusedDraft, JoinedCheckpoint
-from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.session.async_conditions import check_async
+from graphgen.runtime.session.buckets import bucket_limit, choose_prompt_bucket, with_short_prompts
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.speculation.fused_model import FusedDraft, JoinedCheckpoint
+from graphgen.runtime.speculation.fused_steps import FusedSteps, has_fused_steps
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.presharded import read_shards
 from graphgen.runtime.weights.rank_weights import put_ranks, put_weights, weights_of
 
 if TYPE_CHECKING:
     from graphgen.runtime.speculation.speculator import Speculator
-    from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
+    from graphgen.runtime.speculation.tree_speculator import TreeSpeculator
 
 # Tokens of a message in a conversation that one launch takes.
 _TURN = 64
@@ -52,7 +52,7 @@ class EngineOptions:
     """The request to open a model.
 
     Attributes:
-        requested: values of fields of :class:`~graphgen.compile_config.CompileConfig` by name; the
+        requested: values of fields of :class:`~graphgen.config.compile_config.CompileConfig` by name; the
             others are those of ``config``, or of an artifact. ``dtype`` may be ``as-declared`` for
             the checkpoint's own element type. An artifact must have been compiled for these values.
         batch: rows; ``None`` for one per prompt.
@@ -318,7 +318,7 @@ def _opened(path: Path, options: EngineOptions) -> tuple[Checkpoint, EngineOptio
     checkpoint = as_stored(checkpoint, keep=asked.keep_quantized)
     if options.medusa_heads:
         # Only here: models without heads are opened without their reader.
-        from graphgen.runtime.speculation.medusa.medusa_checkpoint import with_medusa
+        from graphgen.runtime.speculation.medusa_checkpoint import with_medusa
 
         checkpoint = with_medusa(checkpoint, options.medusa_heads, asked.num_medusa_heads)
     if options.fused is not None:
@@ -331,7 +331,7 @@ def _built(checkpoint: Checkpoint, settings: CompileConfig, fused: FusedDraft | 
     if fused is None:
         return build_model(checkpoint.config, settings)
     # Only here: most engines run without a draft.
-    from graphgen.runtime.speculation.fused.fused_model import build_fused_model
+    from graphgen.runtime.speculation.fused_model import build_fused_model
 
     return build_fused_model(checkpoint.config, settings, fused.config)
 

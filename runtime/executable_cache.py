@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphgen.analysis.stages.stage_chain import (
+from graphgen.analysis.stage_chain import (
     divide_states,
     edge_name,
     stage_count,
     stage_modules,
     stage_name,
 )
+from graphgen.atomic_write import read_regular, require_place, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, TensorType
 from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
@@ -29,8 +30,7 @@ from graphgen.lowering.cpu.program import (
 )
 from graphgen.lowering.cpu.stage_links import StageLinks
 from graphgen.lowering.cpu.staged_program import StagedProgram, StageParts
-from graphgen.runtime.progress_callback import Progress
-from graphgen.whole_file import read_regular, require_place, write_inside
+from graphgen.runtime.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,18 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STOPS
-from graphgen.runtime.launching.async_conditions import check_async
-from graphgen.runtime.launching.pending_step import FedToken, PendingStep
-from graphgen.runtime.launching.reserved_blocks import reserve_blocks
-from graphgen.runtime.launching.session_checks import check_token_ids
-from graphgen.runtime.on_device_sampling import check_choice, draw_of, draws_of
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
-from graphgen.runtime.session import Draw, Session, StepOutput
-from graphgen.runtime.step_call import Ints, StepLimits, packed
+from graphgen.runtime.sampling.on_device_sampling import check_choice, draw_of, draws_of
+from graphgen.runtime.session.async_conditions import check_async
+from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.session import (
+    Draw,
+    Session,
+    StepOutput,
+    check_token_ids,
+    reserve_blocks,
+)
+from graphgen.runtime.session.step_call import Ints, StepLimits, packed
 
 # Called with (row, token) as soon as a token is chosen.
 OnToken = Callable[[int, int], None]

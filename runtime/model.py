@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, cast
 
-from graphgen.bucket_ladder import powers
-from graphgen.compile_config import CompileConfig
+from graphgen.config.bucket_ladder import powers
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import KERNELS_OFF, KERNELS_ON
+from graphgen.config.rank_config import AUTO, MANUAL
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY, VERIFY_TREE, Module, Role, dtype
-from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
-from graphgen.option_words import KERNELS_OFF, KERNELS_ON
-from graphgen.rank_config import AUTO, MANUAL
+from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
 
 if TYPE_CHECKING:
     from graphgen.models.medusa import MedusaShape
@@ -152,7 +152,7 @@ def with_mesh(
     if settings.parallelism != AUTO:
         return settings, []
     # Only here: the search compiles the model many times.
-    from graphgen.lowering.plan.chosen_mesh import chosen_mesh
+    from graphgen.lowering.plan.mesh_search import chosen_mesh
 
     made = chosen_mesh(model, settings, device)
     step = PassStep("choose-mesh", 0, 0, 0, 0.0, (made.remark,) if made.remark else ())
@@ -170,7 +170,7 @@ def logical_module(
 ) -> tuple[Module, list[PassStep]]:
     """The module that the pipeline of a configuration begins with, and how weights are read."""
     from graphgen.models import PHASES, ExpertOutputs, build
-    from graphgen.passes.quantize.stored.stored_readings import read_quantized
+    from graphgen.passes.quantization.stored_readings import read_quantized
 
     phases = list(PHASES)
     phases += [VERIFY] * bool(config.speculation_length) + [VERIFY_TREE] * bool(config.tree_nodes)

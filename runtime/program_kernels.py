@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphgen.ir import Function, Module, Op
-from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
 from graphgen.ops.control import callees, kernel_of
 
 _PRODUCTS = ("dot", "dot_general", "convolution")

@@ -170,8 +170,7 @@ def _files_are_not_forced_to_disk() -> Generator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _estimates_are_made_once() -> Generator[None]:
     """Share what planning finds for a model and a demand: it compiles programs to count them."""
-    from graphgen.lowering.plan import measure
-    from graphgen.lowering.plan.ladders import bucket_seconds
+    from graphgen.lowering.plan import bucket_seconds, measure
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "measure", _once(measure.measure))
@@ -217,7 +216,7 @@ def registry() -> Generator[dict[str, type[Pass]]]:
 def _only_families_of_the_project() -> Generator[None]:
     """Forget families that a test registered, which lists in errors and pages would show."""
     yield
-    from graphgen.models import family_registry
+    from graphgen.models import registry as family_registry
 
     for added in family_registry.FAMILIES.keys() - family_registry.BUILT_IN:
         family_registry.forget_family(added)

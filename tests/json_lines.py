@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from graphgen.whole_file import write_whole
+from graphgen.atomic_write import write_whole
 
 # Results are written after as many seconds of work, so that little is lost and little is written.
 WRITE_EVERY_S = 10.0

@@ -4,7 +4,7 @@
 |---|---|
 | ``equiv`` after ``default`` of a module of phase ``main`` | here: test_equiv_after_default |
 | ``validate`` of modules with symbols | here: test_validate_with_symbols |
-| experts stay whole in silence | tests/passes/sharding/test_experts.py |
+| experts stay whole in silence | tests/passes/spmd/test_experts.py |
 | ``run`` and ``lower`` of imports | here: test_imports_lower_like_built_modules |
 | a collective in ``@weights.rank`` | here: test_collectives_stay_in_programs |
 | symbols of any name | here: test_symbols_of_any_name |
@@ -40,9 +40,9 @@ import graphgen as gg
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim
 from graphgen.passes.core import run_pipeline
+from graphgen.passes.equiv.equiv import equivalent
+from graphgen.passes.partial_pipeline import remaining
 from graphgen.passes.pipelines import parse
-from graphgen.passes.remaining import remaining
-from graphgen.passes.verify.equiv import equivalent
 from tests.graphgen.cli.conftest import done, error
 
 F32 = gg.dtype("f32")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy  # noqa: F401
 import pytest
 
-from graphgen.models.family_registry import FAMILIES
+from graphgen.models.registry import FAMILIES
 from tests.conftest import LONGEST
 from tests.oracles.family_groups import VARIANTS
 

@@ -76,20 +76,20 @@ def test_the_key_of_a_fault_outlives_other_lines(checkout: str, tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_nearest_tests_come_first():
-    found = belonging_tests("passes/heads/cache_layout.py", 4)
-    assert found[0] == "tests/passes/heads/test_cache_layout.py"
+    found = belonging_tests("passes/gqa/assign_heads.py", 4)
+    assert found[0] == "tests/passes/gqa/test_cache_layout.py"
     assert "tests/filecheck/cse" in belonging_tests("passes/canonical/cse.py", 4)
     # The command line finds its commands by name.
-    shrink = belonging_tests("passes/verify/shrink/reduce.py", 24)
-    assert "tests/graphgen/cli/debug/test_minify_cmd.py" in shrink
+    shrink = belonging_tests("passes/validate/minify.py", 24)
+    assert "tests/graphgen/cli/test_minify_cmd.py" in shrink
 
 
 @pytest.mark.slow
 def test_tests_of_a_folder_belong_to_its_files_whatever_they_import():
-    found = belonging_tests("passes/heads/assign_heads.py", 24)
-    assert {"tests/passes/heads/test_head_map.py", found[0]} <= set(found[:6])
+    found = belonging_tests("passes/gqa/assign_heads.py", 24)
+    assert {"tests/passes/gqa/test_head_map.py", found[0]} <= set(found[:6])
     assert "tests/lowering/check/test_check_legalized.py" in belonging_tests(
-        "passes/legalize/neuron/gather_scatter.py", 6
+        "passes/legalize/neuron_gather_scatter.py", 6
     )
 
 
@@ -157,11 +157,11 @@ def test_a_test_that_does_not_end_is_stopped(tmp_path: Path):
 
 
 def test_a_sample_is_the_same_each_time_and_smaller_in_fewer_files():
-    chosen = sample(["passes/heads/*"], [], seed=1, count=20, per_file=None)
-    assert chosen == sample(["passes/heads/*"], [], seed=1, count=20, per_file=None)
-    assert chosen != sample(["passes/heads/*"], [], seed=2, count=20, per_file=None)
+    chosen = sample(["passes/gqa/*"], [], seed=1, count=20, per_file=None)
+    assert chosen == sample(["passes/gqa/*"], [], seed=1, count=20, per_file=None)
+    assert chosen != sample(["passes/gqa/*"], [], seed=2, count=20, per_file=None)
     files = {mutation.file for mutation in chosen}
-    left = sample(["passes/heads/*"], [*files], seed=1, count=20, per_file=1)
+    left = sample(["passes/gqa/*"], [*files], seed=1, count=20, per_file=1)
     assert files.isdisjoint(mutation.file for mutation in left)
     assert "graphgen/cli/main.py" not in mutated_files()
 

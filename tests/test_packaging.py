@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, compiler, is_current
-from graphgen.lowering.cpu.kernels.kernel_library import HANDLERS
+from graphgen.lowering.cpu_kernels.build_kernels import LIBRARY, compiler, is_current
+from graphgen.lowering.cpu_kernels.kernel_library import HANDLERS
 
 ROOT = Path(__file__).resolve().parents[1]
 COLLIDING = ("passes", "lowering", "runtime", "tests")
@@ -37,7 +37,7 @@ def lowered():
 
 
 KERNELS = """
-from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
 found = kernel_library()
 print(*sorted(found.targets), found.missing)
 """

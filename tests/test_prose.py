@@ -50,7 +50,7 @@ FRONT_PAGE_LIMIT = 0
 MOST_MODULES = 15
 DEEPEST_CHAIN = 8
 # A folder with one file for each model family grows with the families.
-WIDE_FOLDERS = {"graphgen/models/families"}
+WIDE_FOLDERS = {"graphgen/models"}
 # Sibling packages with the same role, such as the emitters of two dialects, share base names.
 REPEATED_BASE_NAME_LIMIT = 18
 REPEATED_CLASS_LIMIT = 0

@@ -17,7 +17,7 @@ from gguf.quants import dequantize, quantize
 
 from benchmarks.comparison.interfaces import ModelFiles
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 
 # Of matrices, by ``Case.weights``; vectors stay f32, as in files that llama.cpp writes.
 GGUF_TYPES: Mapping[str, GGMLQuantizationType] = {

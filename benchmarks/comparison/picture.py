@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison.measured import PHASES, Measured
-from graphgen.whole_file import write_whole
+from graphgen.atomic_write import write_whole
 
 TITLES = {"prefill": "first token", "decode": "a decode step (one token for each row)"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphgen.passes.quantize.schemes import weight_scheme
+from graphgen.passes.quantization.schemes import weight_scheme
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.quantization.calibration import calibration_windows
 from graphgen.runtime.quantization.quantize_checkpoint import (
     QuantizationRequest,

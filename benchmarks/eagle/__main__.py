@@ -24,7 +24,7 @@ from benchmarks.eagle.prompts import kept_prompts, training_prompts
 from benchmarks.eagle.train import Recipe, frequent_words, network_of, train
 from graphgen.models.eagle import target_layers
 from graphgen.runtime.engine import locate_checkpoint
-from graphgen.runtime.speculation.eagle.eagle_checkpoint import layers_of
+from graphgen.runtime.speculation.eagle_checkpoint import layers_of
 
 MODEL, LEAST = "smollm2", 1.5
 

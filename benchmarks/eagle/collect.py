@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.launching.feature_log import FeatureLog
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import Sampling
-from graphgen.runtime.tokenizer import Tokenizer
+from graphgen.runtime.session.feature_log import FeatureLog
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
 ROWS = 32
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from benchmarks.eagle.collect import encoded
 from graphgen.runtime.engine import Engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.open_speculator import SpeculationOptions, open_speculator
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
-from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from benchmarks.comparison.interfaces import Case, ModelFiles, Turn, UnsupportedError
 from benchmarks.comparison.rivals import best_tokens
 from benchmarks.comparison.session_programs import SETTINGS, session_of
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
+from graphgen.runtime.accuracy.perplexity import surprise
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.perplexity import surprise
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 
 
 class GraphgenSession:

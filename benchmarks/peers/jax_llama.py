@@ -1,7 +1,7 @@
 """Llama in plain, unrolled JAX: the program a JAX user writes for what our Llama computes.
 
 The same inputs, the same KV caches (one argument each, donated), the same mathematics and the same
-rounding as ``graphgen.models.families.llama_like.llama``. The letters are those of the op table: B
+rounding as ``graphgen.models.llama``. The letters are those of the op table: B
 rows of a call, R rows of the cache, S active tokens, C attended length, M allocated length, H query
 heads, K key-value heads, G = H/K, D head size, E model width, V vocabulary.
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Function, Module
 from graphgen.lowering.cpu.processes import join_processes
 from graphgen.runtime.checkpoint.hub import locate

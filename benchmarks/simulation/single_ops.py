@@ -13,8 +13,8 @@ from benchmarks.simulation.model_steps import decode_program
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Value
 from graphgen.ir.clone import Cloner
+from graphgen.lowering.cost.step_simulation import op_key, runs_alone
 from graphgen.lowering.cpu.program import compile_program
-from graphgen.lowering.simulate.program_tasks import op_key, runs_alone
 
 # More than any cache holds, and the most copies of a small op.
 _STREAMED, _COPIES = 128 << 20, 64

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from graphgen.runtime.aws.attributes.attribute import Attribute, effect_text
-from graphgen.runtime.aws.attributes.attribute_table import ATTRIBUTES, BASES, owners
-from graphgen.runtime.aws.attributes.combination_rules import NOTES, RULES
-from graphgen.runtime.aws.attributes.environment import VARIABLES
-from graphgen.runtime.aws.config.strict_config import default_text
+from graphgen.runtime.aws_config.attribute import Attribute, effect_text
+from graphgen.runtime.aws_config.attribute_table import ATTRIBUTES, BASES, owners
+from graphgen.runtime.aws_config.combination_rules import NOTES, RULES
+from graphgen.runtime.aws_config.environment import VARIABLES
+from graphgen.runtime.aws_config.strict_config import default_text
 
 INTRODUCTION = """\
 # Configurations of AWS's libraries

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from graphgen.analysis.custom_calls import NKI
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import Trait, has_trait
 from graphgen.ops.control import CONTROL, branch_operands, callees, kernel_of
+from graphgen.ops.custom_calls import NKI
 from graphgen.ops.external import has_effect
 from graphgen.text.printer import value_names
 

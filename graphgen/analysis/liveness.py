@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from graphgen.analysis.calls import inlined
-from graphgen.analysis.kernels.kernel_work import updated_operand
+from graphgen.analysis.work import updated_operand
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops import Trait, op_def
 from graphgen.ops.control import CONTROL, callees, kernel_of

@@ -7,16 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.analysis.calls import called, inlined
-from graphgen.analysis.custom_calls import CustomCall, calls_of
-from graphgen.analysis.kernels.kernel_work import run_work
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import Peak, peak_memory
 from graphgen.analysis.loops import ops_run, trip_count
-from graphgen.analysis.work import Work, size_in_bytes, work_of
+from graphgen.analysis.work import Work, run_work, size_in_bytes, work_of
 from graphgen.ir import RANK, Dim, Function, Loc, Module, Op, Role, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS, Trait, has_trait
 from graphgen.ops.control import callees
+from graphgen.ops.custom_calls import CustomCall, calls_of
 
 # An argument of an imported program below this size is classified as an input, not a weight.
 _WEIGHT_BYTES = 1 << 12

@@ -2,17 +2,79 @@
 
 from __future__ import annotations
 
+import re
 import traceback
-from typing import cast
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand
 
 from graphgen.cli.console import abandon_stdout, note, write_error, write_json
-from graphgen.cli.error_context import error_context
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.version import __version__
+
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_CONFIGURATION, _PIPELINE = ("GG0501", "GG0502", "GG0503"), ("GG0301", "GG0302")
+
+
+def error_context(error: GraphgenError, command: TyperCommand, context: typer.Context) -> str:
+    """The options that the error names with their values, or its file; may be empty.
+
+    Args:
+        error: an error without a location of its own.
+        command: the command that raised it.
+        context: values of its parameters.
+    """
+    values = cast(dict[str, object], context.params)
+    given = {name: value for name, value in values.items() if _is_given(context, name)}
+    if error.code in _CONFIGURATION:
+        return _configuration(given.get("model") or given.get("source"))
+    spelled = {param.name or "": max(param.opts, key=len) for param in command.params}
+    named = {option: name for name, option in spelled.items()}
+    field = re.match(r"\w*", error.what)
+    # In this order: options by name, by field, by quoted value, the pipeline.
+    names = [named[word] for word in _OPTION.findall(error.what) if word in named]
+    names = names or [
+        name for name in given if field and field[0] == name and "--" in spelled[name]
+    ]
+    names = names or [name for name in given if _is_quoted(given[name], spelled[name], error.what)]
+    if not names and error.code in _PIPELINE:
+        names = [name for name in given if spelled[name] in ("-p", "--passes", "--pipeline")]
+    return " ".join([_shown(spelled[name], given[name]) for name in names if name in given])
+
+
+def _is_quoted(value: object, option: str, what: str) -> bool:
+    """True if the error quotes the value of an option."""
+    return option.startswith("-") and (f"'{value}'" in what or what.endswith(f"@{value}"))
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _shown(option: str, value: object) -> str:
+    """An option as it can be typed; an argument has no word before it."""
+    if isinstance(value, bool):
+        return option
+    items = cast(list[object], value) if isinstance(value, list | tuple) else [value]
+    word = f"{option} " if option.startswith("-") else ""
+    return " ".join([f"{word}{quote(str(item))}" for item in items])
+
+
+def _configuration(model: object) -> str:
+    """The configuration file of a model folder, else the model."""
+    if model is None:
+        return ""
+    file = Path(str(model)) / "config.json"
+    return str(file if file.is_file() else model)
+
 
 USER_ERROR, DEFECT, BROKEN_PIPE = 1, 70, 141
 
@@ -93,3 +155,52 @@ def report_defect(error: Exception) -> int:
 def show_version() -> None:
     """Print ``graphgen`` and the version."""
     typer.echo(f"graphgen {__version__}")
+
+
+# Of typer's parser: the class of all its errors.
+UsageError = cast("type[Exception]", typer.BadParameter.__base__)
+# Texts of the library that checks the types of values, in plain words.
+_PLAIN = (
+    (r"^Value error, ", ""),
+    (r"^Input should be a valid integer.*$", "not an integer"),
+    (r"^Input should be a valid number.*$", "not a number"),
+    (r"^Input should be (greater|less) than or equal to (\S+)$", r"\1 \2"),
+    (r"^Input should be ", "not "),
+)
+_BOUNDS = {"greater": "must be at least", "less": "must be at most"}
+
+
+@contextmanager
+def one_style() -> Generator[None]:
+    """Let usage errors that leave the block print as ``error[GG0705]``, with a line of help."""
+    try:
+        yield
+    except UsageError as error:
+        ours = usage_error(error)
+        vars(error)["show"] = partial(_show, ours)
+        raise
+
+
+def _show(error: GraphgenError, file: object = None) -> None:
+    """Print on stderr, whatever the file."""
+    write_error(error)
+
+
+def usage_error(error: Any) -> GraphgenError:
+    """A usage error as one of ours: the option, what is wrong with it, and where help is."""
+    context = error.ctx
+    command = context.command_path if context is not None else "graphgen"
+    text = str(error.format_message())
+    found = re.match(r"Invalid value(?: for (.*?))?: (.*)$", text, re.DOTALL)
+    if found:
+        option = (found[1] or "").replace("'", "")
+        text = f"{option}: {plain(found[2])}" if option else plain(found[2])
+    return GraphgenError("GG0705", text.rstrip("."), help=f"{command} --help")
+
+
+def plain(text: str) -> str:
+    """The text without the words of the checking library."""
+    for pattern, words in _PLAIN:
+        text = re.sub(pattern, words, text)
+    first, _, rest = text.partition(" ")
+    return f"{_BOUNDS[first]} {rest}" if first in _BOUNDS else text

@@ -8,9 +8,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from graphgen.atomic_write import unwritable, write_whole
 from graphgen.cli.console import write_stdout, write_stdout_bytes
 from graphgen.errors import GraphgenError
-from graphgen.whole_file import unwritable, write_whole
 
 STANDARD = "-"
 

@@ -11,8 +11,13 @@ from typing import Annotated, Any, Final, Protocol, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from graphgen.cli.command_errors import USER_ERROR, GuardedCommand, report_defect, show_version
-from graphgen.cli.usage_errors import one_style
+from graphgen.cli.command_errors import (
+    USER_ERROR,
+    GuardedCommand,
+    one_style,
+    report_defect,
+    show_version,
+)
 
 # Folders of graphgen.cli, one for each kind of user, and their titles in ``graphgen --help``.
 PANELS: Final = {

@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgen.cli.console import note, write_json
-from graphgen.cli.files import STANDARD, standard_input, write_text
+from graphgen.cli.files import STANDARD, check_output, standard_input, write_bytes, write_text
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
 from graphgen.text import print_module
+
+HELP = "FILE.gg, .pb (HLO protobuf), .hlo (HLO text) or .mlir (StableHLO); - is stdout, as IR text."
+
+
+def check_form(output: str) -> str:
+    """The ending that selects the form; refused before any work (GG0704, GG0705)."""
+    from graphgen.lowering.program_file import FORMS
+
+    if output == STANDARD:
+        return ".gg"
+    check_output(output)
+    ending = Path(output).suffix
+    if ending not in FORMS:
+        known = ", ".join(f"{end} ({name})" for end, name in FORMS.items())
+        what = f"'{output}' does not say in which form to write"
+        raise GraphgenError("GG0705", what, help=f"endings: {known}")
+    return ending
+
+
+def write_program(module: Module, function: Function, output: str) -> None:
+    """Write a module; of any form but IR text, one program (GG0401 for what has no such form)."""
+    from graphgen.lowering.program_file import program_bytes
+
+    write_bytes(output, program_bytes(module, function, check_form(output)))
+    if output != STANDARD:
+        takes, gives = len(function.args), len(function.outputs)
+        shown = f"@{function.name}, {function.block.size} ops, {takes} inputs, {gives} outputs"
+        note(f"wrote {output}: {shown}")
+
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -49,10 +79,9 @@ def read_lowered(name: str, target: str, dims: str = "") -> Module:
         target: what to legalize for.
         dims: sizes of symbols, as ``--dims`` gives them.
     """
-    from graphgen.cli.dims_option import pipeline_sizes
-    from graphgen.cli.shared_options import load_plugins
+    from graphgen.cli.shared_options import load_plugins, pipeline_sizes
     from graphgen.passes.core import run_pipeline
-    from graphgen.passes.remaining import remaining
+    from graphgen.passes.partial_pipeline import remaining
 
     load_plugins(None)
     module = read_module(name)
@@ -65,8 +94,8 @@ def read_lowered(name: str, target: str, dims: str = "") -> Module:
 def tell_sizes(module: Module, passes: Sequence[Pass]) -> None:
     """Print a note on the default sizes of symbols, if there are symbols without a size."""
     from graphgen.analysis import free_symbols
-    from graphgen.passes.specialize.named_sizes import SERVING, named_sizes
-    from graphgen.passes.specialize.specialize import Specialize
+    from graphgen.passes.programs.bucket_sizes import SERVING, named_sizes
+    from graphgen.passes.programs.specialize import Specialize
 
     for item in passes:
         if isinstance(item, Specialize):

@@ -104,7 +104,7 @@ def _registered() -> dict[str, Mapping[str, object]]:
     """Copies of the registries that a plugin may add to, by kind."""
     from graphgen.composites import DECOMPOSITIONS
     from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
-    from graphgen.eval.kernels.native_rules import NUMPY_RULES
+    from graphgen.eval.native_kernels import NUMPY_RULES
     from graphgen.models import FAMILIES
     from graphgen.ops import OPS
     from graphgen.passes.core.invariants import FACTS

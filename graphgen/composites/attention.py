@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.decomposition_registry import decomposition
+from graphgen.composites.registry import decomposition
 from graphgen.ir import Attrs, DType, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import f32, lowest, s32

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.decomposition_registry import decomposition
-from graphgen.ir import Attrs, Dim, Value
+from graphgen.build.range_check import in_range
+from graphgen.composites.registry import decomposition
+from graphgen.ir import Attrs, Dim, Value, tensor
 from graphgen.ir.dtype import f32
 
 
@@ -166,3 +167,27 @@ def _turned_neighbors(b: Builder, x: Value, cos: Value, sin: Value, half: int) -
     if size == 2 * half:
         return turned
     return b.concatenate([turned, b.slice_dim(x, 3, 2 * half, size)], 3)
+
+
+def take_by_gather(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """A gather of blocks, then zeros for indices out of range."""
+    operand, indices = operands
+    axis, block = attrs.integer("dimension"), attrs.integer("block")
+    before, after = operand.shape[:axis], operand.shape[axis + 1 :]
+    size = operand.shape[axis]
+    assert isinstance(size, int)
+    count = size // block
+    found = b.op(
+        "gather",
+        b.reshape(operand, (*before, count, block, *after)),
+        indices,
+        offset_dims=tuple(dim for dim in range(operand.type.rank + 1) if dim != axis),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        index_vector_dim=1,
+        slice_sizes=(*before, 1, block, *after),
+    )
+    inside = in_range(b, indices, count)
+    zeros = b.full(0, tensor(operand.dtype, found.shape))
+    chosen = b.select(b.broadcast_in_dim(inside, found.shape, [axis]), found, zeros)
+    return [b.reshape(chosen, (*before, indices.shape[0] * block, *after))]

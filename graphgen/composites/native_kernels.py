@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from graphgen.analysis.native_calls import NativeCall
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Value, tensor
 from graphgen.ir.dtype import f32, s32
+from graphgen.ops.custom_calls import NativeCall
 
 if TYPE_CHECKING:
-    from graphgen.eval.kernels.native_rules import NumpyRule
+    from graphgen.eval.native_kernels import NumpyRule
 
 # (builder, the call, operands) -> results.
 Decomposition = Callable[[Builder, NativeCall, Sequence[Value]], Sequence[Value]]
@@ -41,7 +41,7 @@ class NativeKernel:
 
 def register_native_kernel(kernel: NativeKernel) -> None:
     """Give a kernel a meaning, for this process (GG0107 if it has one)."""
-    from graphgen.eval.kernels.native_rules import NUMPY_RULES
+    from graphgen.eval.native_kernels import NUMPY_RULES
 
     if kernel.name in NUMPY_RULES:
         raise GraphgenError(
@@ -55,7 +55,7 @@ def register_native_kernel(kernel: NativeKernel) -> None:
 
 def forget_native_kernel(name: str) -> None:
     """Take the meaning of a kernel away."""
-    from graphgen.eval.kernels.native_rules import NUMPY_RULES
+    from graphgen.eval.native_kernels import NUMPY_RULES
 
     NUMPY_RULES.pop(name, None)
     _DECOMPOSITIONS.pop(name, None)

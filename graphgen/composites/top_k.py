@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from graphgen.build import Builder
-from graphgen.composites.decomposition_registry import decomposition
+from graphgen.composites.registry import decomposition
 from graphgen.ir import Attrs, Value, tensor
 from graphgen.ir.dtype import s32
 

@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval.applied.rules_applied import run_applied
 from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
+from graphgen.eval.bits import carried_parts
 from graphgen.eval.control import run_control
-from graphgen.eval.kernels.custom_calls import kernel
+from graphgen.eval.external import kernel
+from graphgen.eval.map_reduce import run_applied
 from graphgen.eval.observer import Columns, Observer
 from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
-from graphgen.eval.rules_bits import carried_parts
 from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly
@@ -242,7 +242,7 @@ class _Machine:
         shape: Sequence[int],
         rank: int | None = None,
     ) -> list[list[Array]]:
-        """See :class:`~graphgen.eval.applied.rules_applied.Apply`; arrays stand for scalars."""
+        """See :class:`~graphgen.eval.map_reduce.Apply`; arrays stand for scalars."""
         name, who = op.attrs.text("to_apply"), ranks if rank is None else [ranks[rank]]
         if self.module is None or _is_pointwise(self.module.function(name)):
             made = self.body(op, name, given, who)

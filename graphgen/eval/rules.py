@@ -5,21 +5,18 @@ Importing the modules registers their rules.
 
 from __future__ import annotations
 
-from graphgen.eval import (
-    collectives,
-    composites,
-    numerical,
-    rules_bits,
-    rules_elementwise,
-    rules_indexing,
-    rules_linalg,
-    rules_shape,
-    rules_sorting,
-    windows,
-)
-from graphgen.eval.mixtures import experts_rule
-from graphgen.eval.op_rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
-from graphgen.eval.token_trees import tree_rules
+from graphgen.eval import bits as rules_bits
+from graphgen.eval import collective as collectives
+from graphgen.eval import composite as composites
+from graphgen.eval import elementwise as rules_elementwise
+from graphgen.eval import experts as experts_rule
+from graphgen.eval import indexing as rules_indexing
+from graphgen.eval import linalg as rules_linalg
+from graphgen.eval import numerical, windows
+from graphgen.eval import shape as rules_shape
+from graphgen.eval import sorting as rules_sorting
+from graphgen.eval import token_tree as tree_rules
+from graphgen.eval.registry import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 
 MODULES = (
     rules_elementwise,

@@ -8,22 +8,53 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
 
+from graphgen.atomic_write import unreadable
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.exec.bind import given_array, typed_array
 from graphgen.exec.decode_steps import STEP_COUNTS, STOP_TOKENS
 from graphgen.exec.program_run import needed, ranks_of
-from graphgen.exec.safetensors_arrays import ENDING, read_safetensors
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.exec.weights import default_layouts
 from graphgen.ir import Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
-from graphgen.ops.token_trees.tree_ops import ANCESTORS
-from graphgen.whole_file import unreadable
+from graphgen.ops.token_tree import ANCESTORS
+
+ENDING = ".safetensors"
+
+
+def read_safetensors(name: str, help: str) -> dict[str, Array]:
+    """The arrays of a file (GG0705 when it is unreadable, or has a type that NumPy lacks)."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return load(Path(name).read_bytes())
+    except KeyError as error:
+        what = ValueError(f"it has an array of type {error}, which NumPy lacks")
+        raise unreadable(name, what, help) from error
+    except (OSError, SafetensorError) as error:
+        raise unreadable(name, error, help) from error
+
+
+def safetensors_bytes(arrays: Mapping[str, Array]) -> bytes:
+    """The content of a file; bf16, which :func:`read_safetensors` does not know, as f32."""
+    from safetensors.numpy import save
+
+    return save(
+        {
+            name: np.ascontiguousarray(
+                array if array.dtype.kind in "biuf" else array.astype(np.float32)
+            )
+            for name, array in arrays.items()
+        }
+    )
+
 
 # Standard deviation of random weights: what Llama's own initialization uses.
 WEIGHT_SCALE = 0.02

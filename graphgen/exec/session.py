@@ -17,7 +17,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, Observer, rank_index
 from graphgen.exec.backend import NumpyBackend, RunOnRanks
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_TOKENS, STEPS, step_inputs
-from graphgen.exec.program_call import Outcome, ProgramCall
+from graphgen.exec.program_run import Outcome, ProgramCall
 from graphgen.exec.ring_buffer import RingOccupancy
 from graphgen.exec.speculative_step import has_draft, of_draft, speculative_step
 from graphgen.exec.weights import (

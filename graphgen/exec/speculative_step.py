@@ -1,22 +1,22 @@
 """One speculative step of a model and its draft, by calls of their own programs.
 
 A program of the phase ``steps`` of a joined module makes such a step in one launch
-(:mod:`graphgen.passes.speculation.fuse_speculation`). Here is what that means.
+(:mod:`graphgen.passes.programs.fuse_speculation`). Here is what that means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from graphgen.eval import Array
-from graphgen.eval.numerical.rules_acceptance import accept_rows
-from graphgen.eval.numerical.token_filter import place_of, settled, shares_left
+from graphgen.eval.speculative_sampling import accept_rows, place_of, settled, shares_left
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS
-from graphgen.exec.program_call import Outcome, ProgramCall
+from graphgen.exec.program_run import Outcome, ProgramCall
 from graphgen.ir import VERIFY, Module
 
 # In front of what is the draft's: names of functions, weights, states and outputs.
@@ -162,3 +162,27 @@ class _Candidates:
         at = [[place_of(row, number)] for row, number in zip(shares, numbers, strict=True)]
         drawn: Array = np.take_along_axis(ids, np.array(at), 1)[:, 0]
         return drawn
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """The distance of each node from the root.
+
+    Args:
+        parents: of each node the number of an earlier one; -1 for node 0.
+    """
+    made: list[int] = []
+    for parent in parents:
+        made.append(made[parent] + 1 if made else 0)
+    return made
+
+
+def ancestors(parents: Sequence[int]) -> npt.NDArray[np.int32]:
+    """s32 [n,n]: 1 where a node is itself or an ancestor of the node of the row.
+
+    Args:
+        parents: as for :func:`depths`.
+    """
+    made = np.eye(len(parents), dtype=np.int32)
+    for node, parent in enumerate(parents[1:], 1):
+        made[node] |= made[parent]
+    return made

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from graphgen.models.families.llama_like.llama import LlamaConfig, read_llama
 from graphgen.models.family import Family, ModelConfig
 from graphgen.models.family_module import build_module
-from graphgen.models.family_registry import (
+from graphgen.models.llama import LlamaConfig, read_llama
+from graphgen.models.named_shapes import SHAPES
+from graphgen.models.program_form import PHASES, ExpertOutputs, ProgramForm
+from graphgen.models.registry import (
     FAMILIES,
     build,
     family_of,
@@ -14,8 +16,6 @@ from graphgen.models.family_registry import (
     read_model_config,
     register_family,
 )
-from graphgen.models.named_shapes import SHAPES
-from graphgen.models.program_form import PHASES, ExpertOutputs, ProgramForm
 
 __all__ = [
     "FAMILIES",

@@ -19,10 +19,10 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY_TREE, DType, Value, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoders.decoder import decoder_layer
-from graphgen.models.decoders.decoder_config import read_sizes, smaller, to_hf, wider
-from graphgen.models.families.llama_like.llama import LlamaConfig
+from graphgen.models.decoder import decoder_layer
+from graphgen.models.decoder_config import read_sizes, smaller, to_hf, wider
 from graphgen.models.family import Family
+from graphgen.models.llama import LlamaConfig
 from graphgen.models.program_form import B, S
 from graphgen.nn import (
     Rotary,

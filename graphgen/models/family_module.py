@@ -4,19 +4,108 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
-from graphgen.build import Builder
-from graphgen.build.slot_layout import CacheLayout, PlainRows
+from graphgen.build.builder import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import VERIFY_TREE, VERIFYING, DType, Function, Module, Value, tensor
+from graphgen.ir import VERIFY_TREE, VERIFYING, Dim, DType, Function, Module, Op, Value, tensor
 from graphgen.ir.dtype import f32, s32
-from graphgen.models.expert_outputs import return_of_experts
 from graphgen.models.family import Config, Family
 from graphgen.models.medusa import MEDUSA_LOGITS, MEDUSA_TOKENS, medusa_guesses
-from graphgen.models.program_form import FEATURES, FORM, PHASES, B, C, M, ProgramForm, R, S
+from graphgen.models.program_form import (
+    FEATURES,
+    FORM,
+    PHASES,
+    B,
+    C,
+    ExpertOutputs,
+    M,
+    ProgramForm,
+    R,
+    S,
+)
 from graphgen.nn import StepInputs
-from graphgen.ops.token_trees.tree_ops import ANCESTORS
+from graphgen.ops.token_tree import ANCESTORS
+
+
+class CacheLayout(Protocol):
+    """A map between the positions of a sequence and the slots of its row in a cache [R,M,...].
+
+    Programs compute slots and positions by these functions, so another layout leaves attention as
+    it is: ``kv_update`` writes to ``slot_of``, ``attention_mask`` compares with ``position_of``.
+    """
+
+    def slot_of(self, b: Builder, positions: Value) -> Value:
+        """The slots s32 [B,S] of ``positions`` s32 [B,S]; -1 for what the cache does not hold."""
+        ...
+
+    def position_of(self, b: Builder, lengths: Value, attended: Dim) -> Value:
+        """The positions s32 [B,attended] in the first slots of each row; negative for none.
+
+        ``lengths`` s32 [B] are the positions of each row so far.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """Position p of a row is in its slot p."""
+
+    def slot_of(self, b: Builder, positions: Value) -> Value:
+        """The positions themselves."""
+        return positions
+
+    def position_of(self, b: Builder, lengths: Value, attended: Dim) -> Value:
+        """The number of each slot; -1 from the length of the row on."""
+        return b.key_positions(lengths, attended)
+
+
+ROUTER_LOGITS, EXPERT_INDEX, EXPERT_COUNTS = "router_logits", "expert_index", "expert_counts"
+
+
+def return_of_experts(b: Builder, wanted: ExpertOutputs) -> None:
+    """Add the outputs to a program that computes its mixtures already."""
+    mixtures = [op for op in b.function.block if op.name == "experts"]
+    for number, op in enumerate(mixtures):
+        if wanted.logits:
+            logits = _router_logits(b.function, op)
+            b.output(f"{ROUTER_LOGITS}.{number}", logits, tensor(f32, (B, S, logits.shape[-1])))
+        if wanted.index:
+            index = op.operands[1]
+            b.output(f"{EXPERT_INDEX}.{number}", index, tensor(s32, (B, S, index.shape[-1])))
+    if wanted.counts and mixtures:
+        rows = [_counts(b, op) for op in mixtures]
+        joined = rows[0] if len(rows) == 1 else b.concatenate(rows, 0)
+        b.output(EXPERT_COUNTS, joined, joined.type)
+
+
+def _counts(b: Builder, op: Op) -> Value:
+    """Choices of each expert of a mixture, s32 [1,E]."""
+    index, experts = op.operands[1], op.operands[3].shape[0]
+    assert isinstance(experts, int)
+    chosen = b.one_hot(index, experts, s32)
+    return b.reshape(b.reduce(chosen, list(range(len(index.shape))), "add"), (1, experts))
+
+
+def _router_logits(function: Function, op: Op) -> Value:
+    """The logits of the router of a mixture: its product with a weight, and a bias if it has one.
+
+    All that the layer of this product appended has its scope.
+    """
+    work = [op.operands[1].op]
+    above: set[Op] = set()
+    while work:
+        current = work.pop()
+        if current is None or current in above:
+            continue
+        above.add(current)
+        if current.name != "dot_general":
+            work += [operand.op for operand in current.operands]
+    ordered = [item for item in function.block if item in above]
+    scope = next(item.loc.scope for item in reversed(ordered) if item.name == "dot_general")
+    return [item for item in ordered if item.loc.scope == scope][-1].result
 
 
 def build_module(

@@ -9,7 +9,7 @@ from typing import cast
 from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 from graphgen.nn import RopeConfig
-from graphgen.nn.yarn import yarn_attention_factor
+from graphgen.nn.rope import yarn_attention_factor
 
 
 def read_rope(reader: ConfigReader) -> RopeConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 
 TwinName = Literal["mini", "wide"]
 TWINS: tuple[TwinName, ...] = ("mini", "wide")

@@ -18,11 +18,9 @@ from graphgen.nn.attention import (
     rounded_biases,
     self_attention,
 )
-from graphgen.nn.expert_groups import ExpertGroups
-from graphgen.nn.latent_attention import LatentConfig, latent_attention
-from graphgen.nn.linear import conv1d, embed, embedding_table, gated_mlp, linear, lm_head, mlp
-from graphgen.nn.mixture import (
+from graphgen.nn.experts import (
     ExpertForm,
+    ExpertGroups,
     MixtureConfig,
     Routed,
     SharedExpert,
@@ -32,6 +30,8 @@ from graphgen.nn.mixture import (
     route,
     routed,
 )
+from graphgen.nn.latent_attention import LatentConfig, latent_attention
+from graphgen.nn.linear import conv1d, embed, embedding_table, gated_mlp, linear, lm_head, mlp
 from graphgen.nn.norm import layer_norm, rms_norm
 from graphgen.nn.rope import RopeConfig, inverse_frequencies, long_frequencies
 

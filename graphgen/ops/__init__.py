@@ -9,26 +9,28 @@ from graphgen.ops import (
     attention,
     bits,
     collective,
-    complex_parts,
     composite,
     control,
+    convolution,
     elementwise,
     external,
+    fourier,
     indexing,
     linalg,
-    shape,
-    sorting,
-)
-from graphgen.ops.fused import rms_norm_quantize
-from graphgen.ops.mixtures import experts_op
-from graphgen.ops.numerical import (
-    fourier,
     linear_systems,
     quantization,
-    quantized_rows,
     random_bits,
+    reduce_window,
+    shape,
+    sorting,
     speculative_sampling,
 )
+from graphgen.ops import composite as rms_norm_quantize
+from graphgen.ops import elementwise as complex_parts
+from graphgen.ops import experts as experts_op
+from graphgen.ops import quantization as quantized_rows
+from graphgen.ops import token_tree as tree_ops
+from graphgen.ops.legality import IR_STAGES, IRStage
 from graphgen.ops.opdef import (
     OPS,
     Attr,
@@ -40,11 +42,8 @@ from graphgen.ops.opdef import (
     op_def,
     ops_with,
 )
-from graphgen.ops.token_trees import tree_ops
 from graphgen.ops.traits import LinearIn, Trait, UpdatesPart
-from graphgen.ops.verifier.legality import IR_STAGES, IRStage
-from graphgen.ops.verifier.verify import verify
-from graphgen.ops.windows import convolution, reduce_window
+from graphgen.ops.verify import verify
 
 # Importing a family registers its ops; naming the modules here keeps the import from looking idle.
 FAMILIES = (

@@ -11,8 +11,8 @@ from typing import Final
 
 from graphgen.ir import Attrs, AttrValue, Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import pred, s32
-from graphgen.ops.applied.scalar_functions import SCALAR, scalar_signature
 from graphgen.ops.external import RESULTS, stated
+from graphgen.ops.map_reduce import SCALAR, scalar_signature
 from graphgen.ops.opdef import OPS, Attr, define, require
 from graphgen.ops.traits import Trait
 

@@ -201,7 +201,7 @@ def op_def(name: str) -> OpDef:
     if found is None:
         from difflib import get_close_matches
 
-        from graphgen.ops.vocabulary.synonyms import elsewhere
+        from graphgen.ops.suggestions import elsewhere
 
         near = get_close_matches(name, OPS, n=3)
         guess = f"did you mean {' or '.join(near)}?" if near else "see `graphgen ops`"

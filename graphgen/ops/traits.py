@@ -96,7 +96,7 @@ class Chooses:
     """The op puts the elements of each line of an operand in order, and its results follow it.
 
     A small change of the operand may change the order, and with it the results by any amount:
-    comparisons of two programs look at the choice, see ``graphgen.passes.verify.compare``.
+    comparisons of two programs look at the choice, see ``graphgen.passes.equiv``.
 
     Attributes:
         scores: index of the operand that is put in order.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphgen.analysis.diff import OpDifference, ProgramDifference
-from graphgen.analysis.module_diff import grouped_changes
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
+from graphgen.report.diff import OpDifference, ProgramDifference, grouped_changes
 from graphgen.report.program_text import where_of
 from graphgen.report.table import Table
 from graphgen.report.units import folded, groups, pattern, short

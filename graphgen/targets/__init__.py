@@ -6,8 +6,7 @@ A file holds the passes a target adds to the phases of the default pipeline, the
 ``neuron/common.json`` the figures that all Neuron devices share.
 """
 
-from graphgen.targets.accelerator import Accelerator, accelerator
-from graphgen.targets.link_level import LinkLevel
+from graphgen.targets.accelerator import Accelerator, LinkLevel, accelerator
 from graphgen.targets.target import (
     DEFAULT_ACCELERATOR,
     Target,

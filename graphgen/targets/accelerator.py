@@ -10,8 +10,30 @@ from importlib.resources import files
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.targets.link_level import LinkLevel
 from graphgen.targets.target import Json, Target, accelerator_names, find_target
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLevel:
+    """Links of one kind, each between two parts of the same whole.
+
+    Ranks are numbered part by part, so that rank ``r`` is in part ``r // part``, and the last axis
+    of a mesh is the one whose ranks are nearest to each other.
+
+    Attributes:
+        name: ``node`` for links between its chips, ``server`` for those between the nodes of an
+            UltraServer, ``network`` for those between nodes or servers.
+        part: ranks of a part.
+        unit: ranks of the whole; 0 for all that there are.
+        bandwidth: bytes per second that a part sends to the others.
+        hop_seconds: latency of one step.
+    """
+
+    name: str
+    part: int
+    unit: int
+    bandwidth: float
+    hop_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import cast
 from graphgen.errors import GraphgenError
 from graphgen.targets.accelerator import (
     Accelerator,
+    LinkLevel,
     accelerator,
     accelerator_names,
     common_figures,
     figure,
 )
-from graphgen.targets.link_level import LinkLevel
 from graphgen.targets.target import Json, find_target
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,11 +13,23 @@ import numpy as np
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
-from graphgen.ir import MAIN, Function, Literal, Module, Role, Value, entry, loc
+from graphgen.ir import MAIN, Function, Literal, Loc, Module, Role, Value, entry, loc
 from graphgen.ir.names import claim_name
-from graphgen.lowering.aten.aten_registry import ATEN, COMPLEX, check_known, is_known, rule_of
-from graphgen.lowering.aten.call import AtenCall
-from graphgen.lowering.aten.complex_value import ComplexValue, complex_rule, is_complex
+from graphgen.lowering.abi import clean_name
+from graphgen.lowering.aten import complex as complex_numbers
+from graphgen.lowering.aten import (
+    convolutions,
+    elementwise,
+    experts,
+    indexing,
+    nn,
+    pooling,
+    products,
+    reductions,
+    shape,
+)
+from graphgen.lowering.aten.call import ATEN, AtenCall, Rule
+from graphgen.lowering.aten.complex_value import COMPLEX, ComplexValue, complex_rule, is_complex
 from graphgen.lowering.aten.dtypes import TORCH, dtype_of
 from graphgen.lowering.aten.nodes import (
     arguments_of,
@@ -31,8 +44,57 @@ from graphgen.lowering.aten.nodes import (
     types_of,
 )
 from graphgen.lowering.aten.sizes import named_sizes
-from graphgen.lowering.names import clean_name
 from graphgen.ops import verify
+
+# Importing a module registers its rules; in the order of the table in the documentation.
+FAMILIES = {
+    "element by element": elementwise,
+    "shape": shape,
+    "places": indexing,
+    "reductions": reductions,
+    "products": products,
+    "networks": nn,
+    "convolutions": convolutions,
+    "pooling": pooling,
+    "experts": experts,
+    "complex numbers": complex_numbers,
+}
+
+
+def rule_of(op: str) -> Rule:
+    """Look up the rule of an op that :func:`check_known` has passed."""
+    return ATEN[op]
+
+
+def is_known(op: object) -> bool:
+    """Test whether an op of torch (``aten.add.Tensor``) has a rule."""
+    name = str(op).removeprefix("aten.")
+    return name in ATEN or name in COMPLEX
+
+
+def family_of(op: str) -> str:
+    """Return the family of an op in :data:`FAMILIES`."""
+    module = (ATEN.get(op) or COMPLEX[op]).__module__
+    return next(name for name, found in FAMILIES.items() if found.__name__ == module)
+
+
+def check_known(called: Sequence[tuple[str, Loc]], where: str) -> None:
+    """Refuse a program with ops without a rule (GG0103): name, count and first place of each."""
+    counts = Counter(op for op, _ in called if not is_known(op))
+    if not counts:
+        return
+    first = dict(reversed(called))
+    lines = [f"{op}: {count} times, first at {first[op]!r}" for op, count in counts.items()]
+    names = ", ".join(counts)
+    raise GraphgenError(
+        "GG0103",
+        f"no rule for {len(counts)} of its ops: {names}",
+        where=where,
+        note="\n".join(lines),
+        help="docs/importing.md names those that are known; run_decompositions() makes simpler "
+        "ones of some others",
+    )
+
 
 if TYPE_CHECKING:
     from torch import Tensor

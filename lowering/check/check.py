@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from graphgen.analysis import called
-from graphgen.analysis.custom_calls import NKI
 from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ir.dtype import c64
@@ -21,11 +20,36 @@ from graphgen.lowering.check.compiler_rules import (
 )
 from graphgen.lowering.check.op_attributes import attributes_of
 from graphgen.lowering.check.predicates import PREDICATES, Request
-from graphgen.lowering.check.rewrites import rewrite_of
 from graphgen.lowering.cost.roofline import instruction_count
 from graphgen.ops import OPS
 from graphgen.ops.control import kernel_of
+from graphgen.ops.custom_calls import NKI
 from graphgen.targets import accelerator
+
+# The id of a rule about the compiler (or an opcode), and the rewrite rules of `legalize` for it.
+REWRITES: Mapping[str, str] = {
+    "int-dot-trn2": "integer-dot",
+    "int64-dot": "integer-dot",
+    "coll-int": "integer-sum-over-ranks or integer-extreme-over-ranks",
+    "scatter-int-compute": "integer-scatter-add",
+    "sra-32": "wide-shift",
+    "a2a-dim0": "exchange-along-the-first",
+    "a2a-2rank-lnc2": "exchange-of-two",
+    "fp8e4m3fn-dot": "widened-f8-dot",
+    "gather-disjoint": "gather-of-elements",
+    "gather-rows": "gather-of-rows",
+    "replica-id": "rank-as-input",
+    "partition-id": "rank-as-input",
+    "sort-trn2": "front-of-sort or sort-by-kernel",
+    "status erf": "erf-by-quotients",
+}
+
+
+def rewrite_of(rule: str, target: str) -> str:
+    """The pass that removes a finding and its rule; empty if no rule does."""
+    found = REWRITES.get(rule)
+    return f"legalize{{target={target}}} ({found})" if found else ""
+
 
 SEVERITIES = ("error", "warn", "perf", "info")
 _STATUS = {

@@ -7,19 +7,19 @@ from functools import lru_cache
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Op
-from graphgen.lowering.hlo.dialect.scalar_computations import reducer_of
-from graphgen.lowering.hlo.dialect.subcomputations import COMPUTATIONS
-from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
-from graphgen.lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo.scalar_computations import reducer_of
+from graphgen.lowering.hlo.subcomputations import COMPUTATIONS
+from graphgen.lowering.hlo.unmodelled import UnmodelledError
+from graphgen.lowering.hlo_proto.fields import (
     ComputationField,
     DotField,
     GatherField,
     InstructionField,
     WindowField,
 )
-from graphgen.lowering.hlo.proto.proto_module import HloComputation
-from graphgen.lowering.hlo.proto.replica_groups import read_groups, read_pairs
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo_proto.proto_module import HloComputation
+from graphgen.lowering.hlo_proto.replica_groups import read_groups, read_pairs
+from graphgen.lowering.hlo_proto.wire import Message
 
 _F = InstructionField
 # Attributes of window dimensions: our names to HLO's fields.

@@ -10,11 +10,9 @@ from math import log10
 from typing import TYPE_CHECKING
 
 from graphgen.ir import Function, Module
-from graphgen.lowering.cost.op_groups import OpGroup, op_groups
-from graphgen.lowering.cost.roofline import MATRIX_OPS, Roofline, matrix_rate
+from graphgen.lowering.cost.roofline import MATRIX_OPS, OpGroup, Roofline, matrix_rate, op_groups
 from graphgen.report.figure import COLORS, picture
-from graphgen.report.live_curve import draw_curve, draw_peak, draw_whole
-from graphgen.report.live_memory import program_memory
+from graphgen.report.live_memory import draw_curve, draw_peak, draw_whole, program_memory
 from graphgen.targets import Accelerator
 
 if TYPE_CHECKING:

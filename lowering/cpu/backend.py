@@ -14,7 +14,7 @@ from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, compile_program
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
-from graphgen.passes.legalize.cpu.kernel_decompositions import is_known
+from graphgen.passes.legalize.cpu_decompositions import is_known
 from graphgen.passes.legalize.legalize import Legalize
 
 # XLA reorders sums and keeps fused values in wider types. Noise of two equal programs, in steps of

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from graphgen.analysis.custom_calls import NKI
-from graphgen.analysis.native_calls import native_call
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.exec.bind import array_of
 from graphgen.ir import Function, Module, Op, TensorType, Value
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
-from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
+from graphgen.ops.custom_calls import NKI, native_call
 from graphgen.ops.external import refusal
 
 # A tensor on the devices: one buffer, or one a rank; only jaxlib looks inside.
@@ -96,7 +95,7 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
     One with instructions that have no op here, which only HLO can say, goes to XLA as HLO.
     """
     # Only here: programs of an artifact are loaded without the dialects.
-    from graphgen.lowering.cpu.kernels.kernel_calls import with_custom_calls
+    from graphgen.lowering.cpu_kernels.kernel_calls import with_custom_calls
     from graphgen.lowering.stablehlo import emit_stablehlo
 
     every = [op for item in module.functions.values() for op in item.block]
@@ -117,9 +116,9 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
 
 def _check_opaque(op: Op) -> None:
     """Refuse by name an instruction that XLA would refuse in its own terms (GG0403)."""
-    from graphgen.lowering.hlo.proto.fields import InstructionField
-    from graphgen.lowering.hlo.proto.literal import read_literal
-    from graphgen.lowering.hlo.proto.wire import Message
+    from graphgen.lowering.hlo_proto.fields import InstructionField
+    from graphgen.lowering.hlo_proto.literal import read_literal
+    from graphgen.lowering.hlo_proto.wire import Message
 
     error = refusal(op)
     if error is not None:
@@ -147,7 +146,7 @@ def _check_target(op: Op, target: str) -> None:
 def _no_kernel(op: Op, target: str) -> GraphgenError:
     """The error for a call of ``target``, which is not known here."""
     if op.name == "custom_call" and target == NKI:
-        from graphgen.eval.kernels.native_rules import unknown_kernel
+        from graphgen.eval.native_kernels import unknown_kernel
 
         found = unknown_kernel(native_call(op.attrs).kernel)
         return GraphgenError(

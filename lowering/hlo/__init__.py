@@ -6,10 +6,10 @@ Start with ``dialect``, the rows of the ops; ``emit`` and ``read`` are the two d
 from __future__ import annotations
 
 from graphgen.lowering.hlo.emit import emit_hlo, hlo_chunks
-from graphgen.lowering.hlo.proto.proto_module import looks_like_proto
 from graphgen.lowering.hlo.read import read_hlo
-from graphgen.lowering.hlo.text.hlo_parser import looks_like_text, parse_hlo_text
-from graphgen.lowering.hlo.text.hlo_printer import print_hlo_text
+from graphgen.lowering.hlo_proto.proto_module import looks_like_proto
+from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 
 __all__ = [
     "emit_hlo",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from graphgen.analysis.annotation_diff import CONTROL, control_edges
@@ -10,8 +11,9 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
 from graphgen.lowering.abi import donated
+from graphgen.lowering.hlo.annotations import OPCODE, element, encode_annotations, stated_shape
 from graphgen.lowering.hlo.dialect import BY_OP
-from graphgen.lowering.hlo.dialect.instruction_template import (
+from graphgen.lowering.hlo.instruction_template import (
     Called,
     Callee,
     Comparator,
@@ -22,19 +24,13 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     Subcomputation,
     TemplateStep,
 )
-from graphgen.lowering.hlo.dialect.op_row import write_op
-from graphgen.lowering.hlo.dialect.scalar_computations import write_comparator, write_reducer
-from graphgen.lowering.hlo.dialect.subcomputations import write_subcomputation
-from graphgen.lowering.hlo.preserved.annotated_template import annotated
-from graphgen.lowering.hlo.preserved.hlo_annotations import (
-    OPCODE,
-    element,
-    encode_annotations,
-    stated_shape,
-)
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import InstructionField
-from graphgen.lowering.hlo.proto.instruction import (
+from graphgen.lowering.hlo.op_row import write_op
+from graphgen.lowering.hlo.scalar_computations import write_comparator, write_reducer
+from graphgen.lowering.hlo.subcomputations import write_subcomputation
+from graphgen.lowering.hlo.written_as import written_as
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import InstructionField
+from graphgen.lowering.hlo_proto.instruction import (
     ALIASED,
     INPUT_NAMES,
     OUTPUT_NAMES,
@@ -43,11 +39,150 @@ from graphgen.lowering.hlo.proto.instruction import (
     shapes_of_computation,
     write_frontend_attributes,
 )
-from graphgen.lowering.hlo.proto.literal import write_literal
-from graphgen.lowering.hlo.proto.module_writer import LEGAL_NAME, HloModuleWriter
-from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
-from graphgen.lowering.hlo.tuple_parts import ELEMENT, Part, joined, opened, parts_of, stem_of
+from graphgen.lowering.hlo_proto.literal import write_literal
+from graphgen.lowering.hlo_proto.module_writer import LEGAL_NAME, HloModuleWriter
+from graphgen.lowering.hlo_proto.shape import HloShape, shape_of
+from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.text.printer import value_names
+
+_ELEMENT = "get-tuple-element"
+
+
+def annotated(
+    op: Op, template: InstructionTemplate, operands: Sequence[HloShape]
+) -> InstructionTemplate:
+    """A template with the annotations of an op on its instruction, and on elements of its tuple.
+
+    Args:
+        op: the op.
+        template: its instructions.
+        operands: shapes of its operands as written.
+
+    Raises:
+        GraphgenError: GG0401 for annotations that do not fit the op, with its place.
+    """
+    try:
+        return _annotated(op, template, operands)
+    except GraphgenError as error:
+        error.where = error.where or repr(op.loc)
+        error.what = f"%{op.results[0].name or '-'}: {error.what}"
+        raise
+
+
+def _annotated(
+    op: Op, template: InstructionTemplate, operands: Sequence[HloShape]
+) -> InstructionTemplate:
+    steps = list(template.steps)
+    main = max(place for place, step in enumerate(steps) if step.opcode != _ELEMENT)
+    step = steps[main]
+    shape = stated_shape(op.annotations, step.shape)
+    code = written_as(op, operands[0] if operands else None, shape) or step.opcode
+    noted = encode_annotations(_own(op))
+    if code == step.opcode:
+        steps[main] = replace(step, shape=shape, more=step.more + noted)
+    else:
+        # The fields are those of the op's own opcode, such as a permutation.
+        steps[main] = replace(step, opcode=code, shape=shape, fields=b"", more=noted)
+    for place in range(main + 1, len(steps)):
+        steps[place] = _element(op, template, steps, place)
+    return InstructionTemplate(tuple(steps), template.results)
+
+
+def _own(op: Op) -> dict[str, object]:
+    """The annotations that are not of an element of its tuple."""
+    return {key: text for key, text in op.annotations.items() if not key.startswith("hlo.element")}
+
+
+def _element(
+    op: Op, template: InstructionTemplate, steps: Sequence[TemplateStep], place: int
+) -> TemplateStep:
+    """A step that takes an element out of a tuple, with the element's shape as it is there."""
+    step = steps[place]
+    source = step.operands[0]
+    shape = step.shape
+    if isinstance(source, StepResult):
+        index = Message(step.fields).integer(InstructionField.TUPLE_INDEX)
+        shape = steps[source.step].shape.members[index]
+    which = template.result_of(place)
+    noted = {} if which is None else element(op.annotations, f"element{which}")
+    return replace(
+        step, shape=stated_shape(noted, shape), more=step.more + encode_annotations(noted)
+    )
+
+
+ELEMENT = "get-tuple-element"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the tuple of one instruction.
+
+    Attributes:
+        source: id of the instruction.
+        shape: of the part.
+        path: index in the tuple, index in the tuple there, and so on; empty for all of it.
+    """
+
+    source: int
+    shape: HloShape
+    path: tuple[int, ...] = ()
+
+
+def opened(template: InstructionTemplate) -> int | None:
+    """The step whose tuple the steps after it take apart; ``None`` without such steps."""
+    steps = template.steps
+    if not steps or steps[-1].opcode != ELEMENT:
+        return None
+    return max(place for place, step in enumerate(steps) if step.opcode != ELEMENT)
+
+
+def parts_of(
+    op: Op, template: InstructionTemplate, whole: Part
+) -> Iterator[tuple[Value, Part, TemplateStep]]:
+    """Each result of an op with its place in the tuple ``whole`` and the step that takes it out."""
+    for result, at in zip(op.results, template.results, strict=True):
+        step = template.steps[at]
+        yield result, Part(whole.source, step.shape, _path(template, at)), step
+
+
+def _path(template: InstructionTemplate, at: int) -> tuple[int, ...]:
+    path: list[int] = []
+    step = template.steps[at]
+    while step.opcode == ELEMENT:
+        path.insert(0, Message(step.fields).integer(InstructionField.TUPLE_INDEX))
+        (source,) = step.operands
+        assert isinstance(source, StepResult)
+        step = template.steps[source.step]
+    return tuple(path)
+
+
+def stem_of(op: Op) -> str:
+    """The name of an instruction by its results: those that nothing renamed are ``stem.index``."""
+    for index, value in enumerate(op.results):
+        name = value.name or ""
+        if name.endswith(f".{index}"):
+            return name.removesuffix(f".{index}")
+    return ""
+
+
+def joined(parts: Sequence[Part | int], wholes: dict[int, HloShape]) -> Part | None:
+    """The tuple that ``parts`` are the members of, all of them in order; ``None`` for none.
+
+    Args:
+        parts: parts of tuples, and ids of other values.
+        wholes: the shapes of the instructions that parts are of, by their ids.
+    """
+    first = parts[0] if parts else 0
+    if isinstance(first, int):
+        return None
+    path = first.path[:-1]
+    shape = wholes[first.source]
+    for index in path:
+        shape = shape.members[index]
+    wanted = [(first.source, (*path, index)) for index in range(len(shape.members))]
+    given = [(part.source, part.path) if isinstance(part, Part) else None for part in parts]
+    return Part(first.source, shape, path) if given == wanted else None
+
 
 _Signature = tuple[object, ...]
 _PLUMBING = ("tuple", ELEMENT)

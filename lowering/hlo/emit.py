@@ -12,21 +12,17 @@ from __future__ import annotations
 from graphgen.ir import Function, Module, Value
 from graphgen.lowering.abi import donated
 from graphgen.lowering.hlo.computation_emitter import ModuleEmitter
-from graphgen.lowering.hlo.preserved.module_annotations import (
+from graphgen.lowering.hlo.module_annotations import (
     MAY_ALIAS,
     SCHEDULED,
     encode_module_annotations,
     encode_schedule,
     entry_layout,
 )
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import AliasField, ModuleField
-from graphgen.lowering.hlo.proto.instruction import (
-    Chunk,
-    result_shape,
-    shapes_of_computation,
-)
-from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import AliasField, ModuleField
+from graphgen.lowering.hlo_proto.instruction import Chunk, result_shape, shapes_of_computation
+from graphgen.lowering.hlo_proto.shape import HloShape, shape_of
 
 
 def emit_hlo(module: Module, function: Function) -> bytes:

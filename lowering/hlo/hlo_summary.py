@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import DTYPES
-from graphgen.lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo_proto.fields import (
     AliasField,
     InstructionField,
     LiteralField,
     ModuleField,
 )
-from graphgen.lowering.hlo.proto.proto_module import HloComputation, open_hlo
-from graphgen.lowering.hlo.proto.replica_groups import read_groups
-from graphgen.lowering.hlo.proto.shape import HloShape, read_shape
-from graphgen.lowering.hlo.proto.wire import Message, Source
+from graphgen.lowering.hlo_proto.proto_module import HloComputation, open_hlo
+from graphgen.lowering.hlo_proto.replica_groups import read_groups
+from graphgen.lowering.hlo_proto.shape import HloShape, read_shape
+from graphgen.lowering.hlo_proto.wire import Message, Source
 
 COLLECTIVES = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"),

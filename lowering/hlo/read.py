@@ -5,16 +5,16 @@ from __future__ import annotations
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry, tensor
 from graphgen.ir.dtype import s32
-from graphgen.lowering.hlo.dialect.hlo_file import HloFile, ir_name
-from graphgen.lowering.hlo.dialect.hlo_locations import HloLocations
 from graphgen.lowering.hlo.function_reader import HloFunctionReader, read_values
+from graphgen.lowering.hlo.hlo_file import HloFile, ir_name
+from graphgen.lowering.hlo.hlo_locations import HloLocations
 from graphgen.lowering.hlo.hlo_summary import COLLECTIVES
-from graphgen.lowering.hlo.preserved.module_annotations import MAY_ALIAS, module_annotations
-from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
-from graphgen.lowering.hlo.proto.instruction import ALIASED, INPUT_NAMES, OUTPUT_NAMES
-from graphgen.lowering.hlo.proto.proto_module import HloModule, open_hlo, read_frontend_attributes
-from graphgen.lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
-from graphgen.lowering.hlo.proto.wire import Message, Source
+from graphgen.lowering.hlo.module_annotations import MAY_ALIAS, module_annotations
+from graphgen.lowering.hlo_proto.fields import AliasField, InstructionField, ModuleField
+from graphgen.lowering.hlo_proto.instruction import ALIASED, INPUT_NAMES, OUTPUT_NAMES
+from graphgen.lowering.hlo_proto.proto_module import HloModule, open_hlo, read_frontend_attributes
+from graphgen.lowering.hlo_proto.replica_groups import ReplicaGroups, read_groups, read_pairs
+from graphgen.lowering.hlo_proto.wire import Message, Source
 from graphgen.ops import OPS
 
 PHASE = "main"

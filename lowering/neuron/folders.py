@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.whole_file import read_regular
 
 # File names of the module: of the cache (two versions), of NxD and vLLM, of nkipy.
 MODULES = ("model.hlo_module.pb", "model.hlo.pb", "graph.hlo", "hlo_module.pb")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
 from graphgen.lowering.plan.measure import estimate, layer_period
-from graphgen.passes.quantize.quantize_weights import QuantizeWeights
-from graphgen.passes.quantize.stored.stored_readings import stored_readings
+from graphgen.passes.quantization.quantize_weights import QuantizeWeights
+from graphgen.passes.quantization.stored_readings import stored_readings
 
 # Tokens of prompts and sequences are multiples of it.
 _TOKENS = 128

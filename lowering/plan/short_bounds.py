@@ -1,33 +1,68 @@
 """Bounds of a deep model's programs, from one short model compiled for a mesh.
 
-:func:`graphgen.lowering.plan.ladders.bucket_seconds.program_bounds` compares two short models, and
+:func:`graphgen.lowering.plan.bucket_seconds.program_bounds` compares two short models, and
 what the deeper one takes more is a period of layers. Here a period is read off the layers of one:
 those that are neither the first nor the last, whose neighbors are as in the middle of a deep model.
 That takes less than half of the time, and :mod:`graphgen.lowering.plan.mesh_search` compiles many
 meshes.
 
 A target without rates, the CPU, has costs instead of seconds: those that ``partition`` minimizes,
-in bytes that a rank sends (:func:`graphgen.lowering.plan.sent_cost.sent_cost`).
+in bytes that a rank sends (:func:`graphgen.lowering.plan.short_bounds.sent_cost`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.layers import layers_of
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Function, Module, Op, Role
 from graphgen.lowering.cost.roofline import roofline
-from graphgen.lowering.plan.ladders.bucket_seconds import ProgramBound, ProgramBounds
+from graphgen.lowering.plan.bucket_seconds import ProgramBound, ProgramBounds
 from graphgen.lowering.plan.measure import core_bytes, few_layers, logical_module
-from graphgen.lowering.plan.sent_cost import partitioned_only, sent_cost
-from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import stated_layers
-from graphgen.passes.core import run_pipeline
+from graphgen.models.registry import family_of
+from graphgen.ops import OPS
+from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.pipelines import default
+from graphgen.passes.programs.specialize import Specialize
+from graphgen.passes.sharding.collective_cost import sent
+from graphgen.passes.sharding.strategies import op_work
+from graphgen.passes.spmd.merge_collectives import MergeCollectives
+from graphgen.passes.spmd.partition import Partition
+from graphgen.passes.weights.derived import PreparedValues
 from graphgen.targets import Accelerator
+
+
+def partitioned_only(passes: Sequence[Pass]) -> Sequence[Pass]:
+    """The passes up to the programs of a rank whose collectives are merged, or of a lone rank."""
+    names = [item.name for item in passes]
+    last = MergeCollectives.name if MergeCollectives.name in names else Specialize.name
+    return passes[: names.index(last) + 1]
+
+
+def sent_cost(module: Module, function: Function, ops: Iterable[Op]) -> int:
+    """The cost of some ops of a rank's program, without dead ops."""
+    prepared, live, found = PreparedValues(module, function, {}), _live(function), 0
+    for op in ops:
+        if op in live and not prepared.of_weights(op.results[0]):
+            collective = OPS[op.name].collective
+            found += sent(op) // module.ranks + collective * Partition.latency
+            found += op_work(op) // Partition.memory
+    return found
+
+
+def _live(function: Function) -> set[Op]:
+    """Ops whose results something reads that is returned."""
+    live: set[Op] = set()
+    for op in reversed(function.block):
+        users = [user for value in op.results for user in value.users]
+        if not live.isdisjoint(users) or any(map(function.returns, op.results)):
+            live.add(op)
+    return live
+
 
 HELD_BYTES = (Role.PARAM, Role.WEIGHT, Role.STATE, Role.SLOTTED)
 

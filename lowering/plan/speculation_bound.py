@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import VERIFY
-from graphgen.lowering.plan.ladders.bucket_seconds import bucket_seconds
+from graphgen.lowering.plan.bucket_seconds import bucket_seconds
 from graphgen.lowering.plan.measure import layer_period
 from graphgen.targets import Accelerator
 

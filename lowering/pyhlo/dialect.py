@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, cast
 
-from graphgen.ir import DType, Value
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Literal, Value
 from graphgen.ir.dtype import f32, pred, s32
 from graphgen.lowering.codec import by_name
+from graphgen.lowering.pyhlo.attributes import AttrReader
 from graphgen.lowering.pyhlo.composite_ops import COMPOSITE_ROWS
 from graphgen.lowering.pyhlo.control import CONTROL_ROWS
-from graphgen.lowering.pyhlo.literals import literal_of
 from graphgen.lowering.pyhlo.op_row import (
     PyHloField,
     PyHloRow,
@@ -32,6 +33,73 @@ from graphgen.lowering.pyhlo.reductions import REDUCTION_ROWS, reducer
 from graphgen.lowering.pyhlo.shapes import PyHloValue, mistake
 from graphgen.lowering.pyhlo.trace_context import PyHloCall
 from graphgen.ops import OPS, Trait, ops_with
+
+# Fields of a LiteralProto that hold numbers; the others hold bytes.
+_NUMBERS = {
+    "pred": "preds", "s32": "s32s", "s64": "s64s", "u32": "u32s", "u64": "u64s", "f32": "f32s",
+    "f64": "f64s",
+}  # fmt: skip
+_BYTES = {
+    "s8": "s8s", "u8": "u8s", "f16": "f16s", "bf16": "bf16s", "s16": "s16s", "u16": "u16s",
+    "f8e4m3fn": "f8e4m3fns", "f8e5m2": "f8e5m2s",
+}  # fmt: skip
+
+
+def literal_of(dtype: DType, a: AttrReader) -> Literal:
+    """Read ``constant_value`` or ``literal`` (GG0104 for neither, both, or ragged lists)."""
+    value = a.any("constant_value")
+    if ("literal" in a.left) is (value is not None):
+        raise mistake("GG0104", "Constant takes either 'constant_value' or 'literal'")
+    if value is None:
+        return _of_fields(dtype, a.message("literal"))
+    numbers = _numbers(value)
+    try:
+        return Literal.of(dtype, _fitting(dtype, numbers))
+    except GraphgenError as error:
+        raise mistake("GG0104", f"Constant: {error.what}") from error
+
+
+def _fitting(dtype: DType, value: object) -> object:
+    """Convert numbers to the kind of ``dtype``: integral floats and booleans."""
+    if isinstance(value, list | tuple):
+        return [_fitting(dtype, item) for item in cast(list[object], value)]
+    if dtype.name == "pred" and isinstance(value, int | float):
+        return bool(value)
+    if dtype.is_integer and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return float(value) if dtype.is_float and isinstance(value, int) else value
+
+
+def _of_fields(dtype: DType, fields: AttrReader) -> Literal:
+    shape = fields.message("shape")
+    dims = shape.integers("dimensions", ())
+    if dtype.name in _NUMBERS:
+        given = fields.any(_NUMBERS[dtype.name])
+        flat = _numbers(given)
+        if not isinstance(flat, list | tuple):
+            raise mistake("GG0104", f"Constant: the literal has no '{_NUMBERS[dtype.name]}'")
+        data = bytes(Literal.of(dtype, _fitting(dtype, cast(object, flat))).data)
+    else:
+        given = fields.any(_BYTES.get(dtype.name, ""))
+        if not isinstance(given, bytes):
+            wanted = _BYTES.get(dtype.name, "no field")
+            raise mistake("GG0104", f"Constant: {dtype.name} is in the bytes of '{wanted}'")
+        data = given
+    count = 1
+    for size in dims:
+        count *= size
+    if len(data) != count * dtype.bytes:
+        what = f"{len(data) // dtype.bytes} elements for {dtype.name}{list(dims)}"
+        raise mistake("GG0104", f"Constant: the literal has {what}")
+    return Literal(dtype, dims, data)
+
+
+def _numbers(value: object) -> object:
+    """Numbers of Python, where an array of any library is given."""
+    if type(value) in (int, float, bool, list):
+        return value
+    listed = getattr(value, "tolist", None)
+    return value if listed is None else listed()
 
 
 def _parameter(c: PyHloCall) -> PyHloValue:

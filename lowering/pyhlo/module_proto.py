@@ -3,13 +3,62 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from graphgen.lowering.hlo.proto.fields import AliasField, ModuleField, ProgramShapeField
-from graphgen.lowering.hlo.proto.shape import read_shape
-from graphgen.lowering.hlo.proto.wire import Message
-from graphgen.lowering.pyhlo.shape_proto import ProgramShapeProto, shape_proto
+from graphgen.lowering.hlo_proto.fields import (
+    ELEMENT_TYPES,
+    AliasField,
+    ModuleField,
+    ProgramShapeField,
+)
+from graphgen.lowering.hlo_proto.shape import HloShape, read_shape, write_shape
+from graphgen.lowering.hlo_proto.wire import Message
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeProto:
+    """One shape.
+
+    Attributes:
+        element_type: the number of XLA's PrimitiveType.
+        dimensions: sizes of the dimensions of an array.
+        tuple_shapes: shapes of the elements of a tuple.
+        shape: the shape itself.
+    """
+
+    element_type: int
+    dimensions: tuple[int, ...]
+    tuple_shapes: tuple[ShapeProto, ...]
+    shape: HloShape = field(compare=False, repr=False)
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (protobuf's name of it)
+        """The bytes, under protobuf's name."""
+        return write_shape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramShapeProto:
+    """The shapes of a program.
+
+    Attributes:
+        parameters: one shape each, in order.
+        result: one array, or the tuple of all.
+        parameter_names: one each.
+    """
+
+    parameters: tuple[ShapeProto, ...]
+    result: ShapeProto
+    parameter_names: tuple[str, ...]
+
+
+def shape_proto(shape: HloShape) -> ShapeProto:
+    """Make the fields of a shape."""
+    members: Sequence[HloShape] = shape.members
+    inner = tuple([shape_proto(member) for member in members])
+    return ShapeProto(ELEMENT_TYPES[shape.element], shape.dims, inner, shape)
+
 
 _METADATA = re.compile(r', metadata=\{(?:[^"}]|"[^"]*")*\}')
 
@@ -96,6 +145,6 @@ def _program_shape(data: bytes) -> ProgramShapeProto:
 
 @lru_cache(maxsize=8)
 def _text(data: bytes) -> str:
-    from graphgen.lowering.hlo import print_hlo_text
+    from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 
     return _METADATA.sub("", print_hlo_text(data))

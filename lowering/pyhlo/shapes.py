@@ -9,8 +9,8 @@ from typing import Protocol, SupportsIndex
 from graphgen.build.source_location import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, TensorType, Value, dtype, tensor
-from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
-from graphgen.lowering.pyhlo.shape_proto import ShapeProto, shape_proto
+from graphgen.lowering.hlo_proto.shape import HloShape, shape_of
+from graphgen.lowering.pyhlo.module_proto import ShapeProto, shape_proto
 
 
 def mistake(code: str, what: str, note: str = "", help: str = "") -> GraphgenError:

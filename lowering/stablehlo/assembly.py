@@ -5,16 +5,16 @@ A row of the dialect gives each key's name in the generic form.
 
 from __future__ import annotations
 
-from graphgen.lowering.stablehlo.op_row import BARE, StableHloRow
-from graphgen.lowering.stablehlo.text.mlir_attributes import (
+from graphgen.lowering.mlir.mlir_attributes import (
     read_attr,
     read_dict,
     read_one_or_more,
     read_result_types,
     read_type,
 )
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirAttr, MlirOp
-from graphgen.lowering.stablehlo.text.tokens import MlirTokens, UnknownForm
+from graphgen.lowering.mlir.syntax_tree import MlirAttr, MlirOp
+from graphgen.lowering.mlir.tokens import MlirTokens, UnknownForm
+from graphgen.lowering.stablehlo.op_row import BARE, StableHloRow
 
 
 def parse_common_form(t: MlirTokens, node: MlirOp, row: StableHloRow) -> None:

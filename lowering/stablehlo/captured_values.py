@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from graphgen.ir import Function, Op, Value
+from graphgen.lowering.mlir.mlir_types import read_tensor_type
+from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion
+from graphgen.lowering.mlir.value_names import author_name
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
-from graphgen.lowering.stablehlo.text.value_names import author_name
 
 # Ops that are copied into a region's function, instead of passed to it.
 _COPIED: Final = frozenset(("constant", "iota"))

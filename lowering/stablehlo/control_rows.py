@@ -10,36 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from graphgen.analysis.custom_calls import NKI
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
+from graphgen.lowering.mlir.mlir_attributes import read_dict, read_type
+from graphgen.lowering.mlir.mlir_parser import ReadRegion
+from graphgen.lowering.mlir.mlir_types import read_tensor_type, string, type_text
+from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirOp
+from graphgen.lowering.mlir.tokens import MlirTokens
+from graphgen.lowering.stablehlo import manual_computation
 from graphgen.lowering.stablehlo.captured_values import (
     add_arguments,
     captured_values,
     inside_values,
     passed_values,
 )
-from graphgen.lowering.stablehlo.op_row import (
-    StableHloRow,
-    types_text,
-)
-from graphgen.lowering.stablehlo.preserved import manual_computation
-from graphgen.lowering.stablehlo.preserved.composite_notes import (
+from graphgen.lowering.stablehlo.composite_notes import (
     composite_text,
     is_composite,
     parse_composite,
 )
-from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.text.mlir_attributes import read_dict, read_type
-from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
-from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type, string, type_text
-from graphgen.lowering.stablehlo.text.syntax_tree import (
-    BlockArgument,
-    MlirOp,
+from graphgen.lowering.stablehlo.op_row import (
+    StableHloRow,
+    types_text,
 )
-from graphgen.lowering.stablehlo.text.tokens import MlirTokens
+from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.ops.control import branch_operands, callees, kernel_of
+from graphgen.ops.custom_calls import NKI
 
 _BRANCHES = {"stablehlo.if": ("true", "false"), "stablehlo.case": ()}
 CONTROL = ("stablehlo.while", *_BRANCHES)

@@ -15,15 +15,19 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, AttrValue, Literal, Op, Value, tensor
 from graphgen.ir.dtype import pred, u8
 from graphgen.lowering.codec import by_name, by_op
-from graphgen.lowering.stablehlo.applied.scalar_function_rows import SCALAR_FUNCTION_ROWS
+from graphgen.lowering.decompose import total_order_key
+from graphgen.lowering.mlir.mlir_attributes import read_dense, read_dict
+from graphgen.lowering.mlir.mlir_parser import ReadRegion
+from graphgen.lowering.mlir.mlir_types import dense_text, read_literal, read_tensor_type, type_text
+from graphgen.lowering.mlir.syntax_tree import DenseAttr, MlirOp, integers_of, word_of
+from graphgen.lowering.mlir.tokens import MlirTokens, UnknownForm
 from graphgen.lowering.stablehlo.assembly import parse_common_form
 from graphgen.lowering.stablehlo.collective_rows import COLLECTIVE_ROWS
 from graphgen.lowering.stablehlo.control_rows import CONTROL_ROWS
-from graphgen.lowering.stablehlo.convolution_row import CONVOLUTION_ROW
-from graphgen.lowering.stablehlo.dynamic.dynamic_rows import DYNAMIC_ROWS
+from graphgen.lowering.stablehlo.custom_call_rows import EXTERNAL_ROWS, read_shardy_op
+from graphgen.lowering.stablehlo.dynamic_rows import DYNAMIC_ROWS
 from graphgen.lowering.stablehlo.indexing_rows import INDEXING_ROWS
-from graphgen.lowering.stablehlo.numerical.batch_norm_rows import BATCH_NORM_ROWS
-from graphgen.lowering.stablehlo.numerical.numerical_rows import NUMERICAL_ROWS
+from graphgen.lowering.stablehlo.numerical_rows import BATCH_NORM_ROWS, NUMERICAL_ROWS
 from graphgen.lowering.stablehlo.op_row import (
     BARE,
     StableHloField,
@@ -43,24 +47,12 @@ from graphgen.lowering.stablehlo.op_row import (
     result_type,
     signature,
 )
-from graphgen.lowering.stablehlo.preserved.custom_call_rows import EXTERNAL_ROWS, read_shardy_op
-from graphgen.lowering.stablehlo.preserved.opaque_rows import OPAQUE_ROWS, elided_constant
+from graphgen.lowering.stablehlo.opaque_rows import OPAQUE_ROWS, elided_constant
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.reduce_row import REDUCE_ROW
-from graphgen.lowering.stablehlo.reduction_rows import REDUCTION_ROWS
-from graphgen.lowering.stablehlo.text.mlir_attributes import read_dense, read_dict
-from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
-from graphgen.lowering.stablehlo.text.mlir_types import (
-    dense_text,
-    read_literal,
-    read_tensor_type,
-    type_text,
-)
-from graphgen.lowering.stablehlo.text.syntax_tree import DenseAttr, MlirOp, integers_of, word_of
-from graphgen.lowering.stablehlo.text.tokens import MlirTokens, UnknownForm
-from graphgen.lowering.total_order import total_order_key
+from graphgen.lowering.stablehlo.reduce_rows import REDUCE_ROW, SCALAR_FUNCTION_ROWS
+from graphgen.lowering.stablehlo.window_rows import CONVOLUTION_ROW, REDUCTION_ROWS
 from graphgen.ops import OPS, Trait, ops_with
-from graphgen.ops.windows.window import or_default
+from graphgen.ops.window import or_default
 
 # A splat of more bytes than this becomes a scalar and a broadcast.
 LARGE_SPLAT: Final = 1 << 16

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from graphgen.ir import Attrs, AttrValue, Op, Value
-from graphgen.lowering.batching_dims import with_positions
+from graphgen.lowering.decompose import with_positions
+from graphgen.lowering.mlir.mlir_parser import ReadRegion
+from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion, word_of
+from graphgen.lowering.mlir.tokens import MlirTokens
 from graphgen.lowering.stablehlo.assembly import parse_integer, parse_types
 from graphgen.lowering.stablehlo.captured_values import read_scalar_function
 from graphgen.lowering.stablehlo.op_row import (
@@ -25,9 +28,6 @@ from graphgen.lowering.stablehlo.op_row import (
     types_text,
 )
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion, word_of
-from graphgen.lowering.stablehlo.text.tokens import MlirTokens
 
 _GATHER = ("offset_dims", "collapsed_slice_dims", "start_index_map")
 _SCATTER = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")

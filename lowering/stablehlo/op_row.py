@@ -14,12 +14,9 @@ from typing import Final
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, AttrValue, DType, Op, TensorType, Value
 from graphgen.lowering.codec import OpCodec
-from graphgen.lowering.stablehlo.preserved.bounded_sizes import value_type_text
-from graphgen.lowering.stablehlo.preserved.dot_precision import precision_notes
-from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.text.mlir_parser import ReadAssembly
-from graphgen.lowering.stablehlo.text.mlir_types import element_text, read_tensor_type, type_text
-from graphgen.lowering.stablehlo.text.syntax_tree import (
+from graphgen.lowering.mlir.mlir_parser import ReadAssembly
+from graphgen.lowering.mlir.mlir_types import element_text, read_tensor_type, type_text
+from graphgen.lowering.mlir.syntax_tree import (
     DenseAttr,
     DialectAttr,
     MlirAttr,
@@ -27,8 +24,11 @@ from graphgen.lowering.stablehlo.text.syntax_tree import (
     MlirRegion,
     integers_of,
 )
+from graphgen.lowering.stablehlo.bounded_sizes import value_type_text
+from graphgen.lowering.stablehlo.dot_precision import precision_notes
+from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.ops import OPS
-from graphgen.ops.windows.window import or_default
+from graphgen.ops.window import or_default
 
 # The name of a field that is a word without a name in the assembly form.
 BARE: Final = "<word>"

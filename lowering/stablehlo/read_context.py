@@ -10,10 +10,10 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Loc, Value
 from graphgen.ir.names import claim_name
-from graphgen.lowering.stablehlo.preserved.shardy import ShardyMesh
-from graphgen.lowering.stablehlo.text.mlir_locations import MlirLocations
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
-from graphgen.lowering.stablehlo.text.tokens import MlirTokens
+from graphgen.lowering.mlir.mlir_locations import MlirLocations
+from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion
+from graphgen.lowering.mlir.tokens import MlirTokens
+from graphgen.lowering.stablehlo.shardy import ShardyMesh
 
 
 @dataclass(slots=True)

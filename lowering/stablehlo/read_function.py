@@ -6,24 +6,20 @@ from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Op, Value, attrs_of
-from graphgen.lowering.names import clean_name
+from graphgen.lowering.abi import clean_name
+from graphgen.lowering.mlir.mlir_types import read_bounded_type, read_tensor_type
+from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion, SymbolRef
+from graphgen.lowering.mlir.value_names import author_name
+from graphgen.lowering.stablehlo.attribute_notes import annotations_of
+from graphgen.lowering.stablehlo.bounded_sizes import dynamic_sizes
 from graphgen.lowering.stablehlo.collective_rows import COLLECTIVE_ROWS
+from graphgen.lowering.stablehlo.composite_notes import composite_notes
 from graphgen.lowering.stablehlo.control_rows import CONTROL
 from graphgen.lowering.stablehlo.dialect import read_op
+from graphgen.lowering.stablehlo.module_notes import channel_notes, is_noted, notes_of
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
-from graphgen.lowering.stablehlo.preserved.attribute_notes import annotations_of
-from graphgen.lowering.stablehlo.preserved.bounded_sizes import dynamic_sizes
-from graphgen.lowering.stablehlo.preserved.composite_notes import composite_notes
-from graphgen.lowering.stablehlo.preserved.kept_ops import keep_op, why_kept
-from graphgen.lowering.stablehlo.preserved.module_notes import (
-    channel_notes,
-    is_noted,
-    notes_of,
-)
+from graphgen.lowering.stablehlo.opaque_ops import keep_op, why_kept
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.text.mlir_types import read_bounded_type, read_tensor_type
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion, SymbolRef
-from graphgen.lowering.stablehlo.text.value_names import author_name
 
 # Ops on tokens that the IR has.
 _ON_TOKENS = ("stablehlo.after_all", "stablehlo.create_token")

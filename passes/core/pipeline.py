@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
+from graphgen.gc_pause import paused_collector
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core.contract import Checker
@@ -18,7 +19,6 @@ from graphgen.passes.core.order import check_order
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.core.settings import Verify, debugging
-from graphgen.paused_collector import paused_collector
 
 
 def run_pipeline(

@@ -1,7 +1,7 @@
 """Relations between a value after a rewrite and the value it replaced.
 
 Every comparison of a program with the one it came from goes through these: a rewrite may change
-what a value holds, but never silently. ``graphgen.passes.verify.compare.relate`` defines each in
+what a value holds, but never silently. ``graphgen.passes.equiv.relate`` defines each in
 numbers.
 """
 

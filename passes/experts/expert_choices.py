@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphgen.build import Builder
 from graphgen.build.range_check import in_range
-from graphgen.composites.mixture_of_experts import ExpertCall, tokens_before
+from graphgen.composites.experts import ExpertCall, tokens_before
 from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import pred
 

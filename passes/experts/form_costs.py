@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graphgen.ir import DType, Op
-from graphgen.ops.mixtures.experts_op import expert_operands
+from graphgen.ops.experts import expert_operands
 from graphgen.passes.experts.token_blocks import block_count
 from graphgen.report.units import number, size
 from graphgen.targets import Target, accelerator

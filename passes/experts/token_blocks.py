@@ -11,7 +11,7 @@ from math import ceil
 
 from graphgen.build import Builder
 from graphgen.composites.drawing import prefix_sums
-from graphgen.composites.mixture_of_experts import ExpertCall, scaled, shares_by_expert
+from graphgen.composites.experts import ExpertCall, scaled, shares_by_expert
 from graphgen.ir import Value, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.experts.expert_choices import (

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from graphgen.atomic_write import unwritable, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.passes.core import Pass
 from graphgen.passes.core.fuel import labels
@@ -18,7 +19,6 @@ from graphgen.passes.core.settings import Debugging, Level
 from graphgen.passes.inspect.stable_names import StableNames
 from graphgen.passes.inspect.text_diff import Texts, texts_of, unified
 from graphgen.text import print_module
-from graphgen.whole_file import unwritable, write_inside
 
 Write = Callable[[str], object]
 ALL, CHANGED = "ALL", "CHANGED"

@@ -10,23 +10,23 @@ from graphgen.json_value import Json, json_number
 from graphgen.passes.core import PassReport
 from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.inspect.decisions import DecisionSite, decisions
-from graphgen.passes.verify.coverage.coverage_json import coverage_json
+from graphgen.passes.workload.coverage_report import coverage_json
 
 if TYPE_CHECKING:
+    from graphgen.passes.equiv.choice_replay import ChoiceCounts
+    from graphgen.passes.equiv.deviation import Deviation
+    from graphgen.passes.equiv.equiv import Equivalence
+    from graphgen.passes.equiv.find_divergence import Maker
     from graphgen.passes.inspect.explain import Explanation, FailureReason
     from graphgen.passes.inspect.history import History
     from graphgen.passes.inspect.recording import Recording
-    from graphgen.passes.verify import Deviation, Verdict
-    from graphgen.passes.verify.bisect import Culprit
-    from graphgen.passes.verify.compare.choice_replay import ChoiceCounts
-    from graphgen.passes.verify.divergence.find_divergence import Maker
-    from graphgen.passes.verify.equiv import Equivalence
-    from graphgen.passes.verify.layerwise.layer_results import LayerResults
-    from graphgen.passes.verify.proof.pass_proof import PassProof
-    from graphgen.passes.verify.proof.prove_bounds import IndexProof
-    from graphgen.passes.verify.reproducer import Failure, Replay
-    from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
-    from graphgen.passes.verify.verdict import RaisedError, RunDifference
+    from graphgen.passes.proof.pass_proof import PassProof
+    from graphgen.passes.proof.prove_bounds import IndexProof
+    from graphgen.passes.validate import Verdict
+    from graphgen.passes.validate.bisect import Culprit
+    from graphgen.passes.validate.reproducer import Failure, Replay
+    from graphgen.passes.validate.rewrite_verdict import RewriteSummary
+    from graphgen.passes.validate.verdict import LayerResults, RaisedError, RunDifference
 
 # For an op of the module at the end: program, line in its StableHLO, text of the line.
 LoweredLines = Mapping[Op, tuple[str, int, str]]

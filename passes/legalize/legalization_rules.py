@@ -6,35 +6,74 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from graphgen.build import Builder
 from graphgen.composites import Decomposition
+from graphgen.composites.attention import masked_by
 from graphgen.errors import GraphgenError
-from graphgen.passes.core import Rule
-from graphgen.passes.legalize.cpu.float_products import padded_rows, wide_dot
-from graphgen.passes.legalize.cpu.kernel_decompositions import kernel_by_ops
-from graphgen.passes.legalize.neuron.all_to_all import exchange_along_the_first, exchange_of_two
-from graphgen.passes.legalize.neuron.erf import erf_by_quotients
-from graphgen.passes.legalize.neuron.f8_products import widened_f8_dot
-from graphgen.passes.legalize.neuron.gather_scatter import (
+from graphgen.ir import Op, Value
+from graphgen.ir.dtype import s32
+from graphgen.passes.core import NoMatch, Rule, no_match, rule
+from graphgen.passes.legalize.cpu_decompositions import kernel_by_ops
+from graphgen.passes.legalize.cpu_products import padded_rows, wide_dot
+from graphgen.passes.legalize.neuron_all_to_all import exchange_along_the_first, exchange_of_two
+from graphgen.passes.legalize.neuron_erf import erf_by_quotients
+from graphgen.passes.legalize.neuron_f8 import widened_f8_dot
+from graphgen.passes.legalize.neuron_gather_scatter import (
     gather_of_elements,
     gather_of_rows,
     scatter_of_rows,
 )
-from graphgen.passes.legalize.neuron.integer_arithmetic import (
+from graphgen.passes.legalize.neuron_integers import (
     integer_dot,
     integer_extreme_over_ranks,
     integer_scatter_add,
     integer_sum_over_ranks,
     wide_shift,
 )
-from graphgen.passes.legalize.neuron.rank_input import rank_as_input
-from graphgen.passes.legalize.neuron.sort_kernel import (
+from graphgen.passes.legalize.neuron_rank_input import rank_as_input
+from graphgen.passes.legalize.neuron_sort import (
     front_of_sort,
     sort_by_kernel,
     top_k_by_kernel,
     top_k_without_sort,
 )
-from graphgen.passes.legalize.row_masks import mask_of_rows
 from graphgen.targets import Target
+
+
+@rule("attention_mask")
+def mask_of_rows(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """Compare slot numbers with positions and lengths, instead of ``key_positions`` with 0.
+
+    Both are the same numbers; this form has no value [B,C] that is selected first.
+
+    Given:
+        arg %positions : s32[2,1]
+        arg %lengths : s32[2]
+        %0 = key_positions(%lengths) attended=8 : s32[2,8]
+        %y = attention_mask(%positions, %0) : pred[2,1,8]
+
+    Result:
+        arg %positions : s32[2,1]
+        arg %lengths : s32[2]
+        %0 = key_positions(%lengths) attended=8 : s32[2,8]
+        %1 = iota() dtype=s32 shape=[2,1,8] dimension=2 : s32[2,1,8]
+        %2 = broadcast_in_dim(%positions) shape=[2,1,8] dimensions=[0,1] : s32[2,1,8]
+        %3 = compare(%1, %2) direction=LE : pred[2,1,8]
+        %4 = broadcast_in_dim(%lengths) shape=[2,1,8] dimensions=[0] : s32[2,1,8]
+        %5 = compare(%1, %4) direction=LT : pred[2,1,8]
+        %y = and(%3, %5) : pred[2,1,8]
+    """
+    positions, keys = op.operands
+    held = keys.producer("key_positions")
+    if held is None:
+        return no_match("its slots are not those of plain rows", keys, depth=0)
+    shape = op.result.shape
+    slots = b.iota(s32, shape, 2)
+
+    def filled() -> Value:
+        return b.compare(slots, b.broadcast_in_dim(held.operands[0], shape, [0]), "LT")
+
+    return [masked_by(b, positions, slots, filled, op.attrs)]
 
 
 def _by_name(*rules: Rule) -> Mapping[str, Rule]:

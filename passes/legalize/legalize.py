@@ -11,7 +11,7 @@ from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.legalize.inline import Inliner
 from graphgen.passes.legalize.legalization_rules import rules_of
-from graphgen.passes.legalize.neuron.sort_kernel import erase_unread_sorts
+from graphgen.passes.legalize.neuron_sort import erase_unread_sorts
 from graphgen.targets import find_target, target_names
 
 

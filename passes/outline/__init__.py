@@ -5,8 +5,8 @@ Read :mod:`graphgen.passes.outline.outline_layers` first.
 
 from __future__ import annotations
 
-from graphgen.passes.outline.inline_calls import InlineCalls
+from graphgen.passes.canonical.inline_calls import InlineCalls
+from graphgen.passes.canonical.unroll_loops import UnrollLoops
 from graphgen.passes.outline.outline_layers import OutlineLayers
-from graphgen.passes.outline.unroll_loops import UnrollLoops
 
 __all__ = ["InlineCalls", "OutlineLayers", "UnrollLoops"]

@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.option_words import DTYPES
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Function, Module, Op, Role, Value, dtype, tensor
-from graphgen.option_words import DTYPES
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, rule
 from graphgen.passes.core.relation import EQUAL
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.option_words import DTYPES
 from graphgen.ir import DType, Module, Op, Value, dtype
-from graphgen.option_words import DTYPES
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
-from graphgen.passes.experts.router_products import router_products
+from graphgen.passes.quantization.quantizable_products import router_products
 
 
 @register

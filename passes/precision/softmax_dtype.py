@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.composites.attention import attention_with
-from graphgen.composites.attention_parts import attention_part_with
+from graphgen.composites.partial_attention import attention_part_with
+from graphgen.config.option_words import DTYPES
 from graphgen.ir import DType, Module, Op, Value, dtype
 from graphgen.ir.dtype import f32
-from graphgen.option_words import DTYPES
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from graphgen.analysis.pattern.see_through import plain, spread
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import f32, pred
@@ -23,6 +22,7 @@ from graphgen.passes.raising.attention_dims import (
 )
 from graphgen.passes.raising.matchers import laid_out
 from graphgen.passes.raising.softmax import Over, Scores, nearly_softmax, scores_of, softmax_of
+from graphgen.pattern.see_through import plain, spread
 
 _QUERY: tuple[str, ...] = (ROWS, TOKENS, HEADS, GROUP, SIZE)
 _KEYS: tuple[str, ...] = (ROWS, SLOTS, HEADS, SIZE)

@@ -9,7 +9,7 @@ from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.ops import Trait, has_trait
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.heads.sink_gather import result_dims
+from graphgen.passes.gqa.sink_gather import result_dims
 from graphgen.passes.raising.softmax import Scores
 
 # Roles of dimensions, in the order of the composite; ``group`` counts the query heads of one

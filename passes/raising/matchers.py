@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from graphgen.analysis.pattern.see_through import spread
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
+from graphgen.pattern.see_through import spread
 
 
 def either_way(op: Op) -> Iterator[tuple[Value, Value]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphgen.analysis.pattern.see_through import plain, scalar, spread
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.passes.core import NoMatch, no_match, rule
-from graphgen.passes.legalize.cpu.kernel_decompositions import kernel_by_ops
+from graphgen.passes.legalize.cpu_decompositions import kernel_by_ops
+from graphgen.pattern.see_through import plain, scalar, spread
 
 
 @rule("power")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from graphgen.analysis.pattern import OpPattern, apply, number, total, variables
 from graphgen.build import Builder
 from graphgen.ir import Value, tensor
 from graphgen.ir.dtype import f64
 from graphgen.ops import op_def
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.core.rule import Rule
-from graphgen.passes.raising.derived_patterns import derived
-from graphgen.passes.raising.pattern_rule import Found, PatternRule
+from graphgen.passes.raising.pattern_rule import Found, PatternRule, derived
+from graphgen.pattern import OpPattern, apply, number, total, variables
 
 _VECTORS = {"weight": 1.0, "bias": 0.0}
 

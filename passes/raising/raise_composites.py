@@ -18,15 +18,17 @@ from graphgen.passes.canonical.simplify_shape import (
     transpose_of_units,
 )
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.raising.activation_patterns import ACTIVATIONS
+from graphgen.passes.raising.activations import ACTIVATIONS
 from graphgen.passes.raising.attention import raise_attention
-from graphgen.passes.raising.caches.cache import raise_kv_update
-from graphgen.passes.raising.caches.cache_layers import raise_layer_update, write_of_layer
-from graphgen.passes.raising.caches.cache_select import raise_chosen_slot
-from graphgen.passes.raising.caches.cache_slices import raise_joined_slices
-from graphgen.passes.raising.known_gathers import gather_of_run
-from graphgen.passes.raising.lookup import raise_embedding
-from graphgen.passes.raising.mixtures.raise_experts import raise_experts
+from graphgen.passes.raising.cache import raise_kv_update
+from graphgen.passes.raising.cache_updates import (
+    raise_chosen_slot,
+    raise_joined_slices,
+    raise_layer_update,
+    write_of_layer,
+)
+from graphgen.passes.raising.experts import raise_experts
+from graphgen.passes.raising.gathers import gather_of_run, raise_embedding
 from graphgen.passes.raising.normalize_idioms import IDIOMS
 from graphgen.passes.raising.norms import NORMS
 from graphgen.passes.raising.rotary import raise_partial_rope, raise_rope, raise_rotated_rope

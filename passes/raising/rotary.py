@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graphgen.analysis.pattern.see_through import plain, spread
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ops import Trait, has_trait
 from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.raising.attention_dims import head_dims
 from graphgen.passes.raising.matchers import either_way, filled, without
+from graphgen.pattern.see_through import plain, spread
 
 # Cosines and sines.
 _Tables = tuple[Value, Value]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from graphgen.analysis.pattern import OpPattern, apply, match_rule, total, variables
-from graphgen.analysis.pattern.see_through import literal, one_number, plain, scalar, spread
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.raising.matchers import either_way
+from graphgen.pattern import OpPattern, apply, match_rule, total, variables
+from graphgen.pattern.see_through import literal, one_number, plain, scalar, spread
 
 # A score this low has weight 0 beside any other.
 HIDDEN = -1e4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphgen.analysis.pattern.see_through import plain, spread
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match, rule
@@ -12,6 +11,7 @@ from graphgen.passes.raising.attention import attention_of
 from graphgen.passes.raising.attention_dims import SLOTS, Dims, dims_of
 from graphgen.passes.raising.matchers import either_way
 from graphgen.passes.raising.softmax import Scores, scores_of
+from graphgen.pattern.see_through import plain, spread
 
 
 @rule("divide")

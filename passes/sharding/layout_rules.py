@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -22,8 +23,9 @@ from graphgen.ir import (
 )
 from graphgen.ir.sharding import Axes, parse_sharding
 from graphgen.passes.core import Rewriter
-from graphgen.passes.sharding.spec.logical_axes import (
+from graphgen.passes.sharding.logical_axes import (
     HEADS,
+    HIDDEN,
     INTERMEDIATE,
     KV_HEADS,
     LOGICAL,
@@ -36,10 +38,36 @@ from graphgen.passes.sharding.spec.logical_axes import (
     model_axes,
     query_axes,
 )
-from graphgen.passes.sharding.spec.mesh import Mesh, divides
-from graphgen.passes.sharding.spec.requested import requested_sharding
-from graphgen.passes.sharding.spec.residual_stream import residual_stream
+from graphgen.passes.sharding.mesh import Mesh, divides
+from graphgen.passes.sharding.requested_layout import requested_sharding
 from graphgen.passes.weights.derived import PreparedValues
+
+_NORMS = ("layer_norm", "rms_norm")
+
+
+def residual_stream(
+    module: Module, function: Function, axes: ModelAxes
+) -> Iterator[tuple[Value, int]]:
+    """Yield values of the residual stream [B,S,E] and their norms, each with its dimension S.
+
+    ``axes`` are those of the module.
+
+    These are the values that several ops or a norm reads, and the results of norms. A value that
+    one addition reads is left out: ranks may hold addends of it, which are summed once, later.
+    """
+    prepared = PreparedValues(module, function, {}, HELD_ROLES)
+    readers = Counter(value for op in function.block for value in op.operands)
+    normalized = {value for op in function.block if op.name in _NORMS for value in op.operands}
+    for op in function.block:
+        for value in op.results:
+            names = [axes.of(value, dim) for dim in range(value.type.rank)]
+            tokens = [dim for dim, found in enumerate(names) if SEQUENCE in found]
+            hidden = any(HIDDEN in found for found in names)
+            if not tokens or not hidden or prepared.of_weights(value):
+                continue
+            if op.name in _NORMS or value in normalized or readers[value] > 1:
+                yield value, tokens[0]
+
 
 # Megatron's layout of a decoder: heads, their caches, the MLP's intermediate values, and the
 # vocabulary.
@@ -102,7 +130,7 @@ def annotations_of(
         module: where a weight is taken apart or reordered before it is used, what is made of it is
             given the layout, as a value.
         rules: either the name of an axis of the model
-        (:data:`~graphgen.passes.sharding.spec.logical_axes.LOGICAL`) and
+        (:data:`~graphgen.passes.sharding.logical_axes.LOGICAL`) and
             the mesh axes that split it, such as ``heads`` and ``tp``; or a pattern (as in a shell)
             for names of inputs, weights, states and outputs, and a layout such as ``{tp,-}``; or a
             phase and ``sequence``, such as ``prefill:sequence``, and the mesh axes that split the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from graphgen.config.option_words import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
     HELD_ROLES,
@@ -20,18 +21,17 @@ from graphgen.ir import (
 )
 from graphgen.ir.dtype import f32
 from graphgen.ir.sharding import Axes
-from graphgen.option_words import CP_AUTO, CP_FORMS
+from graphgen.passes.attention.tile_costs import TOKENS, AttentionShape
+from graphgen.passes.attention.window_slots import windowed
 from graphgen.passes.sharding.layout_rules import Annotation, resharded
-from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent, local_bytes
-from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
-from graphgen.passes.sharding.solver.strategies import op_work
-from graphgen.passes.sharding.spec.logical_axes import HEADS, KV_HEADS, SEQUENCE, ModelAxes
-from graphgen.passes.sharding.spec.mesh import Mesh, fits
-from graphgen.passes.sharding.spec.nominal_sizes import nominal_bytes
-from graphgen.passes.sharding.spec.rank_axes import CP, DP, TP, RankAxes
-from graphgen.passes.sharding.spec.ring_layout import in_order, is_balanced
-from graphgen.passes.tiles.tile_costs import TOKENS, AttentionShape
-from graphgen.passes.tiles.window_slots import windowed
+from graphgen.passes.sharding.logical_axes import HEADS, KV_HEADS, SEQUENCE, ModelAxes
+from graphgen.passes.sharding.mesh import Mesh, fits
+from graphgen.passes.sharding.op_factors import nominal_bytes
+from graphgen.passes.sharding.rank_axes import CP, DP, TP, RankAxes
+from graphgen.passes.sharding.reshard_ops import LOCAL, bytes_sent, local_bytes
+from graphgen.passes.sharding.reshard_planner import ReshardPlanner
+from graphgen.passes.sharding.ring_layout import in_order, is_balanced
+from graphgen.passes.sharding.strategies import op_work
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.targets import find_target, target_names
 
@@ -50,7 +50,7 @@ class PromptForm:
     """One way to let the queries of a rank's tokens attend all keys.
 
     Attributes:
-        name: of :data:`~graphgen.compile_config.CP_FORMS`, or :data:`WINDOWS`.
+        name: of :data:`~graphgen.config.compile_config.CP_FORMS`, or :data:`WINDOWS`.
         pins: the layouts of operands and results of attention.
         sent: bytes that each rank sends.
         collectives: how many send them.
@@ -94,7 +94,7 @@ class PromptAttention:
         module: not changed.
         axes: of the module.
         ranks: the factors of its ranks.
-        form: of :data:`~graphgen.compile_config.CP_FORMS`.
+        form: of :data:`~graphgen.config.compile_config.CP_FORMS`.
         latency: bytes that a collective counts as.
         memory: bytes of its own memory that count as one that a rank sends.
         skips: whether programs leave out tiles that masks forbid.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.config.option_words import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
-from graphgen.ir import PROMPT_PHASES, Module
-from graphgen.option_words import CP_AUTO, CP_FORMS
+from graphgen.ir import PROMPT_PHASES, Entry, Function, Module, Role, Value
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.options import choice
-from graphgen.passes.heads.slot_groups import slot_ranks
+from graphgen.passes.gqa.slot_groups import slot_ranks
 from graphgen.passes.sharding.layout_rules import (
     DECODER_RULES,
     KV_AXIS,
@@ -22,12 +22,7 @@ from graphgen.passes.sharding.layout_rules import (
     is_layout,
     set_layouts,
 )
-from graphgen.passes.sharding.prompt_attention import PromptAttention, leaves_out_masked
-from graphgen.passes.sharding.spec.expert_axes import (
-    ExpertAxes,
-    expert_axes,
-)
-from graphgen.passes.sharding.spec.logical_axes import (
+from graphgen.passes.sharding.logical_axes import (
     EXPERTS,
     HEADS,
     INTERMEDIATE,
@@ -40,14 +35,74 @@ from graphgen.passes.sharding.spec.logical_axes import (
     VOCAB,
     model_axes,
 )
-from graphgen.passes.sharding.spec.mesh import divides
-from graphgen.passes.sharding.spec.rank_axes import DP, TP, RankAxes
-from graphgen.passes.sharding.spec.whole_weights import (
-    weight_bytes,
-    whole_weights,
-    whole_weights_remark,
-)
+from graphgen.passes.sharding.mesh import divides
+from graphgen.passes.sharding.prompt_attention import PromptAttention, leaves_out_masked
+from graphgen.passes.sharding.rank_axes import DP, TP, ExpertAxes, RankAxes, expert_axes
+from graphgen.passes.weights.derived import PreparedValues
 from graphgen.targets import target_names
+
+_PRODUCTS = ("dot_general", "convolution", "experts")
+# Ops that read a part of a table of matrices, as of experts.
+_LOOKUPS = ("gather", "take", "dynamic_slice")
+
+
+def whole_weights(module: Module) -> list[Entry]:
+    """The weights of products without a layout, largest first.
+
+    A weight counts as split where it, or what a program makes of it, has a layout.
+    """
+    read: set[str] = set()
+    split: set[str] = set()
+    for function in module.programs():
+        prepared = PreparedValues(module, function, {})
+        read |= _multiplied(function, prepared)
+        made = [value for op in function.block for value in op.results]
+        for value in (*function.args, *made):
+            if value.sharding is not None and prepared.of_weights(value):
+                split.update(prepared.sources(value))
+    rows = [
+        row
+        for row in module.entries(Role.WEIGHT)
+        if row.name in read - split and (row.sharding is None or row.sharding.replicated)
+    ]
+    return sorted(rows, key=lambda row: -row.logical.nbytes if row.logical.static else 0)
+
+
+def _multiplied(function: Function, prepared: PreparedValues) -> set[str]:
+    """Names of weights of rank 2 and more that products read, or that rows are chosen of."""
+    names: set[str] = set()
+    for op in function.block:
+        operands: Sequence[Value] = op.operands if op.name in _PRODUCTS else ()
+        if op.name in _LOOKUPS and op.operands[0].type.rank > 2:
+            operands = op.operands[:1]
+        for value in operands:
+            if value.type.rank > 1 and prepared.of_weights(value):
+                names.update(prepared.sources(value))
+    return names
+
+
+def whole_weights_remark(rows: Sequence[Entry], total: int, axis: str) -> str:
+    """A remark on weights that every rank holds whole, with a rule that would split the first.
+
+    Empty where they are less than a tenth of all weights, as a router is.
+    """
+    size = sum(row.logical.nbytes for row in rows if row.logical.static)
+    if not rows or 10 * size < total:
+        return ""
+    first = rows[0]
+    names = ", ".join(f"{row.name} {row.logical.text}" for row in rows[:3])
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    layout = ",".join([axis, *["-"] * (first.logical.rank - 1)])
+    return (
+        f"{100 * size // max(total, 1)} % of the weights are whole on each rank, as the model has "
+        f"no axis of theirs alone: {names}{more}; "
+        f"rules=[{first.name}:{{{layout}}}] would split one"
+    )
+
+
+def weight_bytes(module: Module) -> int:
+    """Bytes of all checkpoint tensors."""
+    return sum(row.logical.nbytes for row in module.entries(Role.WEIGHT) if row.logical.static)
 
 
 @register

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from graphgen.build import Builder
-from graphgen.composites.quantize import spread_blocks
+from graphgen.composites.quantization import spread_blocks
 from graphgen.ir import Dim, Op, Value
 
 

@@ -16,12 +16,11 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.atomic_write import unreadable, write_whole
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
-from graphgen.exec.inputs import read_arrays, write_arrays
-from graphgen.exec.safetensors_arrays import safetensors_bytes
+from graphgen.exec.inputs import read_arrays, safetensors_bytes, write_arrays
 from graphgen.runtime.accuracy.step_model import StepModel
-from graphgen.whole_file import unreadable, write_whole
 
 FORMAT = "graphgen-expected-outputs-1"
 # Fills rows up that are shorter than the longest; not a token id.

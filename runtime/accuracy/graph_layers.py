@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.accuracy.step_model import HiddenStates
 from graphgen.runtime.artifact import Artifact
@@ -15,8 +15,8 @@ from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel, build_model
-from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
 

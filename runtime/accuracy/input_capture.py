@@ -17,15 +17,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.atomic_write import Content, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
-from graphgen.exec.inputs import write_arrays
-from graphgen.exec.safetensors_arrays import safetensors_bytes
+from graphgen.exec.inputs import safetensors_bytes, write_arrays
 from graphgen.exec.weights import default_layouts, unpack_state
 from graphgen.ir import Entry, Role
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from graphgen.text import print_module
-from graphgen.whole_file import Content, write_inside
 
 MANIFEST: Final = "manifest.json"
 MODULE: Final = "module.gg"

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.session import Session
-from graphgen.runtime.step_call import Draw, packed
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.session.step_call import Draw, packed
 
 # f32 [N,V]: a row of logits for each prompt.
 StepLogits = npt.NDArray[np.float32]

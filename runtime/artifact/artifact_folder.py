@@ -14,17 +14,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from graphgen.compile_config import CompileConfig
+from graphgen.atomic_write import (
+    folder_inside,
+    move_inside,
+    plain_name,
+    read_regular,
+    unwritable,
+    write_inside,
+)
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
-from graphgen.runtime.folders.whole_folder import new_folder, scratch_folder, write_flushed
+from graphgen.runtime.folders import (
+    new_folder,
+    read_json,
+    require_sealed,
+    scratch_folder,
+    sealed,
+    write_flushed,
+)
 from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
-from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.tokenizer import Tokenizer
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer
+from graphgen.runtime.tokenizer.tokenizer_folder import save_tokenizer
 from graphgen.runtime.weights.aligned_safetensors import fingerprint
 from graphgen.runtime.weights.presharded import (
     layout_hash,
@@ -36,14 +50,6 @@ from graphgen.runtime.weights.rank_weights import names_here, put_ranks, put_wei
 from graphgen.runtime.weights.weight_reader import WeightReader
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
-from graphgen.whole_file import (
-    folder_inside,
-    move_inside,
-    plain_name,
-    read_regular,
-    unwritable,
-    write_inside,
-)
 
 MANIFEST = "manifest.json"
 FORMAT = 2

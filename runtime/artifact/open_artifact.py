@@ -10,7 +10,7 @@ from graphgen.runtime.artifact.artifact_folder import (
     Artifact,
     read_artifact,
 )
-from graphgen.runtime.folders.sealed_json import read_json
+from graphgen.runtime.folders import read_json
 
 
 def is_for_device(path: Path) -> bool:
@@ -26,11 +26,11 @@ def open_artifact(path: Path) -> Artifact:
 
     Raises:
         GraphgenError: GG0703 as of :func:`~graphgen.runtime.artifact.artifact_folder.read_artifact`
-            and of :func:`~graphgen.runtime.neuron.device_artifact.open_device_artifact`.
+            and of :func:`~graphgen.runtime.artifact.device_artifact.open_device_artifact`.
     """
     if not is_for_device(path):
         return read_artifact(path)
     # Only here: what runs on this CPU starts without it.
-    from graphgen.runtime.neuron.device_artifact import open_device_artifact
+    from graphgen.runtime.artifact.device_artifact import open_device_artifact
 
     return open_device_artifact(path)

@@ -16,106 +16,7 @@ from graphgen.errors import GraphgenError
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 if TYPE_CHECKING:
-    from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
-    from graphgen.runtime.aws.application.base_model import (
-        ModelWrapper,
-        NeuronBaseModel,
-    )
-    from graphgen.runtime.aws.application.causal_lm import (
-        CausalLMOutput,
-        NeuronBaseForCausalLM,
-    )
-    from graphgen.runtime.aws.application.families.llama_like import (
-        Glm4InferenceConfig,
-        GlmInferenceConfig,
-        GraniteInferenceConfig,
-        LlamaInferenceConfig,
-        MistralInferenceConfig,
-        NeuronGlm4ForCausalLM,
-        NeuronGlm4Model,
-        NeuronGlmForCausalLM,
-        NeuronGlmModel,
-        NeuronGraniteForCausalLM,
-        NeuronGraniteModel,
-        NeuronLlamaForCausalLM,
-        NeuronLlamaModel,
-        NeuronMistralForCausalLM,
-        NeuronMistralModel,
-        NeuronOlmo2ForCausalLM,
-        NeuronOlmo2Model,
-        NeuronPhi3ForCausalLM,
-        NeuronPhi3Model,
-        NeuronQwen2ForCausalLM,
-        NeuronQwen2Model,
-        NeuronQwen3ForCausalLM,
-        NeuronQwen3Model,
-        NeuronSmolLM3ForCausalLM,
-        NeuronSmolLM3Model,
-        Olmo2InferenceConfig,
-        Phi3InferenceConfig,
-        Qwen2InferenceConfig,
-        Qwen3InferenceConfig,
-        SmolLM3InferenceConfig,
-    )
-    from graphgen.runtime.aws.application.families.mixtures import (
-        DbrxInferenceConfig,
-        DeepseekV2InferenceConfig,
-        DeepseekV3InferenceConfig,
-        GptOssInferenceConfig,
-        GraniteMoeInferenceConfig,
-        Llama4InferenceConfig,
-        MixtralInferenceConfig,
-        NeuronDbrxForCausalLM,
-        NeuronDbrxModel,
-        NeuronDeepseekV2ForCausalLM,
-        NeuronDeepseekV2Model,
-        NeuronDeepseekV3ForCausalLM,
-        NeuronDeepseekV3Model,
-        NeuronGptOssForCausalLM,
-        NeuronGptOssModel,
-        NeuronGraniteMoeForCausalLM,
-        NeuronGraniteMoeModel,
-        NeuronLlama4ForCausalLM,
-        NeuronLlama4Model,
-        NeuronMixtralForCausalLM,
-        NeuronMixtralModel,
-        NeuronQwen2MoeForCausalLM,
-        NeuronQwen2MoeModel,
-        NeuronQwen3MoeForCausalLM,
-        NeuronQwen3MoeModel,
-        Qwen2MoeInferenceConfig,
-        Qwen3MoeInferenceConfig,
-    )
-    from graphgen.runtime.aws.application.families.other_decoders import (
-        BloomInferenceConfig,
-        FalconInferenceConfig,
-        Gemma2InferenceConfig,
-        Gemma3InferenceConfig,
-        GPT2InferenceConfig,
-        GPTJInferenceConfig,
-        GPTNeoXInferenceConfig,
-        NeuronBloomForCausalLM,
-        NeuronBloomModel,
-        NeuronFalconForCausalLM,
-        NeuronFalconModel,
-        NeuronGemma2ForCausalLM,
-        NeuronGemma2Model,
-        NeuronGemma3ForCausalLM,
-        NeuronGemma3Model,
-        NeuronGPT2ForCausalLM,
-        NeuronGPT2Model,
-        NeuronGPTJForCausalLM,
-        NeuronGPTJModel,
-        NeuronGPTNeoXForCausalLM,
-        NeuronGPTNeoXModel,
-        NeuronOPTForCausalLM,
-        NeuronOPTModel,
-        NeuronStableLmForCausalLM,
-        NeuronStableLmModel,
-        OPTInferenceConfig,
-        StableLmInferenceConfig,
-    )
-    from graphgen.runtime.aws.config.expert_config import (
+    from graphgen.runtime.aws_config.expert_config import (
         BlockShardStrategy,
         BlockwiseMatmulConfig,
         DbrxNeuronConfig,
@@ -128,8 +29,8 @@ if TYPE_CHECKING:
         RoutedExpertsMLPOpsConfig,
         RouterConfig,
     )
-    from graphgen.runtime.aws.config.inference_config import InferenceConfig
-    from graphgen.runtime.aws.config.neuron_config import (
+    from graphgen.runtime.aws_config.inference_config import InferenceConfig, load_pretrained_config
+    from graphgen.runtime.aws_config.neuron_config import (
         ChunkedPrefillConfig,
         FusedSpecNeuronConfig,
         Gemma3NeuronConfig,
@@ -142,25 +43,113 @@ if TYPE_CHECKING:
         Qwen2NeuronConfig,
         Qwen3NeuronConfig,
     )
-    from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
-    from graphgen.runtime.aws.experts.initialize_module import initialize_moe_module
-    from graphgen.runtime.aws.experts.moe_modules import (
-        ExpertMLPs,
-        MoE,
-        RouterTopK,
-        SharedExperts,
-    )
-    from graphgen.runtime.aws.generation.generate_outputs import get_generate_outputs
-    from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
-    from graphgen.runtime.aws.measurement.accuracy_checks import (
+    from graphgen.runtime.aws_nxdi.accuracy_checks import (
         LogitMatchingValidationError,
         check_accuracy,
         check_accuracy_logits,
         check_accuracy_logits_v2,
         generate_expected_logits,
     )
-    from graphgen.runtime.aws.measurement.benchmark_sampling import benchmark_sampling
-    from graphgen.runtime.aws.measurement.input_snapshots import InputCaptureHook
+    from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
+    from graphgen.runtime.aws_nxdi.base_model import ModelWrapper, NeuronBaseModel
+    from graphgen.runtime.aws_nxdi.benchmark_sampling import benchmark_sampling
+    from graphgen.runtime.aws_nxdi.causal_lm import CausalLMOutput, NeuronBaseForCausalLM
+    from graphgen.runtime.aws_nxdi.generate_outputs import get_generate_outputs
+    from graphgen.runtime.aws_nxdi.hf_adapter import HuggingFaceGenerationAdapter
+    from graphgen.runtime.aws_nxdi.input_snapshots import InputCaptureHook
+    from graphgen.runtime.aws_nxdi.model_classes import (
+        BloomInferenceConfig,
+        DbrxInferenceConfig,
+        DeepseekV2InferenceConfig,
+        DeepseekV3InferenceConfig,
+        FalconInferenceConfig,
+        Gemma2InferenceConfig,
+        Gemma3InferenceConfig,
+        Glm4InferenceConfig,
+        GlmInferenceConfig,
+        GPT2InferenceConfig,
+        GPTJInferenceConfig,
+        GPTNeoXInferenceConfig,
+        GptOssInferenceConfig,
+        GraniteInferenceConfig,
+        GraniteMoeInferenceConfig,
+        Llama4InferenceConfig,
+        LlamaInferenceConfig,
+        MistralInferenceConfig,
+        MixtralInferenceConfig,
+        NeuronBloomForCausalLM,
+        NeuronBloomModel,
+        NeuronDbrxForCausalLM,
+        NeuronDbrxModel,
+        NeuronDeepseekV2ForCausalLM,
+        NeuronDeepseekV2Model,
+        NeuronDeepseekV3ForCausalLM,
+        NeuronDeepseekV3Model,
+        NeuronFalconForCausalLM,
+        NeuronFalconModel,
+        NeuronGemma2ForCausalLM,
+        NeuronGemma2Model,
+        NeuronGemma3ForCausalLM,
+        NeuronGemma3Model,
+        NeuronGlm4ForCausalLM,
+        NeuronGlm4Model,
+        NeuronGlmForCausalLM,
+        NeuronGlmModel,
+        NeuronGPT2ForCausalLM,
+        NeuronGPT2Model,
+        NeuronGPTJForCausalLM,
+        NeuronGPTJModel,
+        NeuronGPTNeoXForCausalLM,
+        NeuronGPTNeoXModel,
+        NeuronGptOssForCausalLM,
+        NeuronGptOssModel,
+        NeuronGraniteForCausalLM,
+        NeuronGraniteModel,
+        NeuronGraniteMoeForCausalLM,
+        NeuronGraniteMoeModel,
+        NeuronLlama4ForCausalLM,
+        NeuronLlama4Model,
+        NeuronLlamaForCausalLM,
+        NeuronLlamaModel,
+        NeuronMistralForCausalLM,
+        NeuronMistralModel,
+        NeuronMixtralForCausalLM,
+        NeuronMixtralModel,
+        NeuronOlmo2ForCausalLM,
+        NeuronOlmo2Model,
+        NeuronOPTForCausalLM,
+        NeuronOPTModel,
+        NeuronPhi3ForCausalLM,
+        NeuronPhi3Model,
+        NeuronQwen2ForCausalLM,
+        NeuronQwen2Model,
+        NeuronQwen2MoeForCausalLM,
+        NeuronQwen2MoeModel,
+        NeuronQwen3ForCausalLM,
+        NeuronQwen3Model,
+        NeuronQwen3MoeForCausalLM,
+        NeuronQwen3MoeModel,
+        NeuronSmolLM3ForCausalLM,
+        NeuronSmolLM3Model,
+        NeuronStableLmForCausalLM,
+        NeuronStableLmModel,
+        Olmo2InferenceConfig,
+        OPTInferenceConfig,
+        Phi3InferenceConfig,
+        Qwen2InferenceConfig,
+        Qwen2MoeInferenceConfig,
+        Qwen3InferenceConfig,
+        Qwen3MoeInferenceConfig,
+        SmolLM3InferenceConfig,
+        StableLmInferenceConfig,
+    )
+    from graphgen.runtime.aws_nxdi.moe_modules import (
+        ExpertMLPs,
+        MoE,
+        RouterTopK,
+        SharedExperts,
+        initialize_moe_module,
+    )
 
 _HERE = "graphgen.runtime.aws"
 # Names of families in those of their classes.

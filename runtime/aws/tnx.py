@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 if TYPE_CHECKING:
-    from graphgen.runtime.aws.config.tnx_config import (
+    from graphgen.runtime.aws_config.tnx_config import (
         GQA,
         BlkSparseAttnConfig,
         ContinuousBatchingConfig,
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
         SlidingWindowAttnConfig,
         SparseAttnConfig,
     )
-    from graphgen.runtime.aws.config.tnx_config import TnxGenerationConfig as GenerationConfig
-    from graphgen.runtime.aws.config.tnx_config import TnxNeuronConfig as NeuronConfig
-    from graphgen.runtime.aws.config.tnx_config import TnxQuantizationConfig as QuantizationConfig
-    from graphgen.runtime.aws.generation.assisted.tnx_speculation import SpeculativeGenerator
-    from graphgen.runtime.aws.generation.tnx_adapter import HuggingFaceGenerationModelAdapter
-    from graphgen.runtime.aws.generation.tnx_families import (
+    from graphgen.runtime.aws_config.tnx_config import TnxGenerationConfig as GenerationConfig
+    from graphgen.runtime.aws_config.tnx_config import TnxNeuronConfig as NeuronConfig
+    from graphgen.runtime.aws_config.tnx_config import TnxQuantizationConfig as QuantizationConfig
+    from graphgen.runtime.aws_tnx.tnx_adapter import HuggingFaceGenerationModelAdapter
+    from graphgen.runtime.aws_tnx.tnx_families import (
         BloomForSampling,
         GPT2ForSampling,
         GPT2ForSamplingWithContextBroadcasting,
@@ -41,11 +40,9 @@ if TYPE_CHECKING:
         Qwen2ForSampling,
         Qwen3ForSampling,
     )
-    from graphgen.runtime.aws.generation.tnx_model import save_pretrained_split
-    from graphgen.runtime.aws.generation.tnx_stopping import (
-        StoppingCriteria,
-        StoppingCriteriaList,
-    )
+    from graphgen.runtime.aws_tnx.tnx_model import save_pretrained_split
+    from graphgen.runtime.aws_tnx.tnx_sample import StoppingCriteria, StoppingCriteriaList
+    from graphgen.runtime.aws_tnx.tnx_speculation import SpeculativeGenerator
 
 _HERE = "graphgen.runtime.aws"
 _MODELS = "generation.tnx_families"

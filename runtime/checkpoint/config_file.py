@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from graphgen.atomic_write import read_regular
 from graphgen.runtime.checkpoint.mapped_file import unreadable
-from graphgen.whole_file import read_regular
 
 # Indexes of models with many experts have about 10 MB.
 _MOST_BYTES = 64 << 20

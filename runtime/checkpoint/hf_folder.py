@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+from graphgen.atomic_write import plain_name
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.config_file import read_config, read_json_object
 from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import no_such_tensor, unreadable
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
-from graphgen.runtime.checkpoint.torch.torch_file import TorchFile
-from graphgen.whole_file import plain_name
+from graphgen.runtime.checkpoint.torch_file import TorchFile
 
 
 @dataclass(frozen=True, slots=True)

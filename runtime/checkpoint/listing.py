@@ -11,7 +11,7 @@ from typing import cast
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 from graphgen.runtime.checkpoint.safetensors_file import safetensors_header
-from graphgen.runtime.checkpoint.torch.torch_file import TorchFile, looks_like_torch
+from graphgen.runtime.checkpoint.torch_file import TorchFile, looks_like_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _safetensors(path: Path) -> Listing:
 
 def _gguf(path: Path) -> Listing:
     # Only here: the gguf package is not needed to read safetensors.
-    from graphgen.runtime.checkpoint.gguf.gguf_header import read_header
+    from graphgen.runtime.checkpoint.gguf_header import read_header
 
     header = read_header(path)
     facts = tuple(

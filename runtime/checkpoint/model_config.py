@@ -8,10 +8,9 @@ from pathlib import Path
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
 from graphgen.runtime.checkpoint.hf_folder import tensor_names
-from graphgen.runtime.checkpoint.hub import locate
-from graphgen.runtime.checkpoint.hub_download import download, is_plain_name, is_repository
+from graphgen.runtime.checkpoint.hub import download, is_plain_name, is_repository, locate
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint, read_config
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 
 _FORMS = (
     "(or smollm2, ORGANIZATION/NAME of the hub, or a path: a checkpoint folder, a config.json, "

@@ -61,8 +61,8 @@ def as_stored(checkpoint: Checkpoint, *, keep: bool) -> Checkpoint:
         return checkpoint
     if checkpoint.path.suffix == ".gguf":
         # Only here: the gguf package is not needed to read safetensors.
-        from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
-        from graphgen.runtime.checkpoint.gguf.gguf_kept import GgufBlocks
+        from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
+        from graphgen.runtime.checkpoint.gguf_stored_blocks import GgufBlocks
 
         view = GgufBlocks(GgufCheckpoint(checkpoint.path))
         if "quantization_config" in view.config:
@@ -94,18 +94,17 @@ def only_gguf(folder: Path) -> Path | None:
 
 def _beginning(file: Path) -> Path:
     # Only here: the gguf package is not needed to read safetensors.
-    from graphgen.runtime.checkpoint.gguf.gguf_header import part_files
+    from graphgen.runtime.checkpoint.gguf_header import part_files
 
     return part_files(file)[0]
 
 
 def _open_folder(folder: Path) -> Checkpoint:
     # Only here: a model is opened from an artifact without any reader of checkpoints.
-    from graphgen.runtime.checkpoint.experts.fused_experts import with_split_experts
-    from graphgen.runtime.checkpoint.experts.stacked_experts import with_stacked_experts
+    from graphgen.runtime.checkpoint.expert_tensors import with_split_experts, with_stacked_experts
     from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
     from graphgen.runtime.checkpoint.name_mapping import with_model_names
-    from graphgen.runtime.checkpoint.quantized.quantized_view import with_quantization
+    from graphgen.runtime.checkpoint.quantized_checkpoint import with_quantization
     from graphgen.runtime.checkpoint.split_rows import with_split_rows
 
     has_config = (folder / "config.json").exists()
@@ -137,6 +136,6 @@ def _nothing_found(folder: Path, has_config: bool) -> GraphgenError:
 
 def _open_gguf(path: Path) -> Checkpoint:
     # Only here: the gguf package is not needed to read safetensors.
-    from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+    from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
 
     return GgufCheckpoint(path)

@@ -9,7 +9,7 @@ from typing import cast
 from graphgen.lowering.check.compiler_rules import module_rules
 from graphgen.runtime.device_kit.kit_program import KitProgram
 from graphgen.runtime.device_kit.model_cases import model_programs
-from graphgen.runtime.device_kit.runner.kit_types import ACCEPTED, REFUSED, UNKNOWN, RuleNote
+from graphgen.runtime.kit_runner.kit_types import ACCEPTED, REFUSED, UNKNOWN, RuleNote
 from graphgen.targets import Accelerator, find_target
 
 # The program that options are tried on.

@@ -11,7 +11,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Module
 from graphgen.lowering.hlo.read import read_hlo
-from graphgen.lowering.hlo.text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.runtime.device_kit.kit_program import (
     KitProgram,
     evaluated_or_nothing,

@@ -12,13 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import BinaryIO
 
+from graphgen.atomic_write import write_whole
 from graphgen.runtime.device_kit.kit_builder import KitBuilder
-from graphgen.runtime.device_kit.runner.kit_types import FORMAT, KIT, MANIFEST, Manifest
+from graphgen.runtime.kit_runner.kit_types import FORMAT, KIT, MANIFEST, Manifest
 from graphgen.version import __version__
-from graphgen.whole_file import write_whole
 
 FOLDER = "graphgen-device-kit"
-_PACKAGE = "graphgen.runtime.device_kit.runner"
+_PACKAGE = "graphgen.runtime.kit_runner"
 _RUN = '''\
 """Runs this kit: python3 run.py (--help has the options)."""
 

@@ -13,11 +13,11 @@ from graphgen.lowering.check.compiler_rules import status_of
 from graphgen.lowering.check.evidence import rule_key
 from graphgen.lowering.check.predicates import Request
 from graphgen.lowering.cost.roofline import roofline
-from graphgen.lowering.neuron.compile.options.command_line import OptionLayer, merge
-from graphgen.lowering.neuron.compile.options.default_options import Situation, default_layers
-from graphgen.lowering.neuron.compile.program_plan import PlannedProgram
+from graphgen.lowering.neuronx_cc.command_line import OptionLayer, merge
+from graphgen.lowering.neuronx_cc.default_options import Situation, default_layers
+from graphgen.lowering.neuronx_cc.program_plan import PlannedProgram
 from graphgen.runtime.device_kit.kit_program import TOLERANCE, KitProgram
-from graphgen.runtime.device_kit.runner.kit_types import (
+from graphgen.runtime.kit_runner.kit_types import (
     ACCEPTED,
     REFUSED,
     UNKNOWN,

@@ -13,8 +13,8 @@ from graphgen.eval import Array, evaluate, numpy_dtype
 from graphgen.ir import Function, Module, TensorType
 from graphgen.lowering.abi import donated
 from graphgen.lowering.hlo import hlo_chunks
-from graphgen.runtime.device_kit.runner.kit_types import Subject
-from graphgen.runtime.device_kit.runner.numbers import element_bytes
+from graphgen.runtime.kit_runner.kit_types import Subject
+from graphgen.runtime.kit_runner.numbers import element_bytes
 
 # A result is right within this share of an expected element, and of the largest one: a few units
 # in the last place of the type for single ops. Functions in f32 are approximated on a device.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import KERNELS_OFF
 from graphgen.eval import Array
 from graphgen.exec import NumpyBackend, run_program
 from graphgen.exec.backend import RankArrays
@@ -16,7 +17,6 @@ from graphgen.exec.bind import bind_module, isolate
 from graphgen.exec.inputs import program_inputs
 from graphgen.ir import Entry, Function, Module, Role, dtype
 from graphgen.models import build, known_shape
-from graphgen.option_words import KERNELS_OFF
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.runtime.device_kit.kit_program import MODEL_TOLERANCE, KitProgram, kit_program

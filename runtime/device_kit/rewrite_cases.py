@@ -13,7 +13,7 @@ import numpy as np
 from graphgen.eval import Array, evaluate_ranks, numpy_dtype, rank_index
 from graphgen.ir import RANK, Module, TensorType
 from graphgen.lowering.hlo.read import read_hlo
-from graphgen.lowering.hlo.text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.legalize.inline import Inliner
 from graphgen.passes.legalize.legalization_rules import EVERYWHERE

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from graphgen.atomic_write import open_inside
 from graphgen.errors import GraphgenError
 from graphgen.runtime.distributed.launch_plan import LaunchPlan
-from graphgen.whole_file import open_inside
 
 # Seconds between looks, and those that processes have to say what they know before they are killed.
 _LOOK, _GRACE = 0.05, 2.0

@@ -11,28 +11,28 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.compile_config import CompileConfig
-from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
-from graphgen.option_words import (
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import (
     ACTIVATIONS_BLOCKS,
     ACTIVATIONS_DYNAMIC,
     ACTIVATIONS_STATIC,
     ACTIVATIONS_WIDE,
     DTYPES,
 )
-from graphgen.passes.quantize.quantize_flags import quantization_pass
-from graphgen.passes.quantize.schemes import scheme_of_text
-from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.perplexity import (
+from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.passes.quantization.quantize_flags import quantization_pass
+from graphgen.passes.quantization.schemes import scheme_of_text
+from graphgen.runtime.accuracy.perplexity import (
     every_token_session,
     predicted,
     surprise,
     window_logits,
 )
-from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.sampling.log_probabilities import log_softmax
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.sampling.processors import log_softmax
 from graphgen.runtime.weights.rank_weights import weight_bytes
 
 Logits = npt.NDArray[np.float32]
@@ -152,7 +152,7 @@ def compare_schemes(
 
     Args:
         checkpoint: the weights of f32, and of models without their own.
-        windows: of :func:`~graphgen.runtime.perplexity.read_windows`.
+        windows: of :func:`~graphgen.runtime.accuracy.perplexity.read_windows`.
         models: what to measure.
         progress: notified of long tasks.
     """

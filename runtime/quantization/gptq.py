@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.passes.quantize.schemes import WeightScheme
+from graphgen.passes.quantization.schemes import WeightScheme
 from graphgen.runtime.quantization.calibration import Gram
 from graphgen.runtime.quantization.rounding import (
     Floats,

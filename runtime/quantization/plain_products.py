@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import build
@@ -16,8 +16,8 @@ from graphgen.passes.experts.dispatch_experts import DispatchExperts
 from graphgen.passes.pipelines import phases
 from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 from graphgen.targets import DEFAULT_ACCELERATOR
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Op, Value, dtype
 from graphgen.models import build
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import phases
-from graphgen.passes.quantize.quantizable_products import QuantizableProducts, mixture_weights
+from graphgen.passes.quantization.quantizable_products import QuantizableProducts, mixture_weights
 
 
 @dataclass(frozen=True, slots=True)

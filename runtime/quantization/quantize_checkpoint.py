@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.passes.quantize.quantizable_products import names
-from graphgen.passes.quantize.schemes import WeightScheme
-from graphgen.runtime.checkpoint.experts.stacked_experts import numbered_experts
+from graphgen.passes.quantization.quantizable_products import names
+from graphgen.passes.quantization.schemes import WeightScheme
+from graphgen.runtime.checkpoint.expert_tensors import numbered_experts
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
-from graphgen.runtime.folders.other_files import copy_other_files
-from graphgen.runtime.folders.whole_folder import new_folder, write_json
-from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.folders import new_folder, write_json
+from graphgen.runtime.progress import Progress
 from graphgen.runtime.quantization.calibration import Gram, gram_matrices
 from graphgen.runtime.quantization.checkpoint_format import (
     Array,
@@ -24,11 +23,11 @@ from graphgen.runtime.quantization.checkpoint_format import (
     check_format,
     check_shape,
     contents,
+    fused_tensors,
     quantization_config,
     stored_form,
     stored_tensors,
 )
-from graphgen.runtime.quantization.fused_tensors import fused_tensors
 from graphgen.runtime.quantization.gptq import quantize_by_gptq
 from graphgen.runtime.quantization.quantizable import (
     QuantizableWeight,
@@ -36,8 +35,9 @@ from graphgen.runtime.quantization.quantizable import (
     quantizable_weights,
 )
 from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
-from graphgen.runtime.weights.finite_check import max_magnitude
-from graphgen.runtime.weights.safetensors_stream import append_tensor, stream_header
+from graphgen.runtime.tokenizer.tokenizer_folder import copy_other_files
+from graphgen.runtime.weights.aligned_safetensors import append_tensor, stream_header
+from graphgen.runtime.weights.weight_checks import max_magnitude
 
 WEIGHTS = "model.safetensors"
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.passes.quantize.schemes import WeightScheme, limit
+from graphgen.passes.quantization.schemes import WeightScheme, limit
 
 Floats = npt.NDArray[np.float32]
 

@@ -12,6 +12,14 @@ import numpy.typing as npt
 
 from graphgen.runtime.sampling.sampling_settings import Sampling, top_p_end
 
+
+def log_softmax(logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Logarithms of probabilities, float64 [...,V], of logits [...,V]."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(-1, keepdims=True)
+    return wide - np.log(np.exp(wide).sum(-1, keepdims=True))
+
+
 Scores = npt.NDArray[np.float64]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import Sampling
-from graphgen.runtime.sampling.setting_ranges import SETTINGS
+from graphgen.runtime.sampling.sampling_settings import SETTINGS
 
 # Candidates of NxD Inference; a top-k up to this number loses nothing by it.
 CANDIDATES = 256

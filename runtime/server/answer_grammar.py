@@ -16,7 +16,7 @@ import numpy.typing as npt
 from graphgen.json_value import Json
 from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.serving.request_choice import Mask, MaskError
-from graphgen.runtime.tokenizer import Tokenizer
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from graphgen.json_value import Json
 from graphgen.runtime.serving.request_choice import TokenLogprobs
 from graphgen.runtime.serving.serving_request import TokenEvent
-from graphgen.runtime.tokenizer import Tokenizer
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
 # OpenAI's value for probabilities that are too small for a number.
 _LEAST = -9999.0

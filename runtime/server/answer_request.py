@@ -17,7 +17,7 @@ from graphgen.runtime.server.api_error import ApiError, refusal
 from graphgen.runtime.server.request_fields import CHAT_BODY, COMPLETION_BODY, MOST_CHOICES
 from graphgen.runtime.serving.request_choice import Mask
 from graphgen.runtime.serving.serving_request import ServingRequest
-from graphgen.runtime.tokenizer import Tokenizer
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
 # Fields by name, in their normal form.
 Fields = Mapping[str, object]

@@ -5,24 +5,44 @@ from __future__ import annotations
 import hmac
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from http import HTTPStatus
+from importlib.resources import files
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from graphgen.json_value import Json
-from graphgen.runtime.server.adapters.adapter_routes import adapter_routes
+from graphgen.runtime.server.adapter_routes import adapter_routes
 from graphgen.runtime.server.answer_request import read_chat, read_completion
 from graphgen.runtime.server.api_error import ApiError
-from graphgen.runtime.server.documents.openapi_document import openapi_document
-from graphgen.runtime.server.documents.try_page import try_page
+from graphgen.runtime.server.openapi_document import openapi_document
 from graphgen.runtime.server.request_log import RequestLog
 from graphgen.runtime.server.routes import AnswerEndpoint, Service, error_response
+
+# The page runs its own script and style, and talks to this server only.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:"
+)
+
+
+@cache
+def page_text() -> str:
+    """The HTML of the page."""
+    return files("graphgen.runtime.server").joinpath("page.html").read_text("utf-8")
+
+
+async def try_page(request: Request) -> HTMLResponse:
+    """Answer with the page."""
+    headers = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
+    return HTMLResponse(page_text(), headers=headers)
+
 
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -15,8 +15,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
 from graphgen.runtime.engine import Engine
+from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
 from graphgen.runtime.server.answer_grammar import AnswerGrammars
 from graphgen.runtime.server.answer_request import ServedModel
 from graphgen.runtime.server.application import make_application

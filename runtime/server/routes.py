@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
-from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
+from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
 from graphgen.runtime.server.answer_json import REASONS, AnswerProgress
 from graphgen.runtime.server.answer_request import AnswerRequest, ServedModel
 from graphgen.runtime.server.api_error import ApiError, refusal

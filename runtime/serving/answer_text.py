@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from graphgen.runtime.tokenizer import TextStream
+from graphgen.runtime.tokenizer.tokenizer import TextStream
 
 
 class Detokenizer(Protocol):
-    """The part of :class:`~graphgen.runtime.tokenizer.Tokenizer` that gives text."""
+    """The part of :class:`~graphgen.runtime.tokenizer.tokenizer.Tokenizer` that gives text."""
 
     def stream(self, *, skip_special: bool = True) -> TextStream:
         """A new stream from ids, one at a time, to text."""

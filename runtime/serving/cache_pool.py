@@ -7,7 +7,7 @@ from typing import Protocol
 
 from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.row_pool import RowPool
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 
 
 class CachePool(Protocol):

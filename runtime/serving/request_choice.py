@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
-from graphgen.runtime.sampling.log_probabilities import log_softmax
-from graphgen.runtime.sampling.processors import ranking
+from graphgen.runtime.sampling.processors import log_softmax, ranking
 
 # Called with the tokens of an answer so far; gives bool [V], true for the tokens that may follow,
 # or None where all may.

@@ -30,7 +30,7 @@ class RowPool:
     Args:
         rows: R, number of rows.
         may_start: whether a row may go on at a position, as
-            :meth:`graphgen.runtime.session.Session.may_start`.
+            :meth:`graphgen.runtime.session.session.Session.may_start`.
         copy: copies what a row holds onto another row; ``None`` if rows cannot be copied.
         keeps: whether a text goes on from what a row holds; without it each is processed whole.
         worth: number of tokens for which a row is copied; for a copy that leaves one token to be

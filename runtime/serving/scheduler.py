@@ -42,8 +42,8 @@ from graphgen.runtime.serving.row_pool import shared_length
 from graphgen.runtime.serving.serving_request import RequestProgress
 
 if TYPE_CHECKING:
-    from graphgen.runtime.adapters.adapter_slots import PreparedAdapter
-    from graphgen.runtime.adapters.adapter_store import AdapterStore
+    from graphgen.runtime.lora.adapter_store import AdapterStore
+    from graphgen.runtime.session.adapter_slots import PreparedAdapter
 
 # The slot of a row without an adapter.
 NO_ADAPTER = -1

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from graphgen.runtime.launching.pending_step import FedToken
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.serving.answer_text import AnswerText
 from graphgen.runtime.serving.request_choice import Mask, TokenLogprobs, penalized_bias
+from graphgen.runtime.session.pending_step import FedToken
 
 if TYPE_CHECKING:
-    from graphgen.runtime.adapters.adapter_slots import PreparedAdapter
-    from graphgen.runtime.adapters.adapter_store import StoredAdapter
+    from graphgen.runtime.lora.adapter_store import StoredAdapter
+    from graphgen.runtime.session.adapter_slots import PreparedAdapter
 
 # Token ids are s32.
 _TOKEN_BITS = 32

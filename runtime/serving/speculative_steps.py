@@ -17,11 +17,11 @@ from graphgen.runtime.serving.cache_pool import CachePool
 from graphgen.runtime.serving.request_choice import changed_logits
 from graphgen.runtime.serving.scheduler import Launch
 from graphgen.runtime.serving.serving_request import RequestProgress
-from graphgen.runtime.session import Logits, Session
+from graphgen.runtime.session.session import Logits, Session
+from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.accept import accepted_tokens
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow, WarmedProposer
 from graphgen.runtime.speculation.speculator import Speculator
-from graphgen.runtime.step_call import packed
 
 _IDLE = SpeculativeRow((), GREEDY, 0, 0, 0)
 

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Role
-from graphgen.runtime.sampling.processors import Scores
-from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.draft_token import draft_token
+from graphgen.runtime.sampling.choose_token import DRAFTING, draw, uniform
+from graphgen.runtime.sampling.processors import Scores, probabilities, process
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
-from graphgen.runtime.step_call import packed
+
+
+def draft_token(
+    logits: npt.NDArray[np.floating], sequence: Sequence[int], row: SpeculativeRow, place: int
+) -> tuple[int, Scores | None]:
+    """A token, and the distribution float64 [V] that it was drawn from, if it was drawn.
+
+    Args:
+        logits: float [V] of the draft after ``sequence``.
+        sequence: tokens so far, proposed ones included.
+        row: the row that it is for.
+        place: the number of tokens that were proposed before.
+    """
+    scores = process(logits, sequence, row.how)
+    if not row.how.do_sample or row.how.deterministic:
+        return int(scores.argmax()), None
+    number = uniform(row.how.seed, row.number, row.made + place, DRAFTING)
+    return draw(scores, number), probabilities(scores)
+
 
 # Launches of several tokens that a row takes rather than one of the programs for prompts.
 _FEW = 2
@@ -151,3 +172,29 @@ def common_length(one: Sequence[int], other: Sequence[int]) -> int:
     if one[:size] == other[:size]:
         return size
     return next(n for n in range(size) if one[n] != other[n])
+
+
+def draft_settings(
+    of_target: CompileConfig, rows: int, positions: int | None, max_len: int = 0
+) -> CompileConfig:
+    """The settings of a draft's programs.
+
+    Args:
+        of_target: the target's.
+        rows: of the target's cache.
+        positions: longest sequence of the draft; ``None`` for any.
+        max_len: longest sequence that it proposes tokens for; 0 for the target's.
+    """
+    most = min(size for size in (of_target.max_len, positions, max_len) if size)
+    plain = CompileConfig(
+        dtype=of_target.dtype,
+        kernels=of_target.kernels,
+        prefill_batch=of_target.prefill_batch,
+        speculation_length=of_target.speculation_length,
+        verify_lengths=of_target.verify_lengths,
+    )
+    chunk = tuple(size for size in of_target.chunk if size < most)
+    settings = plain.serving(batch=rows, max_len=most, chunk=chunk)
+    if of_target.context and most == of_target.max_len:
+        settings = replace(settings, context=of_target.context, tokens=of_target.tokens)
+    return settings

@@ -23,12 +23,12 @@ from graphgen.runtime.generation import (
     decode_step,
     tokens_left,
 )
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.accept import accept
 from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
 from graphgen.runtime.speculation.adaptive_length import AdaptiveLength
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
-from graphgen.runtime.step_call import packed
 
 
 def check_verifies(session: Session, length: int) -> None:

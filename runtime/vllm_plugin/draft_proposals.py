@@ -14,7 +14,7 @@ import numpy as np
 from vllm.v1.spec_decode.ngram_proposer import NgramProposer
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.vllm_plugin.scheduled_rows import ScheduledRow, check_session, launch_rows
 
 

@@ -9,9 +9,9 @@ from itertools import accumulate
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.launching.row_results import Logits
-from graphgen.runtime.session import Session
-from graphgen.runtime.step_call import packed
+from graphgen.runtime.session.row_results import Logits
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.session.step_call import packed
 
 # Reads the logits of some tokens of a row: the number of the first one in its step, f32 [n,V].
 LogitsReader = Callable[[int, Logits], None]

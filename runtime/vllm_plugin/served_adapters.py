@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
+from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
 
 
 class NamedAdapter(Protocol):

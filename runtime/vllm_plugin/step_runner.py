@@ -1,27 +1,184 @@
 """One step of vLLM's scheduler: launch its rows, then choose tokens by vLLM's own sampler."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from vllm.sampling_params import SamplingType
+from vllm.v1.outputs import (
+    EMPTY_MODEL_RUNNER_OUTPUT,
+    DraftTokenIds,
+    LogprobsTensors,
+    ModelRunnerOutput,
+)
+from vllm.v1.sample.logits_processor import build_logitsprocs
+from vllm.v1.sample.rejection_sampler import RejectionSampler
+from vllm.v1.sample.sampler import Sampler
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+from vllm.v1.structured_output.utils import apply_grammar_bitmask, strip_speculative_padding
+from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.session.row_results import Logits
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.vllm_plugin.draft_proposals import DraftProposals, FinishedStep
+from graphgen.runtime.vllm_plugin.scheduled_rows import (
+    LogitsReader,
+    ScheduledRow,
+    check_session,
+    launch_rows,
+)
+from graphgen.runtime.vllm_plugin.served_adapters import ServedAdapters
+
 # vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+class PromptLogprobs:
+    """The requests that ask for logprobs of their prompts, by id.
 
-import torch
-from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunnerOutput
-from vllm.v1.sample.rejection_sampler import RejectionSampler
-from vllm.v1.sample.sampler import Sampler
-from vllm.v1.structured_output.utils import apply_grammar_bitmask, strip_speculative_padding
+    Args:
+        sampler: vLLM's, which ranks tokens.
+        vocabulary: number of logits.
+    """
 
-from graphgen.runtime.launching.row_results import Logits
-from graphgen.runtime.session import Session
-from graphgen.runtime.vllm_plugin.draft_proposals import DraftProposals, FinishedStep
-from graphgen.runtime.vllm_plugin.prompt_logprobs import PromptLogprobs
-from graphgen.runtime.vllm_plugin.scheduled_rows import ScheduledRow, check_session, launch_rows
-from graphgen.runtime.vllm_plugin.served_adapters import ServedAdapters
-from graphgen.runtime.vllm_plugin.vllm_inputs import input_batch, request_of, verification
+    def __init__(self, sampler: Any, vocabulary: int) -> None:
+        self._sampler: Final = sampler
+        self._vocabulary: Final = vocabulary
+        self._started: dict[str, Any] = {}
+
+    def add(self, request: Any) -> None:
+        """Note a request that starts, if it asks for them."""
+        count = request.sampling_params.prompt_logprobs
+        if count is not None:
+            columns = 1 + (self._vocabulary if count < 0 else count)
+            made = LogprobsTensors.empty_cpu(len(request.prompt_token_ids) - 1, columns)
+            self._started[request.req_id] = made
+
+    def forget(self, id: str) -> None:
+        """Leave out a request that is finished."""
+        self._started.pop(id, None)
+
+    def reader(self, request: Any) -> LogitsReader | None:
+        """Reads the logits of a request's tokens in a step; ``None`` where none is to be read."""
+        tensors = self._started.get(request.req_id)
+        if tensors is None:
+            return None
+        start, prompt = request.num_computed_tokens, request.prompt_token_ids
+
+        def read(first: int, logits: Logits) -> None:
+            begin = start + first
+            following = prompt[begin + 1 : begin + 1 + len(logits)]
+            if following:
+                self._rank(tensors, begin, torch.from_numpy(logits[: len(following)]), following)
+
+        return read
+
+    def complete(self, ends: Mapping[str, int], requests: Mapping[str, Any]) -> dict[str, Any]:
+        """Collected logprobs of the prompts that a step has processed to their end.
+
+        Args:
+            ends: by id, the number of tokens after the step.
+            requests: states by id.
+        """
+        ended = [
+            id
+            for id in self._started.keys() & ends.keys()
+            if ends[id] >= len(requests[id].prompt_token_ids)
+        ]
+        return {id: self._started.pop(id) for id in ended}
+
+    def _rank(self, tensors: Any, begin: int, logits: torch.Tensor, following: list[int]) -> None:
+        """Note the scores of the tokens that follow, and of the best ones."""
+        sampler = self._sampler
+        is_plain = sampler.logprobs_mode in ("raw_logits", "processed_logits")
+        scores = logits if is_plain else sampler.compute_logprobs(logits)
+        columns = tensors.logprobs.shape[1] - 1
+        found = sampler.gather_logprobs(scores, columns, torch.tensor(following))
+        where = slice(begin, begin + len(following))
+        tensors.logprob_token_ids[where] = found.logprob_token_ids
+        tensors.logprobs[where] = found.logprobs
+        tensors.selected_token_ranks[where] = found.selected_token_ranks
+
+
+# vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+
+def request_of(new: Any) -> Any:
+    """The state of a request that is scheduled for the first time (GG0705)."""
+    sampling, generator = new.sampling_params, None
+    if new.prompt_token_ids is None or sampling is None:
+        raise GraphgenError("GG0705", f"request {new.req_id} has no tokens to go on from")
+    if sampling.sampling_type == SamplingType.RANDOM_SEED:
+        generator = torch.Generator()
+        generator.manual_seed(sampling.seed)
+    return CachedRequestState(
+        req_id=new.req_id,
+        prompt_token_ids=new.prompt_token_ids,
+        mm_features=[],
+        sampling_params=sampling,
+        generator=generator,
+        block_ids=new.block_ids,
+        num_computed_tokens=new.num_computed_tokens,
+        output_token_ids=[],
+        lora_request=new.lora_request,
+    )
+
+
+def input_batch(config: Any, session: Session) -> Any:
+    """vLLM's batch of requests, which knows the settings of its sampler."""
+    assert session.blocks is not None
+    device = torch.device("cpu")
+    made = build_logitsprocs(
+        config, device, False, False, config.model_config.logits_processors or ()
+    )
+    return InputBatch(
+        max_num_reqs=config.scheduler_config.max_num_seqs,
+        max_model_len=config.model_config.max_model_len,
+        max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
+        device=device,
+        vocab_size=session.vocabulary,
+        block_sizes=[session.blocks.block],
+        max_num_blocks_per_req=[int(np.shape(session.blocks.table)[1])],
+        logitsprocs=made,
+        logitsprocs_need_output_token_ids=bool(config.model_config.logits_processors),
+        num_spec_tokens=config.num_speculative_tokens,
+        reasoning_config=config.reasoning_config,
+    )
+
+
+def verification(drafts: Sequence[Sequence[int]]) -> Any:
+    """The ``SpecDecodeMetadata`` of a step.
+
+    Args:
+        drafts: proposed tokens of each row; the logits of a row are those of the token before them
+            and of each of them.
+    """
+    counts = np.asarray([len(tokens) for tokens in drafts], np.int32)
+    ends = np.cumsum(counts + 1, dtype=np.int32)
+    places = np.arange(ends[-1], dtype=np.int32)
+    is_last = np.isin(places, ends - 1)
+    return SpecDecodeMetadata(
+        draft_token_ids=torch.tensor([token for row in drafts for token in row], dtype=torch.int32),
+        num_draft_tokens=counts.tolist(),
+        cu_num_draft_tokens=torch.from_numpy(np.cumsum(counts, dtype=np.int32)),
+        cu_num_sampled_tokens=torch.from_numpy(ends),
+        target_logits_indices=torch.from_numpy(places[~is_last]),
+        bonus_logits_indices=torch.from_numpy(places[is_last]),
+        logits_indices=torch.from_numpy(places),
+    )
+
+
+# vLLM is installed beside graphgen in an environment of its own, never in graphgen's.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 
 @dataclass(frozen=True, slots=True)

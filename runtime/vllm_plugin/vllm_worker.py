@@ -17,11 +17,11 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.adapters.loaded_adapters import LoadedAdapters
 from graphgen.runtime.artifact import is_artifact
 from graphgen.runtime.engine import Engine, EngineOptions, locate_checkpoint, open_engine
-from graphgen.runtime.session import Session
-from graphgen.runtime.terminal_progress import TerminalProgress
+from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
+from graphgen.runtime.progress import TerminalProgress
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.vllm_plugin.draft_proposals import (
     DraftModelProposals,
     DraftProposals,

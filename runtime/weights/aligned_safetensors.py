@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -18,11 +18,12 @@ from typing import BinaryIO, cast
 import ml_dtypes
 import numpy as np
 
+from graphgen.atomic_write import open_regular
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array
-from graphgen.runtime.weights.checksum import DIGITS, ROW_BYTES, Checksum
+from graphgen.json_value import Json
+from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.weights.huge_pages import ALIGNMENT
-from graphgen.whole_file import open_regular
+from graphgen.runtime.weights.weight_checks import DIGITS, ROW_BYTES, Checksum
 
 _PAD = "__pad."
 _METADATA = "__metadata__"
@@ -184,3 +185,29 @@ def fingerprint(path: Path) -> str:
         digest = hashlib.sha256(str(path.stat().st_size).encode() + b" " + first)
         digest.update(file.read(size))
     return digest.hexdigest()
+
+
+def stream_header(rows: Iterable[tuple[str, np.dtype[np.generic], tuple[int, ...]]]) -> bytes:
+    """Length and JSON of a safetensors file, filled up to a multiple of 8 bytes.
+
+    Args:
+        rows: name, element type and shape of each tensor, in the order in which they follow.
+    """
+    fields: dict[str, Json] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, dtype, shape in rows:
+        end = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        fields[name] = {
+            "dtype": DTYPE_NAMES[str(dtype)],
+            "shape": list(shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(fields).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def append_tensor(file: BinaryIO, array: Array) -> None:
+    """Write the elements of the next tensor, or of the next part of it."""
+    file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

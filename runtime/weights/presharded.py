@@ -21,17 +21,16 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role, Value
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
-from graphgen.runtime.folders.whole_folder import new_folder, write_flushed
-from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.folders import new_folder, read_json, require_sealed, sealed, write_flushed
+from graphgen.runtime.progress import Progress
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, write_aligned
-from graphgen.runtime.weights.finite_check import max_magnitude
 from graphgen.runtime.weights.rank_weights import (
     RankArrays,
     names_here,
     program_weights,
     weights_of,
 )
+from graphgen.runtime.weights.weight_checks import max_magnitude
 from graphgen.runtime.weights.weight_reader import WeightReader
 from graphgen.version import __version__
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from graphgen.analysis.stages.stage_chain import stage_arguments, stage_count
+from graphgen.analysis.stage_chain import stage_arguments, stage_count
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
@@ -18,12 +18,12 @@ from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import put_local
 from graphgen.lowering.cpu.processes import in_stages, local_ranks
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.progress import Progress
 from graphgen.runtime.weights.computed_plan import ComputedPlan
 from graphgen.runtime.weights.copy_plan import CopyPlan, from_array
 from graphgen.runtime.weights.copy_planner import plan_output
-from graphgen.runtime.weights.finite_check import MaxMagnitude, max_magnitude, nan_indices
 from graphgen.runtime.weights.huge_pages import arrays_in_one
+from graphgen.runtime.weights.weight_checks import MaxMagnitude, max_magnitude, nan_indices
 
 Plan = CopyPlan | ComputedPlan
 # The arrays of one rank, by the programs' argument name.

@@ -17,8 +17,8 @@ from typing import Self
 
 from graphgen.eval import Array
 from graphgen.runtime.weights.aligned_safetensors import PIECE, Tensor, damaged, read_header
-from graphgen.runtime.weights.checksum import Checksum
 from graphgen.runtime.weights.huge_pages import huge_pages
+from graphgen.runtime.weights.weight_checks import Checksum
 
 
 class WeightReader:

@@ -24,7 +24,7 @@ from benchmarks.comparison.rounds import Rounds, close_all, prompts_of, start_en
 from benchmarks.engines import ENGINES, OURS, Listed
 from benchmarks.real_time_priority import threads_of
 from benchmarks.rows import write_json
-from graphgen.runtime import perplexity
+from graphgen.runtime.accuracy import perplexity
 
 FAKE, MISSING = "tests.benchmarks.fake_engine", "tests.benchmarks.missing_engine"
 FILES = ModelFiles("", {}, "/nowhere")

@@ -12,11 +12,11 @@ from benchmarks.eagle.collect import Answer, load, save
 from benchmarks.eagle.draft_network import DraftNetwork, losses
 from benchmarks.eagle.prompts import kept_prompts, training_prompts
 from benchmarks.eagle.train import Recipe, frequent_words, network_of, train
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.speculation.eagle.eagle_checkpoint import EagleCheckpoint
-from graphgen.runtime.speculation.eagle.open_eagle import eagle_session
+from graphgen.runtime.open_speculator import eagle_session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint
 from tests.oracles.llama import write_llama
 
 WORDS = 40

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.frontend import SHRINKING, Case, Work, cases, compare, count_ops, jax_model
 from benchmarks.peers.jax_llama import abstract_params, forward
 from benchmarks.rows import Row, table, write_json
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape, read_llama

@@ -17,8 +17,8 @@ from benchmarks.partition_search import (
     measured,
     settings,
 )
-from graphgen.lowering.plan.sent_cost import sent_cost
-from graphgen.passes.sharding.partition import Partition
+from graphgen.lowering.plan.short_bounds import sent_cost
+from graphgen.passes.spmd.partition import Partition
 from graphgen.text import parse
 
 PLAIN = Cost("m", NONE, True, 100, 10, 1000)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.comparison.interfaces import Case
 from benchmarks.step_latency import row_of, step_times
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 
 CASE = Case("bf16", 2, 4)
 

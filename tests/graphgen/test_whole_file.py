@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.errors import GraphgenError
-from graphgen.whole_file import (
+from graphgen.atomic_write import (
     copy_inside,
     folder_inside,
     foreign_owner,
@@ -25,6 +24,7 @@ from graphgen.whole_file import (
     write_inside,
     write_whole,
 )
+from graphgen.errors import GraphgenError
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.atomic_write import write_whole
 from graphgen.errors import GraphgenError
-from graphgen.runtime.folders.whole_folder import new_folder, scratch_folder
-from graphgen.whole_file import write_whole
+from graphgen.runtime.folders import new_folder, scratch_folder
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys
 from pathlib import Path
-from graphgen.runtime.folders.whole_folder import new_folder
-from graphgen.whole_file import write_whole
+from graphgen.runtime.folders import new_folder
+from graphgen.atomic_write import write_whole
 target = Path(sys.argv[2])
 def wait(*_):
     print("writing", flush=True)

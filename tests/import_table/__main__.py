@@ -22,7 +22,7 @@ from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 
-from graphgen.whole_file import write_whole
+from graphgen.atomic_write import write_whole
 from tests.import_table.cells import CELLS, Cell
 from tests.import_table.table_page import ROOT, Row, enough, summary, write_page
 

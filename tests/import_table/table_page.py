@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphgen.whole_file import write_whole
+from graphgen.atomic_write import write_whole
 from tests.import_table.cells import CELLS, Cell
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,12 +7,14 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate
-from graphgen.eval.applied.merge_sort import sorted_by
+from graphgen.eval.map_reduce import sorted_by
 from graphgen.eval.observer import Columns
 from graphgen.ir import Module
 from graphgen.lowering.check.compiler_rules import opcode_of
 from graphgen.lowering.cpu import compile_program
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.ops import verify
 from graphgen.ops.control import SCALAR

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.models import build, known_shape
@@ -169,7 +169,7 @@ def test_a_printed_program_keeps_its_key_with_and_without_locations():
 
 
 PROGRAM = """\
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
 from graphgen.lowering.canonical_hash import Compilation, canonical_hash

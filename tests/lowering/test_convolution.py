@@ -13,7 +13,9 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Function, Module, tensor
 from graphgen.ir.dtype import f32
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 
 X = np.random.default_rng(1).standard_normal((2, 8, 7, 4)).astype(np.float32)

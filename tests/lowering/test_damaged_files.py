@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import CODES, GraphgenError
 from graphgen.ir import Module, dtype
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.open import Source, open_source
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape

@@ -9,7 +9,8 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, numpy_dtype
 from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu import compile_program, pjrt
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from tests.oracles import xla_hlo
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.regression import (
     QUICK,
     Case,
@@ -72,7 +72,7 @@ def assert_kept(cases: Sequence[Case]) -> None:
 
 
 def test_a_changed_decomposition_is_seen(monkeypatch: pytest.MonkeyPatch):
-    from graphgen.models.decoders import decoder
+    from graphgen.models import decoder
 
     case = Case("llama-3.1-8b", 1, "cpu")
     before = digests(snapshots([case]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.traced import is_function, takes, traced
+from graphgen.lowering.traced_function import is_function, takes, traced
 
 
 @pytest.mark.parametrize(

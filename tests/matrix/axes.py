@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from graphgen.config.option_words import DTYPES, HEAD_STRATEGIES
 from graphgen.ir import Dim, dtype
 from graphgen.models import SHAPES, build, known_shape
-from graphgen.models.family_registry import BUILT_IN, FAMILIES
-from graphgen.option_words import DTYPES, HEAD_STRATEGIES
+from graphgen.models.registry import BUILT_IN, FAMILIES
 from graphgen.targets import target_names
 
 # A value of each axis, or of some.
@@ -112,43 +112,43 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "max_lora_rank": "adapters",
 }
 OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
-    "flash_decoding_ranks": "as flash_decoding; tests/passes/striping varies it",
+    "flash_decoding_ranks": "as flash_decoding; tests/passes/kv_cache varies it",
     "parallelism": "it chooses values of other axes; tests/lowering/plan varies it",
-    "pp_degree": "the programs of a cell run whole; tests/passes/stages varies it",
+    "pp_degree": "the programs of a cell run whole; tests/passes/sharding varies it",
     "nodes": "the ranks of a cell are of one machine; "
-    "tests/passes/sharding/test_hierarchical_collectives.py varies it",
+    "tests/passes/spmd/test_hierarchical_collectives.py varies it",
     "prefill_batch": "the calls of a cell are all of one batch size",
     "rows": "a cache has the rows of the calls",
     "slots": "a row of a cache has the slots of the largest bucket",
-    "chunk": "the calls of a cell are whole prompts; tests/passes/specialize varies it",
+    "chunk": "the calls of a cell are whole prompts; tests/passes/programs varies it",
     "rules": "they replace layouts that a model's axes give; tests/passes/sharding varies them",
     "dims": "these models have no symbols of their own; tests/test_first_time_user.py has some",
     "activation_quantization_weights": "fewer products of a kind that cells have; "
-    "tests/passes/quantize varies it",
-    "quantize_clamp_bound": "it clips what no cell has; tests/passes/quantize varies it",
+    "tests/passes/quantization varies it",
+    "quantize_clamp_bound": "it clips what no cell has; tests/passes/quantization varies it",
     "speculation_length": "the calls of a cell have one token; tests/runtime/speculation varies it",
-    "verify_lengths": "as speculation_length; tests/passes/specialize varies it",
+    "verify_lengths": "as speculation_length; tests/passes/programs varies it",
     "verify_batch": "as prefill_batch; tests/runtime/speculation varies it",
-    "tree_nodes": "as speculation_length; tests/runtime/speculation/tree varies it",
-    "num_medusa_heads": "needs tree_nodes; tests/runtime/speculation/medusa varies it",
-    "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
+    "tree_nodes": "as speculation_length; tests/runtime/speculation varies it",
+    "num_medusa_heads": "needs tree_nodes; tests/runtime/speculation varies it",
+    "cache_blocks": "cells have blocks for all rows; tests/passes/kv_cache varies them",
     "native_kernels": "they need artifacts of the sizes of programs; tests/passes/kernels has some",
     "kernel_artifacts": "as native_kernels",
     "weight_dtypes": "they are of a file; tests/runtime/checkpoint/test_declared_types.py has some",
     "keep_quantized": "it is of a file; tests/runtime/checkpoint/test_gguf_blocks.py has its kinds",
     "return_router_logits": "tests/runtime/test_router_outputs.py varies it",
     "return_expert_index": "tests/runtime/test_router_outputs.py varies it",
-    "moe_prefill_ep_degree": "it is of two phases; tests/passes/sharding/test_hybrid_experts.py "
+    "moe_prefill_ep_degree": "it is of two phases; tests/passes/spmd/test_hybrid_experts.py "
     "varies it",
     "expert_exchange": "it is of tokens that are divided; "
     "tests/passes/sharding/test_expert_exchange.py varies it",
     "capacity_factor": "it changes the model, and cells mean what it meant; tests/passes/experts "
     "varies it",
-    "latent_attention": "it is of latent attention alone; tests/passes/latent varies it",
+    "latent_attention": "it is of latent attention alone; tests/passes/attention varies it",
     "weight_gather_length": "no cell is so long that weights are smaller than tokens; "
     "tests/passes/sharding/test_sequence_parallel.py is",
     "mlp_cp_degree": "it moves sums alone; tests/passes/sharding varies it",
-    "lora_target_modules": "cells have all; tests/passes/adapters varies it",
+    "lora_target_modules": "cells have all; tests/passes/lora varies it",
     "router_dtype": "it is of routers alone; tests/passes/precision varies it",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }

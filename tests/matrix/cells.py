@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import ACTIVATIONS_STATIC
 from graphgen.eval import MEANING, Array, numpy_dtype
 from graphgen.exec.adapters import adapter_rows
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
@@ -20,20 +21,18 @@ from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import ADAPTER_IDS, Module, Role, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build
-from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import first_layers
-from graphgen.option_words import ACTIVATIONS_STATIC
+from graphgen.models.registry import family_of
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
+from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.pipelines import default
-from graphgen.passes.quantize.cache_form import FIXED_SCALES
-from graphgen.passes.quantize.cache_ranges import CacheRanges, InputRanges, write_ranges
-from graphgen.passes.quantize.product_ranges import add_range_outputs
-from graphgen.passes.quantize.read_quantized import ReadQuantized
-from graphgen.passes.verify import make_workload
-from graphgen.passes.verify.compare.deviation import compare
-from graphgen.passes.verify.workload.draw_calls import slot_of_row
-from graphgen.passes.verify.workload.make_workload import WorkloadSizes
-from graphgen.passes.verify.workload.random_arrays import normal_numbers, own_generator
+from graphgen.passes.quantization.cache_form import FIXED_SCALES
+from graphgen.passes.quantization.cache_ranges import CacheRanges, InputRanges, write_ranges
+from graphgen.passes.quantization.product_statistics import add_range_outputs
+from graphgen.passes.quantization.stored_readings import ReadQuantized
+from graphgen.passes.workload.draw_calls import slot_of_row
+from graphgen.passes.workload.make_workload import WorkloadSizes, make_workload
+from graphgen.passes.workload.value_ranges import normal_numbers, own_generator
 from graphgen.targets import find_target
 from tests.matrix.axes import Cell, config_of
 from tests.matrix.holes import BLOCK

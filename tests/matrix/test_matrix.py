@@ -12,11 +12,11 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from graphgen.analysis import fingerprint
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
-from graphgen.passes.verify import validate
-from graphgen.passes.verify.verdict import MEANING_BUDGET
+from graphgen.passes.validate import validate
+from graphgen.passes.validate.verdict import MEANING_BUDGET
 from tests.matrix.axes import AXES, AXIS_OF_OPTION, OPTIONS_WITHOUT_AXIS, Cell, label
 from tests.matrix.cells import cell_run, compiled, relative_difference
 from tests.matrix.covering import covering_cells, is_possible, possible_choices
@@ -48,7 +48,7 @@ def test_each_value(cell: Cell):
 @pytest.mark.parametrize("cell", covering_cells(2), ids=label)
 def test_each_pair_pass_by_pass(cell: Cell):
     if _chooses_groups_in_another_order(cell):
-        pytest.skip("its logits are compared in tests/runtime/test_context_parallel.py")
+        pytest.skip("its logits are compared in tests/runtime/session/test_context_parallel.py")
     run = cell_run(cell)
     verdicts = validate(run.module, run.passes, run.workload)
     assert [verdict.pass_text for verdict in verdicts if not verdict.means_the_same] == []

@@ -1,7 +1,7 @@
 """Put random small faults into the packages and run the tests that belong to each file.
 
     python -m tests.mutants --count 300 --seed 15            # goes on where it was interrupted
-    python -m tests.mutants --file 'passes/heads/*' --per-file 10
+    python -m tests.mutants --file 'passes/gqa/*' --per-file 10
     python -m tests.mutants --report                         # runs nothing, prints the table
 
 Outcomes are kept in ``benchmarks/results/mutants.jsonl``, which is committed: a mutant is run again

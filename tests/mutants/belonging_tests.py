@@ -21,7 +21,7 @@ def belonging_tests(file: str, at_most: int) -> list[str]:
     """Test files of a file of the packages, the likeliest to see a fault in it first.
 
     Args:
-        file: such as ``passes/heads/cache_layout.py``.
+        file: such as ``passes/gqa/assign_heads.py``.
         at_most: how many are returned.
     """
     mirror = f"tests/{Path(file).parent}/test_{Path(file).name}"

@@ -6,11 +6,11 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
-from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
-from graphgen.runtime.aws.config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
-from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.aws_config.inference_config import load_pretrained_config
+from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
+from graphgen.runtime.aws_nxdi.causal_lm import NeuronBaseForCausalLM
+from graphgen.runtime.aws_nxdi.model_classes import CAUSAL_LM
+from graphgen.runtime.progress import Silent
 from tests.oracles.families import ORACLES, save
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.exec.session import Workload
 from graphgen.exec.speculative_step import DRAFT
 from graphgen.ir import VERIFY, Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import PHASES, build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.speculation.fused_pipeline import split_pipeline
-from graphgen.passes.speculation.join_modules import join_modules
-from graphgen.passes.verify import make_workload
+from graphgen.passes.fused_pipeline import split_pipeline
+from graphgen.passes.programs.join_modules import join_modules
+from graphgen.passes.workload.make_workload import make_workload
 
 LENGTH = 3
 BEST = CompileConfig(

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Sharding, TensorType, Value, replicated
-from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, ReshardStep, bytes_sent
-from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
-from graphgen.passes.sharding.solver.strategies import Strategy, strategies
-from graphgen.passes.sharding.spec.mesh import Mesh
+from graphgen.passes.sharding.mesh import Mesh
+from graphgen.passes.sharding.reshard_ops import LOCAL, ReshardStep, bytes_sent
+from graphgen.passes.sharding.reshard_planner import ReshardPlanner
+from graphgen.passes.sharding.strategies import Strategy, strategies
 
 FAR = 1 << 60
 

@@ -15,9 +15,9 @@ from graphgen.build import Builder
 from graphgen.exec.session import Workload
 from graphgen.ir import Literal, Module, Op, Value, dtype
 from graphgen.ir.dtype import bf16, f32, f64
-from graphgen.models.families.llama_like.llama import LLAMA, LlamaConfig
-from graphgen.models.families.llama_like.mistral import MISTRAL, MistralConfig
 from graphgen.models.family_module import build_module
+from graphgen.models.llama import LLAMA, LlamaConfig
+from graphgen.models.mistral import MISTRAL, MistralConfig
 from graphgen.passes.core import (
     NoMatch,
     Pass,
@@ -29,10 +29,10 @@ from graphgen.passes.core import (
     run_pipeline,
 )
 from graphgen.passes.legalize.legalize import Legalize
-from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.programs.specialize import Specialize
 from graphgen.passes.sharding.shard import Shard
-from graphgen.passes.specialize.specialize import Specialize
-from graphgen.passes.verify import make_workload
+from graphgen.passes.spmd.partition import Partition
+from graphgen.passes.workload.make_workload import make_workload
 
 # Half a head is as wide as there are query heads, and q, o and the stream are square: wrong
 # dimensions fit.

@@ -16,11 +16,11 @@ from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition
 from graphgen.ir import Attrs, AttrValue, Dim, Function, Module, Op, Value, attrs_of
 from graphgen.ir.clone import Cloner
+from graphgen.passes.canonical import fuse_projections
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, rule
 from graphgen.passes.core.journal import Rewrite
 from graphgen.passes.core.rule import Replacement
-from graphgen.passes.fusion import fuse_projections
-from graphgen.passes.legalize.cpu.float_products import padded_rows
+from graphgen.passes.legalize.cpu_products import padded_rows
 
 # Replaces something inside a pass; gives what tells whether an application is the broken one.
 Break = Callable[[], Generator[None]]
@@ -157,7 +157,7 @@ def bucket(name: str, kind: str, change: Callable[[Op], None]) -> Break:
             return copies
 
     def breaks() -> Generator[None]:
-        with mock.patch("graphgen.passes.specialize.specialize.Cloner", Careless):
+        with mock.patch("graphgen.passes.programs.specialize.Cloner", Careless):
             yield
 
     return breaks
@@ -176,7 +176,7 @@ def in_place_everywhere() -> Generator[None]:
     ) -> Cloner:
         return Cloner(symbols=symbols, overrides={"rows": "in_place"}, via=via)
 
-    with mock.patch("graphgen.passes.specialize.specialize.Cloner", careless):
+    with mock.patch("graphgen.passes.programs.specialize.Cloner", careless):
         yield
 
 
@@ -224,7 +224,7 @@ def joined_in_another_order(function: str, scope: str) -> Break:
         return fused
 
     def breaks() -> Generator[None]:
-        with mock.patch("graphgen.passes.fusion.fuse_projections._fuse", wrong):
+        with mock.patch("graphgen.passes.canonical.fuse_projections._fuse", wrong):
             yield
 
     return breaks

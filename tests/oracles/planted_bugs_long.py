@@ -11,7 +11,7 @@ from graphgen.ir import Literal, Module, Op, Value, dtype
 from graphgen.ir.dtype import s32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.verify import make_workload
+from graphgen.passes.workload.make_workload import make_workload
 from tests.oracles.planted_bugs import (
     ATTENTION_0,
     ATTENTION_1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -13,9 +13,9 @@ from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.open_speculator import of_first_layers
+from graphgen.runtime.open_speculator import of_first_layers
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
 
 

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from tests.oracles.sessions import open_session, session_of
 
 if TYPE_CHECKING:

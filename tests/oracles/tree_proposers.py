@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from graphgen.runtime.generation import Completion
 from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree.tree_proposal import AcceptedPath, TreeProposal
+from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal
 
 VOCABULARY = 131
 

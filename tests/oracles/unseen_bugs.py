@@ -21,8 +21,8 @@ from graphgen.exec.session import Outcome, ProgramCall, Runner, Workload
 from graphgen.ir import Dim, Module, Op, Role, Value, dtype, tensor
 from graphgen.ir.clone import bind_function, clone_module
 from graphgen.models import build, build_module, known_shape
-from graphgen.models.families.llama_like.llama import LLAMA
-from graphgen.models.families.llama_like.mistral import MISTRAL
+from graphgen.models.llama import LLAMA
+from graphgen.models.mistral import MISTRAL
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from tests.oracles.planted_bugs import CONFIG, WINDOWED, Bug, Planted, rebuild
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate, evaluate_ranks
 from graphgen.ir import (
     RANK,

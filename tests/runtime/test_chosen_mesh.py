@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphgen.compile_config import CompileConfig
-from graphgen.rank_config import AUTO, MANUAL
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.rank_config import AUTO, MANUAL
 from graphgen.runtime.model import build_model, config_of, settings_of
 from tests.lowering.plan.test_mesh_search import LONG, SMALL
 

@@ -9,9 +9,8 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 
-from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
-from graphgen.runtime.folders.other_files import copy_own
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer_folder import copy_own, save_tokenizer
 
 NAMES = ("notes.txt",)
 

@@ -13,8 +13,8 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.conversation import Conversation
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from tests.oracles.small_gguf import write_small_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}a:"

@@ -9,7 +9,7 @@ import pytest
 
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 
 
 def resident_bytes() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from tests.oracles.llama import SIZES, all_logits, write_llama
 from tests.oracles.sessions import open_session
 

@@ -15,11 +15,10 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
-from graphgen.runtime.checkpoint.experts.fused_experts import SplitExperts
-from graphgen.runtime.checkpoint.experts.stacked_experts import StackedExperts
+from graphgen.runtime.checkpoint.expert_tensors import SplitExperts, StackedExperts
 from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.split_rows import SplitRows
@@ -27,7 +26,7 @@ from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from tests.oracles.families import CASES, ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.models import FAMILIES
 from tests.oracles.families import ORACLES, save
 from tests.oracles.sessions import open_session

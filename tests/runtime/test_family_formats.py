@@ -15,13 +15,13 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
 from tests.oracles.families import FORMS, ORACLES, save_as
 from tests.oracles.family_oracle import ALL_AT_ONCE

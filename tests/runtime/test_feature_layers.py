@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY, dtype
 from graphgen.models import FAMILIES, PHASES, build
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import validate
-from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import workload_for
 from graphgen.runtime.model import build_model
-from graphgen.runtime.step_call import packed
+from graphgen.runtime.session.step_call import packed
 from tests.matrix.axes import AXES, config_of
 from tests.oracles.families import ORACLES, save
 from tests.oracles.sessions import open_session

@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.session import Session
-from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.rank_weights import read_weight
 from tests.oracles.llama import all_logits
 from tests.oracles.sessions import open_session

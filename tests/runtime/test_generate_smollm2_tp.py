@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Role
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path
 

@@ -11,7 +11,7 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from tests.oracles.small_gguf import write_small_model
 
 TEXTS = ("The llama said", "It's 2024")

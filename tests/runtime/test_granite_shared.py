@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.models import family_of, read_model_config
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from tests.oracles.families import ORACLES, save

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from tests.oracles.families import ORACLES, save
 from tests.oracles.sessions import open_session
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
 

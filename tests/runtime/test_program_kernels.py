@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from graphgen.ir import Module
-from graphgen.lowering.cpu.kernels.kernel_library import HANDLERS, KernelLibrary, kernel_library
-from graphgen.runtime import program_kernels, session
+from graphgen.lowering.cpu_kernels.kernel_library import HANDLERS, KernelLibrary, kernel_library
+from graphgen.runtime import program_kernels
 from graphgen.runtime.artifact import open_artifact
 from graphgen.runtime.program_kernels import kernels_called, missing_kernels, plans_products
+from graphgen.runtime.session import session
 from tests.runtime.artifact.test_artifact_folder import answer, made, start
 
 # Programs that give logits choose no token, and these have no adapters.

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Entry
@@ -19,8 +19,8 @@ from graphgen.runtime.artifact import open_artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
 from tests.graphgen.cli.conftest import error, facts
 from tests.oracles.sessions import open_session
 from tests.oracles.small_gguf import write_small_model

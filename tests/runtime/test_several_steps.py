@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.generation import Completion, GenerationRequest, generate
 from graphgen.runtime.sampling import GREEDY, Sampling
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.bucket_ladder import powers
-from graphgen.compile_config import CompileConfig
-from graphgen.runtime.buckets import with_short_prompts
+from graphgen.config.bucket_ladder import powers
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.buckets import with_short_prompts
 from tests.oracles.small_gguf import write_small_model
 
 LENGTHS = (1, 16, 17, 40, 64, 65, 128)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.tokenizer.token_bound import BYTE_OF, token_bound
-from graphgen.runtime.tokenizer import Tokenizer as ModelTokenizer
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.token_bound import BYTE_OF, token_bound
+from graphgen.runtime.tokenizer.tokenizer import Tokenizer as ModelTokenizer
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.smollm2 import smollm2_path
 
 CORPUS = [

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role, dtype
 from graphgen.models import build, read_model_config
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import Sampling
-from graphgen.runtime.session import Logits, Session
+from graphgen.runtime.session.session import Logits, Session
 from tests.oracles.sessions import open_session
 from tests.oracles.small_gguf import write_small_model
 

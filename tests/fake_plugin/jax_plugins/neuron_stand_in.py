@@ -11,13 +11,9 @@ import libneuronxla  # pyright: ignore[reportMissingImports]
 from jax._src import xla_bridge
 from jaxlib import xla_client
 
-from graphgen.lowering.hlo.proto.fields import (
-    ComputationField,
-    InstructionField,
-    ProgramShapeField,
-)
-from graphgen.lowering.hlo.proto.proto_module import open_hlo
 from graphgen.lowering.hlo.read import read_hlo
+from graphgen.lowering.hlo_proto.fields import ComputationField, InstructionField, ProgramShapeField
+from graphgen.lowering.hlo_proto.proto_module import open_hlo
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.passes.core import Rewriter
 from graphgen.passes.legalize.legalize import Legalize

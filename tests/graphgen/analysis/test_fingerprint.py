@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphgen.analysis import fingerprint, function_fingerprint
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.overview import Overview, algorithm, overview
 from graphgen.cli.main import app
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape

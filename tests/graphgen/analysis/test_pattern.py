@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.analysis.pattern import Known, compare, find, parse_pattern
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function
+from graphgen.pattern import Known, compare, find, parse_pattern
 from graphgen.text import parse
 
 TEXT = """\

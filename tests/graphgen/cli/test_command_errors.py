@@ -84,7 +84,7 @@ def test_a_defect_keeps_its_traceback_and_asks_for_a_report(monkeypatch: pytest.
     def broken(files: object) -> None:
         raise KeyError("the reason")
 
-    monkeypatch.setattr("graphgen.cli.passes.passes_cmd.load_plugins", broken)
+    monkeypatch.setattr("graphgen.cli.passes_cmd.load_plugins", broken)
     result = graphgen("passes")
     assert (result.exit_code, result.stdout) == (70, "")
     assert "Traceback (most recent call last):" in result.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import graphgen as gg
 from graphgen.lowering.pyhlo import HloScribe
 from tests.graphgen.cli.conftest import done, facts
-from tests.runtime.aws.stand_ins.test_decoder import decoder
+from tests.runtime.aws_tnx.test_decoder import decoder
 
 
 def test_a_decoder_is_imported_raised_split_and_compared(tmp_path: Path):

@@ -17,7 +17,7 @@ from graphgen.cli.console import write_stdout_bytes
 from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ops import OPS
-from graphgen.ops.vocabulary.synonyms import SYNONYMS
+from graphgen.ops.suggestions import SYNONYMS
 from tests.graphgen.cli.conftest import ROOT, done, error, graphgen
 
 CASES = {

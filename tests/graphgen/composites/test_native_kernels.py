@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.analysis.native_calls import NativeCall
 from graphgen.build import Builder
 from graphgen.composites.native_kernels import decompose_native
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import Function, dtype, tensor
+from graphgen.ops.custom_calls import NativeCall
 
 
 @pytest.mark.parametrize("kind", ["f32", "s32", "bf16"])

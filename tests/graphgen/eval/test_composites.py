@@ -18,7 +18,7 @@ from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dty
 from graphgen.ir.dtype import bf16, f8e4m3, f8e4m3fn, f8e5m2, f32, s4, s8
 from graphgen.ops import OPS
 from graphgen.ops.attention import attention_terms
-from graphgen.ops.mixtures.experts_op import ACTIVATIONS
+from graphgen.ops.experts import ACTIVATIONS
 
 FLOATS = [f32, bf16, dtype("f16")]
 # Errors of one rounding to the type, on values of about one.

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from graphgen.eval import evaluate
-from graphgen.lowering.hlo import parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from tests.oracles import xla_hlo
 
 # The counter overflows on the way.

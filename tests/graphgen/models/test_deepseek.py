@@ -11,9 +11,9 @@ from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Function, Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from graphgen.models.decoders.deepseek_config import read_deepseek_v2, read_deepseek_v3
+from graphgen.models.deepseek import read_deepseek_v2, read_deepseek_v3
 from graphgen.nn import ExpertGroups, TopKRouter
-from graphgen.nn.mixture import route
+from graphgen.nn.experts import route
 
 TOKENS, EXPERTS = 40, 12
 

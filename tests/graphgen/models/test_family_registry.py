@@ -21,7 +21,7 @@ from graphgen.eval import NATIVE, evaluate
 from graphgen.ir import Function, Role
 from graphgen.ir.dtype import bf16, f32
 from graphgen.models import SHAPES, build, known_shape, read_model_config
-from graphgen.models.family_registry import FAMILIES
+from graphgen.models.registry import FAMILIES
 from graphgen.nn import StepInputs, alibi_slopes, rounded_biases
 from graphgen.ops import verify
 from tests.oracles.families import CASES, ORACLES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphgen.passes.pipelines  # noqa: F401
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import evaluate
 from graphgen.exec.inputs import RandomInputs
 from graphgen.ir import VERIFY_TREE, Function, Module, Role, dtype
@@ -16,8 +16,8 @@ from graphgen.models import PHASES, build, known_shape
 from graphgen.models.medusa import MEDUSA_LOGITS, MEDUSA_TOKENS, MedusaShape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import validate
-from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import workload_for
 from tests.matrix.axes import config_of
 from tests.oracles.medusa import head_logits, random_heads
 

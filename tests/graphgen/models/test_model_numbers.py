@@ -13,7 +13,7 @@ from graphgen.ir import Dim, Function, Module, Role
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import f32
 from graphgen.models import build
-from graphgen.models.family_registry import FAMILIES
+from graphgen.models.registry import FAMILIES
 from tests.oracles.families import CASES, ORACLES
 from tests.oracles.stored_names import stored_tensors
 

@@ -303,7 +303,7 @@ def test_ops_know_their_layer_and_line():
     assert "model.layers.1.self_attn.q_proj" in scopes
     assert {op.loc.file for op in module.function("decode").ops} <= {
         "graphgen/models/family_module.py",
-        "graphgen/models/decoders/decoder.py",
+        "graphgen/models/decoder.py",
         "graphgen/nn/activations.py",
         "graphgen/nn/attention.py",
         "graphgen/nn/linear.py",

@@ -6,7 +6,7 @@ import pytest
 
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
-from graphgen.models.family_registry import FAMILIES
+from graphgen.models.registry import FAMILIES
 from graphgen.models.twins import TWINS, twin_buckets
 from tests.graphgen.cli.conftest import done, graphgen
 

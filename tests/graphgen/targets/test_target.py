@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import f32
 from graphgen.lowering.check.check import check

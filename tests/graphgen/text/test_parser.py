@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, Module, dtype, loc, parse_dim
 from graphgen.ir.dtype import DTYPES

@@ -15,7 +15,8 @@ from graphgen.ir.clone import clone_module
 from graphgen.lowering.aten.program import Exported, read_exported
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import parse
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from tests.oracles import exported
 
 

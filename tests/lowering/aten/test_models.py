@@ -20,7 +20,8 @@ from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import parse
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from tests.oracles import exported
 from tests.oracles.exported import NINE, Case, case, raised
 

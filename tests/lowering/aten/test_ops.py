@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from graphgen.ir import Function, Value, tensor
-from graphgen.lowering.aten.aten_registry import family_of
 from graphgen.lowering.aten.call import ATEN
 from graphgen.lowering.aten.complex_value import COMPLEX
 from graphgen.lowering.aten.dtypes import TORCH, dtype_of, promote, result_type
 from graphgen.lowering.aten.nodes import op_name
-from graphgen.lowering.aten.program import array_of, decomposed, read_exported
+from graphgen.lowering.aten.program import array_of, decomposed, family_of, read_exported
 from tests.oracles.aten_calls import FAMILIES, Run, Tensors, tensors
 
 CASES = [(family, name) for family, calls in FAMILIES.items() for name in calls]

@@ -9,13 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.check.check import SEVERITIES, Finding, check
 from graphgen.lowering.check.compiler_rules import module_rules, rules_by_op
 from graphgen.lowering.check.predicates import PREDICATES, Request
-from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default

@@ -8,12 +8,12 @@ import pytest
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.eval.evaluate import rank_index
 from graphgen.ir import RANK, Module
-from graphgen.lowering.check.check import Finding, check
+from graphgen.lowering.check.check import REWRITES, Finding, check
 from graphgen.lowering.check.predicates import Request
-from graphgen.lowering.check.rewrites import REWRITES
 from graphgen.lowering.cpu import compile_program
 from graphgen.lowering.cpu.pjrt import configure
-from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.lowering.stablehlo import read_stablehlo
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal

@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from graphgen.cli.main import app
-from graphgen.lowering.cost.op_groups import op_groups
-from graphgen.lowering.cost.roofline import roofline
+from graphgen.lowering.cost.roofline import op_groups, roofline
 from graphgen.targets import accelerator
 from graphgen.text import parse
 from tests.oracles.chromium import NO_BROWSER, Page, program

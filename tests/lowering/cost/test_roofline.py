@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.cost.roofline import Roofline, RooflineCost, roofline

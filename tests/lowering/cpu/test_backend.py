@@ -7,16 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.exec.backend import NumpyBackend
 from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import PassChecks, make_workload, validate
-from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.validate import PassChecks, validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 
 SMALL = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))

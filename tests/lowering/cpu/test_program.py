@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import DType, Function, Module, dtype, loc, tensor

@@ -11,9 +11,11 @@ from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.lowering.cpu import compile_program
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import InstructionField
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 
 TEXT = """
 HloModule m, replica_count={replicas}, num_partitions={partitions}

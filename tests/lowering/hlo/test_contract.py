@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Function, Module, Role, dtype, entry, loc, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.lowering.hlo import emit_hlo
-from graphgen.lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo_proto.fields import (
     AliasField,
     ComputationField,
     InstructionField,
@@ -23,7 +23,7 @@ from graphgen.lowering.hlo.proto.fields import (
     ProgramShapeField,
     ShapeField,
 )
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default

@@ -7,15 +7,17 @@ import re
 import pytest
 
 from graphgen.analysis.annotation_diff import control_edges
-from graphgen.analysis.diff import diff_functions
 from graphgen.analysis.overview import overview
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, attrs_of
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.passes.core.pipeline import run_pipeline
 from graphgen.passes.inspect.normalize import normalized
 from graphgen.passes.pipelines import parse as parse_pipeline
+from graphgen.report.diff import diff_functions
 from graphgen.report.program_text import program_text
 from graphgen.text import parse, print_module
 

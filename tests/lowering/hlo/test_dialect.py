@@ -6,9 +6,9 @@ import pytest
 
 from graphgen.ir import AttrValue
 from graphgen.lowering.hlo.dialect import BY_NAME, BY_OP, ROWS
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.wire import Message
-from graphgen.lowering.hlo.text.attributes import ATTRIBUTES, attribute_named
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.wire import Message
+from graphgen.lowering.hlo_text.attributes import ATTRIBUTES, attribute_named
 from graphgen.ops import OPS
 
 PLAIN = [row for row in ROWS if row.op and row.emit is None and row.read is None]

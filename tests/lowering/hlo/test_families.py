@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.ir import RANK, Function, Module, Role, dtype
@@ -22,7 +22,7 @@ from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
-from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+from graphgen.passes.quantization.quantize_weights import QuantizeWeights
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_contract import violations
 from tests.oracles.minis import MINIS

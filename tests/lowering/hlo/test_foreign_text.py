@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.hlo import parse_hlo_text, print_hlo_text
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import ComputationField, ModuleField
-from graphgen.lowering.hlo.text.hlo_parser import looks_like_text
-from graphgen.lowering.hlo.text.unique_names import UniqueNames
-from graphgen.lowering.neuron.dumps import summarize_file
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import ComputationField, ModuleField
+from graphgen.lowering.hlo_text.hlo_assembler import UniqueNames
+from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
+from graphgen.lowering.open import summarize_file
 from tests.oracles import xla_hlo
 
 SUM = "s { p = f32[] parameter(0)\n q = f32[] parameter(1)\n ROOT t = add(p, q) }\n"

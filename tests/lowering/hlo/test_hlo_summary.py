@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import read_hlo
 from graphgen.lowering.hlo.hlo_summary import HloParameter, bytes_of, summarize_hlo
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import (
     ComputationField,
     InstructionField,
     LiteralField,
     ModuleField,
 )
-from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
+from graphgen.lowering.hlo_proto.shape import HloShape, write_shape
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from tests.lowering.hlo.test_text import ATTRIBUTES, NEURON
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import InstructionField as F
-from graphgen.lowering.hlo.proto.fields import RareField as R
-from graphgen.lowering.hlo.proto.known_fields import INSTRUCTION, unknown_field
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import InstructionField as F
+from graphgen.lowering.hlo_proto.fields import RareField as R
+from graphgen.lowering.hlo_proto.wire import Message
+from graphgen.lowering.hlo_text.hlo_printer import INSTRUCTION, unknown_field
 
 # The fields that lead to a message, and the last field of that message in xla/service/hlo.proto
 # and xla/xla_data.proto.

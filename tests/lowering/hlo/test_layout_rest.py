@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.hlo.proto.layout_rest import (
-    layout_rest,
-    parse_layout_rest,
-    show_layout_rest,
-)
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo_proto.layout_rest import layout_rest, parse_layout_rest, show_layout_rest
+from graphgen.lowering.hlo_proto.wire import Message
 
 PARTS = [
     "D(D,C)",

@@ -7,11 +7,11 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.ir import Literal
 from graphgen.ir.dtype import dtype, pred
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import LiteralField
-from graphgen.lowering.hlo.proto.literal import read_literal, write_literal
-from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import LiteralField
+from graphgen.lowering.hlo_proto.literal import read_literal, write_literal
+from graphgen.lowering.hlo_proto.shape import HloShape, write_shape
+from graphgen.lowering.hlo_proto.wire import Message
 
 
 def test_a_truth_value_is_0_or_1():

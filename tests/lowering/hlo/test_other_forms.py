@@ -7,7 +7,9 @@ import pytest
 
 from graphgen.eval import evaluate
 from graphgen.ir import Module
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.text import print_module
 from tests.oracles import xla_hlo
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.analysis.module_diff import diff_modules
 from graphgen.analysis.overview import overview
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module, attrs_of
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from graphgen.lowering.hlo.preserved.partitioning import partitioning_of
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo.partitioning import partitioning_of
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
+from graphgen.report.diff import diff_modules
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 

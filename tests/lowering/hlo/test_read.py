@@ -15,15 +15,15 @@ from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import Function, Module, Role
 from graphgen.ir.dtype import f32, s32
 from graphgen.lowering.hlo import emit_hlo, read_hlo
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import (
     GroupField,
     InstructionField,
     ModuleField,
     WrapperField,
 )
-from graphgen.lowering.hlo.proto.replica_groups import read_groups, write_groups
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo_proto.replica_groups import read_groups, write_groups
+from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.open import open_module
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import verify

@@ -7,7 +7,8 @@ import pytest
 
 from graphgen.eval import evaluate
 from graphgen.ir import Module
-from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 TEXT = """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir.dtype import bf16
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, read_hlo
-from graphgen.lowering.hlo.repeated_instructions import RepeatedInstructions
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo.function_reader import RepeatedInstructions
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default

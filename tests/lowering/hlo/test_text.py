@@ -10,14 +10,16 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import InstructionField
-from graphgen.lowering.hlo.proto.proto_module import open_hlo
-from graphgen.lowering.hlo.proto.shape import HloShape, read_shape, write_shape
-from graphgen.lowering.hlo.proto.wire import Message
-from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
-from graphgen.lowering.hlo.text.opaque_values import CONFIG, SLICE_LISTS, parse_map, show_map
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import InstructionField
+from graphgen.lowering.hlo_proto.proto_module import open_hlo
+from graphgen.lowering.hlo_proto.shape import HloShape, read_shape, write_shape
+from graphgen.lowering.hlo_proto.wire import Message
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
+from graphgen.lowering.hlo_text.hlo_shapes import parse_shape
+from graphgen.lowering.hlo_text.opaque_values import CONFIG, SLICE_LISTS, parse_map, show_map
 from graphgen.lowering.open import open_module
 from graphgen.text import print_module
 from tests.oracles import xla_hlo

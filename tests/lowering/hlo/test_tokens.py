@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.analysis.diff import diff_functions
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Module, tensor
 from graphgen.ir.dtype import DTYPES, dtype, holds, token
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.ops import OPS, InferError, infer, make_attrs, verify
 from graphgen.ops.external import has_effect
+from graphgen.report.diff import diff_functions
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 

@@ -8,11 +8,13 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Module
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField, ModuleField
-from graphgen.lowering.hlo.proto.shape import read_shape, write_shape
-from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import ComputationField, InstructionField, ModuleField
+from graphgen.lowering.hlo_proto.shape import read_shape, write_shape
+from graphgen.lowering.hlo_proto.wire import Message
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo

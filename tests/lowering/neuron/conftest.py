@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
-from graphgen.lowering.neuron.compile.cache.neuron_cache import NeuronCache
-from graphgen.lowering.neuron.compile.driver import CompileDriver, DriverSettings
-from graphgen.lowering.neuron.compile.neuron_compiler import find_compiler
-from graphgen.lowering.neuron.compile.options.command_line import OptionLayer
-from graphgen.lowering.neuron.compile.options.default_options import Situation
-from graphgen.lowering.neuron.compile.program_plan import (
+from graphgen.lowering.compile_cache.neuron_cache import NeuronCache
+from graphgen.lowering.neuronx_cc.command_line import OptionLayer
+from graphgen.lowering.neuronx_cc.default_options import Situation
+from graphgen.lowering.neuronx_cc.driver import CompileDriver, DriverSettings
+from graphgen.lowering.neuronx_cc.neuron_compiler import find_compiler
+from graphgen.lowering.neuronx_cc.program_plan import (
     PlannedProgram,
     options_by_default,
     plan_programs,

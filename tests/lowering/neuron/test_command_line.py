@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.neuron.compile.options.command_line import OptionLayer, merge
-from graphgen.lowering.neuron.compile.options.default_options import (
-    Situation,
-    default_layers,
-    differences,
-)
-from graphgen.lowering.neuron.compile.options.option_text import read_options
+from graphgen.lowering.neuronx_cc.command_line import OptionLayer, merge
+from graphgen.lowering.neuronx_cc.default_options import Situation, default_layers, differences
+from graphgen.lowering.neuronx_cc.option_text import read_options
 
 
 def merged(*layers: str):

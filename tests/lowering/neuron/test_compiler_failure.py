@@ -8,18 +8,19 @@ import pytest
 
 from graphgen.lowering.check.check import Finding
 from graphgen.lowering.check.compiler_rules import module_rules, rules_by_op
-from graphgen.lowering.hlo import parse_hlo_text
-from graphgen.lowering.neuron.compile.failures.blamed_op import blamed_op
-from graphgen.lowering.neuron.compile.failures.compiler_failure import (
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.neuronx_cc.command_line import OptionLayer, merge
+from graphgen.lowering.neuronx_cc.compiler_failure import (
     CODE,
     CompilerFailure,
     FailedRun,
+    blamed_op,
     explain,
     failure_of_json,
+    help_of,
+    known_codes,
 )
-from graphgen.lowering.neuron.compile.failures.error_codes import help_of, known_codes
-from graphgen.lowering.neuron.compile.options.command_line import OptionLayer, merge
-from graphgen.lowering.neuron.compile.worker import RunResult
+from graphgen.lowering.neuronx_cc.worker import RunResult
 
 HLO = """\
 HloModule m, entry_computation_layout={(s32[2,2]{1,0})->s32[2,2]{1,0}}

@@ -14,21 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype
 from graphgen.lowering.hlo import hlo_chunks
 from graphgen.lowering.neuron import describe, read_neff
-from graphgen.lowering.neuron.compile.driver import CompileDriver, key_of
-from graphgen.lowering.neuron.compile.failures.failure_report import predicted
-from graphgen.lowering.neuron.compile.neuron_compiler import find_compiler
-from graphgen.lowering.neuron.compile.options.default_options import Situation
-from graphgen.lowering.neuron.compile.program_plan import (
+from graphgen.lowering.neuronx_cc.default_options import Situation
+from graphgen.lowering.neuronx_cc.driver import CompileDriver, key_of
+from graphgen.lowering.neuronx_cc.failure_report import predicted
+from graphgen.lowering.neuronx_cc.neuron_compiler import find_compiler
+from graphgen.lowering.neuronx_cc.program_plan import (
     PlannedProgram,
     options_by_default,
     plan_programs,
 )
-from graphgen.lowering.neuron.compile.worker import MemoryBudget, Processes
+from graphgen.lowering.neuronx_cc.worker import MemoryBudget, Processes
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default

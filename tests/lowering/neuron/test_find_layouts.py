@@ -8,13 +8,13 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.lowering.neuron.compile.driver import DriverSettings
-from graphgen.lowering.neuron.compile.layouts.find_layouts import find_layouts
-from graphgen.lowering.neuron.compile.neuron_compiler import find_compiler
-from graphgen.lowering.neuron.compile.options.default_options import Situation
-from graphgen.lowering.neuron.compile.program_plan import options_by_default
+from graphgen.lowering.neuronx_cc.default_options import Situation
+from graphgen.lowering.neuronx_cc.driver import DriverSettings
+from graphgen.lowering.neuronx_cc.find_layouts import find_layouts
+from graphgen.lowering.neuronx_cc.neuron_compiler import find_compiler
+from graphgen.lowering.neuronx_cc.program_plan import options_by_default
 from graphgen.ops import verify
-from graphgen.passes.verify.equiv import equivalent
+from graphgen.passes.equiv.equiv import equivalent
 from graphgen.passes.weights.weight_layouts import Layout, apply_weight_layouts
 from graphgen.targets import accelerator
 from graphgen.text import parse, print_module

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.hlo import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.lowering.neuron import Member, describe, read_neff
 from graphgen.lowering.open import open_module
 from tests.lowering.hlo.test_text import NEURON

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.neuron.compile.cache import cache_store
-from graphgen.lowering.neuron.compile.cache.cache_entry import LOCK, CacheEntry, CacheRecord, damage
-from graphgen.lowering.neuron.compile.cache.cache_store import CacheStore
-from graphgen.lowering.neuron.compile.cache.neuron_cache import NeuronCache
-from graphgen.lowering.neuron.compile.driver import CompileDriver
-from graphgen.lowering.neuron.compile.program_plan import COMMAND, HLO, PlannedProgram
+from graphgen.lowering.compile_cache import cache_store
+from graphgen.lowering.compile_cache.cache_entry import LOCK, CacheEntry, CacheRecord, damage
+from graphgen.lowering.compile_cache.cache_store import CacheStore
+from graphgen.lowering.compile_cache.neuron_cache import NeuronCache
+from graphgen.lowering.neuronx_cc.driver import CompileDriver
+from graphgen.lowering.neuronx_cc.program_plan import COMMAND, HLO, PlannedProgram
 from tests.graphgen.test_whole_file import give_away
 from tests.lowering.neuron.small_neff import small_neff
 from tests.lowering.neuron.test_neuron_cache import FILES, KEY, keep

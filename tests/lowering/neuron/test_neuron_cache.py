@@ -14,14 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.lowering.compile_cache.cache_entry import CacheRecord, read_entry
+from graphgen.lowering.compile_cache.file_lock import file_lock, is_locked, lock_if_free
+from graphgen.lowering.compile_cache.neuron_cache import CacheKey, NeuronCache
+from graphgen.lowering.compile_cache.shared_cache import open_cache
 from graphgen.lowering.neuron import describe
-from graphgen.lowering.neuron.compile.cache.cache_entry import CacheRecord, read_entry
-from graphgen.lowering.neuron.compile.cache.file_lock import file_lock, is_locked, lock_if_free
-from graphgen.lowering.neuron.compile.cache.neuron_cache import (
-    CacheKey,
-    NeuronCache,
-)
-from graphgen.lowering.neuron.compile.cache.open_cache import open_cache
 from tests.lowering.neuron.small_neff import small_neff
 
 ROOT = Path(__file__).parents[3]

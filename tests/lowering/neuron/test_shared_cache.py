@@ -13,13 +13,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.neuron.compile.cache.cache_entry import CacheRecord
-from graphgen.lowering.neuron.compile.cache.cache_store import CacheStore
-from graphgen.lowering.neuron.compile.cache.neuron_cache import NeuronCache
-from graphgen.lowering.neuron.compile.cache.open_cache import open_cache
-from graphgen.lowering.neuron.compile.cache.shared_cache import SharedCache
-from graphgen.lowering.neuron.compile.driver import CompileDriver
-from graphgen.lowering.neuron.compile.program_plan import PlannedProgram
+from graphgen.lowering.compile_cache.cache_entry import CacheRecord
+from graphgen.lowering.compile_cache.cache_store import CacheStore
+from graphgen.lowering.compile_cache.neuron_cache import NeuronCache
+from graphgen.lowering.compile_cache.shared_cache import SharedCache, open_cache
+from graphgen.lowering.neuronx_cc.driver import CompileDriver
+from graphgen.lowering.neuronx_cc.program_plan import PlannedProgram
 from tests.fake_compiler.fake_neuron import FakeNeuron
 from tests.lowering.neuron.small_neff import small_neff
 from tests.lowering.neuron.test_neuron_cache import KEY

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.lowering.plan.adapter_capacity import adapter_capacity, guide_counts
 from graphgen.lowering.plan.measure import measure
 from graphgen.models import known_shape

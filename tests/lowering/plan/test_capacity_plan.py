@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.capacity_plan import make_plan
 from graphgen.lowering.plan.measure import estimate, few_layers, layer_period, measure

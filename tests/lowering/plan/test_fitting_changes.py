@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.lowering.plan.capacity_plan import make_plan
 from graphgen.lowering.plan.fitting_changes import FittingChange, fitting_changes
 from graphgen.models import known_shape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import TILES_AUTO, TILES_OFF
 from graphgen.lowering.plan.measure import measure
 from graphgen.models import known_shape
-from graphgen.option_words import TILES_AUTO, TILES_OFF
 from graphgen.targets import accelerator
 
 TOKENS = 128 * 1024

@@ -10,15 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.rank_config import AUTO
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.chosen_mesh import chosen_mesh
-from graphgen.lowering.plan.ladders.bucket_seconds import program_bounds
+from graphgen.lowering.plan.bucket_seconds import program_bounds
 from graphgen.lowering.plan.mesh_search import (
     PLAIN,
     SAME,
     MeshOption,
     cheapest,
+    chosen_mesh,
     generated_tokens,
     meshes,
     search_meshes,
@@ -27,7 +28,6 @@ from graphgen.lowering.plan.short_bounds import short_bounds
 from graphgen.models import known_shape
 from graphgen.passes.core import Pass
 from graphgen.passes.pipelines import default
-from graphgen.rank_config import AUTO
 from graphgen.targets import accelerator
 
 # One layer, whose 4 heads share 1 key-value head.
@@ -128,7 +128,7 @@ def test_auto_stands_for_what_the_search_chooses():
 
 def test_a_mesh_that_other_programs_refuse_is_not_chosen(monkeypatch: pytest.MonkeyPatch):
     demand = replace(DEMAND, target="trn2", tokens=(LONG,), slots=LONG, chunk=(64,))
-    monkeypatch.setattr("graphgen.lowering.plan.chosen_mesh.default", _no_chunks_of_flash)
+    monkeypatch.setattr("graphgen.lowering.plan.mesh_search.default", _no_chunks_of_flash)
     assert not chosen_mesh(SMALL, replace(demand, parallelism=AUTO)).config.flash_decoding
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.lowering.plan.node_plan import NodeLayout, node_plan
 from graphgen.models import known_shape
 from graphgen.targets import accelerator

@@ -6,9 +6,9 @@ import pytest
 
 from graphgen.ir import Role
 from graphgen.ir.dtype import bf16
-from graphgen.lowering.plan.parameter_counts import active_bytes, parameter_counts
+from graphgen.lowering.plan.measure import active_bytes, parameter_counts
 from graphgen.models import build, known_shape
-from graphgen.passes.quantize.stored.stored_readings import read_quantized
+from graphgen.passes.quantization.stored_readings import read_quantized
 from tests.passes.sharding.mixture_module import mixture_module
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan import placement
 from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree

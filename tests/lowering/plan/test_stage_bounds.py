@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from graphgen.analysis.stages.stage_chain import STAGES, stage_arguments, stage_modules
-from graphgen.compile_config import CompileConfig
+from graphgen.analysis.stage_chain import STAGES, stage_arguments, stage_modules
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cost.roofline import roofline
 from graphgen.lowering.plan.measure import core_bytes, layer_period, logical_module
+from graphgen.lowering.plan.node_plan import stage_bounds
 from graphgen.lowering.plan.short_bounds import short_model
-from graphgen.lowering.plan.stage_bounds import stage_bounds
 from graphgen.models import known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.analysis.diff import diff_functions
 from graphgen.eval import evaluate
 from graphgen.ir import Module
+from graphgen.lowering.mlir.generic_form import generic_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
-from graphgen.lowering.stablehlo.text.generic_form import generic_text
+from graphgen.report.diff import diff_functions
 
 CALLS = """module @m {
   func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {

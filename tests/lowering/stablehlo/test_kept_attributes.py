@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from graphgen.analysis.annotation_diff import module_differences
-from graphgen.analysis.diff import diff_functions
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.lowering.hlo import emit_hlo, read_hlo
-from graphgen.lowering.hlo.preserved.partitioning import partitioning_of
+from graphgen.lowering.hlo.partitioning import partitioning_of
+from graphgen.lowering.mlir.generic_form import generic_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
-from graphgen.lowering.stablehlo.preserved.shardy import hlo_sharding, parse_mesh
-from graphgen.lowering.stablehlo.text.generic_form import generic_text
+from graphgen.lowering.stablehlo.shardy import hlo_sharding, parse_mesh
+from graphgen.report.diff import diff_functions
 from graphgen.text import parse, print_module
 
 HEAD = "module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {\n"

@@ -11,18 +11,20 @@ import re
 import numpy as np
 import pytest
 
-from graphgen.analysis.diff import diff_functions
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import Module, dtype, tensor
 from graphgen.lowering.cpu.program import compile_program
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
+from graphgen.lowering.mlir.generic_form import generic_text
+from graphgen.lowering.mlir.mlir_types import read_tensor_type, type_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
-from graphgen.lowering.stablehlo.text.generic_form import generic_text
-from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type, type_text
 from graphgen.ops.external import refusal, shown_type
 from graphgen.passes.core.pipeline import run_pipeline
 from graphgen.passes.pipelines import parse as parse_pipeline
+from graphgen.report.diff import diff_functions
 from graphgen.text import parse, print_module
 
 QUANTIZED = """func.func @main(%x: tensor<2x4x!quant.uniform<i8:f32, 0.1:5>>, %w: tensor<4x2x!quant.uniform<i8<-127:127>:f32:1, {0.1,0.2:3}>>) -> (tensor<2x2xf32>, tensor<2x!quant.uniform<i8:f32, 0.1:5>>) {

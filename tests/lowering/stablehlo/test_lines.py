@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.stablehlo import emit_stablehlo, stablehlo_lines
 from graphgen.models import build, known_shape

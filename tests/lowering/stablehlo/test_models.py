@@ -8,7 +8,7 @@ import pytest
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape

@@ -14,8 +14,8 @@ from graphgen.eval import evaluate, evaluate_ranks, numpy_dtype
 from graphgen.ir import Function, Literal, Module, dtype, loc, symbol, tensor
 from graphgen.ir.dtype import DTYPES, f8e8m0fnu, f32, has_infinity, s32
 from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.mlir.mlir_types import dense_text, type_text
 from graphgen.lowering.stablehlo import emit_stablehlo
-from graphgen.lowering.stablehlo.text.mlir_types import dense_text, type_text
 from graphgen.ops.linalg import neutral_element
 from tests.oracles.op_samples import BY_OP, inputs, program
 from tests.oracles.sample import difference

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Function, Module, Role, dtype
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.analysis.diff import diff_functions
 from graphgen.ir import Module
 from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.lowering.check.check import Request, check
@@ -16,7 +15,9 @@ from graphgen.passes.core import run_pipeline
 from graphgen.passes.inspect.normalize import normalized
 from graphgen.passes.inspect.slice import ops_called, sliced
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
+from graphgen.report.diff import diff_functions
 from graphgen.text import parse, print_module
 from tests.graphgen.cli.conftest import done, facts, graphgen
 

@@ -15,7 +15,7 @@ from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.canonical.simplify_shape import SimplifyShape, keeps
 from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.verify.workload.random_arrays import random_array
+from graphgen.passes.workload.value_ranges import random_array
 from graphgen.text import parse, print_function
 
 

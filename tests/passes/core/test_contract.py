@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, entry, symbol, tensor
 from graphgen.ir.dtype import f32

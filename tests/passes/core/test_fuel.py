@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
-from graphgen.models.families.llama_like.llama import LLAMA
 from graphgen.models.family_module import build_module
+from graphgen.models.llama import LLAMA
+from graphgen.passes.attention.tile_attention import TileAttention
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import fuel_ranges, parse_fuel
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.tiles.tile_attention import TileAttention
-from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.blame import apply_pass
-from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.validate import validate
+from graphgen.passes.validate.blame import apply_pass
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 from tests.oracles.pipeline_stages import (
     ELSEWHERE,

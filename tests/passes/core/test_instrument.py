@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value, dtype
 from graphgen.models import build, known_shape

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from graphgen.analysis import fingerprint
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype, tensor
 from graphgen.ir.dtype import f32
@@ -23,7 +23,7 @@ from graphgen.passes.core.order import check_order
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.pipelines import default
 from graphgen.passes.pipelines import parse as named
-from graphgen.passes.specialize.specialize import Specialize
+from graphgen.passes.programs.specialize import Specialize
 from graphgen.targets import target_names
 from graphgen.text import parse, print_module
 

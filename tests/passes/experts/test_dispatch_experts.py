@@ -7,14 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from graphgen.config.option_words import EXPERT_DISPATCH
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Module, Op, tensor
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16, f32
 from graphgen.ops import OPS
-from graphgen.option_words import EXPERT_DISPATCH
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from tests.passes.experts.mixtures import KINDS, Attributes, arrays, choices, mixture
 
 MIXTURES: Mapping[str, Attributes] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.compile_config import EXPERT_DISPATCH
+from graphgen.config.compile_config import EXPERT_DISPATCH
 from graphgen.eval import Array
-from graphgen.ops.mixtures.experts_op import expert_operands
+from graphgen.ops.experts import expert_operands
 from tests.passes.experts.mixtures import arrays, choices, mixture
 from tests.passes.experts.test_dispatch_experts import LIMIT, MIXTURES, TARGETS, dispatched, result
 

@@ -7,10 +7,11 @@ from unittest import mock
 
 import pytest
 
-from graphgen.option_words import EXPERT_DISPATCH
+from graphgen.config.option_words import EXPERT_DISPATCH
 from graphgen.passes.experts import token_blocks
 from graphgen.passes.pipelines import parse
-from graphgen.passes.verify import Verdict, make_workload, validate
+from graphgen.passes.validate import Verdict, validate
+from graphgen.passes.workload.make_workload import make_workload
 from tests.passes.experts.mixtures import Attributes, mixture
 from tests.passes.sharding.mixture_module import mixture_module
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_words import EXPERT_DISPATCH
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate
-from graphgen.option_words import EXPERT_DISPATCH
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.experts.limit_expert_capacity import capacity
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from tests.passes.experts.mixtures import KINDS, arrays, choices, mixture
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
-from graphgen.composites.mixture_of_experts import ExpertCall
+from graphgen.composites.experts import ExpertCall
 from graphgen.eval import evaluate
 from graphgen.ir import Function, Value, attrs_of, tensor
 from graphgen.ir.dtype import f32, s32

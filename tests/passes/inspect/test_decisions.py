@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.models import SHAPES, build, known_shape, read_model_config
 from graphgen.models.twins import TwinName

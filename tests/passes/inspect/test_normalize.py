@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from graphgen.analysis.diff import diff_functions
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
-from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.inspect.normalize import normalized
+from graphgen.report.diff import diff_functions
 from graphgen.text import parse, print_module
 from tests.passes.inspect.test_slice import SMALL
 

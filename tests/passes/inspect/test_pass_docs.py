@@ -9,12 +9,12 @@ import re
 import pytest
 
 import graphgen.passes
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ops import verify
 from graphgen.passes.core import PASSES, Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.options import options_of
 from graphgen.passes.core.registry import PIPELINES
-from graphgen.passes.inspect.pass_docs import page_of
+from graphgen.passes.inspect.catalog import page_of
 from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 

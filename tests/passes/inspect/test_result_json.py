@@ -10,7 +10,7 @@ from graphgen.ir import Module
 from graphgen.json_value import Json
 from graphgen.passes.core import parse_pipeline
 from graphgen.passes.inspect.result_json import bisection_json
-from graphgen.passes.verify.bisect import Culprit, bisect
+from graphgen.passes.validate.bisect import Culprit, bisect
 from graphgen.text import parse
 
 TEXT = """\

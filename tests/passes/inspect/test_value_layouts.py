@@ -9,7 +9,7 @@ from graphgen.ir.dtype import f32
 from graphgen.lowering.open import Source, open_source
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.inspect.layouts.value_layouts import value_layouts
+from graphgen.passes.inspect.value_layouts import value_layouts
 from graphgen.passes.pipelines import parse
 from graphgen.text import parse as parse_module
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, Role, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import u8
@@ -12,8 +12,9 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
-from graphgen.passes.quantize.read_quantized import ReadQuantized
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.quantization.stored_readings import ReadQuantized
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 from tests.passes.kernels.test_select_kernels import calls, configs, names, selected
 

@@ -10,17 +10,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import dtype
-from graphgen.lowering.hlo import emit_hlo, print_hlo_text
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.models import build, read_model_config
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.kernels.select_kernels import SelectKernels
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import validate
-from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import workload_for
 from tests.passes.kernels.neuron_kernels import (
     NARROW_MLP,
     ROWS,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 from tests.passes.kernels.test_select_kernels import calls, configs, names, selected
 

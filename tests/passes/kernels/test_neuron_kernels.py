@@ -8,23 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.analysis.custom_calls import NKI
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype
 from graphgen.lowering.check.check import check
 from graphgen.lowering.check.predicates import Request
-from graphgen.lowering.hlo import emit_hlo, print_hlo_text
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
+from graphgen.ops.custom_calls import NKI
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.kernels.neuron.attention_strategy import STRATEGY, attention_strategy
-from graphgen.passes.kernels.neuron.kernel_artifacts import read_artifacts
+from graphgen.passes.kernels.kernel_artifacts import read_artifacts
+from graphgen.passes.kernels.neuron_attention import STRATEGY, attention_strategy
 from graphgen.passes.kernels.select_kernels import SelectKernels
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import validate
-from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import workload_for
 from tests.passes.kernels.neuron_kernels import FUSED, manifest, of_attention, of_mini
 
 LLAMA = known_shape("llama-3.1-8b")

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 import graphgen.passes.pipelines  # noqa: F401
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Module, Op, dtype
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import PassChecks, make_workload, validate
+from graphgen.passes.validate import PassChecks, validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 from tests.matrix.axes import AXES, config_of
 

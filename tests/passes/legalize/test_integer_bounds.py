@@ -7,7 +7,7 @@ import pytest
 
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.eval import Array, evaluate
-from graphgen.passes.legalize.neuron.integer_bounds import integer_bounds
+from graphgen.passes.legalize.neuron_sort import integer_bounds
 from graphgen.text import parse
 from tests.oracles.small_modules import after, function
 

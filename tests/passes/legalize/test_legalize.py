@@ -13,7 +13,7 @@ from graphgen.models import build, known_shape
 from graphgen.ops import OPS
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.legalize.legalize import Legalize
-from graphgen.passes.legalize.neuron.sort_kernel import in_reach
+from graphgen.passes.legalize.neuron_sort import in_reach
 from graphgen.text import parse
 from graphgen.text.grammar import parse_type
 from tests.oracles.small_modules import after, function

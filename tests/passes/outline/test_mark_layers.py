@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import numpy_dtype
 from graphgen.exec.backend import NumpyBackend
 from graphgen.ir import Function, Module, dtype

@@ -8,7 +8,7 @@ import pytest
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.liveness import peak_memory
 from graphgen.analysis.overview import overview
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate_ranks
 from graphgen.ir import Function, Module, dtype
@@ -22,7 +22,7 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.outline import OutlineLayers
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.verify.workload.random_arrays import random_array
+from graphgen.passes.workload.value_ranges import random_array
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 from tests.oracles.minis import MINIS

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
-from graphgen.compile_config import CompileConfig
 from graphgen.composites.attention import attention_with
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Function, Module, dtype
 from graphgen.lowering.cost.roofline import roofline
 from graphgen.models import build, known_shape
@@ -18,8 +18,9 @@ from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
 from graphgen.passes.precision.reduce_dtype import narrowed_sums
-from graphgen.passes.sharding.explain_sharding import NARROWED, ExplainSharding
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.spmd.explain_sharding import NARROWED, ExplainSharding
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.targets import accelerator
 from graphgen.text import parse
 from tests.oracles.layouts import sent

@@ -18,7 +18,8 @@ from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 
 ROWS, TOKENS, HEADS, SIZE, SLOTS = 2, 3, 4, 8, 5
 SCORES = (ROWS, HEADS, TOKENS, SLOTS)

@@ -20,7 +20,8 @@ from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from tests.oracles import jax_llama_cached as cached
 from tests.passes.raising.test_raise_composites import split
 

@@ -17,7 +17,8 @@ from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.inspect.explain import ExplainQuery, explain
 from graphgen.passes.pipelines import parse
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import print_module
 from tests.oracles import jax_mixture as theirs
 

@@ -14,14 +14,16 @@ import pytest
 from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
-from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.raising.near_misses import near_misses
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 
 ROWS, COUNT, SLOTS, HEADS, KV, SIZE = 1, 5, 16, 4, 2, 8
 WIDTH = HEADS * SIZE

@@ -20,7 +20,8 @@ from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.raising.near_misses import near_misses
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 
 WIDTH = 6
 SHAPE = (2, 3, WIDTH)

@@ -23,7 +23,8 @@ from graphgen.ops import OPS, verify
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles import jax_llama as plain

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Function, Module, Op, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import OPS

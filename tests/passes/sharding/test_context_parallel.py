@@ -9,25 +9,25 @@ from functools import cache
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.exec.session import Runner
 from graphgen.ir import Function, Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
-from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import first_layers
+from graphgen.models.registry import family_of
 from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.pipelines import default
-from graphgen.passes.sharding.explain_sharding import ExplainSharding
+from graphgen.passes.sharding.logical_axes import model_axes
 from graphgen.passes.sharding.prompt_attention import PromptAttention
-from graphgen.passes.sharding.spec.logical_axes import model_axes
-from graphgen.passes.sharding.spec.rank_axes import RankAxes
-from graphgen.passes.verify.compare.deviation import compare
-from graphgen.passes.verify.validate import validate
-from graphgen.passes.verify.verdict import MEANING_BUDGET
-from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.passes.sharding.rank_axes import RankAxes
+from graphgen.passes.spmd.explain_sharding import ExplainSharding
+from graphgen.passes.validate.validate import validate
+from graphgen.passes.validate.verdict import MEANING_BUDGET
+from graphgen.passes.workload.make_workload import workload_for
 
 SIZES = CompileConfig(batch=(2,), context=(8,), tokens=(8,), tp=4)
 COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute")

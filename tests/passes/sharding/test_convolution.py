@@ -8,9 +8,9 @@ from graphgen.eval import MEANING
 from graphgen.exec.session import Outcome, Runner
 from graphgen.ir import Module
 from graphgen.passes.core import run_pipeline
+from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.verify.compare.deviation import compare
-from graphgen.passes.verify.workload.make_workload import make_workload
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 
 # Two convolutions with a depthwise one between, as in speech encoders and state space models.

@@ -20,17 +20,14 @@ from graphgen.lowering.hlo import emit_hlo
 from graphgen.models import build, known_shape, read_model_config
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import parse
-from graphgen.passes.sharding.collectives.expert_exchange import (
-    exchange_strategies,
-    exchanged_axes,
-    places,
-)
-from graphgen.passes.sharding.explain_sharding import ExplainSharding
-from graphgen.passes.sharding.solver.strategies import Strategy, strategies
-from graphgen.passes.sharding.spec.mesh import Mesh, local_shape
-from graphgen.passes.sharding.spmd import exchanged_experts
-from graphgen.passes.sharding.spmd.spmd_ops import EmitContext, emit_part
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.sharding.expert_exchange import exchange_strategies, exchanged_axes, places
+from graphgen.passes.sharding.mesh import Mesh, local_shape
+from graphgen.passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.spmd import exchanged_experts
+from graphgen.passes.spmd.explain_sharding import ExplainSharding
+from graphgen.passes.spmd.spmd_ops import EmitContext, emit_part
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from tests.oracles import xla_hlo
 from tests.passes.experts.mixtures import KINDS, choices
 

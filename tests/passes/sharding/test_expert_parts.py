@@ -9,9 +9,9 @@ from graphgen.build import Builder
 from graphgen.eval import MEANING, Array, evaluate, evaluate_ranks, rank_index
 from graphgen.ir import AttrValue, Function, Op, Sharding, tensor
 from graphgen.ir.dtype import f32, s32
-from graphgen.passes.sharding.solver.strategies import Strategy, strategies
-from graphgen.passes.sharding.spec.mesh import Mesh, local_shape
-from graphgen.passes.sharding.spmd.spmd_ops import EmitContext, emit_part
+from graphgen.passes.sharding.mesh import Mesh, local_shape
+from graphgen.passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.spmd.spmd_ops import EmitContext, emit_part
 
 GRID = Mesh({"ep": 2, "tp": 2})
 TOKENS, EXPERTS, CHOSEN, WIDTH, INNER = 6, 4, 2, 3, 4

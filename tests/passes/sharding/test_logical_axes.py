@@ -12,11 +12,11 @@ from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import Rewriter, parse_pipeline, run_pipeline
+from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.sharding.layout_rules import DECODER_RULES, annotate, annotations_of
+from graphgen.passes.sharding.logical_axes import LOGICAL, model_axes
 from graphgen.passes.sharding.shard import Shard
-from graphgen.passes.sharding.spec.logical_axes import LOGICAL, model_axes
-from graphgen.passes.verify import make_workload
-from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.workload.make_workload import make_workload
 
 
 def mini(name: str = "llama-3.1-8b", **changes: object) -> Module:

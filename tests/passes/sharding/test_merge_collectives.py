@@ -18,11 +18,11 @@ from graphgen.ir.dtype import bf16, f32, s32
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.sharding.collectives.collective_cost import total
-from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
+from graphgen.passes.sharding.collective_cost import total
+from graphgen.passes.spmd.merge_collectives import MergeCollectives
 from graphgen.text import parse, print_module
 from tests.oracles.layouts import sent
-from tests.passes.sharding.test_random_modules import MESHES, random_module
+from tests.passes.spmd.test_random_modules import MESHES, random_module
 
 HEAD = "module @m level=sharded mesh=tp:4 {\n}\n\nfunc @f {\n"
 APART = MergeCollectives(small=0)

@@ -8,7 +8,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import parse
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse as parse_text
 from tests.passes.sharding.mixture_module import mixture_module
 

@@ -15,10 +15,10 @@ from graphgen.ir.dtype import f32, s32
 from graphgen.ir.sharding import parse_sharding
 from graphgen.ops import OPS, op_def
 from graphgen.ops.factors import elementwise_factors
-from graphgen.passes.sharding.solver.sharding_plan import ShardingPlan, propagated
-from graphgen.passes.sharding.solver.strategies import Strategy, strategies
-from graphgen.passes.sharding.spec.mesh import Mesh, local_shape
-from graphgen.passes.sharding.spmd.spmd_ops import EmitContext, emit_part
+from graphgen.passes.sharding.mesh import Mesh, local_shape
+from graphgen.passes.sharding.sharding_plan import ShardingPlan, propagated
+from graphgen.passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.spmd.spmd_ops import EmitContext, emit_part
 from graphgen.text import parse
 from graphgen.text.grammar import parse_attr
 from tests.oracles import small_modules as programs

@@ -12,7 +12,7 @@ import pytest
 
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import NATIVE, evaluate, evaluate_ranks
 from graphgen.exec.session import Runner
 from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
@@ -22,12 +22,13 @@ from graphgen.models import build, known_shape, read_model_config
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import Fuel
 from graphgen.passes.core.journal import Journal
+from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.pipelines import default
-from graphgen.passes.quantize.quantize_weights import QuantizeWeights
-from graphgen.passes.quantize.read_quantized import ReadQuantized
-from graphgen.passes.quantize.schemes import GROUP, PER_CHANNEL, PER_TENSOR
-from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.quantization.quantize_weights import QuantizeWeights
+from graphgen.passes.quantization.schemes import GROUP, PER_CHANNEL, PER_TENSOR
+from graphgen.passes.quantization.stored_readings import ReadQuantized
+from graphgen.passes.validate import validate
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 from tests.oracles.gqa import specialized_model
 

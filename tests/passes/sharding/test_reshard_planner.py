@@ -16,10 +16,10 @@ from graphgen.eval import Array, evaluate_ranks, rank_index
 from graphgen.ir import Function, Module, Sharding, replicated, sharding, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.ir.sharding import parse_sharding
-from graphgen.passes.sharding.reshard.reshard_ops import emit_step
-from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner, bytes_of
-from graphgen.passes.sharding.spec.mesh import Mesh, fits, local_shape, mesh_of
-from graphgen.passes.sharding.spec.nominal_sizes import nominal
+from graphgen.passes.sharding.mesh import Mesh, fits, local_shape, mesh_of
+from graphgen.passes.sharding.op_factors import nominal
+from graphgen.passes.sharding.reshard_ops import emit_step
+from graphgen.passes.sharding.reshard_planner import ReshardPlanner, bytes_of
 from graphgen.text.grammar import parse_type
 from tests.oracles.layouts import sent
 

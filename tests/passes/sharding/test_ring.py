@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.exec.session import Runner
@@ -18,15 +18,15 @@ from graphgen.ir import Function, Module, Op
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.pipelines import default
+from graphgen.passes.sharding.logical_axes import model_axes
 from graphgen.passes.sharding.prompt_attention import PromptAttention
-from graphgen.passes.sharding.prompts.balance_tokens import BalanceTokens
-from graphgen.passes.sharding.spec.logical_axes import model_axes
-from graphgen.passes.sharding.spec.rank_axes import RankAxes
-from graphgen.passes.sharding.spec.ring_layout import balanced_order, ring_pairs
-from graphgen.passes.verify.compare.deviation import compare
-from graphgen.passes.verify.verdict import MEANING_BUDGET
-from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.passes.sharding.rank_axes import RankAxes
+from graphgen.passes.sharding.ring_layout import balanced_order, ring_pairs
+from graphgen.passes.spmd.balance_tokens import BalanceTokens
+from graphgen.passes.validate.verdict import MEANING_BUDGET
+from graphgen.passes.workload.make_workload import workload_for
 from tests.passes.sharding.test_context_parallel import SIZES, model
 
 FRONT = "canonicalize,unfuse-projections,specialize{batch=[2],context=[8],tokens=[8],in_place=true}"

@@ -7,14 +7,14 @@ from collections import Counter
 
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify.validate import validate
-from graphgen.passes.verify.workload.make_workload import workload_for
+from graphgen.passes.validate.validate import validate
+from graphgen.passes.workload.make_workload import workload_for
 from tests.matrix.axes import AXES, config_of
 
 RULES = ("prefill:sequence:tp",)

@@ -6,7 +6,7 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.ops import verify
-from graphgen.passes.verify.equiv import equivalent
+from graphgen.passes.equiv.equiv import equivalent
 from graphgen.passes.weights.weight_layouts import LayoutStep, apply_weight_layouts
 from graphgen.text import parse, print_module
 

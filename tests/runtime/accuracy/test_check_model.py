@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.accuracy.accuracy_check import AccuracyError, LayerSearch, check_logits
 from graphgen.runtime.accuracy.check_model import AccuracyRequest, check_model, coarsest_type
@@ -18,8 +18,8 @@ from graphgen.runtime.accuracy.step_model import SessionModel
 from graphgen.runtime.accuracy.tolerances import AWS_TOLERANCES, default_tolerances
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import EngineOptions
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.planted_checkpoints import PlantedCheckpoint, with_error, write_planted_pair
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path

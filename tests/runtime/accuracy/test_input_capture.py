@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.accuracy.input_capture import InputCapture
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from tests.graphgen.cli.conftest import done
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session

@@ -13,7 +13,7 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import open_artifact
 from graphgen.runtime.engine import EngineOptions
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.weights.aligned_safetensors import read_header
 from graphgen.runtime.weights.weight_reader import read_aligned
 from tests.runtime.artifact.test_artifact_folder import WEIGHTS, answer, made, start

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.program import program_identity
 from graphgen.runtime.artifact import (
@@ -34,12 +34,12 @@ from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.model import BuiltModel, build_model
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import Session
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import smollm2_path
-from tests.runtime.test_tokenizer import TRICKY
+from tests.runtime.tokenizer.test_tokenizer import TRICKY
 
 pytestmark = pytest.mark.usefixtures("optimized_code")
 
@@ -109,7 +109,7 @@ for name in sys.argv[3:]:
     sys.modules[name] = None
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 texts = json.loads(sys.argv[2])
 engine, prompts = open_engine(
     sys.argv[1], EngineOptions(), lambda t: [t.encode(text) for text in texts], 8, Silent()
@@ -128,7 +128,7 @@ NEEDLESS = (
     "graphgen.models",
     "graphgen.passes",
     "graphgen.runtime.checkpoint.hf_folder",
-    "graphgen.runtime.checkpoint.quantized",
+    "graphgen.runtime.checkpoint",
     "gguf",
     "torch",
     "transformers",
@@ -149,7 +149,7 @@ def test_an_artifact_needs_no_model_no_passes_and_no_checkpoint_reader(place: Pa
 
 
 def test_the_tokenizer_of_an_artifact_is_the_original(place: Path, tmp_path: Path):
-    from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
+    from graphgen.runtime.tokenizer.tokenizer_folder import save_tokenizer
 
     ours = load_tokenizer(place / "artifact" / "tokenizer")
     small = load_tokenizer(place / "small.gguf")

@@ -13,8 +13,8 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import MANIFEST, open_artifact, take_weights, write_weights
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.folders.sealed_json import sealed
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.folders import sealed
+from graphgen.runtime.progress import Silent
 from tests.runtime.artifact.test_artifact_folder import WEIGHTS, answer, made, start
 
 pytestmark = pytest.mark.usefixtures("optimized_code")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.benchmark.benchmark_report import (
     BenchmarkReport,
@@ -19,7 +19,7 @@ from graphgen.runtime.benchmark.benchmark_report import (
 )
 from graphgen.runtime.benchmark.request_metrics import RequestTimes, distribution
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 

@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.precision.declared_weights import DeclaredWeights
+from graphgen.runtime.accuracy.perplexity import every_token_session, window_logits
 from graphgen.runtime.checkpoint.dtype_policy import chosen_types
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import build_model, logical_module
-from graphgen.runtime.perplexity import every_token_session, window_logits
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.text import parse, print_module
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -15,11 +15,11 @@ from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.dtype_policy import chosen_types, declared_dtype
-from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import EngineOptions, open_engine
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from tests.oracles.small_gguf import small_metadata, write_gguf, write_small_model
 
 # Those that only products of a running model have, never a file's weights, or that the gguf package

@@ -12,12 +12,12 @@ from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Function, Module
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.quantize.stored.stored_readings import read_quantized
+from graphgen.passes.quantization.stored_readings import read_quantized
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_tensors
 from graphgen.text import parse

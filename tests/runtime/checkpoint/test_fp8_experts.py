@@ -13,10 +13,10 @@ import torch
 from safetensors.numpy import save_file
 from transformers import PreTrainedModel
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir import Role, dtype
 from graphgen.models import build
-from graphgen.passes.quantize.stored.stored_readings import read_quantized
+from graphgen.passes.quantization.stored_readings import read_quantized
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from tests.oracles.families import ORACLES

@@ -13,8 +13,8 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.gguf.gguf_architectures import LLAMA
-from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf_architectures import LLAMA
+from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, TensorInfo
 from tests.oracles.small_gguf import (
     HEAD_DIM,

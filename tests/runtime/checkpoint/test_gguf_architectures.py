@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
-from graphgen.models.families.gemma3 import read_gemma3
-from graphgen.runtime.checkpoint.gguf.gguf_architectures import ARCHITECTURES
-from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.models.gemma3 import read_gemma3
+from graphgen.runtime.checkpoint.gguf_architectures import ARCHITECTURES
+from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from tests.oracles.families import ORACLES

@@ -16,10 +16,10 @@ from graphgen.ir import Role, dtype
 from graphgen.models import build
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.runtime.artifact import open_artifact
-from graphgen.runtime.aws.config.model_checks import stored_quantization
-from graphgen.runtime.aws.config.neuron_config import NeuronConfig
-from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
-from graphgen.runtime.checkpoint.gguf.gguf_kept import GgufBlocks
+from graphgen.runtime.aws_config.model_checks import stored_quantization
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf_stored_blocks import GgufBlocks
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 from tests.graphgen.cli.conftest import done, error, facts

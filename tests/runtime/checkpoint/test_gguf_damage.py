@@ -13,11 +13,11 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
-from graphgen.runtime.checkpoint.gguf.gguf_header import read_header
+from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf_header import read_header
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 from graphgen.runtime.checkpoint.mapped_file import GET_IT_AGAIN
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import small_metadata, write_gguf, write_small_model
 
 

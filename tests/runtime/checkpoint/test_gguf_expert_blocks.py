@@ -10,12 +10,12 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import dtype
 from graphgen.models import build
-from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
-from graphgen.runtime.checkpoint.gguf.gguf_kept import GgufBlocks
+from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf_stored_blocks import GgufBlocks
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 from tests.oracles.families import ORACLES

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.hub import locate
-from graphgen.runtime.checkpoint.hub_download import is_plain_name, is_repository
+from graphgen.runtime.checkpoint.hub import is_plain_name, is_repository, locate
 from graphgen.runtime.checkpoint.model_config import model_config
 from graphgen.runtime.engine import locate_checkpoint
-from graphgen.runtime.progress_callback import Report
+from graphgen.runtime.progress import Report
 from tests.graphgen.cli.conftest import error
 from tests.oracles.hub import NAME, FakeHub
 

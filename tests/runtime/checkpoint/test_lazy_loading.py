@@ -24,10 +24,10 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys
 from pathlib import Path
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.weights.rank_weights import put_weights, weight_bytes, weights_of
 import jax
 jax.devices()

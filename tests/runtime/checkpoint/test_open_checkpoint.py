@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint import hub
-from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config

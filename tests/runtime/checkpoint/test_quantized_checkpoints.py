@@ -22,10 +22,9 @@ from graphgen.ir import Function, Module, Role, dtype, tensor
 from graphgen.ir.dtype import f8e4m3fn, f32
 from graphgen.models import build
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.inspect.pass_docs import page_of
-from graphgen.passes.quantize.read_quantized import ReadQuantized
-from graphgen.passes.quantize.stored.rescale_f8 import rescaled
-from graphgen.passes.quantize.stored.stored_readings import read_quantized
+from graphgen.passes.inspect.catalog import page_of
+from graphgen.passes.quantization.rescale_f8 import rescaled
+from graphgen.passes.quantization.stored_readings import ReadQuantized, read_quantized
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Role, dtype
 from graphgen.models import build
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.quantize.quantize_activations import QuantizeActivations
-from graphgen.passes.quantize.stored.stored_readings import read_quantized
+from graphgen.passes.quantization.quantize_activations import QuantizeActivations
+from graphgen.passes.quantization.stored_readings import read_quantized
+from graphgen.runtime.accuracy.perplexity import every_token_session, window_logits
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.perplexity import every_token_session, window_logits
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from tests.runtime.checkpoint.test_quantized_checkpoints import (
     CONFIG,
     Stored,

@@ -11,10 +11,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from graphgen.eval import Array
+from graphgen.runtime.checkpoint import stored_range
 from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.checkpoint.quantized import stored_range
-from graphgen.runtime.checkpoint.quantized.stored_range import stored_report
+from graphgen.runtime.checkpoint.stored_range import stored_report
 from tests.graphgen.cli.conftest import facts, graphgen
 from tests.oracles.small_gguf import write_small_model
 from tests.runtime.checkpoint.test_quantized_checkpoints import CONFIG, write

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.model import build_model

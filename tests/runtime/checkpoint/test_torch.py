@@ -24,7 +24,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.checkpoint.torch.torch_file import TorchFile
+from graphgen.runtime.checkpoint.torch_file import TorchFile
 
 
 def values() -> torch.Tensor:

@@ -16,7 +16,7 @@ import pytest
 
 from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
 from graphgen.runtime.device_kit.kit_archive import FOLDER, write_kit
-from graphgen.runtime.device_kit.runner.kit_types import REFUSED
+from graphgen.runtime.kit_runner.kit_types import REFUSED
 from graphgen.targets import accelerator
 from tests.fake_compiler.fake_device import FakeDevice
 from tests.fake_compiler.fake_neuron import FakeNeuron

@@ -18,8 +18,8 @@ from graphgen.lowering.check.check import check
 from graphgen.lowering.check.evidence import read_evidence, with_evidence
 from graphgen.lowering.check.predicates import Request
 from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
-from graphgen.runtime.device_kit.findings.reading import read_kit_results
 from graphgen.runtime.device_kit.kit_archive import kit_bytes
+from graphgen.runtime.device_kit.reading import read_kit_results
 from graphgen.targets import accelerator
 from graphgen.text import parse
 from tests.runtime.device_kit.conftest import SMALL, TARGET, UnpackedKit

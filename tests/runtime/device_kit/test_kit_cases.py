@@ -19,8 +19,8 @@ from graphgen.runtime.device_kit.model_cases import MODELS, PHASES
 from graphgen.runtime.device_kit.op_cases import op_program, op_programs
 from graphgen.runtime.device_kit.rate_cases import rate_programs, rates
 from graphgen.runtime.device_kit.rewrite_cases import rewrite_programs, rewrites_of
-from graphgen.runtime.device_kit.runner.kit_types import KitTensor
-from graphgen.runtime.device_kit.runner.numbers import compared
+from graphgen.runtime.kit_runner.kit_types import KitTensor
+from graphgen.runtime.kit_runner.numbers import compared
 from graphgen.targets import accelerator, find_target
 from tests.oracles import xla_hlo
 

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from graphgen.runtime.device_kit.runner.kit_files import KitError, read_manifest, require_files
-from graphgen.runtime.device_kit.runner.kit_types import Manifest
-from graphgen.runtime.device_kit.runner.result_store import write_whole
+from graphgen.runtime.kit_runner.kit_types import Manifest
+from graphgen.runtime.kit_runner.run_kit import KitError, read_manifest, require_files, write_whole
 
 
 def manifest(name: str, *, hlo: str = "", data: str = "") -> Manifest:

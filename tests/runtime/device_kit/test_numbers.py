@@ -10,11 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphgen.runtime.device_kit import runner
-from graphgen.runtime.device_kit.runner.kit_types import KitTensor
-from graphgen.runtime.device_kit.runner.log_text import codes_of, tail_of
-from graphgen.runtime.device_kit.runner.numbers import compared, element_bytes, numbers
-from graphgen.runtime.device_kit.runner.tensor_names import paired
+from graphgen.runtime import kit_runner as runner
+from graphgen.runtime.kit_runner.kit_types import KitTensor
+from graphgen.runtime.kit_runner.log_text import codes_of, tail_of
+from graphgen.runtime.kit_runner.nrt_device import paired
+from graphgen.runtime.kit_runner.numbers import compared, element_bytes, numbers
 
 TYPES = {
     "f8e4m3": ml_dtypes.float8_e4m3,

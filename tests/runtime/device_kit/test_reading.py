@@ -11,7 +11,7 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.check.evidence import read_evidence
-from graphgen.runtime.device_kit.findings.reading import read_kit_results
+from graphgen.runtime.device_kit.reading import read_kit_results
 
 
 def case(name: str, expects: str, end: str, codes: tuple[str, ...] = (), **more: Any) -> Any:

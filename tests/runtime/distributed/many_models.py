@@ -19,7 +19,7 @@ from graphgen.runtime.distributed.led_session import lead_of
 from graphgen.runtime.distributed.process_group import current_group, launched
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.sampling.sampling_flags import on_device_pass
 

@@ -8,7 +8,7 @@ import pytest
 
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import Sampling
 from tests.oracles.small_gguf import write_small_model
 from tests.oracles.smollm2 import smollm2_path

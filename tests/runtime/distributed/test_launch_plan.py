@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.cli.launching.launched_inputs import chosen_nodes, machines_of_stage, over_machines
+from graphgen.cli.launched_inputs import chosen_nodes, machines_of_stage, over_machines
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.processes import local_ranks
-from graphgen.runtime.distributed.agreement import require_agreement
 from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan, require_address
-from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
+from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace, require_agreement
 from graphgen.runtime.engine import EngineOptions
 
 NONE = LaunchFlags(None, None, None, None, None, 6.0, 120)

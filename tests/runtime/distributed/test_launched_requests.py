@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from tests.graphgen.cli.model.test_chat_loop import TEMPLATE
+from tests.graphgen.cli.test_chat_loop import TEMPLATE
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.lora_adapters import random_factors, save_adapter
 from tests.oracles.small_gguf import write_small_model

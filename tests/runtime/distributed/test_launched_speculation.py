@@ -10,10 +10,9 @@ import pytest
 from graphgen.lowering.cpu import processes
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.open_speculator import LocalProposer, SpeculationOptions, open_speculator
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import Sampling
-from graphgen.runtime.speculation.local_proposer import LocalProposer
-from graphgen.runtime.speculation.open_speculator import SpeculationOptions, open_speculator
 from graphgen.runtime.speculation.proposal import Proposal
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.medusa import random_heads, save_heads

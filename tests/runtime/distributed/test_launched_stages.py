@@ -11,7 +11,7 @@ import pytest
 
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import Sampling
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.smollm2 import smollm2_path

@@ -10,18 +10,18 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from graphgen.cli.launching.launched_inputs import check_model_options
-from graphgen.compile_config import CompileConfig
+from graphgen.cli.launched_inputs import check_model_options
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
-from graphgen.runtime.distributed.call_channel import END, CallSender, received_calls
+from graphgen.runtime.distributed.led_session import END, CallSender, received_calls
 from graphgen.runtime.engine import EngineOptions
-from graphgen.runtime.launching.session_devices import DeviceCall
-from graphgen.runtime.session import Session
-from graphgen.runtime.step_call import packed
+from graphgen.runtime.session.devices import DeviceCall
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.session.step_call import packed
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
-from tests.runtime.adapters.lora_checkpoint import random_adapter, with_adapters, write_model
+from tests.runtime.session.lora_checkpoint import random_adapter, with_adapters, write_model
 
 
 def caches(session: Session) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.ir import Entry
@@ -22,7 +22,7 @@ from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.distributed.launch_plan import stages_of_launch
 from graphgen.runtime.distributed.process_group import state_local_ranks
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
 from tests.oracles.families import ORACLES, save
 

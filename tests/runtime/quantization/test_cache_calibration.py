@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graphgen.compile_config import CompileConfig
-from graphgen.passes.quantize.cache_ranges import read_ranges, write_ranges
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.engine import locate_checkpoint
-from graphgen.runtime.perplexity import (
+from graphgen.config.compile_config import CompileConfig
+from graphgen.passes.quantization.cache_ranges import read_ranges, write_ranges
+from graphgen.runtime.accuracy.perplexity import (
     every_token_session,
     read_windows,
     surprise,
     window_logits,
 )
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.quantization.cache_calibration import calibrate_caches
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.engine import locate_checkpoint
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.quantization.calibration import calibrate_caches
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import CORPUS, write_small_model
 

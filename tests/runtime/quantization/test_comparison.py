@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import Role, dtype
 from graphgen.models import build
-from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.passes.quantization.schemes import scheme_of_text
+from graphgen.runtime.accuracy.perplexity import perplexity, read_windows
 from graphgen.runtime.checkpoint.interfaces import TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.perplexity import perplexity, read_windows
-from graphgen.runtime.progress_callback import Report, Silent
+from graphgen.runtime.progress import Report, Silent
 from graphgen.runtime.quantization.calibration import gram_matrices
 from graphgen.runtime.quantization.comparison import (
     compare_schemes,

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.quantization.input_calibration import calibrate_inputs
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.quantization.calibration import calibrate_inputs
 from tests.oracles.families import ORACLES, save
 
 WINDOW = 16

@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from graphgen.eval import Array
-from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.passes.quantization.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.quantization.quantize_checkpoint import (
     QuantizationRequest,
     quantize_checkpoint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.passes.quantization.schemes import scheme_of_text
 from graphgen.runtime.quantization.gptq import quantize_by_gptq
 from graphgen.runtime.quantization.rounding import Floats, QuantizedWeight, quantize_to_nearest
 

@@ -19,10 +19,10 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import dtype
 from graphgen.models import build
-from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.passes.quantization.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.interfaces import Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.quantization.checkpoint_format import (
     check_shape,
     contents,

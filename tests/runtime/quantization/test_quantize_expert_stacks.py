@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from graphgen.compile_config import CompileConfig
-from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.config.compile_config import CompileConfig
+from graphgen.passes.quantization.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.quantization.calibration import gram_matrices
 from graphgen.runtime.quantization.quantizable import quantizable_stacks
 from graphgen.runtime.quantization.quantize_checkpoint import (

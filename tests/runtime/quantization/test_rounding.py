@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Function, Module
 from graphgen.ir.dtype import f32
-from graphgen.passes.quantize.schemes import (
+from graphgen.passes.quantization.schemes import (
     BLOCKWISE,
     ELEMENTS,
     GROUP,

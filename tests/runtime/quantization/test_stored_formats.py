@@ -10,16 +10,16 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate, numpy_dtype
 from graphgen.ir import DType, Function
 from graphgen.ir.dtype import f4e2m1fn, f8e4m3fn, f32, s4, s8
-from graphgen.passes.quantize.stored.compressed_formats import (
+from graphgen.passes.quantization.compressed_formats import (
+    StoredQuantization,
     compressed_config,
     fp8_config,
     read_compressed,
     read_fp8,
 )
-from graphgen.passes.quantize.stored.quantization_settings import StoredQuantization
-from graphgen.passes.quantize.stored.read_config import stored_quantization
-from graphgen.passes.quantize.stored.scheme import StoredForm
-from graphgen.passes.quantize.stored.scheme_table import SCHEMES
+from graphgen.passes.quantization.read_config import stored_quantization
+from graphgen.passes.quantization.scheme_table import SCHEMES
+from graphgen.passes.quantization.stored_scheme import StoredForm
 from tests.runtime.checkpoint.test_quantized_checkpoints import compressed
 
 ROWS, COLUMNS = 6, 32

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphgen.ir.dtype import bf16, f8e4m3fn
-from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.passes.quantization.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.quantization.quantize_checkpoint import (
     QuantizationRequest,
     quantize_checkpoint,

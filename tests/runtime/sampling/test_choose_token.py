@@ -15,7 +15,7 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.sampling.choose_token import draw, uniform
 from graphgen.runtime.sampling.processors import probabilities, process

@@ -15,10 +15,10 @@ from graphgen.ir import Function, Module, dtype
 from graphgen.lowering.cpu import compile_program
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.sampling.token_choice import remaining, sample
-from graphgen.runtime.on_device_sampling import draw_of
+from graphgen.passes.programs.token_choice import remaining, sample
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.sampling.choose_token import draw
+from graphgen.runtime.sampling.on_device_sampling import draw_of
 from graphgen.runtime.sampling.processors import process
 
 VOCABULARY, ROWS = 12, 8

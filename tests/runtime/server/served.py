@@ -15,12 +15,12 @@ from typing import Any
 import uvicorn
 
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.http_server import DrainingServer, IdleLimit, make_service
 from graphgen.runtime.server.routes import Service
 from graphgen.runtime.server.server_options import ServerOptions
-from graphgen.runtime.session import LaunchObserver
+from graphgen.runtime.session.session import LaunchObserver
 from graphgen.runtime.speculation.speculator import Speculator
 from tests.oracles.small_gguf import write_small_model
 

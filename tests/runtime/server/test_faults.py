@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.engine_thread import EngineEndedError, EngineThread
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from tests.runtime.server.served import NAME, OBSERVERS, ROWS, Live, live, service_of
 from tests.runtime.server.test_answers import PROMPT, answer
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.runtime.launching.pending_step import FedToken, PendingStep
-from graphgen.runtime.step_call import Draw
+from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.step_call import Draw
 from tests.runtime.serving.fake_session import FakeSession, next_token
 
 

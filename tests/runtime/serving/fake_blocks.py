@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.runtime.launching.block_table import BlockTable
-from graphgen.runtime.launching.pending_step import FedToken, PendingStep
-from graphgen.runtime.step_call import Draw
+from graphgen.runtime.session.block_table import BlockTable
+from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.step_call import Draw
 from tests.runtime.serving.fake_session import FakeSession
 
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.launching.block_table import BlockTable
-from graphgen.runtime.launching.pending_step import FedToken, PendingStep
-from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.session import RowResults, Session
-from graphgen.runtime.step_call import Draw
-from graphgen.runtime.tokenizer import TextStream
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session.block_table import BlockTable
+from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.session import RowResults, Session
+from graphgen.runtime.session.step_call import Draw
+from graphgen.runtime.tokenizer.tokenizer import TextStream
 
 VOCABULARY = 11
 EOS = 0

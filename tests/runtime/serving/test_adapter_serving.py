@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.adapters.adapter_store import AdapterStore
+from graphgen.runtime.lora.adapter_store import AdapterStore
 from graphgen.runtime.serving.scheduler import SchedulerOptions
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest

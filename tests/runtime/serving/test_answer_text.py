@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
-from graphgen.runtime.checkpoint.tokenizer.tokenizer_parts import TokenizerParts
 from graphgen.runtime.serving.answer_text import AnswerText
-from graphgen.runtime.tokenizer import TextStream, Tokenizer, load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer import TextStream, Tokenizer, load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts
 from tests.oracles.smollm2 import smollm2_path
 from tests.runtime.serving.fake_session import cut
 

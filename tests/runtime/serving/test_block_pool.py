@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from graphgen.runtime.serving.block_pool import BlockPool, BlockRow
+from graphgen.runtime.serving.block_rows import BlockPool, BlockRow
 
 BLOCK, BLOCKS = 3, 7
 # Few tokens, so that prefixes are often equal.

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.launching.feature_log import FeatureLog
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.open_speculator import eagle_session
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish
-from graphgen.runtime.speculation.eagle.eagle_checkpoint import EagleCheckpoint
-from graphgen.runtime.speculation.eagle.eagle_draft import EagleDraft
-from graphgen.runtime.speculation.eagle.open_eagle import eagle_session
+from graphgen.runtime.session.feature_log import FeatureLog
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint
+from graphgen.runtime.speculation.eagle_draft import EagleDraft
 from graphgen.runtime.speculation.speculator import Speculator
 from tests.oracles.eagle import write_eagle
 from tests.oracles.llama import write_llama

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.serving.request_checks import check_request
+from graphgen.runtime.serving.serving_engine import check_request
 from graphgen.runtime.serving.serving_request import ServingRequest
 from tests.runtime.serving.fake_session import VOCABULARY, FakeSession, as_session
 

@@ -9,15 +9,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.launching.row_copy import RowCopy
 from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.scheduler import Scheduler
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.devices import RowCopy
+from graphgen.runtime.session.session import Session
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.runtime.serving.test_serving_model import (

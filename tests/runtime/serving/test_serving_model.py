@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.launching.row_results import StepOutput
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.row_results import StepOutput
+from graphgen.runtime.session.session import Session
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 

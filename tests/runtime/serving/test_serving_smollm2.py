@@ -9,16 +9,16 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.launching.row_results import StepOutput
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.scheduler import Scheduler
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
-from graphgen.runtime.session import Session
-from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.session.row_results import StepOutput
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path
 from tests.runtime.serving.test_serving_model import leaves_at_a_tie, serve

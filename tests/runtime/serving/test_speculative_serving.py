@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import GenerationRequest, generate
@@ -23,12 +23,12 @@ from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.scheduler import Scheduler
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest, TokenEvent
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
 from graphgen.runtime.speculation.speculator import Speculator
-from graphgen.runtime.tokenizer import TextStream
+from graphgen.runtime.tokenizer.tokenizer import TextStream
 from tests.oracles.families import ORACLES, save
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import ServingRequest
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
 from graphgen.runtime.speculation.adaptive_length import AdaptiveLength, RowAcceptance
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.proposal import Proposer

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.models.eagle import target_layers
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.generation import Completion, GenerationRequest, generate
-from graphgen.runtime.launching.feature_log import FeatureLog
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.open_speculator import check_features, eagle_session
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import Sampling
-from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.eagle.eagle_checkpoint import EagleCheckpoint, is_eagle, is_eagle3
-from graphgen.runtime.speculation.eagle.eagle_draft import EagleDraft
-from graphgen.runtime.speculation.eagle.open_eagle import check_features, eagle_session
+from graphgen.runtime.session.feature_log import FeatureLog
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint, is_eagle, is_eagle3
+from graphgen.runtime.speculation.eagle_draft import EagleDraft
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
 from graphgen.runtime.speculation.speculator import Speculator
 from tests.oracles.eagle import EagleOracle, write_eagle

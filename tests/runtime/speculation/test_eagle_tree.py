@@ -13,19 +13,18 @@ import pytest
 
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.launching.feature_log import FeatureLog
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.open_speculator import eagle_session
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.sampling import GREEDY
-from graphgen.runtime.session import Session
-from graphgen.runtime.speculation.eagle.draft_tree import DynamicTree, GrowingTree, StaticTree
-from graphgen.runtime.speculation.eagle.eagle_checkpoint import EagleCheckpoint
-from graphgen.runtime.speculation.eagle.eagle_draft import EagleDraft
-from graphgen.runtime.speculation.eagle.eagle_tree import EagleTree
-from graphgen.runtime.speculation.eagle.open_eagle import eagle_session
-from graphgen.runtime.speculation.medusa.medusa_tree import medusa_tree
+from graphgen.runtime.session.feature_log import FeatureLog
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint
+from graphgen.runtime.speculation.eagle_draft import EagleDraft
+from graphgen.runtime.speculation.eagle_tree import DynamicTree, EagleTree, GrowingTree, StaticTree
+from graphgen.runtime.speculation.medusa_tree import medusa_tree
 from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree.tree_proposal import TreeProposal
-from graphgen.runtime.speculation.tree.tree_speculator import TreeSpeculator
+from graphgen.runtime.speculation.tree_proposal import TreeProposal
+from graphgen.runtime.speculation.tree_speculator import TreeSpeculator
 from tests.oracles.eagle import EagleOracle, write_eagle
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session

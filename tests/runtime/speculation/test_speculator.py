@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.generation import Completion, GenerationRequest, generate
 from graphgen.runtime.sampling import Sampling
-from graphgen.runtime.session import Session
+from graphgen.runtime.session.session import Session
+from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
 from graphgen.runtime.speculation.speculator import Speculator
-from graphgen.runtime.step_call import packed
 from tests.oracles.families import ORACLES, save
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws.config.served_options import ServedFlags
+from graphgen.runtime.aws_config.served_options import ServedFlags
 from graphgen.runtime.checkpoint.interfaces import TensorInfo
 from graphgen.runtime.vllm_plugin import register
 from graphgen.runtime.vllm_plugin.model_options import (
+    check_supported,
     override_of,
     served_flags,
     take_stages,
     weight_bytes,
 )
-from graphgen.runtime.vllm_plugin.refusals import check_supported
 from graphgen.runtime.vllm_plugin.vllm_distribution import name_build
 
 

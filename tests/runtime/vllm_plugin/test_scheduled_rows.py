@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.vllm_plugin.scheduled_rows import ScheduledRow, check_session, launch_rows
 from tests.oracles.families import ORACLES, save

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from transformers import LlamaForCausalLM
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.generation import GenerationRequest, generate
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.lora_adapters import merged, random_factors, save_adapter

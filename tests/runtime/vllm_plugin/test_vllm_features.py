@@ -16,10 +16,10 @@ import torch
 from transformers import LlamaForCausalLM
 
 from graphgen.runtime.artifact import open_artifact
-from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
 from graphgen.runtime.engine import open_engine
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.runtime.vllm_plugin.test_vllm import (
     ENGINE,

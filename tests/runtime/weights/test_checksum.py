@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 
-from graphgen.runtime.weights.checksum import Checksum, checksum
+from graphgen.runtime.weights.weight_checks import Checksum, checksum
 
 SIZES = (0, 8, 64, 4088, 4096, 4104, 8192, 40_000)
 

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphgen.runtime.weights import finite_check
-from graphgen.runtime.weights.finite_check import max_magnitude, nan_indices
+from graphgen.runtime.weights import weight_checks as finite_check
+from graphgen.runtime.weights.weight_checks import max_magnitude, nan_indices
 
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
 

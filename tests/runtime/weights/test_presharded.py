@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import BuiltModel, build_model
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.weights.presharded import (
     MANIFEST,
     layout_hash,
@@ -151,10 +151,10 @@ import os, signal, sys
 from pathlib import Path
 from graphgen.runtime.weights import aligned_safetensors
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.model import build_model
 from graphgen.runtime.weights import presharded
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 
 left = int(sys.argv[3])
 def fsync(number):

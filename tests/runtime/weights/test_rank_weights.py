@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from graphgen.compile_config import CompileConfig
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.models import FAMILIES
@@ -21,7 +21,7 @@ from graphgen.nn import ACTIVATIONS
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.model import build_model
-from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.progress import Silent
 from graphgen.runtime.weights.rank_weights import (
     RankWeights,
     program_weights,

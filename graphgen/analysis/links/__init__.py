@@ -1,1 +1,0 @@
-"""Collectives over links: the bytes at each level of a machine, and their time."""

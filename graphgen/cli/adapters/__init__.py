@@ -1,1 +1,0 @@
-"""Options about low-rank adapters."""

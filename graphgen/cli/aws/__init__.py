@@ -1,1 +1,0 @@
-"""Commands for users of AWS's libraries. Read ``inference_demo`` and ``config_cmd`` first."""

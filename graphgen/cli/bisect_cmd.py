@@ -1,0 +1,213 @@
+"""``graphgen bisect``: find the first pass and rewrite that make a module wrong."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.atomic_write import write_inside
+from graphgen.cli.console import emit, note
+from graphgen.cli.files import check_output
+from graphgen.cli.html_pages import TraceFile, op_name, page_link, write_trace_page
+from graphgen.cli.module_file import read_module
+from graphgen.cli.plugin_passes import needed_for
+from graphgen.cli.shared_options import (
+    AsJson,
+    ModuleFile,
+    PipelineOption,
+    Plugins,
+    ScriptOption,
+    Seed,
+    load_pipeline,
+)
+from graphgen.cli.workload_options import Inputs, On, Weights, given_workload, rounding_backend
+from graphgen.errors import GraphgenError
+from graphgen.passes.validate.verdict_text import bisection_text
+
+if TYPE_CHECKING:
+    from graphgen.exec.session import Workload
+    from graphgen.ir import Module
+    from graphgen.passes.core import Pass
+    from graphgen.passes.validate.bisect import Culprit
+
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Write a reproducer to a new folder."),
+]
+
+
+def bisect(
+    file: ModuleFile,
+    pipeline: PipelineOption = "default",
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="COMMAND",
+            help="Fails for a wrong module, whose file stands for {}; default: by numbers.",
+        ),
+    ] = None,
+    rounding: Annotated[
+        bool, typer.Option("--rounding", help="Find what exceeds the rounding budget of a pass.")
+    ] = False,
+    output: Output = None,
+    plugin: Plugins = None,
+    seed: Seed = 0,
+    script: ScriptOption = "auto",
+    on: On = "numpy",
+    inputs: Inputs = None,
+    weights: Weights = None,
+    trace: TraceFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
+
+    The pass is found by running half of the pipeline, then a quarter; the rewrite by letting the
+    pass do half of its rewrites, then a quarter; the op by comparing values with and without it.
+    Faults repaired later are not reported. A rewrite that is right alone is named with the others
+    it takes to be wrong. A pass that raises an exception is a finding of its own, after any that
+    is wrong before it. A reproducer is written to DIR, or to a new folder beside those of crashes.
+
+    \b
+    Examples:
+      graphgen bisect mini.gg -p default,mine --plugin mine.py
+      graphgen bisect mini.gg -p default --rounding --weights CHECKPOINT
+      graphgen bisect mini.gg -p default,mine --plugin mine.py --trace page.html
+      graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
+    """
+    from graphgen.passes.inspect.result_json import bisection_json
+
+    _check_outputs(output, trace)
+    if check is not None and (rounding or inputs or weights):
+        raise typer.BadParameter("runs no module: leave out --rounding, --inputs and --weights")
+    passes = load_pipeline(pipeline, plugin, small=True)
+    module = read_module(file)
+    if check is not None:
+        found = _by_command(module, passes, check)
+    else:
+        workload = given_workload(module, passes, seed, inputs, weights, script)
+        found = _by_numbers(module, passes, workload, on if rounding else None)
+    if found is not None and found.wrong:
+        options = _options(check, rounding, on, weights, seed)
+        options += [] if script == "auto" else ["--script", script]
+        _write_reproducer(output, found, needed_for(found.item, plugin or []), options, inputs)
+    if found is not None and trace is not None:
+        _write_trace(trace, file, passes, found)
+    emit(as_json, lambda: bisection_json(found), lambda: bisection_text(found, rounding=rounding))
+    if found is not None:
+        raise typer.Exit(1)
+
+
+def _write_trace(output: str, file: str, passes: Sequence[Pass], found: Culprit) -> None:
+    """Write the page of the passes up to the guilty one, and where in it the fault is."""
+    from graphgen.passes.core.fuel import labels
+
+    last = found.number + found.wrong
+    write_trace_page(output, file, read_module(file), passes[:last])
+    if not found.wrong:
+        return
+    item = found.application
+    place = {} if item is None else {"rewrite": item.number}
+    note(f"guilty: {page_link(output, pass_=labels(passes)[found.number], **place)}")
+    if found.first is not None:
+        note(f"first wrong op: {page_link(output, op=op_name(found.first.right.text))}")
+
+
+def _by_command(module: Module, passes: Sequence[Pass], check: str) -> Culprit | None:
+    """Bisect by the exit status of a command; no module is run."""
+    from graphgen.cli.command_check import by_command
+    from graphgen.cli.step_progress import StepProgress
+    from graphgen.passes.validate.bisect import bisect as find
+
+    with StepProgress() as progress:
+        wrong = by_command(check, "--check")
+        return find(module, passes, wrong, numeric=False, on_step=progress.step)
+
+
+def _by_numbers(
+    module: Module, passes: Sequence[Pass], workload: Workload, rounding_on: str | None
+) -> Culprit | None:
+    """Bisect by meaning, or by rounding on a backend."""
+    from graphgen.cli.step_progress import StepProgress
+    from graphgen.passes.validate.bisect import bisect as find
+    from graphgen.passes.validate.bisect import bisect_rounding, by_numbers
+
+    with StepProgress() as progress:
+        progress.step("the module as given")
+        if rounding_on is None:
+            wrong = by_numbers(module, workload, passes)
+            return find(module, passes, wrong, on_step=progress.step)
+        backend = rounding_backend(rounding_on)
+        return bisect_rounding(module, passes, workload, backend, progress.step)
+
+
+def _options(
+    check: str | None, rounding: bool, on: str, weights: str | None, seed: int
+) -> list[str]:
+    """The options that a reproducer is run with, besides the files in it."""
+    more = [] if check is None else ["--check", check]
+    more += ["--rounding", "--on", on] if rounding else []
+    if weights is not None:
+        more += ["--weights", str(Path(weights).resolve()) if Path(weights).exists() else weights]
+    return [*more, "--seed", str(seed)]
+
+
+def _check_outputs(folder: Path | None, page: str | None) -> None:
+    """Refuse a folder that exists and is not empty, and a page that cannot be written (GG0704)."""
+    if page is not None:
+        check_output(page)
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise GraphgenError("GG0704", f"{folder} exists", help="choose a new or empty folder")
+
+
+def _write_reproducer(
+    folder: Path | None,
+    found: Culprit,
+    plugins: Sequence[str],
+    options: list[str],
+    inputs: str | None,
+) -> None:
+    """Write the module before the pass, without the guilty rewrite, and with it."""
+    from graphgen.passes.validate.reproducer import plugin_files, plugin_names
+    from graphgen.text import print_module
+
+    modules = {"before": found.before, "good": found.good, "bad": found.bad}
+    texts = {f"{name}.gg": print_module(module) for name, module in modules.items()}
+    paths = [Path(path) for path in plugins]
+    files = plugin_files(paths)
+    words = ["graphgen", "bisect", "before.gg", "-p", str(found.item), *options]
+    if inputs is not None:
+        files[Path(inputs).name] = Path(inputs)
+        words += ["--inputs", Path(inputs).name]
+    for name in plugin_names(paths).values():
+        words += ["--plugin", name]
+    command = f"{shlex.join(words)}\n"
+    home = folder or _default_folder("".join([*texts.values(), command]))
+    if home is None:
+        return
+    contents = {name: text.encode() for name, text in texts.items()}
+    contents |= {name: path.read_bytes() for name, path in files.items()}
+    contents["command.txt"] = command.encode()
+    # Any user may have made a link of the default name among temporary files.
+    root = folder or home.parent
+    for name, content in contents.items():
+        write_inside(root, home / name, content, parents=True)
+    note(f"wrote {home}: {', '.join(contents)}")
+
+
+def _default_folder(content: str) -> Path | None:
+    """Default folder of reproducers, beside those of crashes; ``None`` if these are off."""
+    import hashlib
+    import tempfile
+
+    from graphgen.passes.core.settings import OFF, debugging
+
+    home = debugging().crash
+    if home == OFF:
+        return None
+    key = hashlib.sha256(content.encode()).hexdigest()[:10]
+    return Path(home or tempfile.gettempdir()) / f"graphgen-bisect-{key}"

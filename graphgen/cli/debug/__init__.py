@@ -1,1 +1,0 @@
-"""Commands that find and reduce miscompiles. Read ``validate_cmd`` first."""

@@ -1,0 +1,70 @@
+"""``graphgen diff``: differences between two modules, apart from names and places."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from graphgen.cli.console import emit, note
+from graphgen.cli.module_file import read_module
+from graphgen.cli.shared_options import AsJson, OnlyProgram
+from graphgen.json_value import Json
+from graphgen.report.table import Report, render
+
+
+def diff(
+    left: Annotated[str, typer.Argument(metavar="A", help="A module in any form.")],
+    right: Annotated[str, typer.Argument(metavar="B", help="A module in any form.")],
+    program: OnlyProgram = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Every difference, however many there are.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two modules by what they compute from their arguments.
+
+    Shardings, layouts, partitions, replica groups and whatever else a file says of its ops count;
+    names, ids, places, the order of ops and what no output depends on do not. Arguments
+    and outputs go together by name where both modules have the same names, else by position, and
+    a change of their order, or of the argument that an output aliases, is reported. A change shows
+    once, where it is made; the same change in every layer is one row. Exit status 0 without a
+    difference, 1 with one, 2 on an error.
+
+    \b
+    Examples:
+      graphgen diff before.pb after.pb
+      graphgen diff dump.hlo mine.mlir --all
+      graphgen diff a.gg b.gg --program decode --json
+    """
+    from graphgen.analysis.annotation_diff import IGNORED
+    from graphgen.report.diff import diff_modules
+    from graphgen.report.diff_report import diff_json, diff_text
+
+    found = diff_modules(read_module(left), read_module(right), program)
+
+    def facts() -> Json:
+        programs = [diff_json(each) for each in found.with_bodies]
+        return {
+            "equal": found.same,
+            "only_in_one": [*found.unpaired],
+            "module": [*found.module],
+            "programs": programs,
+            "ignored": IGNORED,
+        }
+
+    def report() -> Report:
+        blocks = [f"program @{name} is in one of them only" for name in found.unpaired]
+        blocks += found.module
+        for each in found.with_bodies:
+            text, hidden = diff_text(each, show_all=show_all)
+            blocks.append(render(text, sys.stdout).rstrip("\n"))
+            if hidden:
+                note(f"{hidden} more kinds of differences; --all shows them")
+        note(f"not compared: {IGNORED}")
+        return "\n".join(blocks) + "\n"
+
+    emit(as_json, facts, report)
+    if not found.same:
+        raise typer.Exit(1)

@@ -1,0 +1,254 @@
+"""``graphgen equiv``: compare two modules numerically; name the first op that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import emit, note
+from graphgen.cli.files import STANDARD
+from graphgen.cli.module_file import read_module
+from graphgen.cli.shared_options import AsJson, ScriptOption
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.json_value import Json
+
+
+class ComparedModule:
+    """A module to compare.
+
+    Args:
+        name: of a file, or of a folder of lowered programs.
+
+    Attributes:
+        name: as given.
+        beside: the file of the module that the programs were lowered from, if there is one.
+        module: what is compared.
+    """
+
+    def __init__(self, name: str) -> None:
+        from graphgen.lowering.lowered_module import is_lowered, module_beside, open_lowered
+
+        self.name = name
+        self.is_program = name != STANDARD and is_lowered(name)
+        self.beside = module_beside(name) if self.is_program else None
+        if self.beside is not None:
+            note(f"interface and weight preparation of {name} from {self.beside}")
+        self.module = read_module(name) if self.beside is None else open_lowered(name)
+
+    def as_lowered(self) -> Module:
+        """The module beside the programs, with its own programs."""
+        return read_module(str(self.beside))
+
+
+@contextmanager
+def missing_module_named(*sides: ComparedModule) -> Generator[None]:
+    """Add to an error of other interfaces that a lowered program has no module beside it."""
+    from graphgen.lowering.lowered_module import no_module
+
+    try:
+        yield
+    except GraphgenError as error:
+        alone = [side.name for side in sides if side.is_program and side.beside is None]
+        foreign = all(side.is_program for side in sides)
+        if error.code != "GG0205" or foreign or not alone:
+            raise
+        missing = no_module(alone[0])
+        text = "\n".join(part for part in (error.note, missing.what) if part)
+        other = f"; otherwise: {error.help}" if error.help else ""
+        help_ = f"if graphgen lowered it, {missing.help}{other}"
+        raise GraphgenError(error.code, error.what, note=text, help=help_) from error
+
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+    from graphgen.passes.equiv.equiv import Equivalence
+    from graphgen.passes.equiv.find_divergence import Divergence
+    from graphgen.passes.equiv.paired_run import CompareOptions
+    from graphgen.passes.workload.short_script import Script
+
+Left = Annotated[
+    str, typer.Argument(metavar="A", help="A module of any form, or a folder that lower wrote.")
+]
+Right = Annotated[str, typer.Argument(metavar="B", help="Another; - is standard input.")]
+Relations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--relation", metavar="NAME=RELATION", help="Relation of B's value to A's; see below."
+    ),
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option("--inputs", metavar="FILE.npz", help="Arrays by name; the rest is random."),
+]
+Program = Annotated[
+    str | None,
+    typer.Option("--program", metavar="NAME", help="The program, if the module has several."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of random weights, inputs.")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance", min=0.0, help="Largest relative difference; 1e-9, on the cpu by type."
+    ),
+]
+On = Annotated[
+    Literal["numpy", "cpu"],
+    typer.Option("--on", help="NumPy in float64, or XLA in the programs' own types."),
+]
+
+
+def equiv(
+    left: Left,
+    right: Right,
+    relation: Relations = None,
+    inputs: Inputs = None,
+    program: Program = None,
+    seed: Seed = 0,
+    script: ScriptOption = "auto",
+    tolerance: Tolerance = None,
+    on: On = "numpy",
+    as_json: AsJson = False,
+) -> None:
+    """Compare two modules by numbers, whatever levels, ranks and buckets they have.
+
+    Modules with the same interface are run over one script and compared in logical types. Of any
+    others one program each is compared, on the same inputs: values of one name go together, the
+    rest in order among those of one type. Where they differ, the first value of B is named that
+    disagrees with its counterpart in A while what it reads agrees. Exit status 0 when equal, 1 when
+    different, 2 on an error.
+
+    Of a program that 'graphgen lower' wrote, interface and weight preparation are read from the
+    module beside it, decode.pb.gg or lowered.gg; a folder that it wrote stands for all programs.
+    Where it differs, the file is compared with that module too: either the file is at fault, and
+    the op is named, or the passes before it are.
+
+    \b
+    Relations, from A's value to B's; A|B is one after the other:
+      NAME=take{dim=1,map=[0,0,2,-1]}     along dim 1 element i is A's element map[i]; -1 is zero
+      NAME=shard{-,tp}                    each rank has its part; an axis of B's mesh, or -, a dim
+      NAME=partial{tp}                    A's value is the sum over the axis
+      NAME=quantized{scale=0.5}           A's value is about B's times scale; also scale=[..],
+                                          FILE.npz:NAME or a value of B, with dims=[0]
+      NAME=dont_care{mask=[0,0,1]}        equal where the mask is 0; also FILE.npz:NAME
+    @ is the only axis of the mesh.
+
+    \b
+    Examples:
+      graphgen build smollm2 --mini -o a.gg
+      graphgen build smollm2 --mini --tp 2 -o b.gg
+      graphgen equiv a.gg b.gg
+      graphgen equiv jitted.mlir mine.mlir --inputs case.npz --json
+      graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
+      graphgen equiv a.gg b.gg --on cpu
+      graphgen lower a.gg --target trn2 --to hlo -o programs/ && graphgen equiv a.gg programs/
+    """
+    from graphgen.passes.equiv.equiv import equivalent
+
+    terms = _terms(relation or [], inputs, program, seed, tolerance, on, script)
+    first, second = ComparedModule(left), ComparedModule(right)
+    with missing_module_named(first, second):
+        found = equivalent(first.module, second.module, terms)
+    sides = [] if found.equal else [side for side in (first, second) if side.beside is not None]
+    inner = {side: equivalent(side.as_lowered(), side.module, terms) for side in sides}
+    if found.empty:
+        note(f"nothing to compare in {', '.join(found.empty)}: no finite element; try --inputs")
+    emit(as_json, lambda: _facts(found, inner), lambda: _text(found, left, right, inner))
+    if not found.equal:
+        raise typer.Exit(1)
+
+
+def _facts(found: Equivalence, inner: Mapping[ComparedModule, Equivalence]) -> dict[str, Json]:
+    from graphgen.passes.inspect.result_json import equivalence_json
+
+    own: dict[str, Json] = {side.name: equivalence_json(each) for side, each in inner.items()}
+    return {**equivalence_json(found), "emission": own}
+
+
+def _terms(
+    relations: list[str],
+    inputs: str | None,
+    program: str | None,
+    seed: int,
+    tolerance: float | None,
+    on: str,
+    script: Script,
+) -> CompareOptions:
+    from graphgen.exec.inputs import read_arrays
+    from graphgen.passes.equiv.paired_run import CompareOptions
+    from graphgen.passes.equiv.relation_text import parse_relation
+
+    parsed = dict(parse_relation(text, _array) for text in relations)
+    evaluator = None
+    if on == "cpu":
+        from graphgen.lowering.cpu.backend import CpuBackend
+
+        evaluator = CpuBackend()
+    arrays = read_arrays(inputs) if inputs is not None else {}
+    return CompareOptions(seed, tolerance, parsed, arrays, program, evaluator, script)
+
+
+def _array(file: str, name: str) -> Array:
+    from graphgen.exec.inputs import read_arrays
+
+    arrays = read_arrays(file)
+    if name not in arrays:
+        known = ", ".join(arrays) or "nothing"
+        raise GraphgenError("GG0705", f"'{file}' has no array '{name}'", help=f"it has {known}")
+    return arrays[name]
+
+
+def _text(
+    found: Equivalence, left: str, right: str, inner: Mapping[ComparedModule, Equivalence]
+) -> str:
+    emissions = "".join(_emission(each, side) for side, each in inner.items())
+    return _comparison(found, left, right) + emissions
+
+
+def _comparison(found: Equivalence, left: str, right: str) -> str:
+    worst = found.difference
+    if found.equal:
+        return f"equal: worst relative difference {worst.relative:.1e}\n"
+    head = (
+        f"different: {worst.name} of call {worst.call}, relative {worst.relative:.1e}, "
+        f"absolute {worst.max_abs:.1e}\n"
+    )
+    if found.first is None:
+        makers = f"  {left}: {found.left!r}\n  {right}: {found.right!r}\n"
+        return f"{head}{makers}op by op they agree, as far as ops have counterparts\n"
+    return head + _first(found.first, left, right)
+
+
+def _emission(found: Equivalence, side: ComparedModule) -> str:
+    """Text on whether a file computes what its program did when it was lowered."""
+    if found.equal:
+        return f"{side.name} is the program of {side.beside}: the passes before it differ\n"
+    head = f"{side.name} is not the program of {side.beside}"
+    return head + (
+        "\n" if found.first is None else f"; {_first(found.first, str(side.beside), side.name)}"
+    )
+
+
+def _first(first: Divergence, left: str, right: str) -> str:
+    shape = ",".join(map(str, first.shape))
+    index = ",".join(map(str, first.index))
+    width = max(len(left), len(right))
+    lines = [f"first difference, at [{index}] of [{shape}]:"]
+    for name, side in ((left, first.left), (right, first.right)):
+        lines.append(f"  {name:<{width}}  {side.number:.9g}")
+        lines.append(f"  {'':<{width}}    {side.text}")
+        if side.loc.line:
+            lines.append(f"  {'':<{width}}    {side.loc!r}")
+    for operand, agrees, reads in first.crossed:
+        lines.append(f"B reads {operand}, which is A's {agrees}; A reads {reads} there")
+    if first.between:
+        many = f"{first.between} value{'s' if first.between > 1 else ''}"
+        lines.append(f"B's reads {many} without a counterpart, made of what agrees")
+    elif first.joined:
+        lines.append("put together over the ranks it agrees")
+    elif not first.crossed:
+        lines.append("its operands agree")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,291 @@
+"""Command-line flags made of the fields of :class:`graphgen.config.compile_config.CompileConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, field, fields
+from functools import wraps
+from inspect import Parameter, signature
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast, get_type_hints
+
+import typer
+
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import flag_fields
+from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Command = Callable[..., None]
+Collect = Callable[[Mapping[str, object]], object]
+T = TypeVar("T")
+
+
+def flag(name: str, annotation: object, default: object) -> Parameter:
+    """One flag: a parameter that typer reads."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def options(*flags: Parameter) -> Mapping[str, Parameter]:
+    """The flags by name."""
+    return {item.name: item for item in flags}
+
+
+def option(kind: object, *names: str, default: object = None, **settings: object) -> Parameter:
+    """One flag, whose parameter has the first of its names.
+
+    Args:
+        kind: the type of its value.
+        names: ``--max-len`` is the parameter ``max_len``.
+        default: of the parameter.
+        settings: of ``typer.Option``: ``help``, ``min``, ``metavar``, ...
+    """
+    described = typer.Option(*names, **settings)  # pyright: ignore[reportArgumentType]
+    name = names[0].removeprefix("--").replace("-", "_")
+    return flag(name, Annotated[kind, described], default)  # pyright: ignore[reportInvalidTypeForm]
+
+
+def flag_field(default: T, help: str, *names: str, **settings: object) -> T:
+    """Declare a field of a dataclass of flags, for :func:`takes_fields`.
+
+    Args:
+        default: its value where the flag is not given.
+        help: of the flag.
+        names: of the flag; by default the field's.
+        settings: of ``typer.Option``: ``min``, ``metavar``, ...
+    """
+    return field(default=default, metadata={"names": names, "option": {"help": help, **settings}})
+
+
+def takes_fields(parameter: str, kind: type[DataclassInstance]) -> Callable[[Command], Command]:
+    """Give a command a flag for each field of a dataclass, in place of one parameter.
+
+    Args:
+        parameter: of the command's function; gets an instance of ``kind``.
+        kind: all of its fields are of :func:`flag_field`.
+    """
+    hints = get_type_hints(kind)
+    flags: dict[str, Parameter] = {}
+    for item in fields(kind):
+        names = item.metadata["names"] or [f"--{item.name.replace('_', '-')}"]
+        described = typer.Option(*names, **item.metadata["option"])
+        annotation = Annotated[hints[item.name], described]  # pyright: ignore[reportInvalidTypeForm]
+        flags[item.name] = flag(item.name, annotation, item.default)
+    return takes_flags(parameter, flags, lambda given: kind(**given))
+
+
+def takes_flags(
+    parameter: str, flags: Mapping[str, Parameter], collect: Collect
+) -> Callable[[Command], Command]:
+    """Give a command ``flags`` in place of the parameter ``parameter``.
+
+    Args:
+        parameter: of the command's function; gets the result of ``collect``.
+        flags: by name.
+        collect: makes the parameter of the values by name.
+    """
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def wrapper(**values: object) -> None:
+            given = {name: values.pop(name) for name in flags}
+            command(**values, **{parameter: collect(given)})
+
+        own = signature(command, eval_str=True).parameters
+        parameters = [
+            made
+            for item in own.values()
+            for made in (flags.values() if item.name == parameter else (_keyword(item),))
+        ]
+        vars(wrapper)["__signature__"] = signature(command).replace(parameters=parameters)
+        wrapper.__annotations__ = {item.name: item.annotation for item in parameters}
+        return wrapper
+
+    return decorate
+
+
+def _keyword(item: Parameter) -> Parameter:
+    """The parameter, by name alone: flags with a default may stand before it."""
+    return item.replace(kind=Parameter.KEYWORD_ONLY)
+
+
+Quantized = Annotated[bool, typer.Option("--quantized", help="Keep weights in 8 or 4 bits.")]
+QuantizationType = Annotated[
+    str | None,
+    typer.Option(
+        "--quantization-type",
+        help="per_channel_symmetric (default), per_tensor_symmetric, or group (int4): what has a "
+        "scale.",
+    ),
+]
+QuantizationDtype = Annotated[
+    str | None,
+    typer.Option("--quantization-dtype", help="int8 (default), f8e4m3, f8e5m2 or int4."),
+]
+GroupSize = Annotated[
+    int | None,
+    typer.Option("--group-size", min=2, help="Inputs that share a scale in groups; default: 64."),
+]
+ModulesToNotConvert = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--modules-to-not-convert",
+        help="Parts of names that keep their type, such as layers.0.mlp; default: lm_head.",
+    ),
+]
+
+
+# The values of the flags, by field name.
+CompileOptions = Mapping[str, object]
+NO_OPTIONS: CompileOptions = MappingProxyType({})
+_PARAMETER = "compile_options"
+# The fields of quantized caches.
+CACHE_FIELDS = ("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges")
+# AWS's flags and one of ours, which together make one field.
+_QUANTIZATION: Mapping[str, tuple[object, object]] = {
+    "quantized": (Quantized, False),
+    "quantization_type": (QuantizationType, None),
+    "quantization_dtype": (QuantizationDtype, None),
+    "modules_to_not_convert": (ModulesToNotConvert, None),
+    "group_size": (GroupSize, None),
+}
+
+
+def takes_compile_options(
+    *names: str,
+    without: Sequence[str] = (),
+    defaults: Mapping[str, object] | None = None,
+    config: type[CompileConfig] = CompileConfig,
+) -> Callable[[Command], Command]:
+    """Give a command one flag per field, in place of its parameter ``compile_options``.
+
+    The command gets the values of the flags by field name, without those of flags that are at
+    ``None``; :meth:`CompileConfig.updated` takes them.
+
+    Args:
+        names: the fields; none for all that have a flag. ``quantization`` stands for the five
+            flags of weights, checked as ``quantization_pass`` does.
+        without: fields to leave out.
+        defaults: values that differ from those of the fields.
+        config: the class that declares the fields.
+    """
+    flags = _flags(config, names or (*flag_fields(config), "quantization"), without, defaults or {})
+    return takes_flags(_PARAMETER, flags, _collected)
+
+
+def field_flags(*names: str) -> Mapping[str, Parameter]:
+    """The parameters of fields by name, for a command with other flags too."""
+    return _flags(CompileConfig, names, (), {})
+
+
+def cache_flags() -> Mapping[str, Parameter]:
+    """The parameters of quantized caches by name, for a command with other flags too."""
+    return field_flags(*CACHE_FIELDS)
+
+
+def cache_options(given: Mapping[str, object]) -> CompileOptions:
+    """The values of :func:`cache_flags` that were given (GG0705)."""
+    values = {name: given[name] for name in CACHE_FIELDS}
+    _check_cache_options(values)
+    return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def _flags(
+    config: type[CompileConfig],
+    names: Sequence[str],
+    without: Sequence[str],
+    defaults: Mapping[str, object],
+) -> Mapping[str, Parameter]:
+    """The parameters by name, in the order of ``names``."""
+    found, hints = flag_fields(config), get_type_hints(config)
+    flags: dict[str, Parameter] = {}
+    for name in names:
+        if name in without:
+            continue
+        if name == "quantization":
+            made = {key: flag(key, *value) for key, value in _QUANTIZATION.items()}
+            flags |= made
+        else:
+            field = found[name]
+            own = None if field.metadata["option"] else field.default
+            default = defaults.get(name, own)
+            flags[name] = flag(name, _annotation(field, hints[name]), default)
+    return flags
+
+
+def _annotation(field: Field[object], kind: object) -> object:
+    """``Annotated[type, typer.Option(...)]``; of a few words a :class:`Literal`."""
+    words = field.metadata["among"]
+    kind = Literal[tuple(words() if callable(words) else words)] if words else kind  # pyright: ignore
+    if field.metadata["option"]:
+        kind = kind | None  # pyright: ignore
+    name = str(field.metadata["option"]) or f"--{field.name.replace('_', '-')}"
+    minimum = cast("int | None", field.metadata["minimum"])
+    # A bool without a second name has no --no-NAME.
+    option = typer.Option(name, min=minimum, help=str(field.metadata["flag"]))
+    return Annotated[kind, option]  # pyright: ignore[reportInvalidTypeForm]
+
+
+def _collected(given: Mapping[str, object]) -> CompileOptions:
+    """Values by field name: the flags of quantized weights as one."""
+    values = {name: value for name, value in given.items() if name not in _QUANTIZATION}
+    if any(given.get(name) not in (None, False) for name in _QUANTIZATION):
+        from graphgen.passes.quantization.quantize_flags import quantization_pass
+
+        values["quantization"] = quantization_pass(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
+    _check_cache_options(values)
+    _check_parallelism(values)
+    if "heads" in values and "tp" in values:
+        check_heads(values["heads"], values["tp"])
+    if values.get("rpl_reduce_dtype") is not None and values.get("tp") == 1:
+        raise GraphgenError(
+            "GG0705",
+            f"--rpl-reduce-dtype {values['rpl_reduce_dtype']} has no effect on one rank",
+            help="give --tp N too, or leave it out",
+        )
+    # A flag that is not given is at None or False: nothing is requested.
+    return {name: value for name, value in values.items() if _is_given(value)}
+
+
+def _is_given(value: object) -> bool:
+    """False for what a flag is at that is not given; 0 is a value."""
+    return value is not None and value is not False
+
+
+def _check_cache_options(values: Mapping[str, object]) -> None:
+    """Refuse options of quantized caches without --kv-cache-quant (GG0705)."""
+    for name in CACHE_FIELDS[1:]:
+        if values.get(name) is not None and not values.get("kv_cache_quant"):
+            option = f"--{name.replace('_', '-')}"
+            raise GraphgenError(
+                "GG0705",
+                f"{option} has no effect without --kv-cache-quant",
+                help="add --kv-cache-quant",
+            )
+
+
+def _check_parallelism(values: Mapping[str, object]) -> None:
+    """Refuse --parallelism auto where it has no effect, and what it chooses itself (GG0705)."""
+    if values.get("parallelism") != AUTO:
+        return
+    if values.get("tp") == 1:
+        what = "--parallelism auto has no effect on one rank"
+        raise GraphgenError("GG0705", what, help="give --tp N too, or leave it out")
+    for name in CHOSEN_FIELDS:
+        if _is_given(values.get(name)):
+            option = f"--{name.replace('_', '-')}"
+            what = f"{option} has no meaning with --parallelism auto, which chooses it"
+            raise GraphgenError("GG0705", what, help="leave out one of them")
+
+
+def check_heads(strategy: object, tp: object) -> None:
+    """Refuse a strategy for heads on one rank, where it has no effect (GG0705)."""
+    if strategy is not None and tp == 1:
+        raise GraphgenError(
+            "GG0705",
+            f"--group-query-attention {strategy} has no effect on one rank",
+            help="give --tp N too, or leave it out",
+        )

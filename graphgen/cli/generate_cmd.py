@@ -1,0 +1,353 @@
+"""``graphgen generate``: answer prompts with a model, on this machine's CPU or its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import note_remarks, write_json, write_stdout
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, takes_compile_options, takes_fields
+from graphgen.cli.model_flags import (
+    GREEDY_FLAGS,
+    NO_ADAPTERS,
+    NO_SIZES,
+    AdapterFlags,
+    CallSizes,
+    Device,
+    SamplingFlags,
+    check_device,
+    takes_adapters,
+    takes_sizes,
+)
+from graphgen.cli.speculation_flags import (
+    NO_MEDUSA,
+    NO_SPECULATION,
+    MedusaFlags,
+    SpeculationFlags,
+    needed_options,
+    takes_medusa,
+    takes_speculation,
+)
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from graphgen.cli.generate_report import FirstToken
+    from graphgen.runtime.distributed.process_group import ProcessGroup
+    from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
+    from graphgen.runtime.generation import GenerationRequest
+    from graphgen.runtime.progress import TerminalProgress
+    from graphgen.runtime.sampling import Sampling
+    from graphgen.runtime.tokenizer.tokenizer import TextStream, Tokenizer
+
+DTYPES = ("f32", "bf16", "f16", "as-declared")
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A checkpoint folder, a GGUF file, an artifact folder, one that 'graphgen compile "
+        "--weights' has written, or smollm2."
+    ),
+]
+Prompts = Annotated[
+    list[str] | None, typer.Option("--prompt", help="A prompt; give it several times.")
+]
+Chat = Annotated[
+    bool,
+    typer.Option(
+        "--chat",
+        help="Put each prompt into the chat template; without a prompt: a conversation, "
+        "typed or from standard input, a message a line.",
+    ),
+]
+NewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", min=1, help="Most tokens an answer gets.")
+]
+DType = Annotated[
+    str | None,
+    typer.Option("--dtype", help="f32 (default), bf16, f16, or as-declared by the checkpoint."),
+]
+ArtifactFolder = Annotated[
+    Path | None,
+    typer.Option("--artifact", help="Start from this folder; make it when it is not there."),
+]
+WeightsFolder = Annotated[
+    Path | None,
+    typer.Option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
+]
+AsyncMode = Annotated[
+    bool,
+    typer.Option(
+        "--async-mode",
+        help="Start each step before the last one's tokens are read; with --on-device-sampling.",
+    ),
+]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")]
+Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what each step took.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+
+
+@takes_compile_options(without=["dtype"])
+@takes_sizes()
+@takes_speculation(fused=True)
+@takes_medusa()
+@takes_adapters()
+@takes_fields("sampling", SamplingFlags)
+def generate(
+    model: Model,
+    prompt: Prompts = None,
+    chat: Chat = False,
+    max_new_tokens: NewTokens = 128,
+    dtype: DType = None,
+    sizes: CallSizes = NO_SIZES,
+    artifact: ArtifactFolder = None,
+    weights: WeightsFolder = None,
+    device: Device = "auto",
+    compile_options: CompileOptions = NO_OPTIONS,
+    speculation: SpeculationFlags = NO_SPECULATION,
+    medusa: MedusaFlags = NO_MEDUSA,
+    adapters: AdapterFlags = NO_ADAPTERS,
+    sampling: SamplingFlags = GREEDY_FLAGS,
+    async_mode: AsyncMode = False,
+    ignore_eos: IgnoreEos = False,
+    summary: Summary = False,
+    as_json: AsJson = False,
+) -> None:
+    """Generate text from prompts.
+
+    A single answer is streamed; several are written when all are done. In a conversation each is
+    streamed, and what came before is kept; with --json each is a JSON object on a line.
+
+    \b
+    Examples:
+      graphgen generate smollm2 --chat --prompt "What is gravity?"
+      graphgen generate model.gguf --artifact model.art --prompt "1, 2," --prompt "a, b," --json
+      graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
+      graphgen generate smollm2 --prompt-lookup 3 --speculation-length 5 --prompt "Once"
+      graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
+    """
+    from graphgen.runtime.sampling.sampling_flags import on_device_pass
+
+    check_device(model, device)
+    prompts, answers = len(prompt or [""]), sampling.num_return_sequences
+    choose = sampling.settings(prompts)
+    by_ranks = _by_ranks(compile_options, model, artifact, choose)
+    by_programs = sampling.on_device_sampling or by_ranks or speculation.fused
+    chosen = on_device_pass(choose, sampling.global_topk, by_programs)
+    needed = needed_options(speculation, medusa, compile_options, model)
+    own = {"dtype": dtype, "sampling": chosen, **needed}
+    options = _options(compile_options, own, (artifact, weights), sizes, medusa)
+    texts, each = _repeated(prompt, chat, answers), adapters.of_answers(prompts, answers)
+    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each)
+    _run_in_launch(model, replace(options, async_mode=async_mode), asked, as_json, summary)
+
+
+def _run_in_launch(
+    model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
+) -> None:
+    """Run alone, or with the other processes of a launch."""
+    from graphgen.cli.launched_inputs import end_process, launch_options
+    from graphgen.runtime.distributed.process_group import launched
+
+    with launched(end_process) as group:
+        if group is not None:
+            options = launch_options(group, model, options)
+            asked = _shared(group, asked)
+        _run(model, options, asked, as_json, summary)
+
+
+def _shared(group: ProcessGroup, asked: _Asked) -> _Asked:
+    """The request with what process 0 was given of all that decides on sizes."""
+    from graphgen.cli.launched_inputs import SharedInputs
+
+    inputs = SharedInputs(asked.texts, asked.chat, asked.new_tokens).of_first(group)
+    return replace(asked, texts=inputs.texts, chat=inputs.chat, new_tokens=inputs.new_tokens)
+
+
+def _options(
+    compiled: CompileOptions,
+    own: Mapping[str, object],
+    folders: tuple[Path | None, Path | None],
+    sizes: CallSizes,
+    medusa: MedusaFlags,
+) -> EngineOptions:
+    """The request to open a model; of ``own`` the options that are given."""
+    from graphgen.runtime.engine import EngineOptions
+
+    artifact, weights = folders
+    requested = {**compiled, **{name: value for name, value in own.items() if value is not None}}
+    options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
+    return replace(options, medusa_heads=medusa.heads)
+
+
+def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str]:
+    """Each prompt once per answer; refuse several answers in a conversation (GG0705)."""
+    if chat and not prompts and sequences > 1:
+        raise GraphgenError(
+            "GG0705",
+            "--num-return-sequences has no meaning in a conversation",
+            help="give the message with --prompt",
+        )
+    return [text for text in prompts or () for _ in range(sequences)]
+
+
+def _by_ranks(
+    compiled: CompileOptions, model: str, artifact: Path | None, how: list[Sampling]
+) -> bool:
+    """True if several ranks sample from their parts of the logits; an artifact decides itself."""
+    from graphgen.runtime.artifact import is_artifact
+    from graphgen.runtime.sampling import GREEDY
+
+    made = is_artifact(Path(model)) or (artifact is not None and is_artifact(artifact))
+    return compiled["tp"] != 1 and not made and all(row == GREEDY for row in how)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Texts to answer, and the settings of the answers."""
+
+    texts: list[str]
+    chat: bool
+    new_tokens: int
+    ignore_eos: bool
+    sampling: list[Sampling]
+    speculation: SpeculationFlags
+    medusa: MedusaFlags
+    adapters: AdapterFlags
+
+    @property
+    def talk(self) -> bool:
+        """True for a conversation: messages come one by one."""
+        return self.chat and not self.texts
+
+
+# A conversation is compiled for this many new tokens, most of the next power of two; its first
+# message shows whether there is a chat template.
+_ROOM, _GREETING = 1536, ["Hello"]
+
+
+def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
+    """Open the model, and answer; in a launch process 0 does all but the launches."""
+    from graphgen.runtime.distributed.led_session import lead
+    from graphgen.runtime.engine import open_engine
+    from graphgen.runtime.progress import TerminalProgress
+    from graphgen.runtime.speculation.speculator import check_in_step
+
+    check_dtype(options.dtype)
+    if asked.speculation.is_asked or asked.medusa.is_asked:
+        check_in_step(async_mode=options.async_mode)
+    progress = TerminalProgress()
+    options = asked.adapters.options(model, options)
+    engine, prompts = open_engine(
+        model,
+        replace(options, turns=asked.talk, fused=asked.speculation.fused_draft(model)),
+        lambda tokenizer: _encode(tokenizer, _GREETING if asked.talk else asked.texts, asked.chat),
+        _ROOM if asked.talk else asked.new_tokens,
+        progress,
+    )
+
+    def work() -> None:
+        asked.speculation.give(engine, model, options.requested, progress)
+        asked.medusa.give(engine)
+        asked.adapters.give(engine)
+        _reply(engine, prompts, asked, progress, as_json=as_json, summary=summary)
+
+    lead(engine.session, work)
+
+
+def _reply(
+    engine: Engine,
+    prompts: list[list[int]],
+    asked: _Asked,
+    progress: TerminalProgress,
+    *,
+    as_json: bool,
+    summary: bool,
+) -> None:
+    """Answer, and print the summary if requested."""
+    from graphgen.cli.generate_report import FirstToken, write_summary
+    from graphgen.runtime.generation import GenerationRequest
+
+    ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
+    note_remarks(engine.reports)
+    request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)
+    first = FirstToken()
+    if asked.talk:
+        from graphgen.cli.chat_loop import talk
+        from graphgen.runtime.conversation import Conversation
+
+        result = talk(Conversation(engine, request), as_json=as_json)
+    else:
+        result = _answer(engine, asked.texts, prompts, request, as_json, first)
+    if summary and result is not None:
+        write_summary(engine, result, progress, first.seconds)
+
+
+def _answer(
+    engine: Engine,
+    texts: list[str],
+    prompts: list[list[int]],
+    request: GenerationRequest,
+    as_json: bool,
+    first: FirstToken,
+) -> GenerationResult:
+    """Generate, and write the answers; stream a single one."""
+    printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream(), first)
+    result = engine.generate(prompts, request, printer.token if printer else first.token)
+    if printer:
+        printer.finish()
+    elif as_json:
+        from graphgen.cli.generate_report import describe
+
+        write_json(describe(engine, prompts, result, first.seconds))
+    else:
+        _write_answers(engine, texts, result)
+    return result
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Refuse an unsupported element type (GG0705)."""
+    if dtype is not None and dtype not in DTYPES:
+        raise GraphgenError(
+            "GG0705", f"--dtype {dtype} is unknown", help=f"one of {', '.join(DTYPES)}"
+        )
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str], chat: bool) -> list[list[int]]:
+    """Token ids of the prompts; refuse an empty text before any work (GG0702)."""
+    for index, text in enumerate(texts):
+        if not text.strip():
+            raise GraphgenError(
+                "GG0702", f"prompt {index + 1} is empty", help="a prompt needs at least one token"
+            )
+    if chat:
+        return [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in texts]
+    return [tokenizer.encode(text) for text in texts]
+
+
+class _Printer:
+    """Streams one answer to standard output."""
+
+    def __init__(self, stream: TextStream, first: FirstToken) -> None:
+        self.stream = stream
+        self.first = first
+
+    def token(self, row: int, token: int) -> None:
+        """Write the text of the next token of the only row."""
+        self.first.note()
+        text = self.stream.push(token)
+        if text:
+            write_stdout(text)
+
+    def finish(self) -> None:
+        """Write the rest, and end the line."""
+        write_stdout(self.stream.flush() + "\n")
+
+
+def _write_answers(engine: Engine, texts: list[str], result: GenerationResult) -> None:
+    for text, completion in zip(texts, result.completions, strict=True):
+        write_stdout(f"> {text}\n{engine.tokenizer.decode(completion.tokens)}\n\n")

@@ -1,1 +1,0 @@
-"""Commands that show, compare, cut and run programs. Read ``inspect_cmd`` first."""

@@ -1,0 +1,337 @@
+"""``graphgen inspect``: one screen about a module, a checkpoint, a cache or an artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from graphgen.analysis.calls import called
+from graphgen.analysis.liveness import LiveMemory, live_memory
+from graphgen.analysis.overview import Overview, overview
+from graphgen.cli.console import emit, note, write_json
+from graphgen.cli.files import STANDARD, check_output, write_text
+from graphgen.cli.inspect_files import Inspection, program_facts
+from graphgen.cli.module_file import programs_or_functions, read_module
+from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, OnlyProgram
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module
+from graphgen.json_value import Json
+from graphgen.report.program_json import module_json
+from graphgen.report.table import Report, Table
+from graphgen.report.units import size
+from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
+
+if TYPE_CHECKING:
+    from graphgen.cli.inspect_files import Inspection
+
+# Larger protobufs are only summarized, without building their graph.
+LARGE = 256 << 20
+
+
+InspectedPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="A module (.gg, StableHLO, HLO), a NEFF, a checkpoint, a compiler cache, a work "
+        "folder, an artifact, a device's profile as JSON; - is stdin.",
+    ),
+]
+OutputName = Annotated[
+    str | None,
+    typer.Option("--result", metavar="N", help="Only this output, by position or name."),
+]
+Largest = Annotated[
+    int, typer.Option("--largest", min=0, help="Number of largest tensors to show.")
+]
+SummaryOnly = Annotated[
+    bool,
+    typer.Option("--summary", help="Walk through an HLO protobuf without building its graph."),
+]
+OfModule = Annotated[
+    str | None,
+    typer.Option(
+        "--module", metavar="FILE", help="Of a profile: what ran; bounds stand beside its times."
+    ),
+]
+HtmlFile = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Write one page with everything in it."),
+]
+ModelExplorerFile = Annotated[
+    str | None,
+    typer.Option(
+        "--model-explorer", metavar="FILE", help="Write the graph for Google's Model Explorer."
+    ),
+]
+
+
+def inspect(
+    file: InspectedPath,
+    program: OnlyProgram = None,
+    output: OutputName = None,
+    largest: Largest = 5,
+    summary: SummaryOnly = False,
+    html: HtmlFile = None,
+    model_explorer: ModelExplorerFile = None,
+    module: OfModule = None,
+    target: AcceleratorName = DEFAULT_ACCELERATOR,
+    lnc: Lnc = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Describe what a module takes, keeps, computes and exchanges; bytes are of one rank.
+
+    The summary reads a protobuf of any size, also one with types that have no form here; above
+    256 MiB it is what you get. Of a profile, layers and ops have their measured times, beside the
+    bounds of 'graphgen cost' for --target and --lnc where --module names what ran.
+
+    \b
+    Examples:
+      graphgen inspect decode.pb
+      graphgen inspect decode.pb --result 3
+      graphgen inspect mini.gg --program decode --largest 3
+      graphgen inspect step.mlir --json
+      graphgen inspect huge.pb --summary
+      graphgen inspect decode.pb --html decode.html --model-explorer decode.json
+      graphgen inspect /var/tmp/neuron-compile-cache
+      graphgen inspect model.safetensors
+      graphgen inspect checkpoint/
+      graphgen inspect profile.json --module graph.hlo --target trn2
+    """
+    if html is not None or model_explorer is not None:
+        return _draw(file, program, largest, html, model_explorer, as_json=as_json)
+    if file != STANDARD and (profile := _profile(file, module, program, target, lnc, largest)):
+        return emit(as_json, profile.facts, profile.report)
+    found = _inspected(file, program, output, largest, summary=summary)
+    return emit(as_json, found.facts, found.report)
+
+
+def _profile(
+    file: str, module: str | None, program: str | None, target: str, lnc: int, largest: int
+) -> Inspection | None:
+    """The times of a profile; ``None`` for another file (GG0705 for --module beside it)."""
+    from graphgen.lowering.neuron.device_profile import is_profile
+
+    path = Path(file)
+    if path.is_file():
+        with path.open("rb") as opened:
+            head = opened.read(16)
+        if is_profile(path, head):
+            return profile_inspection(path, module, program, target, lnc, largest)
+    if module is not None:
+        raise GraphgenError("GG0705", f"--module has no effect: {file} is not a profile")
+    return None
+
+
+def _inspected(
+    file: str, program: str | None, output: str | None, largest: int, *, summary: bool
+) -> Inspection:
+    from graphgen.cli.inspect_files import inspect_file, inspect_summary, programs_inspection
+
+    path = Path(file)
+    if file != STANDARD:
+        large = path.is_file() and path.stat().st_size > LARGE
+        if summary or (large and _is_proto(path)):
+            return inspect_summary(path)
+        found = inspect_file(path, largest)
+        if found is not None:
+            return found
+    try:
+        module = read_module(file)
+    except GraphgenError as error:
+        if error.code not in ("GG0101", "GG0103") or not (path.is_file() and _is_proto(path)):
+            raise
+        note(f"{error.what}: no graph can be built of this file, so it is only summarized")
+        return inspect_summary(path)
+    functions = programs_or_functions(module, program)
+    if output is not None:
+        return _output(module, functions, output)
+    return programs_inspection(module, functions, largest)
+
+
+def _is_proto(path: Path) -> bool:
+    from graphgen.lowering.hlo_proto.proto_module import looks_like_proto
+    from graphgen.lowering.open import HEAD
+
+    with path.open("rb") as opened:
+        return looks_like_proto(opened.read(HEAD))
+
+
+def _output(module: Module, functions: list[Function], output: str) -> Inspection:
+    """One output of each program."""
+    from graphgen.cli.inspect_files import Inspection, overviews
+    from graphgen.report.program_json import output_json
+    from graphgen.report.program_text import find_output, output_text
+
+    found = [(item, find_output(item, output)) for item in overviews(module, functions, 0)]
+    return Inspection(
+        lambda: [output_json(item, one) for item, one in found],
+        lambda: [output_text(item, one) for item, one in found],
+    )
+
+
+def _draw(
+    file: str,
+    program: str | None,
+    largest: int,
+    html: str | None,
+    model_explorer: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write one page, a graph for Model Explorer, or both."""
+    from graphgen.cli.inspect_files import overviews
+    from graphgen.report import dump_page
+    from graphgen.report.model_explorer import model_explorer as collection
+
+    names = [name for name in (html, model_explorer) if name]
+    for name in names:
+        check_output(name)
+    module = read_module(file)
+    items = overviews(module, programs_or_functions(module, program), largest)
+    texts: dict[str, str] = {}
+    if html:
+        data = page_data(module, items)
+        texts[html] = dump_page(f"@{module.name}", data.head(), data.blocks)
+    if model_explorer:
+        texts[model_explorer] = json.dumps(collection(module.name, items), ensure_ascii=False)
+    written: list[Json] = []
+    for name, text in texts.items():
+        write_text(name, text)
+        written.append({"file": name, "bytes": len(text.encode())})
+        if not as_json and name != STANDARD:
+            ops = sum(item.function.block.size for item in items)
+            note(f"wrote {name}: {ops} ops, {size(len(text))}")
+    if as_json:
+        write_json(written)
+
+
+if TYPE_CHECKING:
+    from graphgen.report.dump_data import DumpData
+
+
+def page_data(module: Module, items: Sequence[Overview]) -> DumpData:
+    """Programs with the shardings of their values, and the functions that loops and branches run.
+
+    Args:
+        module: of the programs.
+        items: overviews of the programs.
+    """
+    from graphgen.lowering.hlo.partitioning import partitioning_of
+    from graphgen.passes.inspect.value_layouts import value_layouts
+    from graphgen.report.dump_data import DumpData
+
+    partitioned = partitioning_of(module)
+    facts = {"partitioning": partitioned.to_json() if partitioned is not None else None}
+    data = DumpData({**module_json(module), **facts})
+    seen = {item.function.name for item in items}
+    for item in items:
+        layouts = value_layouts(module, item.function)
+        data.add(item, program_facts(item), layouts, _live(module, item))
+    for item in items:
+        for function in called(module, item.function):
+            if function.name not in seen:
+                seen.add(function.name)
+                body = overview(module, function, 0)
+                layouts = value_layouts(module, body.function)
+                live = _live(module, body)
+                data.add(body, program_facts(body), layouts, live, caller=item.function.name)
+    return data
+
+
+def _live(module: Module, item: Overview) -> LiveMemory | None:
+    """The live memory of a program; ``None`` with unbound symbols."""
+    return live_memory(module, item.function) if item.peak is not None else None
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphgen.lowering.neuron.device_profile import DeviceProfile, MeasuredTime, MeasuredTimes
+
+# Metrics that the report shows, if the profile has them; --json has all.
+_SHOWN = (
+    "total_time",
+    "total_active_time",
+    "tensor_engine_active_time_percent",
+    "dma_active_time_percent",
+    "mfu_estimated_percent",
+    "mbu_estimated_percent",
+    "hbm_read_bytes",
+    "hbm_write_bytes",
+)
+
+
+def profile_inspection(
+    path: Path, module: str | None, program: str | None, target: str, lnc: int, largest: int
+) -> Inspection:
+    """Inspect a profile.
+
+    Args:
+        path: of the JSON.
+        module: the file of the module that ran; ``None`` for no bounds.
+        program: the one of several that ran.
+        target: the device.
+        lnc: cores of a logical core; 0 for the target's own.
+        largest: how many ops to show.
+
+    Raises:
+        GraphgenError: GG0705 for a file that is not read, and for a module of several programs.
+    """
+    from graphgen.lowering.neuron.device_profile import measured_times, read_profile
+
+    profile = read_profile(path)
+    if module is None:
+        times = measured_times(profile)
+    else:
+        read = read_module(module)
+        functions = programs_or_functions(read, program)
+        if len(functions) > 1:
+            names = ", ".join(item.name for item in functions)
+            what = f"{module} has the programs {names}, and a profile is of one"
+            raise GraphgenError("GG0705", what, help="choose it with --program NAME")
+        times = measured_times(profile, read, functions[0], accelerator(target, lnc))
+    return Inspection(lambda: _facts(profile, times), lambda: _report(profile, times, largest))
+
+
+def _facts(profile: DeviceProfile, times: MeasuredTimes) -> Json:
+    return {
+        "kind": "profile of a Neuron device",
+        "seconds": profile.seconds,
+        "summary": cast(Json, dict(profile.summaries)),
+        "layers": [_row_json(item) for item in times.layers],
+        "ops": [_row_json(item) for item in times.ops],
+        "other": dict(profile.other),
+    }
+
+
+def _row_json(item: MeasuredTime) -> dict[str, Json]:
+    return {**asdict(item), "share": item.share}
+
+
+def _report(profile: DeviceProfile, times: MeasuredTimes, largest: int) -> Report:
+    report: list[str | Table] = ["profile of a Neuron device\n"]
+    for name, row in profile.summaries.items():
+        facts = ", ".join(f"{key} {row[key]}" for key in _SHOWN if key in row)
+        report.append(f"  {name}: {facts or f'{len(row)} metrics'}\n")
+    if times.layers:
+        headers = ["layer", "instructions", "measured", "bound", "of the time"]
+        report.append(Table(headers, [_cells(item) for item in times.layers], 1))
+        headers = ["slowest ops", "layer", *headers[1:]]
+        rows = [[item.name, item.layer or "-", *_cells(item)[1:]] for item in times.ops[:largest]]
+        report.append(Table(headers, rows, 2))
+    return report
+
+
+def _cells(item: MeasuredTime) -> Sequence[str]:
+    share = "-" if item.share is None else f"{100 * item.share:.1f} %"
+    bound = "-" if item.bound is None else _micro(item.bound)
+    return [item.name, str(item.instructions), _micro(item.seconds), bound, share]
+
+
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.2f} us"

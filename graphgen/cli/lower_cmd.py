@@ -1,0 +1,180 @@
+"""``graphgen lower``: a module's programs as StableHLO text or HLO protobufs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import note, write_json
+from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
+from graphgen.cli.module_file import choose_program, read_module, tell_sizes
+from graphgen.cli.shared_options import (
+    Dims,
+    ModuleFile,
+    OnlyProgram,
+    TargetName,
+    load_pipeline,
+    pipeline_sizes,
+)
+from graphgen.errors import GraphgenError
+from graphgen.exec.bind import isolate
+from graphgen.ir import Function, Module
+from graphgen.json_value import Json
+
+if TYPE_CHECKING:
+    from graphgen.passes.core import Pass
+
+# Forms of a program, and the endings of their files.
+Form = Literal["stablehlo", "hlo", "hlo-text"]
+SUFFIX: dict[Form, str] = {"stablehlo": ".mlir", "hlo": ".pb", "hlo-text": ".hlo"}
+Output = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="A file, or a folder for several programs; - is stdout.",
+    ),
+]
+Pipeline = Annotated[
+    str | None,
+    typer.Option(
+        "-p",
+        "--pipeline",
+        metavar="PIPELINE",
+        help="Passes to run first, instead of what is left of the default pipeline.",
+    ),
+]
+
+
+def lower(
+    file: ModuleFile,
+    to: Annotated[Form, typer.Option("--to", help="The form to write.")] = "stablehlo",
+    output: Output = STANDARD,
+    pipeline: Pipeline = None,
+    target: TargetName = "cpu",
+    program: OnlyProgram = None,
+    dims: Dims = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
+    ] = False,
+) -> None:
+    """Turn a module's programs into StableHLO text, HLO protobufs or HLO text.
+
+    The protobuf is an HloModuleProto as neuronx-cc takes it; the text is for people. A module that
+    is not at level 'target' first goes through what is left of the default pipeline; stderr says
+    which passes. For an accelerator those write in another form what its compiler refuses; so they
+    do with a module that was read from HLO or StableHLO. Symbols without a size get specialize's
+    sizes, or those of --dims. With several programs, -o names a folder: one file a program.
+
+    --target is cpu by default, where 'generate' and 'run' run too; commands that ask about a device
+    ('check', 'cost', 'plan', 'hash') are for trn2 by default. A note names the target.
+
+    The lowered module is written beside its program, as FILE.gg, or lowered.gg in a folder. It has
+    the interface and the weight preparation, so that 'graphgen equiv m.gg decode.pb' can compare
+    the program with its source, and 'shard-weights --for decode.pb' prepare its weights.
+
+    \b
+    Examples:
+      graphgen lower m.gg --to stablehlo --program prefill -o prefill.mlir
+      graphgen lower dump.pb --target trn2 --to hlo -o legal.pb
+      graphgen lower imported.gg --dims B=1,S=64 --target trn2 --to hlo -o step.pb
+      graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
+    """
+    from graphgen.lowering.lowered_module import write_lowered
+    from graphgen.passes.partial_pipeline import as_it_stands
+
+    if as_json and output == STANDARD:
+        raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
+    module = read_module(file)
+    function = choose_program(module, program) if program else None
+    if function is not None:
+        module = isolate(module, function)
+    foreign = as_it_stands(module)
+    passes = _prepare(module, pipeline, target, dims)
+    # Specialization makes one program per bucket; other functions keep their names.
+    chosen = module.programs()
+    if function is not None and not function.phase:
+        chosen = [module.function(function.name)]
+    files = _write(module, chosen, to, output)
+    beside = None
+    if output != STANDARD and not foreign:
+        beside = write_lowered(module, files, target, [str(item) for item in passes])
+    _report(module, chosen, files, beside, as_json=as_json)
+
+
+def _prepare(module: Module, pipeline: str | None, target: str, dims: str) -> Sequence[Pass]:
+    """Bring the module to level target, in place, by the passes that are returned."""
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.partial_pipeline import foreign, remaining
+    from graphgen.targets import find_target
+
+    find_target(target)
+    sizes = pipeline_sizes(module, dims)
+    if pipeline is not None and sizes:
+        raise GraphgenError(
+            "GG0705",
+            "--dims and --pipeline both say the sizes",
+            help=f"-p 'default{{dims=[{','.join(sizes)}]}}' says them in the pipeline",
+        )
+    if pipeline is not None:
+        passes = load_pipeline(pipeline)
+        run_pipeline(module, passes)
+        return passes
+    passes = remaining(module, target, sizes) or foreign(module, target)
+    if passes:
+        note(f"lowering for {target}: {','.join(map(str, passes))}")
+        tell_sizes(module, passes)
+        run_pipeline(module, passes)
+    return passes
+
+
+def _write(module: Module, chosen: list[Function], to: Form, output: str) -> list[str]:
+    from graphgen.atomic_write import write_inside
+    from graphgen.lowering.program_file import program_bytes
+
+    targets = _targets([function.name for function in chosen], output, SUFFIX[to])
+    for function, target in zip(chosen, targets, strict=True):
+        chunks = program_bytes(module, function, SUFFIX[to])
+        if Path(output).is_dir():
+            # Names of programs are those of a file from elsewhere.
+            write_inside(Path(output), Path(target), lambda file, c=chunks: file.writelines(c))
+        else:
+            write_bytes(target, chunks)
+    return targets
+
+
+def _report(
+    module: Module, chosen: list[Function], files: list[str], beside: Path | None, *, as_json: bool
+) -> None:
+    if as_json:
+        facts: list[Json] = [
+            {"program": function.name, "file": file, "ops": function.block.size}
+            for function, file in zip(chosen, files, strict=True)
+        ]
+        more: dict[str, Json] = {"lowered": str(beside) if beside is not None else None}
+        write_json({"module": module.name, "ranks": module.ranks, "programs": facts, **more})
+    elif files != [STANDARD]:
+        also = f"; {beside} is the module" if beside is not None else ""
+        note(f"wrote {', '.join(files)}{also}")
+
+
+def _targets(names: list[str], output: str, suffix: str) -> list[str]:
+    """The file of each program."""
+    if not names:
+        raise GraphgenError("GG0705", "the module has no program to lower")
+    folder = output.endswith("/") or Path(output).is_dir()
+    if output == STANDARD or (len(names) == 1 and not folder):
+        if len(names) > 1:
+            raise GraphgenError(
+                "GG0705",
+                f"standard output holds one program, the module has {', '.join(names)}",
+                help=f"choose one, --program {names[0]}, or name a folder: -o FOLDER",
+            )
+        check_output(output)
+        return [output]
+    home = make_folder(output)
+    return [str(home / f"{name}{suffix}") for name in names]

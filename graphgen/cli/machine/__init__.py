@@ -1,1 +1,0 @@
-"""Commands that know machines, this one and several nodes; read doctor_cmd.py first."""

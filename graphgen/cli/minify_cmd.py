@@ -1,0 +1,142 @@
+"""``graphgen minify``: reduce a failing module while it still fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import note
+from graphgen.cli.files import STANDARD
+from graphgen.cli.module_file import read_module, write_module
+from graphgen.cli.shared_options import (
+    ModuleFile,
+    OutputFile,
+    Plugins,
+    Seed,
+    check_outputs,
+    load_pipeline,
+)
+from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+
+if TYPE_CHECKING:
+    from graphgen.ir import Module
+    from graphgen.passes.core import Pass
+    from graphgen.passes.validate.minify import Round
+
+Check = Annotated[
+    Literal["numeric", "crash"],
+    typer.Option("--check", help="A pass changes the meaning, or raises an exception."),
+]
+Command = Annotated[
+    str | None,
+    typer.Option(
+        "--command",
+        metavar="COMMAND",
+        help="Instead: it fails if this command does; {} is the file after the passes.",
+    ),
+]
+
+
+def minify(
+    file: ModuleFile,
+    pipeline: Annotated[
+        str,
+        typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes under which it fails."),
+    ] = "",
+    output: OutputFile = STANDARD,
+    check: Check = "numeric",
+    command: Command = None,
+    plugin: Plugins = None,
+    seed: Seed = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was done as JSON; needs -o OUT.gg.")
+    ] = False,
+) -> None:
+    """Reduce a failing module to the few ops that still fail.
+
+    Programs, layers, outputs, ops, sizes and attributes are removed while the check fails; a value
+    whose op was removed becomes an input. By numbers, the pass that is wrong for FILE has to be
+    wrong for what is left. Progress is on stderr.
+
+    \b
+    Examples:
+      graphgen minify mini.gg -p default,mine --plugin mine.py -o small.gg
+      graphgen minify crash/repro.gg -p 'partition' --check crash -o small.gg
+      graphgen minify mini.gg --command 'python check.py {}' -o small.gg
+    """
+    from graphgen.passes.validate.minify import Minifier
+
+    check_outputs(output, as_json)
+    passes = load_pipeline(pipeline, plugin, small=True)
+    module = read_module(file)
+    before = module.op_count()
+    fails = _check(module, passes, check, command, seed)
+    progress = _Progress(before)
+    minifier = Minifier(module, fails, progress.done, progress.asked)
+    found = minifier.run()
+    progress.end()
+    rounds: list[Json] = [
+        {"what": item.what, "ops": item.ops, "checks": item.checks} for item in minifier.rounds
+    ]
+    write_module(found, output, as_json=as_json, more={"ops_before": before, "rounds": rounds})
+
+
+def _check(
+    module: Module, passes: Sequence[Pass], check: str, command: str | None, seed: int
+) -> Callable[[Module], bool]:
+    """The test that the smaller module has to fail."""
+    from graphgen.passes.validate.failure_predicate import (
+        after_passes,
+        same_exception,
+        wrong_numbers,
+    )
+
+    if command is not None:
+        from graphgen.cli.command_check import by_command
+
+        return after_passes(passes, by_command(command, "--command"))
+    if not passes:
+        raise GraphgenError("GG0705", "nothing can fail without passes", help="give -p PIPELINE")
+    if check == "crash":
+        fails, failure = same_exception(module, passes)
+        if failure is None:
+            raise GraphgenError("GG0304", "the pipeline raises no exception for this module")
+        note(f"it fails by {failure}")
+        return fails
+    fails, item = wrong_numbers(module, passes, seed)
+    if item is None:
+        raise GraphgenError("GG0304", "no pass changes the meaning of this module")
+    note(f"{item} changes the meaning")
+    return fails
+
+
+class _Progress:
+    """Progress of minification: a moving line on a terminal, else one line per round."""
+
+    def __init__(self, ops: int) -> None:
+        self.ops = ops
+        self.terminal = sys.stderr.isatty()
+
+    def done(self, item: Round) -> None:
+        """Print the result of a round."""
+        self._wipe()
+        line = f"{item.what:<10} {self.ops:>5} -> {item.ops} ops, {item.checks} checks"
+        print(line, file=sys.stderr, flush=True)
+        self.ops = item.ops
+
+    def asked(self, ops: int, checks: int) -> None:
+        """Show the size of the module under test."""
+        if self.terminal:
+            print(f"\r  {ops} ops, {checks} checks ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Remove the moving line."""
+        self._wipe()
+
+    def _wipe(self) -> None:
+        if self.terminal:
+            print("\r\x1b[K", end="", file=sys.stderr)

@@ -1,1 +1,0 @@
-"""Commands that make and run models. Read ``generate_cmd`` first."""

@@ -1,1 +1,0 @@
-"""Commands for Neuron compilers and devices. Read ``lower_cmd`` first."""

@@ -1,1 +1,0 @@
-"""Commands that run, list and explain passes. Read ``opt_cmd`` first."""

@@ -1,1 +1,0 @@
-"""Commands for narrow weights: measure their loss, and write quantized checkpoints."""

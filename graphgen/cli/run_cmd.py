@@ -1,0 +1,271 @@
+"""``graphgen run``: run a program on random or given inputs and summarize its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import emit, note
+from graphgen.cli.files import check_output, write_file
+from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.shared_options import (
+    AsJson,
+    Dims,
+    ModuleFile,
+    OnlyProgram,
+    check_sizes,
+    check_slots,
+    default_sizes,
+    parse_sizes,
+)
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module
+from graphgen.json_value import Json
+from graphgen.report.table import Table
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+    from graphgen.exec import ProgramOutput
+    from graphgen.exec.inputs import ProgramInputs
+
+_COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
+
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs", metavar="FILE", help="Arrays by name, .npz or .safetensors; the rest is random."
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="MODEL",
+        help="Take the weights from a checkpoint folder, a GGUF file, or smollm2.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random inputs.")]
+On = Annotated[
+    Literal["auto", "numpy", "cpu"],
+    typer.Option(
+        "--on",
+        help="NumPy evaluates op by op; cpu compiles with XLA; auto is NumPy where it can.",
+    ),
+]
+PerRank = Annotated[
+    bool,
+    typer.Option(
+        "--per-rank",
+        help="Of a dump on several ranks, random floats differ by rank, as shards do.",
+    ),
+]
+Save = Annotated[
+    str | None,
+    typer.Option(
+        "--save",
+        metavar="FILE.npz",
+        help="Write the outputs (bf16 as f32); all ranks if they differ.",
+    ),
+]
+
+
+def run(
+    file: ModuleFile,
+    program: OnlyProgram = None,
+    dims: Dims = "",
+    inputs: Inputs = None,
+    weights: Weights = None,
+    seed: Seed = 0,
+    on: On = "auto",
+    per_rank: PerRank = False,
+    save: Save = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a program and describe its outputs.
+
+    Without --inputs they are random and depend on --seed and their names only: token ids in range,
+    positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Inputs
+    and outputs are whole tensors, as the checkpoint and the caller have them; a partitioned module
+    is run on all its ranks. Of a dump, types are those of one rank: an array of --inputs may be
+    for all ranks, or have one more dimension in front for each rank's own.
+
+    \b
+    Examples:
+      graphgen run m.gg --program prefill
+      graphgen run m.gg --program decode --dims B=2,R=4,C=64,M=64 --on cpu --json
+      graphgen run m.gg --program prefill --save prefill.npz
+      graphgen run m.gg --program decode --inputs prefill.npz
+      graphgen run module.gg --program decode_b1_s1_c128 --inputs captured.npz --weights smollm2
+      graphgen run dump.pb --per-rank --seed 3
+    """
+    from graphgen.analysis.overview import opaque_opcodes
+
+    if save is not None:
+        check_output(save)
+    module, function = _bound(read_module(file), program, dims)
+    _check_types(module)
+    codes = opaque_opcodes(module)
+    if on == "auto" and codes:
+        note(f"compiling with XLA, which knows {', '.join(codes)}")
+    on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"
+    if on == "cpu":
+        module, function = _for_cpu(module, function)
+    outputs = _execute(
+        module, function, _inputs(module, function, (inputs, weights), seed, per_rank), on
+    )
+    if save is not None:
+        _save(save, outputs)
+    for output in outputs:
+        if output.ranks_differ and function.phase:
+            note(f"output {output.entry.name} is not the same on all ranks; shown is rank 0")
+    emit(as_json, lambda: _facts(module, function, outputs, on, seed), lambda: _table(outputs))
+
+
+def _check_types(module: Module) -> None:
+    """Refuse ops on types that nothing here computes with (GG0403)."""
+    from graphgen.ops.external import refusal
+
+    for op in [op for function in module.functions.values() for op in function.block]:
+        error = refusal(op) if op.name == "hlo.opaque" else None
+        if error is not None:
+            raise error
+
+
+def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
+    """The module with one program and every symbol bound, and that program."""
+    from graphgen.analysis import free_symbols
+    from graphgen.exec.bind import bind_module, isolate
+
+    function = choose_program(module, name)
+    sizes = parse_sizes(dims)
+    check_sizes(module, function, sizes)
+    single = isolate(module, function)
+    free = free_symbols(single.functions.values())
+    if free - sizes.keys():
+        chosen = {k: v for k, v in default_sizes(sizes).items() if k in free and k not in sizes}
+        sizes |= chosen
+        if chosen:
+            shown = ", ".join(f"{key}={size}" for key, size in chosen.items())
+            note(f"{shown} by default; --dims sets other sizes")
+    check_slots({**sizes, **function.dims})
+    bound = bind_module(single, sizes)
+    _verify(bound, sizes)
+    return bound, bound.function(function.name)
+
+
+def _verify(module: Module, sizes: Mapping[str, int]) -> None:
+    """Verify the module; sizes may contradict each other."""
+    from graphgen.ops import verify
+
+    try:
+        verify(module)
+    except GraphgenError as error:
+        shown = ",".join(f"{key}={size}" for key, size in sizes.items())
+        error.help = error.help or f"the sizes do not go together: {shown}"
+        raise
+
+
+def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.partial_pipeline import remaining
+
+    run_pipeline(module, remaining(module))
+    return module, module.function(function.name)
+
+
+def _inputs(
+    module: Module,
+    function: Function,
+    sources: tuple[str | None, str | None],
+    seed: int,
+    per_rank: bool,
+) -> ProgramInputs:
+    """The inputs from a file of arrays and a checkpoint, as far as they are given."""
+    from graphgen.exec.inputs import program_inputs, read_arrays
+
+    file, model = sources
+    arrays = _weights(module, function, model) if model is not None else {}
+    arrays |= read_arrays(file) if file is not None else {}
+    made = program_inputs(module, function, arrays, seed, per_rank=per_rank)
+    if made.unused:
+        note(f"@{function.name} does not take {', '.join(made.unused)}")
+    given = " and ".join(name for name in (file, model) if name is not None)
+    if given:
+        total = len(made.shared) + len(made.per_rank)
+        note(f"{made.given} of {total} inputs from {given}, the others random (seed {seed})")
+    return made
+
+
+def _weights(module: Module, function: Function, model: str) -> dict[str, Array]:
+    """The checkpoint tensors that the program reads (GG06xx)."""
+    from graphgen.exec.program_run import needed
+    from graphgen.ir import Role
+    from graphgen.runtime.engine import locate_checkpoint
+
+    checkpoint = locate_checkpoint(model)
+    rows = [row for row in needed(module, function) if row.role is Role.WEIGHT]
+    return {row.name: checkpoint.read(row.name) for row in rows}
+
+
+def _execute(
+    module: Module, function: Function, inputs: ProgramInputs, on: str
+) -> list[ProgramOutput]:
+    from graphgen.exec import NumpyBackend, run_program
+
+    given, own = inputs.shared, inputs.per_rank
+    if on == "cpu":
+        from graphgen.lowering.cpu.backend import CpuBackend
+
+        return run_program(module, function, given, CpuBackend(devices=1), own)
+    return run_program(module, function, given, NumpyBackend(), own)
+
+
+def _save(name: str, outputs: Sequence[ProgramOutput]) -> None:
+    import numpy as np
+
+    from graphgen.exec.inputs import write_arrays
+
+    arrays = {
+        output.entry.name: np.stack(output.parts) if output.parts else output.array
+        for output in outputs
+    }
+    write_file(name, lambda file: write_arrays(file, arrays))
+
+
+def _table(outputs: Sequence[ProgramOutput]) -> Table:
+    from graphgen.report.array_summary import summarize
+
+    rows = [
+        [output.entry.name, output.type.text, *summarize(output.array).cells()]
+        for output in outputs
+    ]
+    return Table(_COLUMNS, rows)
+
+
+def _facts(
+    module: Module, function: Function, outputs: Sequence[ProgramOutput], on: str, seed: int
+) -> Json:
+    from graphgen.exec.program_run import ranks_of
+    from graphgen.report.array_summary import summarize
+
+    return {
+        "module": module.name,
+        "program": function.name,
+        "level": module.level,
+        "ranks": ranks_of(module),
+        "on": on,
+        "seed": seed,
+        "dims": {k: v for k, v in function.dims.items() if isinstance(v, int)},
+        "outputs": [
+            {
+                "name": output.entry.name,
+                "role": output.entry.role.value,
+                "type": output.type.text,
+                "ranks_differ": output.ranks_differ,
+                **summarize(output.array).to_json(),
+            }
+            for output in outputs
+        ],
+    }

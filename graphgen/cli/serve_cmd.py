@@ -1,0 +1,372 @@
+"""``graphgen serve``: answer OpenAI's API, on this machine's CPU or its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from graphgen.cli.console import note, note_remarks, write_json
+from graphgen.cli.flags import (
+    Command,
+    cache_flags,
+    cache_options,
+    field_flags,
+    option,
+    options,
+    takes_flags,
+)
+from graphgen.cli.speculation_flags import (
+    NO_SPECULATION,
+    SpeculationFlags,
+    read_speculation,
+    speculation_parameters,
+)
+from graphgen.errors import GraphgenError
+
+# About the model.
+_MODEL_FLAGS = options(
+    option(int | None, "--max-num-seqs", min=1, help="Sequences at a time: 8."),
+    option(
+        int | None,
+        "--max-model-len",
+        min=1,
+        help="Tokens of a prompt and its answer: the model's limit, at most 2048.",
+    ),
+    option(
+        int | None, "--tensor-parallel-size", "-tp", min=1, help="Ranks to split the model over."
+    ),
+    option(
+        int | None,
+        "--pipeline-parallel-size",
+        "-pp",
+        "--pp-degree",
+        min=1,
+        help="Stages of a pipeline, each with as many ranks.",
+    ),
+    option(
+        str | None, "--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."
+    ),
+    option(
+        str,
+        "--override-neuron-config",
+        default="{}",
+        metavar="JSON",
+        help="Attributes of a NeuronConfig; 'graphgen config --list' lists them.",
+    ),
+    option(
+        str | None,
+        "--chunked-prefill-size",
+        metavar="N,N,...",
+        help="Split long prompts into chunks of this many tokens: 128.",
+    ),
+    option(
+        int | None,
+        "--block-size",
+        min=1,
+        help="Keep caches in blocks of this many tokens, which equal prefixes share.",
+    ),
+    option(
+        int | None,
+        "--num-gpu-blocks-override",
+        min=1,
+        help="Blocks of the cache: as many as all sequences need at their longest.",
+    ),
+    option(Path | None, "--artifact", help="Start from this folder; make it when it is not there."),
+    option(Path | None, "--weights", help="Weights that 'graphgen shard-weights' has prepared."),
+    option(str, "--device", default="auto", help="auto: what MODEL was compiled for; cpu; neuron."),
+    option(bool, "--use-v2-block-manager", default=False, help="Accepted; no effect."),
+)
+_SERVER_FLAGS = options(
+    option(str, "--host", default="127.0.0.1", help="Address to listen on."),
+    option(int, "--port", default=8000, min=0, max=65535, help="Port; 0 for any free one."),
+    option(
+        list[str] | None,
+        "--api-key",
+        envvar="GRAPHGEN_API_KEY",
+        help="Bearer token that clients must send; give it several times.",
+    ),
+    option(
+        int,
+        "--max-queue",
+        default=256,
+        min=0,
+        help="Choices that wait for a row; more get status 429.",
+    ),
+    option(int, "--max-body", default=4 << 20, min=1, help="Bytes of a request."),
+    option(
+        int, "--max-prompt", default=0, min=0, help="Tokens of a prompt; 0 for the model's limit."
+    ),
+    option(
+        float, "--request-timeout", default=0.0, min=0, help="Seconds of an answer; 0 for no limit."
+    ),
+    option(
+        int,
+        "--drain-timeout",
+        default=0,
+        min=0,
+        help="Seconds that accepted requests have after SIGTERM; 0 for no limit.",
+    ),
+    option(
+        list[str] | None,
+        "--lora",
+        "--lora-modules",
+        metavar="NAME=PATH",
+        help="An adapter, whose name requests give as their model; several times.",
+    ),
+    option(int, "--max-cpu-loras", default=100, min=1, help="Adapters that the host keeps."),
+    option(
+        bool,
+        "--enable-dynamic-multi-lora",
+        default=False,
+        help="Let clients load adapters of this machine.",
+    ),
+    option(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
+)
+Values = Mapping[str, object]
+# Flags of adapters, which the server has under other names.
+_ADAPTERS = {
+    "max_cpu_loras": "host_adapters",
+    "enable_dynamic_multi_lora": "dynamic_adapters",
+}
+# Fields of the compilation that adapters need.
+_SLOTS = ("max_loras", "max_lora_rank")
+# The field of the compilation that speculation needs.
+_LENGTH = "speculation_length"
+# The field of machines, which a launch knows.
+_NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeFlags:
+    """The values of the flags.
+
+    Attributes:
+        model: those of :class:`~graphgen.runtime.aws_config.served_options.ServedFlags`.
+        server: those of :class:`~graphgen.runtime.server.server_options.ServerOptions`.
+        notes: remarks on flags without effect.
+        device: auto, cpu or neuron.
+        speculation: what proposes tokens.
+    """
+
+    model: Values
+    server: Values
+    notes: tuple[str, ...]
+    speculation: SpeculationFlags = NO_SPECULATION
+    device: str = "auto"
+
+
+NO_FLAGS = ServeFlags({}, {}, ())
+
+
+def takes_serve_flags(command: Command) -> Command:
+    """Give a command these flags in place of its parameter ``flags``."""
+    speculation = {**speculation_parameters(), **field_flags(_LENGTH, *_SLOTS, _NODES)}
+    flags = {**_MODEL_FLAGS, **_SERVER_FLAGS, **cache_flags(), **speculation}
+    return takes_flags("flags", flags, _collected)(command)
+
+
+def _collected(given: Values) -> ServeFlags:
+    from graphgen.cli.model_flags import read_adapters, read_buckets
+
+    chunks = cast("str | None", given["chunked_prefill_size"])
+    model = {
+        name: given[name]
+        for name in ("max_num_seqs", "max_model_len", "tensor_parallel_size", "dtype")
+    }
+    model["pipeline_parallel_size"] = given["pipeline_parallel_size"]
+    model |= {name: given[name] for name in ("artifact", "weights", "block_size", _NODES)}
+    model["num_blocks"] = given["num_gpu_blocks_override"]
+    model["override"] = given["override_neuron_config"]
+    model["caches"] = cache_options(given) or None
+    model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
+    speculation = read_speculation(given)
+    model |= {
+        _LENGTH: None,
+        "verify_lengths": (),
+        **speculation.requested({_LENGTH: given[_LENGTH]}),
+    }
+    own = {"api_key", "lora"}
+    server = {_ADAPTERS.get(name, name): given[name] for name in _SERVER_FLAGS if name not in own}
+    server["adapters"] = read_adapters("--lora", cast("list[str] | None", given["lora"]))
+    model["slots"] = {name: given[name] for name in _SLOTS if given[name] is not None}
+    server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
+    return ServeFlags(model, server, _notes(given), speculation, str(given["device"]))
+
+
+def _notes(given: Values) -> tuple[str, ...]:
+    device = given["device"]
+    if device not in ("auto", "cpu", "neuron"):
+        raise GraphgenError(
+            "GG0705", f"--device {device} is unknown", help="one of auto, cpu, neuron"
+        )
+    found: list[str] = []
+    if given["use_v2_block_manager"]:
+        found.append("--use-v2-block-manager has no effect: --block-size keeps caches in blocks")
+    return tuple(found)
+
+
+if TYPE_CHECKING:
+    from graphgen.runtime.distributed.process_group import ProcessGroup
+    from graphgen.runtime.engine import Engine, EngineOptions
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        help="A checkpoint folder, a GGUF file, an artifact folder, one that 'graphgen compile "
+        "--weights' has written, or smollm2."
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="The same as MODEL, as vLLM's server has it.")
+]
+Name = Annotated[
+    str | None,
+    typer.Option("--served-model-name", help="Name of the model in the API; default: MODEL."),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Write the address to stdout as JSON; errors too.")
+]
+_NEEDED = ("starlette", "uvicorn", "prometheus_client")
+
+
+@takes_serve_flags
+def serve(
+    model: Model = None,
+    model_option: ModelOption = None,
+    served_model_name: Name = None,
+    flags: ServeFlags = NO_FLAGS,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a model over HTTP with OpenAI's API.
+
+    Endpoints: /v1/completions, /v1/chat/completions, /v1/models, /health, /ready, /metrics,
+    /openapi.json, and a page to try the model at /. SIGTERM ends the server when the accepted
+    requests are answered, and says what quantized caches have clamped.
+
+    \b
+    Examples:
+      graphgen serve smollm2
+      graphgen serve smollm2 --dtype bf16 --artifact smollm2.served --max-num-seqs 4
+      graphgen serve llama --max-model-len 4096 --tensor-parallel-size 2 --port 8080
+      graphgen serve llama --speculative-model small-llama --num-speculative-tokens 4
+      graphgen serve llama --lora mine=./my-adapter --max-loras 4 --enable-dynamic-multi-lora
+      graphgen serve llama --override-neuron-config '{"quantized": true}'
+    """
+    name = _one_model(model, model_option)
+    _check_installed()
+    from graphgen.cli.launched_inputs import end_process
+    from graphgen.runtime.distributed.process_group import launched
+
+    with launched(end_process) as group:
+        ended_well = _serve(name, served_model_name or name, flags, group, as_json=as_json)
+    if not ended_well:
+        raise typer.Exit(1)
+
+
+def _serve(
+    model: str, name: str, flags: ServeFlags, group: ProcessGroup | None, *, as_json: bool
+) -> bool:
+    """Open MODEL and serve it under a name; False if the server has failed."""
+    from graphgen.cli.launched_inputs import launch_options
+    from graphgen.runtime.distributed.led_session import lead
+    from graphgen.runtime.engine import open_engine
+    from graphgen.runtime.progress import TerminalProgress
+    from graphgen.runtime.server.http_server import run_server
+    from graphgen.runtime.server.server_options import ServerOptions
+
+    for text in (*flags.notes, *_device_notes(model, flags.device)):
+        note(text)
+    options, sharing = _options(model, flags)
+    if group is not None:
+        options = launch_options(group, model, options)
+    server = ServerOptions(name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
+    # One token stands for the prompts, which are not known yet.
+    progress = TerminalProgress()
+    engine, _ = open_engine(model, options, lambda _: [[0]], 1, progress)
+    note_remarks(engine.reports)
+
+    def listening(url: str) -> None:
+        if as_json:
+            write_json({"url": url, "model": server.name})
+        else:
+            note(f"{server.name} is served at {url}")
+
+    def work() -> bool:
+        flags.speculation.give(engine, model, options.requested, progress)
+        ended_well = run_server(engine, server, listening)
+        _note_saturation(engine)
+        return ended_well
+
+    # Only process 0 of a launch listens.
+    return lead(engine.session, work) is not False
+
+
+def _options(model: str, flags: ServeFlags) -> tuple[EngineOptions, bool]:
+    """The options to open MODEL with, and whether equal prompts are processed once."""
+    from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
+    from graphgen.runtime.aws_config.served_override import read_override
+    from graphgen.runtime.speculation.speculator import check_in_step
+
+    model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
+    options = served_options(model, model_flags)
+    speculates = flags.speculation.is_asked
+    if speculates:
+        check_in_step(async_mode=options.async_mode)
+        features = flags.speculation.features(model)
+        options = replace(options, requested={**options.requested, **features})
+    options = _with_slots(model, options, flags)
+    return options, read_override(model_flags.override, speculates=speculates).prefix_sharing
+
+
+def _device_notes(model: str, device: str) -> list[str]:
+    """A remark where commands of vLLM's name a device that MODEL was not compiled for (GG0705)."""
+    from graphgen.cli.model_flags import check_device
+    from graphgen.runtime.artifact import is_for_device
+
+    if device == "neuron" and not is_for_device(Path(model)):
+        return ["--device neuron: the model is not compiled for it, and runs on this machine's CPU"]
+    check_device(model, device)
+    return []
+
+
+def _with_slots(name: str, options: EngineOptions, flags: ServeFlags) -> EngineOptions:
+    """The options with slots for the adapters that the flags name."""
+    from graphgen.cli.model_flags import AdapterFlags
+
+    files = cast("Mapping[str, Path]", flags.server["adapters"])
+    dynamic = bool(flags.server["dynamic_adapters"])
+    return AdapterFlags(files).options(name, options, only=not dynamic)
+
+
+def _note_saturation(engine: Engine) -> None:
+    """Say how many numbers of quantized caches were clamped, of the last text of each row."""
+    from graphgen.runtime.accuracy.cache_saturation import cache_saturation
+
+    found = cache_saturation(engine.session, engine.model.settings)
+    if found is not None:
+        note(f"caches saturated: {found.text}, at an end of their type")
+
+
+def _one_model(argument: str | None, option: str | None) -> str:
+    if argument is not None and option is not None and argument != option:
+        raise typer.BadParameter(f"MODEL is {argument}, and --model is {option}: give one of them")
+    name = argument or option
+    if name is None:
+        raise typer.BadParameter("MODEL is missing")
+    return name
+
+
+def _check_installed() -> None:
+    """Refuse to start without the packages of the extra (GG0705)."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise GraphgenError(
+            "GG0705",
+            f"the server needs {', '.join(missing)}, which is not installed",
+            help="pip install 'graphgen[serve]'",
+        )

@@ -1,1 +1,0 @@
-"""Commands and flags of speculative decoding. Read speculate_cmd.py first."""

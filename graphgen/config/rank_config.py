@@ -1,0 +1,153 @@
+"""Compile options for ranks: their number, and the division of the model over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphgen.config.fields import knob
+from graphgen.config.option_words import (
+    BALANCE_AUTO,
+    BALANCE_OFF,
+    BALANCE_ON,
+    CP_AUTO,
+    CP_FORMS,
+    HEAD_STRATEGIES,
+)
+from graphgen.targets import target_names
+
+# Values of ``parallelism``: options of the mesh as they are given, or chosen by predicted time.
+MANUAL, AUTO = "manual", "auto"
+# The fields that ``auto`` chooses, beside ``rules``.
+CHOSEN_FIELDS = (
+    *("flash_decoding", "flash_decoding_ranks", "cp_degree", "cp_form", "mlp_cp_degree"),
+    *("attention_dp_degree", "weight_gather_length"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankConfig:
+    """The target, its ranks, and what they divide; a part of :class:`CompileConfig`."""
+
+    target: str = knob(
+        "cpu", "device that programs are legalized for.", choices=target_names, flag=None
+    )
+    tp: int = knob(
+        1,
+        "ranks the model is split over; 1 leaves out the sharding phase.",
+        flag="Ranks to split the model over.",
+        minimum=1,
+    )
+    parallelism: str = knob(
+        MANUAL,
+        "``auto``: the mesh of the ranks, and the layout on it, with which requests are predicted "
+        "to take the least time, in place of the options below.",
+        choices=(MANUAL, AUTO),
+        flag="auto: choose flash decoding, ranks that share prompts or sequences, and their kind, "
+        "by predicted time.",
+        option="--parallelism",
+        pipeline=False,
+    )
+    pp_degree: int = knob(
+        1,
+        "stages of layers, each of tp ranks.",
+        flag="Stages of layers, each of --tp ranks; by default 1.",
+        minimum=1,
+        option="--pp-degree",
+    )
+    nodes: int = knob(
+        1,
+        "machines that the ranks of a stage fill in order: collectives over them become one inside "
+        "of each and one between them, where that takes less.",
+        flag="Machines that --tp ranks fill in order: sums over them are made in stages where that "
+        "takes less; by default 1.",
+        minimum=1,
+        option="--nodes",
+    )
+    moe_ep_degree: int = knob(
+        1,
+        "groups of the ranks that have experts of their own; the ranks of a group share each of "
+        "them.",
+        flag="Groups of the ranks with experts of their own, a divisor of --tp; by default 1.",
+        minimum=1,
+        option="--moe-ep-degree",
+    )
+    moe_prefill_ep_degree: int = knob(
+        0,
+        "``moe_ep_degree`` of the programs that read prompts, if theirs is another; experts are "
+        "then held twice. 0 for the same.",
+        flag="Groups of the ranks with experts of their own while prompts are read, if not "
+        "--moe-ep-degree: experts are then held twice.",
+        minimum=1,
+        option="--moe-prefill-ep-degree",
+    )
+    cp_degree: int = knob(
+        1,
+        "ranks that share the tokens of a prompt, each with the heads of all of them; the others "
+        "divide heads.",
+        flag="Ranks that share the tokens of a prompt, a divisor of --tp; by default 1.",
+        minimum=1,
+        option="--cp-degree",
+    )
+    cp_form: str = knob(
+        CP_AUTO,
+        "form of attention over ranks that share a prompt: it gathers keys, exchanges "
+        "tokens for heads, or passes blocks of keys on in a ring.",
+        choices=CP_FORMS,
+        flag="Form of attention over ranks that share a prompt; by default the one that costs "
+        "least.",
+        option="--cp-form",
+    )
+    cp_balance: str = knob(
+        BALANCE_AUTO,
+        "whether rank i of a ring of n has blocks i and 2n - 1 - i of the tokens, so that causal "
+        "masks leave all ranks as much to do.",
+        choices=(BALANCE_AUTO, BALANCE_ON, BALANCE_OFF),
+        flag="Balance the tokens of a prompt, so that all ranks of a ring do equal work; by "
+        "default where that costs less.",
+        option="--cp-balance",
+    )
+    mlp_cp_degree: int = knob(
+        1,
+        "ranks that share the tokens of a prompt in the MLP too: 1 or cp_degree.",
+        flag="Ranks that share the tokens of a prompt in the MLP too: --cp-degree; by default 1.",
+        minimum=1,
+        option="--mlp-cp-degree",
+    )
+    weight_gather_length: int = knob(
+        1024,  # Shorter prompts have fewer numbers than a layer's weights in every known model.
+        "least tokens a row of prefill and chunk programs that may gather weights where they use "
+        "them, if that sends less than tokens do; 0 for none.",
+        flag="Least tokens of prompts that may gather weights; by default 1024, 0 for none.",
+        minimum=0,
+        option="--weight-gather-length",
+    )
+    attention_dp_degree: int = knob(
+        1,
+        "groups of the ranks with attention and caches for rows of their own.",
+        flag="Groups of the ranks with attention and caches for sequences of their own, a divisor "
+        "of --tp; by default 1.",
+        minimum=1,
+        option="--attention-dp-degree",
+    )
+    heads: str = knob(
+        "auto",
+        "the strategy of the pass ``heads``.",
+        choices=HEAD_STRATEGIES,
+        flag="Distribution of key-value heads over ranks; by default auto.",
+        option="--group-query-attention",
+    )
+    flash_decoding: bool = knob(
+        False,
+        "whether ranks that share a key-value head divide the slots of its cache, where each would "
+        "hold a copy.",
+        flag="Divide caches over the ranks that share a key-value head, in place of copies.",
+    )
+    flash_decoding_ranks: int = knob(
+        0,
+        "ranks that divide the slots of a cache under ``flash_decoding``; 0 for the fewest that "
+        "hold each key-value head once.",
+        flag="Ranks that divide the slots of a cache with --flash-decoding; by default the fewest "
+        "that hold each head once.",
+        minimum=1,
+        option="--flash-decoding-ranks",
+    )

@@ -1,1 +1,0 @@
-"""NumPy rules of the ops that apply a function of the module to many elements."""

@@ -1,1 +1,0 @@
-"""NumPy rule of mixtures of experts."""

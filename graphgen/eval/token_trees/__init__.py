@@ -1,1 +1,0 @@
-"""NumPy rules of the ops of token trees."""

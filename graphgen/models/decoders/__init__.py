@@ -1,1 +1,0 @@
-"""The decoder that Llama-like families share. Read decoder.py first."""

@@ -1,1 +1,0 @@
-"""Model families, one file each. Read llama_like/llama.py first, then gpt2.py."""

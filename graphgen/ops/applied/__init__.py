@@ -1,1 +1,0 @@
-"""Ops that apply a function of the module to many elements."""

@@ -1,1 +1,0 @@
-"""Ops that are several composites at once, for kernels. Read rms_norm_quantize.py first."""

@@ -1,1 +1,0 @@
-"""The op of mixtures of experts."""

@@ -1,1 +1,0 @@
-"""The verifier and the stages of the IR; read :mod:`verify` first."""

@@ -1,1 +1,0 @@
-"""Names of ops in other libraries: :mod:`graphgen.ops.vocabulary.synonyms`."""

@@ -1,1 +1,0 @@
-"""Ops that move a window over their operand: convolutions and the reductions of windows."""

@@ -1,1 +1,0 @@
-"""Rules of ATen ops, one file a family. Read ``products.py`` first."""

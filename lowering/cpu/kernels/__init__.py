@@ -1,4 +1,0 @@
-"""Kernels in C++, called by XLA as custom calls: sources, build, loader and calls.
-
-Read :mod:`graphgen.lowering.cpu.kernels.kernel_calls` first.
-"""

@@ -1,0 +1,192 @@
+"""Build the library of kernels with the C++ compiler of this machine.
+
+    python lowering/cpu_kernels/build_kernels.py
+    graphgen doctor --build-kernels
+
+The same source is compiled once per instruction set. The file ends with a digest of the sources and
+of all bytes before it: a library that is older than its sources or was changed is not loaded. Only
+the standard library is imported, since a build of the package runs this file before anything is
+installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).resolve().parent
+SOURCES: Final = FOLDER / "source"
+LIBRARY: Final = FOLDER / "libgraphgen_kernels.so"
+COMPILERS: Final = ("g++", "clang++", "c++")
+OPTIONS: Final = (
+    *("-std=c++17", "-O3", "-fPIC", "-fno-math-errno"),
+    # Two 16-bit floats are read as one word.
+    "-fno-strict-aliasing",
+    # a * b + c is one instruction; results do not depend on the order of anything else.
+    "-ffp-contract=fast",
+    *("-Wall", "-Wno-psabi", "-Wno-ignored-attributes"),
+    # GCC's own headers read undefined registers on purpose.
+    *("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unknown-warning-option"),
+)
+_AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mprfchw")
+_WIDE = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", *_AVX2)
+# Options of the file that is compiled for each instruction set, by machine.
+INSTRUCTION_SETS: Final = {
+    "x86_64": {
+        "baseline": (),
+        "avx2": _AVX2,
+        "avx512": _WIDE,
+        "avx512_bf16": (*_WIDE, "-mavx512bf16", "-mavx512vnni"),
+    },
+}
+
+
+class BuildError(Exception):
+    """The kernels cannot be built; the message says why and what to do."""
+
+
+def compiler() -> str | None:
+    """The C++ compiler: ``$CXX``, or the first that is installed; ``None`` without one."""
+    given = os.environ.get("CXX")
+    if given:
+        return given
+    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+
+
+def sources_digest() -> str:
+    """SHA-256 of all that the library is built from, shortened."""
+    digest = hashlib.sha256()
+    for path in sorted((*SOURCES.iterdir(), Path(__file__).resolve())):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def is_current(library: Path = LIBRARY) -> bool:
+    """True where the library is there, is that of these sources, and no byte was changed."""
+    if not library.is_file():
+        return False
+    data = library.read_bytes()
+    return data[-_SEAL:] == seal(data[:-_SEAL])
+
+
+# Bytes of what seal() gives.
+_SEAL: Final = 64
+
+
+def seal(linked: bytes) -> bytes:
+    """The end of a library's file: SHA-256 of the sources' digest and what was linked, in hex.
+
+    Loaders of libraries ignore bytes after the last section.
+    """
+    digest = hashlib.sha256(sources_digest().encode() + b"\0")
+    digest.update(linked)
+    return digest.hexdigest().encode()
+
+
+def ffi_headers() -> Path:
+    """The folder of XLA's headers, which jaxlib brings.
+
+    Raises:
+        BuildError: jaxlib is not installed.
+    """
+    found = importlib.util.find_spec("jaxlib")
+    places = list(found.submodule_search_locations or ()) if found else []
+    if not places:
+        raise BuildError("XLA's headers are missing: install jaxlib")
+    return Path(places[0]) / "include"
+
+
+def instruction_sets() -> dict[str, tuple[str, ...]]:
+    """The compiler's options for each instruction set of this machine."""
+    return dict(INSTRUCTION_SETS.get(platform.machine(), {"baseline": ()}))
+
+
+def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Path, list[str]]:
+    """The command that makes each object file.
+
+    Args:
+        cxx: the compiler.
+        options: for every file.
+        folder: where the object files go.
+    """
+    commands: dict[Path, list[str]] = {}
+    for name, own in instruction_sets().items():
+        target = folder / f"{name}.o"
+        source = str(SOURCES / "instruction_set.cc")
+        space = f"-DGRAPHGEN_ISA={name}"
+        commands[target] = [cxx, *options, *own, space, "-c", source, "-o", str(target)]
+    for source in sorted(SOURCES.glob("*.cc")):
+        if source.name != "instruction_set.cc":
+            target = folder / f"{source.stem}.o"
+            commands[target] = [cxx, *options, "-c", str(source), "-o", str(target)]
+    return commands
+
+
+def build(library: Path = LIBRARY) -> Path:
+    """Compile and link the library; an older one is replaced whole.
+
+    Args:
+        library: the file to write.
+
+    Raises:
+        BuildError: the compiler or a header is missing, the compiler fails, or the library cannot
+            be written.
+    """
+    cxx = compiler()
+    if cxx is None:
+        raise BuildError("there is no C++ compiler: install g++ or clang++, or set CXX")
+    try:
+        return _build(cxx, library)
+    except OSError as error:
+        raise BuildError(f"cannot write {library}: {error.strerror}") from error
+
+
+def _build(cxx: str, library: Path) -> Path:
+    headers = ("-isystem", str(ffi_headers()))
+    digest = f'-DGRAPHGEN_SOURCES="{sources_digest()}"'
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix=".kernels-") as folder:
+        objects = Path(folder)
+        commands = compile_commands(cxx, (*OPTIONS, digest, *headers), objects)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(_run, commands.values()))
+        made = objects / library.name
+        _run([cxx, "-shared", "-o", str(made), *map(str, commands)])
+        linked = made.read_bytes()
+        with made.open("ab") as file:
+            file.write(seal(linked))
+        made.replace(library)
+    return library
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from error
+    if ran.returncode != 0:
+        raise BuildError(f"{' '.join(command)}\n{ran.stderr.strip()}")
+
+
+def main() -> int:
+    """Build, unless the library is that of these sources; returns the exit code."""
+    if is_current():
+        return 0
+    try:
+        build()
+    except BuildError as error:
+        print(f"note: no kernels for this CPU, XLA's are used, which are slower: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

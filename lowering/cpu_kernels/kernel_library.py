@@ -1,0 +1,106 @@
+"""The library of kernels: find it, load it, and tell XLA the names of its custom calls."""
+
+# jax.ffi carries no types.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from graphgen.errors import GraphgenError
+from graphgen.lowering.cpu_kernels.build_kernels import LIBRARY, instruction_sets, is_current
+
+BUILD: Final = "graphgen doctor --build-kernels"
+
+# Set to leave the kernels out, as on a machine without a compiler.
+DISABLE: Final = "GRAPHGEN_NO_KERNELS"
+# Names the best instruction set that the kernels may use; the CPU's best without it.
+RESTRICT: Final = "GRAPHGEN_ISA"
+# Custom call -> symbol of its handler.
+HANDLERS: Final = {
+    "graphgen.adapted_linear": "graphgen_adapted_linear",
+    "graphgen.attention": "graphgen_attention",
+    "graphgen.cache_write": "graphgen_cache_write",
+    "graphgen.linear": "graphgen_linear",
+    "graphgen.norm": "graphgen_norm",
+    "graphgen.rope": "graphgen_rope",
+    "graphgen.top_k": "graphgen_top_k",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLibrary:
+    """The kernels of this process.
+
+    Attributes:
+        targets: names of custom calls that are there; empty without the library.
+        instruction_set: what the kernels use here, such as ``avx512_bf16``.
+        missing: why there are none; empty if there are.
+        key: names the build and the instruction set, for keys of compiled programs.
+        available: the instruction sets that this CPU can run, the best first.
+    """
+
+    targets: frozenset[str]
+    instruction_set: str
+    missing: str
+    key: str
+    available: tuple[str, ...] = ()
+
+
+@cache
+def kernel_library() -> KernelLibrary:
+    """Load the kernels and register them with XLA, once; without a library there are none.
+
+    Raises:
+        GraphgenError: GG0705 if ``GRAPHGEN_ISA`` names no instruction set of the kernels, or one
+            that this CPU lacks.
+    """
+    limit = _limit(tuple(instruction_sets())[::-1], "of the kernels")
+    if os.environ.get(DISABLE):
+        return _without(f"{DISABLE} is set")
+    if not LIBRARY.is_file():
+        return _without(f"they are not built: {BUILD}")
+    if not is_current(LIBRARY):
+        return _without(f"they are older than their sources, or damaged: {BUILD}")
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+        found = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
+        available = tuple(_text(library, "graphgen_instruction_sets").split())
+    except (OSError, AttributeError) as error:
+        return _without(f"{LIBRARY.name} cannot be loaded: {error}")
+    limit = _limit(available, "of this CPU")
+    used = _text(library, "graphgen_use_instruction_set", (limit or available[0]).encode())
+    import jax
+
+    for target, handler in found.items():
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
+    key = f"{_text(library, 'graphgen_sources')}-{used}"
+    return KernelLibrary(frozenset(HANDLERS), used, "", key, available)
+
+
+def _limit(names: tuple[str, ...], whose: str) -> str:
+    """The value of ``GRAPHGEN_ISA``, one of ``names``; empty if it is not set (GG0705)."""
+    given = os.environ.get(RESTRICT, "")
+    if given and given not in names:
+        raise GraphgenError(
+            "GG0705",
+            f"{RESTRICT}={given} is not an instruction set {whose}",
+            help=f"choose one of {', '.join(names)}, or leave {RESTRICT} out for the best one",
+        )
+    return given
+
+
+def _text(library: ctypes.CDLL, symbol: str, *arguments: bytes) -> str:
+    """Call a function of the library that takes texts and returns one."""
+    function = getattr(library, symbol)
+    function.restype = ctypes.c_char_p
+    text: bytes = function(*arguments)
+    return text.decode()
+
+
+def _without(reason: str) -> KernelLibrary:
+    return KernelLibrary(frozenset(), "", reason, "")

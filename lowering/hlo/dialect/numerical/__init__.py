@@ -1,1 +1,0 @@
-"""HLO rows of the ops of numerical libraries."""

@@ -1,1 +1,0 @@
-"""Values of HLO attributes with a grammar of their own. Start with ``brackets``."""

@@ -1,1 +1,0 @@
-"""Failures of the compiler, explained. Start with ``compiler_failure``."""

@@ -1,1 +1,0 @@
-"""Options of the compiler: read, merged by rule, and given by default."""

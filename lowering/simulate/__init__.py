@@ -1,1 +1,0 @@
-"""A step of ranks as events in time: read step_simulation.py first."""

@@ -1,1 +1,0 @@
-"""StableHLO rows of the ops that apply a function of the module to many elements."""

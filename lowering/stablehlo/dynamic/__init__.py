@@ -1,1 +1,0 @@
-"""StableHLO rows of ops with computed shapes."""

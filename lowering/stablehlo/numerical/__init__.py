@@ -1,1 +1,0 @@
-"""StableHLO rows of the ops of numerical libraries."""

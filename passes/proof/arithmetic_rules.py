@@ -1,0 +1,212 @@
+"""Element rules of integer and truth arithmetic, conversions, sums and products.
+
+Conversions between floats are the identity, as in the meaning check, but for those to 8 bits and
+fewer, whose range ends somewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphgen.ir import Dim, DType, Op
+from graphgen.ir.attrs import EMPTY
+from graphgen.ir.dims import Poly
+from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
+from graphgen.passes.proof.integers import (
+    at_most_zero,
+    both,
+    choose,
+    div,
+    either,
+    fit,
+    is_zero,
+    mod,
+    negated,
+)
+from graphgen.passes.proof.movement_rules import number
+from graphgen.passes.proof.terms import Node, Term
+
+Combine = Callable[[Dim, Dim], Dim]
+_RING: dict[str, Combine] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a + b * -1,
+    "multiply": lambda a, b: a * b,
+}
+
+
+def _pair(e: Elements, op: Op, index: Index) -> tuple[Dim, Dim] | None:
+    """Two integer operands; ``None`` for other types."""
+    if not op.operands[0].dtype.is_integer:
+        return None
+    return e.integer(op.operands[0], index), e.integer(op.operands[1], index)
+
+
+@element_rule(*_RING)
+def _ring(e: Elements, op: Op, index: Index) -> Term | None:
+    pair = _pair(e, op, index)
+    return None if pair is None else e.fitted(_RING[op.name](*pair), op.results[0].type)
+
+
+@element_rule("negate")
+def _negate(e: Elements, op: Op, index: Index) -> Term | None:
+    if not op.operands[0].dtype.is_integer:
+        return None
+    return e.fitted(e.integer(op.operands[0], index) * -1, op.results[0].type)
+
+
+@element_rule("divide", "remainder")
+def _divide(e: Elements, op: Op, index: Index) -> Term | None:
+    pair = _pair(e, op, index)
+    if pair is None:
+        return None
+    a, by = pair
+    if not isinstance(by, int) or by <= 0:
+        return None
+    down, up = div(e.terms, a, by), div(e.terms, a * -1, by) * -1
+    # Toward zero: down for numbers from 0, up below.
+    quotient = choose(e.terms, at_most_zero(e.terms, a * -1), down, up)
+    assert isinstance(quotient, int | Poly)
+    return quotient if op.name == "divide" else a + quotient * -by
+
+
+@element_rule("minimum", "maximum")
+def _extreme(e: Elements, op: Op, index: Index) -> Term | None:
+    pair = _pair(e, op, index)
+    return None if pair is None else _larger(e, *pair, op.name == "minimum")
+
+
+def _larger(e: Elements, a: Dim, b: Dim, smaller: bool) -> Dim:
+    found = choose(e.terms, at_most_zero(e.terms, a + b * -1), *((a, b) if smaller else (b, a)))
+    assert isinstance(found, int | Poly)
+    return found
+
+
+@element_rule("clamp")
+def _clamp(e: Elements, op: Op, index: Index) -> Term | None:
+    low, operand, high = op.operands
+    if not operand.dtype.is_integer:
+        return None
+    ends = [e.integer(x, index if x.type.rank else ()) for x in (low, high)]
+    return _larger(e, _larger(e, e.integer(operand, index), ends[0], False), ends[1], True)
+
+
+@element_rule("shift_left", "shift_right_logical", "shift_right_arithmetic")
+def _shift(e: Elements, op: Op, index: Index) -> Term | None:
+    pair = _pair(e, op, index)
+    bits = op.results[0].dtype.bits
+    if pair is None:
+        return None
+    a, by = pair
+    if not isinstance(by, int) or not 0 <= by < bits:
+        return None
+    if op.name == "shift_left":
+        return e.fitted(a * (1 << by), op.results[0].type)
+    if op.name == "shift_right_logical" and not e.terms.at_least(a, 0):
+        return None
+    return div(e.terms, a, 1 << by)
+
+
+@element_rule("and", "or", "not")
+def _logic(e: Elements, op: Op, index: Index) -> Term | None:
+    parts = [e.at(operand, index) for operand in op.operands]
+    if is_truth(op.operands[0].dtype):
+        truths = [x for x in parts if isinstance(x, bool | Node)]
+        if op.name == "not":
+            return negated(e.terms, truths[0])
+        return (both if op.name == "and" else either)(e.terms, truths[0], truths[1])
+    if op.name == "and":
+        for a, mask in (parts, parts[::-1]):
+            if isinstance(mask, int) and mask >= 0 and mask & (mask + 1) == 0:
+                assert isinstance(a, int | Poly)
+                return mod(e.terms, a, mask + 1)
+    return None
+
+
+@element_rule("compare")
+def _compare(e: Elements, op: Op, index: Index) -> Term | None:
+    pair = _pair(e, op, index)
+    direction = op.attrs.text("direction")
+    if pair is None:
+        return None
+    gap = pair[0] + pair[1] * -1
+    if direction in ("EQ", "NE"):
+        same = is_zero(e.terms, gap)
+        return same if direction == "EQ" else negated(e.terms, same)
+    # a < b is a - b + 1 <= 0.
+    value = gap if direction[0] == "L" else gap * -1
+    return at_most_zero(e.terms, value + 1 if direction[1] == "T" else value)
+
+
+@element_rule("select")
+def _select(e: Elements, op: Op, index: Index) -> Term | None:
+    pred, yes, no = op.operands
+    which = e.at(pred, index if pred.type.rank else ())
+    assert isinstance(which, bool | Node)
+    if isinstance(which, bool):
+        return e.at(yes if which else no, index)
+    return choose(e.terms, which, e.at(yes, index), e.at(no, index))
+
+
+@element_rule("convert")
+def _convert(e: Elements, op: Op, index: Index) -> Term | None:
+    source, target = op.operands[0].dtype, op.results[0].dtype
+    value = e.at(op.operands[0], index)
+    if source is target:
+        return value
+    if source.is_float and target.is_float:
+        return value if target.bits > 8 else _narrowed(e, value, target)
+    if isinstance(value, bool | Node) and is_truth(source):
+        return choose(e.terms, value, number(e.terms, target, 1), number(e.terms, target, 0))
+    if isinstance(value, int | Poly) and is_truth(target):
+        return negated(e.terms, is_zero(e.terms, value))
+    if isinstance(value, int | Poly) and target.is_integer:
+        return fit(e.terms, value, target)
+    if isinstance(value, int) and target.is_float:
+        return number(e.terms, target, value)
+    if isinstance(value, Poly) and target.is_float:
+        return e.terms.node("fn", "to float", value)
+    return None
+
+
+def _narrowed(e: Elements, value: Term, target: DType) -> Term:
+    """A float of few bits; one that is of the type already stays as it is."""
+    what = f"to {target.name}"
+    narrow = isinstance(value, Node) and value.kind == "fn" and value.args[0] == what
+    return value if narrow else e.terms.node("fn", what, value)
+
+
+@element_rule("dot_general")
+def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
+    if not op.operands[0].dtype.is_float or not op.operands[1].dtype.is_float:
+        return None
+    sides = [("lhs", op.operands[0]), ("rhs", op.operands[1])]
+    contracted = op.attrs.integers("lhs_contracting_dims")
+    sums = [e.summed(op, k, op.operands[0].shape[axis]) for k, axis in enumerate(contracted)]
+    batch = len(op.attrs.integers("lhs_batch_dims"))
+    free = iter(index[batch:])
+    factors: list[Term] = []
+    for side, operand in sides:
+        place: dict[int, Dim] = dict(
+            zip(op.attrs.integers(f"{side}_batch_dims"), index[:batch], strict=True)
+        )
+        place |= zip(op.attrs.integers(f"{side}_contracting_dims"), sums, strict=True)
+        for axis in range(operand.type.rank):
+            if axis not in place:
+                place[axis] = next(free)
+        factors.append(e.at(operand, tuple(place[axis] for axis in range(operand.type.rank))))
+    product = e.terms.node("fn", "multiply", EMPTY, *sorted(factors, key=e.terms.order))
+    sizes = [op.operands[0].shape[axis] for axis in contracted]
+    return e.terms.node("sum", "add", *sums, *sizes, product)
+
+
+@element_rule("reduce")
+def _reduce(e: Elements, op: Op, index: Index) -> Term | None:
+    operand, combined = op.operands[0], op.attrs.integers("dimensions")
+    if not operand.dtype.is_float:
+        return None
+    sums = {axis: e.summed(op, k, operand.shape[axis]) for k, axis in enumerate(combined)}
+    rest = iter(index)
+    place = tuple(sums[a] if a in sums else next(rest) for a in range(operand.type.rank))
+    sizes = [operand.shape[axis] for axis in combined]
+    body = e.at(operand, place)
+    return e.terms.node("sum", op.attrs.text("kind"), *sums.values(), *sizes, body)

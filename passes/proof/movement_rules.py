@@ -1,0 +1,274 @@
+"""Element rules of constants and of ops that move elements."""
+
+from __future__ import annotations
+
+from itertools import product as indices_of
+from math import prod
+
+from graphgen.ir import Attrs, Dim, DType, Literal, Op
+from graphgen.ir.dims import Poly, Shape
+from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
+from graphgen.passes.proof.integers import (
+    at_most_zero,
+    both,
+    choose,
+    div,
+    div_by_size,
+    mod,
+    negated,
+)
+from graphgen.passes.proof.terms import Node, Term, Terms
+
+# A larger table of integers is not looked at element by element.
+_LARGEST_TABLE = 1 << 16
+
+
+def dims(attrs: Attrs, key: str) -> Shape:
+    """An attribute of sizes, which may hold symbols."""
+    return tuple(attrs.dims(key))
+
+
+def number(terms: Terms, dtype: DType, value: bool | float) -> Term:
+    """A number as an element of this type."""
+    if is_truth(dtype):
+        return bool(value)
+    return int(value) if dtype.is_integer else terms.node("const", repr(float(value)))
+
+
+@element_rule("constant")
+def _constant(e: Elements, op: Op, index: Index) -> Term | None:
+    literal = op.attrs.literal("value")
+    if prod(literal.shape) == 1 or len(bytes(literal.data)) == literal.dtype.bytes:
+        return number(e.terms, literal.dtype, literal.values()[0])
+    if prod(literal.shape) <= _LARGEST_TABLE:
+        values = literal.values()
+        if len(set(map(repr, values))) == 1:
+            return number(e.terms, literal.dtype, values[0])
+        place = _row_major(index, literal.shape)
+        if isinstance(place, int):
+            return number(e.terms, literal.dtype, values[place])
+        affine = _affine(literal, values, index) if literal.dtype.is_integer else None
+        if affine is not None:
+            return affine
+    node = e.terms.node("at", f"literal {id(literal)}", *index)
+    if literal.dtype.is_integer and prod(literal.shape) <= _LARGEST_TABLE:
+        whole = [int(x) for x in literal.values()]
+        return e.terms.atom(node, min(whole), max(whole))
+    return e.of_type(node, literal.dtype)
+
+
+def _affine(literal: Literal, values: list[bool | int | float], index: Index) -> Dim | None:
+    """The element of a table that counts along its dimensions, such as 0, 1, 2, ..."""
+    shape = literal.shape
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    steps = [
+        int(values[s] - values[0]) if n > 1 else 0 for s, n in zip(strides, shape, strict=True)
+    ]
+    places = indices_of(*map(range, shape))
+    first = int(values[0])
+    for value, place in zip(values, places, strict=True):
+        if value != first + sum(a * b for a, b in zip(steps, place, strict=True)):
+            return None
+    out: Dim = first
+    for step, i in zip(steps, index, strict=True):
+        out = out + i * step
+    return out
+
+
+def _row_major(index: Index, shape: Shape) -> Dim:
+    out: Dim = 0
+    for i, size in zip(index, shape, strict=True):
+        out = out * size + i
+    return out
+
+
+@element_rule("iota")
+def _iota(e: Elements, op: Op, index: Index) -> Term | None:
+    dtype = op.attrs.element("dtype")
+    count = index[op.attrs.integer("dimension")]
+    if dtype.is_integer:
+        return e.fitted(count, op.results[0].type)
+    return e.terms.node("fn", "to float", count)
+
+
+@element_rule("broadcast_in_dim")
+def _broadcast_in_dim(e: Elements, op: Op, index: Index) -> Term | None:
+    operand = op.operands[0]
+    places = op.attrs.integers("dimensions")
+    shape = op.results[0].shape
+    found: list[Dim] = []
+    for size, place in zip(operand.shape, places, strict=True):
+        if size != 1 and size != shape[place]:
+            return None
+        found.append(0 if size == 1 else index[place])
+    return e.at(operand, tuple(found))
+
+
+@element_rule("transpose")
+def _transpose(e: Elements, op: Op, index: Index) -> Term | None:
+    found = list(index)
+    for place, source in enumerate(op.attrs.integers("permutation")):
+        found[source] = index[place]
+    return e.at(op.operands[0], tuple(found))
+
+
+@element_rule("reverse")
+def _reverse(e: Elements, op: Op, index: Index) -> Term | None:
+    turned, shape = op.attrs.integers("dimensions"), op.operands[0].shape
+    found = [shape[k] + i * -1 + -1 if k in turned else i for k, i in enumerate(index)]
+    return e.at(op.operands[0], tuple(found))
+
+
+@element_rule("reshape")
+def _reshape(e: Elements, op: Op, index: Index) -> Term | None:
+    operand, target = op.operands[0], op.results[0].shape
+    found: list[Dim] = []
+    start_in = start_out = end_in = end_out = 0
+    source = operand.shape
+    # Groups of dimensions with as many elements on both sides are reshaped by themselves.
+    while end_in < len(source) or end_out < len(target):
+        group = _next_group(source, target, start_in, start_out)
+        if group is None:
+            return None
+        end_in, end_out = group
+        linear = _row_major(index[start_out:end_out], target[start_out:end_out])
+        parts = _unraveled(e.terms, linear, source[start_in:end_in])
+        if parts is None:
+            return None
+        found += parts
+        start_in, start_out = end_in, end_out
+    return e.at(operand, tuple(found))
+
+
+def _next_group(source: Shape, target: Shape, a: int, b: int) -> tuple[int, int] | None:
+    """Ends of the smallest group of dimensions from ``a`` and ``b`` of one element count."""
+    counts: dict[Dim, int] = {}
+    count: Dim = 1
+    for end in range(a, len(source) + 1):
+        # A trailing 1 goes to the group of the dimension before it.
+        if end > a or count not in counts:
+            counts[count] = end
+        if end < len(source):
+            count = count * source[end]
+    if b == len(target):
+        return (len(source), b) if all(size == 1 for size in source[a:]) else None
+    count = 1
+    for end in range(b, len(target)):
+        count = count * target[end]
+        if count in counts and (counts[count] > a or count == 1):
+            last = end + 1 == len(target) and all(size == 1 for size in source[counts[count] :])
+            return (len(source) if last else counts[count]), end + 1
+    return None
+
+
+def _unraveled(terms: Terms, linear: Dim, shape: Shape) -> list[Dim] | None:
+    """The index with this row-major number."""
+    found: list[Dim] = []
+    for size in reversed(shape[1:]):
+        quotient = div_by_size(terms, linear, size)
+        if quotient is None:
+            return None
+        found.append(linear + quotient * size * -1)
+        linear = quotient
+    return [*([linear] if shape else []), *reversed(found)]
+
+
+@element_rule("slice")
+def _slice(e: Elements, op: Op, index: Index) -> Term | None:
+    starts = dims(op.attrs, "start_indices")
+    strides = op.attrs.integers("strides") or (1,) * len(index)
+    found = [s + i * k for s, i, k in zip(starts, index, strides, strict=True)]
+    return e.at(op.operands[0], tuple(found))
+
+
+@element_rule("concatenate")
+def _concatenate(e: Elements, op: Op, index: Index) -> Term | None:
+    axis = op.attrs.integer("dimension")
+    start: Dim = 0
+    parts: list[tuple[Dim, Dim]] = []
+    for operand in op.operands:
+        parts.append((start, start + operand.shape[axis]))
+        start = parts[-1][1]
+    out: Term | None = None
+    for operand, (first, end) in zip(reversed(op.operands), reversed(parts), strict=True):
+        before_end = at_most_zero(e.terms, index[axis] + end * -1 + 1)
+        if before_end is False or (out is not None and e.terms.at_least(index[axis], end)):
+            continue
+        if out is not None and e.terms.at_most(index[axis], first + -1):
+            continue
+        place = (*index[:axis], index[axis] + first * -1, *index[axis + 1 :])
+        inside = e.at(operand, place)
+        out = inside if out is None else choose(e.terms, before_end, inside, out)
+    return out
+
+
+@element_rule("pad")
+def _pad(e: Elements, op: Op, index: Index) -> Term | None:
+    operand, low = op.operands[0], op.attrs.integers("low")
+    if op.attrs.integers("interior"):
+        return None
+    inside: bool | Node = True
+    for i, before, size in zip(index, low, operand.shape, strict=True):
+        inside = both(e.terms, inside, at_most_zero(e.terms, i * -1 + before))
+        inside = both(e.terms, inside, at_most_zero(e.terms, i + size * -1 + (1 - before)))
+    place = tuple(i + -before for i, before in zip(index, low, strict=True))
+    outside = e.at(op.operands[1], ())
+    return outside if inside is False else choose(e.terms, inside, e.at(operand, place), outside)
+
+
+@element_rule("take")
+def _take(e: Elements, op: Op, index: Index) -> Term | None:
+    operand, numbers = op.operands
+    axis, block = op.attrs.integer("dimension"), op.attrs.integer("block")
+    size, place = operand.shape[axis], index[axis]
+    if isinstance(size, Poly):
+        return None
+    which = e.integer(numbers, (div(e.terms, place, block),))
+    inside = both(
+        e.terms,
+        negated(e.terms, at_most_zero(e.terms, which + 1)),
+        at_most_zero(e.terms, which + (1 - size // block)),
+    )
+    source = which * block + mod(e.terms, place, block)
+    zero = number(e.terms, operand.dtype, 0)
+    if inside is False:
+        return zero
+    found = e.at(operand, (*index[:axis], source, *index[axis + 1 :]))
+    return choose(e.terms, inside, found, zero)
+
+
+def _starts(e: Elements, op: Op, first: int, shape: Shape, sizes: Shape) -> list[Dim]:
+    """Computed starts, clamped so that the slice is inside."""
+    out: list[Dim] = []
+    for axis, (size, length) in enumerate(zip(shape, sizes, strict=True)):
+        start = e.integer(op.operands[first + axis], ())
+        room = size + length * -1
+        for limit, above in ((0, False), (room, True)):
+            gap = start + limit * -1
+            outside = negated(e.terms, at_most_zero(e.terms, gap if above else gap * -1))
+            clamped = choose(e.terms, outside, limit, start)
+            assert isinstance(clamped, int | Poly)
+            start = clamped
+        out.append(start)
+    return out
+
+
+@element_rule("dynamic_slice")
+def _dynamic_slice(e: Elements, op: Op, index: Index) -> Term | None:
+    operand = op.operands[0]
+    starts = _starts(e, op, 1, operand.shape, op.results[0].shape)
+    return e.at(operand, tuple(s + i for s, i in zip(starts, index, strict=True)))
+
+
+@element_rule("dynamic_update_slice")
+def _dynamic_update_slice(e: Elements, op: Op, index: Index) -> Term | None:
+    operand, update = op.operands[:2]
+    starts = _starts(e, op, 2, operand.shape, update.shape)
+    place = tuple(i + s * -1 for s, i in zip(starts, index, strict=True))
+    inside: bool | Node = True
+    for i, size in zip(place, update.shape, strict=True):
+        inside = both(e.terms, inside, at_most_zero(e.terms, i * -1))
+        inside = both(e.terms, inside, at_most_zero(e.terms, i + size * -1 + 1))
+    if inside is False:
+        return e.at(operand, index)
+    return choose(e.terms, inside, e.at(update, place), e.at(operand, index))

@@ -1,1 +1,0 @@
-"""Weights in 8 bits: read :mod:`graphgen.passes.quantize.quantize_weights` first."""

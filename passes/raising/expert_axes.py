@@ -1,0 +1,128 @@
+"""Trace the axes of a value backwards through transposes, reshapes and broadcasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Value
+from graphgen.passes.raising.row_order import Axis, Followed, under_order
+
+
+def followed(value: Value) -> Followed:
+    """A value with an axis of its own for each dimension."""
+    return Followed(value, tuple(() if size == 1 else (Axis(size),) for size in value.shape))
+
+
+def beneath(found: Followed) -> Followed:
+    """The value under conversions, transposes, reshapes and broadcasts that keep axes whole."""
+    while (deeper := _operand(found)) is not None:
+        found = deeper
+    return found
+
+
+def _operand(found: Followed) -> Followed | None:
+    op = found.value.op
+    if op is None:
+        return None
+    if len(op.operands) != 1:
+        return under_order(found)
+    (source,) = op.operands
+    if op.name == "convert":
+        kept = _keeps_numbers(source, found.value)
+        return Followed(source, found.dims) if kept else None
+    if op.name == "transpose":
+        permutation = op.attrs.integers("permutation")
+        back = dict(zip(permutation, found.dims, strict=True))
+        return Followed(source, tuple(back[dim] for dim in range(len(permutation))))
+    if op.name == "broadcast_in_dim":
+        places = zip(op.attrs.integers("dimensions"), source.shape, strict=True)
+        return Followed(source, tuple(() if size == 1 else found.dims[dim] for dim, size in places))
+    if op.name == "reshape":
+        dims = _regrouped(found.axes, source.shape)
+        return None if dims is None else Followed(source, dims)
+    return None
+
+
+def _keeps_numbers(source: Value, value: Value) -> bool:
+    """Test whether a conversion rounds at most: of floats, or of integers to wider ones."""
+    if source.dtype.is_float and value.dtype.is_float:
+        return True
+    whole = source.dtype.is_integer and value.dtype.is_integer
+    return whole and value.dtype.bits >= source.dtype.bits
+
+
+def _regrouped(axes: Sequence[Axis], shape: Sequence[Dim]) -> tuple[tuple[Axis, ...], ...] | None:
+    """The axes in the dimensions of another shape; ``None`` where one would be cut."""
+    left = list(axes)
+    dims: list[tuple[Axis, ...]] = []
+    for size in shape:
+        held: list[Axis] = []
+        product: Dim = 1
+        while product != size:
+            if not left:
+                return None
+            held.append(left.pop(0))
+            product = product * held[-1].size
+        dims.append(tuple(held))
+    return None if left else tuple(dims)
+
+
+def arranged(b: Builder, found: Followed, axes: Sequence[Axis]) -> Value:
+    """The value with one dimension for each of these axes; it may lack those of size 1."""
+    own = found.axes
+    value = b.reshape(found.value, [axis.size for axis in own])
+    order = [own.index(axis) for axis in axes if axis in own or axis.size != 1]
+    turned = value if order == list(range(len(own))) else b.transpose(value, order)
+    return turned if len(order) == len(axes) else b.reshape(turned, [axis.size for axis in axes])
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A ``dot_general``: its operands, and the axes that it sums over."""
+
+    lhs: Followed
+    rhs: Followed
+    summed: tuple[Axis, ...]
+
+    def either(self) -> Iterator[tuple[Followed, Followed]]:
+        """The operands in both orders."""
+        yield self.lhs, self.rhs
+        yield self.rhs, self.lhs
+
+
+def product_of(found: Followed) -> Product | None:
+    """The operands of a product with their axes; ``None`` for another op."""
+    op = found.value.producer("dot_general")
+    if op is None:
+        return None
+    lhs, rhs = op.operands
+    contracted = [op.attrs.integers(f"{side}_contracting_dims") for side in ("lhs", "rhs")]
+    batch = [op.attrs.integers(f"{side}_batch_dims") for side in ("lhs", "rhs")]
+    summed = [() if lhs.shape[dim] == 1 else (Axis(lhs.shape[dim]),) for dim in contracted[0]]
+    sides: list[Followed] = []
+    free = list(found.dims[len(batch[0]) :])
+    for value, own, shared in zip((lhs, rhs), contracted, batch, strict=True):
+        dims = dict(zip(own, summed, strict=True))
+        dims |= dict(zip(shared, found.dims, strict=False))
+        for dim in range(value.type.rank):
+            if dim not in dims:
+                dims[dim] = free.pop(0)
+        sides.append(Followed(value, tuple(dims[dim] for dim in range(value.type.rank))))
+    return Product(sides[0], sides[1], tuple(axis for dim in summed for axis in dim))
+
+
+def factors_of(found: Followed) -> Iterator[tuple[Followed, Followed]]:
+    """The factors of an elementwise product in both orders; nothing for another op.
+
+    A ``dot_general`` that sums nothing, as JAX writes ``einsum("tei,te->tei")``, is one too.
+    """
+    op = found.value.producer("multiply")
+    if op is not None:
+        a, b = (Followed(operand, found.dims) for operand in op.operands)
+        yield a, b
+        yield b, a
+    product = product_of(found)
+    if product is not None and not product.summed:
+        yield from product.either()

@@ -1,1 +1,0 @@
-"""Merging, moving and combining of collectives; read :mod:`merge_collectives` (the pass) first."""

@@ -1,1 +1,0 @@
-"""A model and its draft in one module: read join_modules.py, then fuse_speculation.py."""

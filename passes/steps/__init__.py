@@ -1,1 +1,0 @@
-"""Programs of several calls of others, whose states go from one call to the next."""

@@ -1,0 +1,617 @@
+"""Checks of the rewrites of one pass, each while it is made.
+
+A rewrite is first compared on values drawn by type at the boundary of its own ops. Where the sides
+differ, the window grows by the producers of the boundary: a rewrite may be right only because of
+what its operands are. Where it has grown to the arguments of the function, those are taken from
+calls. A wider window or calls that agree on their samples do not show that the values of the first
+difference cannot occur: the rewrite is right in context only, and keeps its counterexample. A
+proof of the wider window shows it, unless only the rounding differs, which proofs leave out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate_ranks, rank_index
+from graphgen.exec.session import Workload
+from graphgen.exec.weights import prepare_weights
+from graphgen.ir import RANK, Function, Module, Op, Role, TensorType, Value
+from graphgen.ir.clone import Cloner, clone_module
+from graphgen.passes.core import Pass
+from graphgen.passes.core.journal import Journal, Rewrite
+from graphgen.passes.core.pipeline import run_pass
+from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, difference
+from graphgen.passes.proof.prove_equal import prove_values
+from graphgen.passes.validate.boundary_values import (
+    Spread,
+    draw,
+    draw_array,
+    is_masked,
+    redrawn_floats,
+    samples,
+    spreads_of,
+)
+from graphgen.passes.validate.counterexample import counterexample, rebuilt_example
+from graphgen.passes.validate.legal_calls import LegalArguments, LegalCalls
+from graphgen.passes.validate.rebuilt_functions import (
+    FunctionBefore,
+    RebuiltFunctions,
+    originals_of,
+    owners_of,
+)
+from graphgen.passes.validate.rewrite_verdict import (
+    Counterexample,
+    RewriteCheck,
+    RewriteStatus,
+    RewriteSummary,
+)
+from graphgen.passes.validate.rewrite_window import Pair, WindowCut
+from graphgen.passes.validate.window_check import UNFIT, FailedSample, WindowEvaluator, differing
+
+_EVERYTHING = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class LiftedValue:
+    """A value that is a parameter after a rewrite.
+
+    Attributes:
+        pair: the value, the parameter, and their relation.
+        window: computes the value from arguments of the program.
+        names: of these arguments.
+        param: the name of the parameter.
+        key: equal for the same computation of the same arguments.
+    """
+
+    pair: Pair
+    window: Function
+    names: tuple[str, ...]
+    param: str
+    key: tuple[object, ...]
+
+
+def is_lifted(pair: Pair, module: Module) -> bool:
+    """True if the value after is a parameter that is prepared from weights."""
+    _, new, relation = pair
+    row = module.interface.get(new.name or "")
+    prepared = row is not None and row.role in (Role.PARAM, Role.SLOTTED)
+    return new.op is None and prepared and relation == EQUAL
+
+
+def cut_lifted(pair: Pair) -> LiftedValue:
+    """Cut the value before out of the program as it is now."""
+    old, new, _ = pair
+    cut = WindowCut(((old, old, EQUAL),), {}, set() if old.op is None else {old.op})
+    cut.settle()
+    cut.widen(_EVERYTHING)
+    names = tuple([value.name or "" for value in cut.boundary])
+    return LiftedValue(pair, cut.function({}), names, new.name or "", (new.name, names, cut.key()))
+
+
+@dataclass(slots=True)
+class LiftedValues:
+    """Compares lifted values with what is prepared.
+
+    Attributes:
+        module: after the pass.
+        weights: checkpoint tensors by name.
+        budget: of rounding.
+    """
+
+    module: Module
+    weights: Mapping[str, Array]
+    budget: float
+    _given: dict[tuple[bool, bool], list[dict[str, Array]]] = field(
+        default_factory=dict[tuple[bool, bool], list[dict[str, Array]]]
+    )
+
+    def failure(self, lifted: LiftedValue) -> FailedSample | None:
+        """The difference of a value and its parameter, or why they cannot be compared."""
+        return self._compared(lifted, drawn=False)
+
+    def drawn_failure(self, lifted: LiftedValue) -> FailedSample | None:
+        """The same for weights with zeros, ties and numbers far from 1."""
+        return self._compared(lifted, drawn=True)
+
+    def _compared(self, lifted: LiftedValue, *, drawn: bool) -> FailedSample | None:
+        for arithmetic, budget in ((MEANING, MEANING_BUDGET), (NATIVE, self.budget)):
+            try:
+                found = self._failure(lifted, arithmetic, budget, drawn=drawn)
+            except UNFIT as error:
+                return FailedSample((lifted.pair,), lifted.window, {}, (), None, str(error))
+            if found is not None:
+                return found
+        return None
+
+    def _failure(
+        self, lifted: LiftedValue, arithmetic: Arithmetic, budget: float, *, drawn: bool
+    ) -> FailedSample | None:
+        whole = self._arrays(arithmetic, drawn=drawn)
+        given = [
+            {f"{place}.{name}": one[name] for place, name in enumerate(lifted.names)}
+            for one in whole
+        ]
+        results = evaluate_ranks(lifted.window, given, arithmetic, module=self.module)
+        before = np.stack([result["before.0"] for result in results])
+        after = np.stack([one[lifted.param] for one in whole])
+        gap = difference("", 0, before, after).relative
+        if gap <= budget:
+            return None
+        worst = differing(0, before, after, gap, arithmetic is NATIVE)
+        return FailedSample((lifted.pair,), lifted.window, {}, given, worst)
+
+    def _arrays(self, arithmetic: Arithmetic, *, drawn: bool) -> list[dict[str, Array]]:
+        """Per rank weights and parameters."""
+        key = arithmetic is NATIVE, drawn
+        if key not in self._given:
+            ranks = self.module.ranks
+            weights = redrawn_floats(self.weights) if drawn else self.weights
+            made = prepare_weights(self.module, weights, ranks, arithmetic)
+            self._given[key] = [
+                {**weights, **one, RANK: rank_index(rank)} for rank, one in enumerate(made)
+            ]
+        return self._given[key]
+
+
+@dataclass(frozen=True, slots=True)
+class WrongAlone:
+    """A rewrite that is wrong alone, and the function as it was before.
+
+    Attributes:
+        number: its place among the checks.
+        function: where it is made.
+        before: a copy of the function from before the rewrite.
+        copies: value -> its copy; a value after the rewrite stands for the one before.
+        readers: the ops that read the replaced values; ``None`` where the function returns one.
+        made: the ops that make the values after the rewrite.
+    """
+
+    number: int
+    function: Function
+    before: Function
+    copies: dict[Value, Value]
+    readers: frozenset[Op] | None
+    made: frozenset[Op]
+
+    @classmethod
+    def of(cls, number: int, item: Rewrite, function: Function) -> WrongAlone:
+        """Keep the function while both sides of the rewrite are in it."""
+        before = Function(function.name, function.phase, dict(function.dims))
+        copies = dict(Cloner(shardings=False).function(function, before))
+        copies |= {new: copies[old] for old, new, _ in item.replaced if old in copies}
+        olds = [old for old, _, _ in item.replaced]
+        returned = any(function.returns(old) for old in olds)
+        readers = frozenset(op for old in olds for op in old.users if op not in item.created)
+        made = frozenset(new.op for _, new, _ in item.replaced if new.op is not None)
+        return cls(number, function, before, copies, None if returned else readers, made)
+
+    def joined_with(self, item: Rewrite) -> WindowCut | None:
+        """The window from before this rewrite to after ``item``, both in the whole function.
+
+        Args:
+            item: the next rewrite, while both of its sides are in the function.
+
+        Returns:
+            ``None`` unless ``item`` replaces this rewrite, or all that read it.
+        """
+        gone = {one.op for one in item.before}
+        pairs = [(self.copies.get(old), new) for old, new, how in item.replaced if how == EQUAL]
+        through = self.readers is not None and self.readers <= gone
+        replaced = bool(self.made) and self.made <= gone
+        if not (through or replaced) or not pairs:
+            return None
+        # Both sides read the arguments of the function that is rewritten.
+        args = {self.copies[arg]: arg for arg in self.function.args}
+        reads = {one.op: one.operands for one in item.before if one.op.block is None}
+        reads |= {op: tuple([args.get(v, v) for v in op.operands]) for op in self.before.block}
+        joined = [(args.get(old, old), new, EQUAL) for old, new in pairs if old is not None]
+        if len(joined) < len(pairs):
+            return None
+        cut = WindowCut(tuple(joined), reads, {*self.before.block, *self.function.block})
+        cut.settle()
+        return cut
+
+
+def is_proved(cut: WindowCut) -> bool:
+    """True if every pair has equal values by the normal form of their elements alone."""
+    if any(relation is not EQUAL for _, _, relation in cut.pairs):
+        return False
+    window = cut.function({})
+    outputs = dict(window.outputs)
+    pairs = [(outputs[f"before.{n}"], outputs[f"after.{n}"]) for n in range(len(cut.pairs))]
+    return prove_values(window, pairs)
+
+
+# How many producers the boundary takes in, one attempt after the other.
+_STEPS = (1, 1, 2, 4, 8, 16, 1 << 30)
+# Most ops of a window.
+_LIMIT = 4000
+# Most ops of a window that is widened for a proof alone.
+_PROOF_LIMIT = 200
+
+
+def check_rewrites(
+    module: Module, item: Pass, workload: Workload, budget: float | None = None
+) -> RewriteSummary:
+    """Run one pass on a copy and check each of its rewrites alone.
+
+    Args:
+        module: what the pass is given; unchanged.
+        item: the pass.
+        workload: has the calls that arguments are taken from.
+        budget: largest relative rounding difference; by default what the pass declares.
+
+    Raises:
+        GraphgenError: what the pass raises.
+    """
+    start = time.perf_counter()
+    copy = clone_module(module)
+    allowed = item.budget if budget is None else budget
+    kept = {f.name: FunctionBefore.of(f) for f in copy.functions.values()}
+    evaluator = WindowEvaluator(copy, allowed)
+    checker = RewriteChecker(evaluator, LegalCalls(module, workload), types_of(copy))
+    journal = Journal(on_rewrite=checker.enter)
+    run_pass(item, copy, journal)
+    checker.judge_lifted(LiftedValues(copy, workload.weights, allowed))
+    rebuilt = RebuiltFunctions(module, copy, kept, originals_of(journal), allowed)
+    if rebuilt.rebuilt():
+        rebuilt.run(workload)
+        checker.judge_rebuilt(rebuilt)
+    return RewriteSummary.of(checker.checks, time.perf_counter() - start)
+
+
+# Both sides agree on all samples, at last.
+_AGREES = (RewriteStatus.PROVED, RewriteStatus.EQUAL, RewriteStatus.IN_CONTEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSamples:
+    """Results of comparing both sides of a window on drawn values.
+
+    Attributes:
+        agreed: the number of samples on which they agree.
+        failed: the first sample on which they differ, or else cannot be computed.
+    """
+
+    agreed: int
+    failed: FailedSample | None
+
+
+# Samples of the narrowest and of the widest window that differs.
+Differs = tuple[FailedSample, FailedSample]
+
+
+@dataclass(slots=True)
+class RewriteChecker:
+    """Checks rewrites as the journal enters them.
+
+    Attributes:
+        evaluator: computes both sides.
+        legal: arguments of functions.
+        types: of all values, before the pass.
+        checks: results, in order.
+        lifted: values that have become parameters, by place in ``checks``.
+        wrong_before: the last rewrite, if it is wrong alone.
+        known: windows compared before, by their text up to names.
+        proved: windows equal for all values, by the same.
+    """
+
+    evaluator: WindowEvaluator
+    legal: LegalCalls
+    types: Mapping[Value, TensorType]
+    checks: list[RewriteCheck] = field(default_factory=list[RewriteCheck])
+    lifted: dict[int, LiftedValue] = field(default_factory=dict[int, LiftedValue])
+    wrong_before: WrongAlone | None = None
+    known: dict[tuple[object, ...], DrawnSamples] = field(
+        default_factory=dict[tuple[object, ...], "DrawnSamples"]
+    )
+    proved: dict[tuple[object, ...], bool] = field(default_factory=dict[tuple[object, ...], bool])
+
+    def enter(self, item: Rewrite, function: Function | None) -> None:
+        """Check one rewrite, and with it the one before where that is wrong alone."""
+        check, before = self._check(item, function), self.wrong_before
+        self.wrong_before = None
+        if before is not None and function is before.function:
+            joined = before.joined_with(item)
+            found = self._grown(item, before.function, joined) if joined is not None else None
+            if found is not None and found.status in _AGREES:
+                first = self.checks[before.number]
+                self.checks[before.number] = _together(first, item, found, first.counterexample)
+                check = _together(check, first.rewrite, found, None)
+        if function is not None and check.status is RewriteStatus.WRONG:
+            self.wrong_before = WrongAlone.of(len(self.checks), item, function)
+        self.checks.append(check)
+
+    def _check(self, item: Rewrite, function: Function | None) -> RewriteCheck:
+        if function is None:
+            return RewriteCheck(item, RewriteStatus.UNCHECKED, "it changes the interface")
+        pairs = [pair for pair in item.replaced if _in(function, pair)]
+        if not pairs:
+            return _without_values(item, function)
+        if len(pairs) == 1 and is_lifted(pairs[0], self.evaluator.module):
+            self.lifted[len(self.checks)] = cut_lifted(pairs[0])
+            return RewriteCheck(item, RewriteStatus.UNCHECKED, "the pass has not come to its end")
+        return self._grown(item, function, WindowCut.of(item, pairs))
+
+    def judge_lifted(self, values: LiftedValues) -> None:
+        """Enter the results of values that have become parameters, at the end of the pass."""
+        done: dict[tuple[object, ...], FailedSample | None] = {}
+        for number, lifted in self.lifted.items():
+            if lifted.key not in done:
+                done[lifted.key] = values.failure(lifted)
+            failed, item = done[lifted.key], self.checks[number].rewrite
+            if failed is None:
+                failed = values.drawn_failure(lifted)
+                self.checks[number] = _of_script(item, "weights", counterexample(failed))
+            elif failed.difference is None:
+                self.checks[number] = _undecided(item, failed, failed.error)
+            else:
+                example = counterexample(failed)
+                where = "with the weights of the script"
+                self.checks[number] = RewriteCheck(item, RewriteStatus.WRONG, where, example)
+
+    def judge_rebuilt(self, rebuilt: RebuiltFunctions) -> None:
+        """Enter the results of functions that were rebuilt as a whole, at the end of the pass."""
+        rewrites = [check.rewrite for check in self.checks]
+        for function in rebuilt.rebuilt():
+            owners = owners_of(function, rewrites)
+            for op, number in owners.items():
+                check, found = self.checks[number], rebuilt.found.get(op)
+                if check.status is not RewriteStatus.UNCHECKED:
+                    continue
+                if found is not None:
+                    where, example = f"in {found.origin}", rebuilt_example(found)
+                    wrong = RewriteCheck(check.rewrite, RewriteStatus.WRONG, where, example)
+                    self.checks[number] = wrong
+            compared = {owners[op] for op in rebuilt.compared if op in owners}
+            drawn = {owners[op]: rebuilt.drawn[op] for op in owners if op in rebuilt.drawn}
+            for number in compared:
+                check, differs = self.checks[number], drawn.get(number)
+                if check.status is RewriteStatus.UNCHECKED:
+                    example = rebuilt_example(differs) if differs is not None else None
+                    self.checks[number] = _of_script(check.rewrite, "calls", example)
+
+    def _grown(self, item: Rewrite, function: Function, cut: WindowCut) -> RewriteCheck:
+        """Compare on drawn values, in ever larger windows; at last on arguments of calls."""
+        masked, drawn = is_masked(cut.ops), self._drawn(cut, function)
+        if drawn.failed is None:
+            return RewriteCheck(item, self._right(cut))
+        # The difference in the narrowest window is the one that people can read.
+        local, widest = drawn.failed, drawn.failed
+        for steps in _STEPS:
+            if not cut.widen(steps):
+                break
+            if len(cut.ops) > _LIMIT:
+                reason = f"differs with free boundary values; {len(cut.ops)} ops are too many"
+                return _undecided(item, local, reason)
+            drawn = self._drawn(cut, function)
+            if drawn.failed is None:
+                return self._agreed(item, cut, (local, widest), drawn.agreed)
+            widest = drawn.failed if drawn.failed.difference is not None else widest
+            local = local if local.difference is not None else widest
+        return self._on_calls(item, function, cut, (local, widest), masked=masked)
+
+    def _agreed(
+        self, item: Rewrite, cut: WindowCut, differs: Differs, samples: int
+    ) -> RewriteCheck:
+        """The result of a window that agrees on its samples, after narrower ones that differ."""
+        local, widest = differs
+        if local.difference is None or widest.difference is None:
+            return RewriteCheck(item, self._right(cut))
+        reason = f"{_windows(differs)}; one of {len(cut.ops)} ops agrees on {samples} samples"
+        if self._proved_wider(cut):
+            if not (local.difference.rounding or widest.difference.rounding):
+                return RewriteCheck(item, RewriteStatus.PROVED)
+            reason += ", and is proved without rounding"
+        return RewriteCheck(item, RewriteStatus.IN_CONTEXT, reason, counterexample(local))
+
+    def _proved_wider(self, cut: WindowCut) -> bool:
+        """True if the window, or a wider one, is equal for all values."""
+        while self._right(cut) is not RewriteStatus.PROVED:
+            if not cut.widen(1) or len(cut.ops) > _PROOF_LIMIT:
+                return False
+        return True
+
+    def _right(self, cut: WindowCut) -> RewriteStatus:
+        """The status of a window that is equal on all samples: proved, if it is for all values."""
+        key = cut.key()
+        if key not in self.proved:
+            self.proved[key] = is_proved(cut)
+        return RewriteStatus.PROVED if self.proved[key] else RewriteStatus.EQUAL
+
+    def _drawn(self, cut: WindowCut, function: Function) -> DrawnSamples:
+        """The samples on which both sides agree, and the first on which they do not."""
+        key = cut.key()
+        if key not in self.known:
+            self.known[key] = self._first_failure(cut, function)
+        return self.known[key]
+
+    def _first_failure(self, cut: WindowCut, function: Function) -> DrawnSamples:
+        """Draw samples up to the first that differs; one that cannot be run is passed over."""
+        agreed, error = 0, None
+        chooses = any(not value.dtype.is_float for value in cut.boundary)
+        spreads = spreads_of(cut.ops)
+        for sample in samples(cut.symbols(), function.dims, whole_numbers=chooses):
+            if sample.spread not in spreads:
+                continue
+            window = cut.function(sample.sizes)
+            try:
+                given = draw(window, sample, self.evaluator.ranks(cut))
+            except UNFIT as unfit:
+                failed = FailedSample(cut.pairs, window, sample.sizes, (), None, str(unfit))
+            else:
+                failed = self.evaluator.failure(cut, window, sample.sizes, given)
+            if failed is not None and failed.difference is not None:
+                return DrawnSamples(agreed, failed)
+            agreed += failed is None
+            error = error or failed
+        return DrawnSamples(agreed, error)
+
+    def _on_calls(
+        self,
+        item: Rewrite,
+        function: Function,
+        cut: WindowCut,
+        differs: Differs,
+        *,
+        masked: bool,
+    ) -> RewriteCheck:
+        """Compare on arguments of calls: the boundary is arguments only.
+
+        Args:
+            item, function, cut: the rewrite and its widest window.
+            differs: samples on which both sides do not agree.
+            masked: the rewrite is one of ops with masks.
+        """
+        changed = self._changed(cut)
+        if changed:
+            return RewriteCheck(item, RewriteStatus.UNCHECKED, f"it changes the type of {changed}")
+        error, compared, drawn = "", 0, differs[0]
+        calls = self.legal.of(function.name)
+        for legal in calls:
+            for spread in (None, *spreads_of(cut.ops, masked=masked)):
+                given = _arguments(cut.boundary, legal, spread)
+                if isinstance(given, str):
+                    error = given
+                    continue
+                failed = self.evaluator.failure(cut, cut.function(legal.sizes), legal.sizes, given)
+                if failed is None:
+                    compared += 1
+                elif failed.difference is None:
+                    error = failed.error
+                else:
+                    example = counterexample(failed)
+                    return RewriteCheck(item, RewriteStatus.WRONG, f"in {legal.origin}", example)
+        if compared and not error:
+            if drawn.difference is None:
+                return RewriteCheck(item, RewriteStatus.EQUAL, "with arguments of calls")
+            number = f"{len(calls)} calls" if len(calls) > 1 else "a call"
+            reason = f"{_windows(differs)} with free arguments; "
+            reason += f"with those of {number} of @{function.name} it agrees on {compared} samples"
+            return RewriteCheck(item, RewriteStatus.IN_CONTEXT, reason, counterexample(drawn))
+        reason = error or f"differs with free arguments; no call of @{function.name} is known"
+        return _undecided(item, drawn, reason)
+
+    def _changed(self, cut: WindowCut) -> str:
+        """A value of the window whose type the pass has changed in place; empty for none."""
+        made = [result for op in cut.ops for result in op.results]
+        for value in (*cut.boundary, *made):
+            was = self.types.get(value, value.type)
+            if was is not value.type:
+                return f"{value!r}, which was {was.text}"
+        return ""
+
+
+def types_of(module: Module) -> dict[Value, TensorType]:
+    """The type of every value."""
+    functions = module.functions.values()
+    values = [value for function in functions for value in function.args]
+    values += [result for f in functions for op in f.block for result in op.results]
+    return {value: value.type for value in values}
+
+
+def _windows(differs: Differs) -> str:
+    """``windows of 15 to 240 ops differ``."""
+    first, last = (len(one.window.block) for one in differs)
+    return (
+        f"a window of {first} ops differs"
+        if first == last
+        else (f"windows of {first} to {last} ops differ")
+    )
+
+
+def _together(
+    check: RewriteCheck, other: Rewrite, found: RewriteCheck, alone: Counterexample | None
+) -> RewriteCheck:
+    """The result of one of two rewrites that are right together.
+
+    Args:
+        check: the rewrite.
+        other: the other one.
+        found: the result of comparing the program before the first with the one after the second.
+        alone: what is different between the two rewrites, of the first.
+    """
+    first, second = sorted((check.rewrite.number, other.number))
+    together = f"#{first} and #{second}"
+    if found.status is RewriteStatus.IN_CONTEXT:
+        reason = f"{together}: {found.reason}"
+        return RewriteCheck(check.rewrite, found.status, reason, found.counterexample)
+    return RewriteCheck(check.rewrite, RewriteStatus.TOGETHER, together, alone)
+
+
+def _of_script(item: Rewrite, what: str, example: Counterexample | None) -> RewriteCheck:
+    """The result of a rewrite that is right with the weights, or in the calls, of the script.
+
+    Args:
+        item: the rewrite.
+        what: ``weights`` or ``calls``.
+        example: of drawn weights, where these differ.
+    """
+    if example is None:
+        return RewriteCheck(item, RewriteStatus.EQUAL)
+    reason = f"differs with drawn weights; agrees with the {what} of the script"
+    return RewriteCheck(item, RewriteStatus.IN_CONTEXT, reason, example)
+
+
+def _undecided(item: Rewrite, failed: FailedSample, reason: str) -> RewriteCheck:
+    return RewriteCheck(item, RewriteStatus.UNDECIDED, reason, counterexample(failed))
+
+
+def _in(function: Function, pair: Pair) -> bool:
+    """True for values of one function; a rebuilt function has others."""
+    old, new, _ = pair
+    return all(value.op is None or value.op.block in (function.block, None) for value in (old, new))
+
+
+def _without_values(item: Rewrite, function: Function) -> RewriteCheck:
+    if item.rule == "erase":
+        returned = any(function.returns(v) for one in item.before for v in one.op.results)
+        if not returned:
+            return RewriteCheck(item, RewriteStatus.EQUAL)
+    return RewriteCheck(item, RewriteStatus.UNCHECKED, "it replaces no value of the function")
+
+
+def _arguments(
+    boundary: Sequence[Value], legal: LegalArguments, spread: Spread | None
+) -> list[dict[str, Array]] | str:
+    """Per rank the arguments of a window of a whole function.
+
+    Args:
+        boundary: arguments of the function.
+        legal: the arguments of a call.
+        spread: distribution of other floats; ``None`` to keep those of the call.
+
+    Returns:
+        The reason where an argument is not known.
+    """
+    rng = np.random.default_rng(3)
+    out: list[dict[str, Array]] = [{} for _ in legal.given]
+    for place, value in enumerate(boundary):
+        name = value.name or ""
+        if any(name not in one for one in legal.given):
+            return f"%{name} is not an argument of {legal.origin}"
+        arrays = [one[name] for one in legal.given]
+        if spread is not None and value.dtype.is_float:
+            arrays = _redrawn(rng, value, arrays, legal, spread)
+        for one, array in zip(out, arrays, strict=True):
+            one[f"{place}.{name}"] = array
+    return out
+
+
+def _redrawn(
+    rng: np.random.Generator,
+    value: Value,
+    arrays: Sequence[Array],
+    legal: LegalArguments,
+    spread: Spread,
+) -> list[Array]:
+    """Other floats, the same on all ranks where the ranks have the same."""
+    type_ = value.type.bind(legal.sizes)
+    if all(array is arrays[0] or array.tobytes() == arrays[0].tobytes() for array in arrays):
+        return [draw_array(rng, type_, spread)] * len(arrays)
+    return [draw_array(rng, type_, spread) for _ in arrays]

@@ -1,1 +1,0 @@
-"""Divergence: the first value in which two programs differ."""

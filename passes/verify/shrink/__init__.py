@@ -1,1 +1,0 @@
-"""Reduction of failing modules; read ``minify.py`` first."""

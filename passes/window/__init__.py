@@ -1,1 +1,0 @@
-"""Caches of layers with a sliding window. Read roll_window_cache.py first."""

@@ -1,1 +1,0 @@
-"""Adapters under AWS's names. Read lora_settings.py first."""

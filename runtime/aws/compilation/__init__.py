@@ -1,1 +1,0 @@
-"""Programs of AWS's configurations for Neuron devices."""

@@ -1,1 +1,0 @@
-"""The attributes of Medusa."""

@@ -1,1 +1,0 @@
-"""Mixtures of experts by NxD Inference's names: its modules, and checks of families."""

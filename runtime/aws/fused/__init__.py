@@ -1,1 +1,0 @@
-"""Programs of a target and its draft, under the names of AWS's fused speculation."""

@@ -1,1 +1,0 @@
-"""Text generation under AWS's interfaces. Read hf_adapter.py first."""

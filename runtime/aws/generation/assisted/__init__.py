@@ -1,1 +1,0 @@
-"""Generation with a draft model or prompt lookup. Start with assisted_decoding.py."""

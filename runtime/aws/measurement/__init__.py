@@ -1,1 +1,0 @@
-"""AWS's checks and measurements of applications. Read ``accuracy_checks.py`` first."""

@@ -1,1 +1,0 @@
-"""Quantized checkpoints by the chain of NxD Inference."""

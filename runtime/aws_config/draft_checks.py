@@ -1,0 +1,139 @@
+"""The attributes of fused speculation: the draft that is part of a target's programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from graphgen.config.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.models import family_of
+from graphgen.models.eagle import target_layers
+from graphgen.models.first_layers import stated_layers
+from graphgen.runtime.aws_config.compile_settings import compile_settings
+from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
+from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.speculation.fused_model import FusedDraft, settings_of_draft
+
+if TYPE_CHECKING:
+    from graphgen.runtime.aws_config.inference_config import InferenceConfig
+
+
+def eagle_layers(config: NeuronConfig, model: Mapping[str, object]) -> tuple[int, ...]:
+    """The ``feature_layers`` that the attributes of a target request; empty without EAGLE.
+
+    Args:
+        config: of the target.
+        model: its ``config.json``.
+    """
+    if not config.value("enable_eagle_speculation"):
+        return ()
+    _, layers = stated_layers(family_of(model), model)
+    version = 3 if config.value("is_eagle3") else 1
+    return target_layers(version, cast(int, layers))
+
+
+def check_eagle(config: InferenceConfig) -> None:
+    """Refuse a draft as an application, and a target without a draft (GG0903, GG0904)."""
+    attributes, fused = config.neuron_config, config.fused_spec_config
+    if attributes.value("is_eagle_draft"):
+        raise GraphgenError(
+            "GG0904",
+            "is_eagle_draft: a draft as an application of its own is not built yet",
+            help="give it to its target: fused_spec_config=FusedSpecNeuronConfig(..., "
+            "draft_config=..., draft_model_path=...)",
+        )
+    if not attributes.value("enable_eagle_speculation"):
+        return
+    if not attributes.value("speculation_length"):
+        raise GraphgenError(
+            "GG0903",
+            "enable_eagle_speculation needs speculation_length",
+            help="set it to the tokens that a step verifies, such as 5",
+        )
+    if draft_path(fused) is None:
+        raise GraphgenError(
+            "GG0903",
+            "enable_eagle_speculation needs a draft",
+            help="set fused_spec_config=FusedSpecNeuronConfig(..., draft_model_path=...)",
+        )
+
+
+def draft_path(fused: object) -> str | None:
+    """The checkpoint of the draft of a ``fused_spec_config``, if it has one."""
+    if not isinstance(fused, FusedSpecNeuronConfig):
+        return None
+    return cast("str | None", fused.value("draft_model_path"))
+
+
+def draft_attributes(fused: object) -> NeuronConfig | None:
+    """The NeuronConfig of the draft of a ``fused_spec_config``, if it has one."""
+    if not isinstance(fused, FusedSpecNeuronConfig):
+        return None
+    config = cast("InferenceConfig | None", fused.value("draft_config"))
+    return None if config is None else config.neuron_config
+
+
+if TYPE_CHECKING:
+    from graphgen.runtime.aws_config.inference_config import InferenceConfig
+
+
+def is_fused(attributes: NeuronConfig) -> bool:
+    """True for programs of draft and target; EAGLE's are programs of their own."""
+    fused = bool(attributes.value("enable_fused_speculation"))
+    return fused and not attributes.value("enable_eagle_speculation")
+
+
+def check_fused(config: InferenceConfig) -> None:
+    """Refuse fused programs without what they need (GG0903)."""
+    attributes, fused = config.neuron_config, config.fused_spec_config
+    if not is_fused(attributes):
+        return
+    if draft_path(fused) is None:
+        raise GraphgenError(
+            "GG0903",
+            "enable_fused_speculation needs a draft",
+            help="set fused_spec_config=FusedSpecNeuronConfig(..., draft_model_path=...)",
+        )
+    if attributes.value("on_device_sampling_config") is None:
+        raise GraphgenError(
+            "GG0903",
+            "enable_fused_speculation needs on_device_sampling_config: the programs accept tokens "
+            "that they choose",
+            help="set on_device_sampling_config=OnDeviceSamplingConfig()",
+        )
+
+
+def fused_draft(config: InferenceConfig) -> FusedDraft:
+    """The draft of a target's programs (GG05xx and GG06xx for its files)."""
+    path = cast(str, draft_path(config.fused_spec_config))
+    checkpoint = open_checkpoint(locate(path, plain_names=True) or Path(path))
+    return FusedDraft(checkpoint, checkpoint.config)
+
+
+def fused_settings(config: InferenceConfig, settings: CompileConfig) -> CompileConfig:
+    """The configuration of the draft's programs.
+
+    Args:
+        config: of the target; the draft's NeuronConfig says its element type, its ranks and how it
+            is quantized.
+        settings: of the target.
+    """
+    made = replace(settings_of_draft(settings), target=settings.target)
+    attributes = draft_attributes(config.fused_spec_config)
+    if attributes is None:
+        return made
+    own = compile_settings(attributes, settings.target)
+    dtype = made.dtype if own.dtype == AS_DECLARED else own.dtype
+    return replace(
+        made,
+        dtype=dtype,
+        tp=own.tp,
+        quantization=own.quantization,
+        kv_cache_quant=own.kv_cache_quant,
+        kv_cache_dtype=own.kv_cache_dtype,
+    )

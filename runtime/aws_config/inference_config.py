@@ -1,0 +1,343 @@
+"""InferenceConfig: a NeuronConfig and the attributes of a model, as in ``config.json``."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, Protocol, Self, TypeVar, cast
+
+from graphgen.errors import GraphgenError
+from graphgen.models import known_family
+from graphgen.runtime.aws_config.compile_settings import ELEMENTS
+from graphgen.runtime.aws_config.config_json import config_json, read_config, read_object
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.checkpoint.dtype_policy import stated_dtype
+from graphgen.runtime.checkpoint.model_config import model_config
+
+CONFIG_FILE = "neuron_config.json"
+# Attributes of the class itself; all others are the model's.
+_OWN = ("neuron_config", "fused_spec_config", "attribute_map")
+
+
+class InferenceConfig:
+    """The configuration of an application: a NeuronConfig and the model's attributes.
+
+    The model's attributes have Hugging Face's names. An attribute that is not set has the default
+    of the model's family. The configuration can be changed until an application takes it; a copy
+    by :func:`copy.deepcopy` can be changed again.
+
+    Args:
+        neuron_config: frozen from now on. Without a ``torch_dtype`` the attribute is a copy with
+            the element type of the model, if that is stated.
+        load_config: called with the new configuration to set the model's attributes, as made by
+            :func:`~graphgen.runtime.aws_config.inference_config.load_pretrained_config`; without
+            it the method :meth:`load_config` is called.
+        fused_spec_config: the draft of fused speculation, or of EAGLE.
+        kwargs: attributes of the model; they replace loaded ones.
+
+    Attributes:
+        attribute_map: aliases of attributes, alias to name.
+        only_for_code: attributes that the model's family does not read, such as derived ones.
+
+    Raises:
+        GraphgenError: GG0902 for a ``neuron_config`` of another class, GG0503 for a missing
+            attribute, GG0903 for attributes that exclude each other.
+    """
+
+    attribute_map: Mapping[str, str] = {}
+    only_for_code: ClassVar[frozenset[str]] = frozenset()
+    neuron_config: NeuronConfig
+    fused_spec_config: object
+
+    def __init__(
+        self,
+        neuron_config: NeuronConfig,
+        load_config: Callable[[Self], None] | None = None,
+        *,
+        fused_spec_config: object = None,
+        **kwargs: object,
+    ) -> None:
+        vars(self)["_frozen_by"] = ""
+        self.neuron_config = neuron_config
+        self.fused_spec_config = fused_spec_config
+        if load_config is None:
+            self.load_config()
+        else:
+            load_config(self)
+        for name, value in kwargs.items():
+            setattr(self, name.replace("-", "_"), value)
+        self._take_model_dtype()
+        self.add_derived_config()
+        self.validate_config()
+        neuron_config.freeze(type(self).__name__)
+
+    def _take_model_dtype(self) -> None:
+        """Replace a NeuronConfig without ``torch_dtype`` by a copy with the model's element type.
+
+        ``overrides_torch_dtype`` decides; its default is whether ``torch_dtype`` is given.
+        """
+        stated = stated_dtype(self.to_hf())
+        if stated is not None and not self.neuron_config.value("overrides_torch_dtype"):
+            made = copy.deepcopy(self.neuron_config)
+            made.torch_dtype = {element: name for name, element in ELEMENTS.items()}[stated]
+            self.neuron_config = made
+
+    def load_config(self) -> None:
+        """Set the model's attributes; does nothing unless overridden."""
+
+    def add_derived_config(self) -> None:
+        """Set attributes that follow from others; does nothing unless overridden.
+
+        It runs after attributes are loaded and before they are validated.
+        """
+
+    def get_required_attributes(self) -> list[str]:
+        """The attributes that must be there; none unless overridden."""
+        return []
+
+    @classmethod
+    def get_neuron_config_cls(cls) -> type[NeuronConfig]:
+        """The class of :attr:`neuron_config`."""
+        return NeuronConfig
+
+    @classmethod
+    def accepted_neuron_config(cls) -> type[NeuronConfig]:
+        """The class that :attr:`neuron_config` has to be of, by default the one it is read as."""
+        return cls.get_neuron_config_cls()
+
+    def validate_config(self) -> None:
+        """Refuse a configuration that lacks required attributes (GG0503)."""
+        missing = [name for name in self.get_required_attributes() if not hasattr(self, name)]
+        if missing:
+            raise GraphgenError(
+                "GG0503",
+                f"{type(self).__name__} must define {', '.join(missing)}",
+                help="load them: load_config=load_pretrained_config(MODEL_PATH)",
+            )
+
+    def with_neuron_config(self, neuron_config: NeuronConfig) -> Self:
+        """A copy with another NeuronConfig."""
+        made = copy.deepcopy(self)
+        made.neuron_config = neuron_config
+        return made
+
+    def freeze(self, user: str) -> Self:
+        """Refuse assignments from now on (GG0905).
+
+        Args:
+            user: what uses the configuration, for the error.
+        """
+        self.validate_config()
+        self.neuron_config.freeze(user)
+        vars(self)["_frozen_by"] = user
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if vars(self)["_frozen_by"]:
+            raise GraphgenError(
+                "GG0905",
+                f"{type(self).__name__}.{name} cannot be set: {vars(self)['_frozen_by']} uses "
+                "this configuration",
+                help="change a copy: copy.deepcopy(config)",
+            )
+        if name == "neuron_config" and not isinstance(value, self.accepted_neuron_config()):
+            raise GraphgenError(
+                "GG0902",
+                f"neuron_config is a {type(value).__name__}, not a "
+                f"{self.get_neuron_config_cls().__name__}",
+            )
+        vars(self)[self._plain(name)] = value
+
+    def __getattr__(self, name: str) -> object:
+        # Called for names that are not set: aliases, and defaults of the family.
+        if not name.startswith("__") and "_frozen_by" in vars(self):
+            plain = self._plain(name)
+            if plain in vars(self):
+                return vars(self)[plain]
+            defaults = self._family_defaults()
+            if plain in defaults:
+                return defaults[plain]
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
+
+    def _plain(self, name: str) -> str:
+        """The name that an alias stands for."""
+        if name in self.attribute_map:
+            return self.attribute_map[name]
+        family = known_family(vars(self).get("model_type"))
+        return name if family is None else family.aliases.get(name, name)
+
+    def _family_defaults(self) -> Mapping[str, object]:
+        """All attributes of the model's family, with its defaults for those not set."""
+        family = known_family(vars(self).get("model_type"))
+        if family is None:
+            return {}
+        try:
+            return family.read(self.to_hf()).to_hf()
+        except GraphgenError:
+            return {}
+
+    def to_hf(self) -> dict[str, object]:
+        """The model's attributes as a ``config.json``."""
+        hidden = (*_OWN, *self.only_for_code)
+        return {
+            name: _plain_value(value)
+            for name, value in vars(self).items()
+            if not name.startswith("_") and name not in hidden
+        }
+
+    def save(self, model_path: str | Path) -> None:
+        """Write ``neuron_config.json`` in the folder ``model_path``, which is made if missing."""
+        from graphgen.atomic_write import write_inside
+
+        folder = Path(model_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_inside(folder, folder / CONFIG_FILE, self.to_json_string().encode() + b"\n")
+
+    def to_json_file(self, json_file: str | Path) -> None:
+        """Write :meth:`to_json_string` to a file (GG0704)."""
+        from graphgen.atomic_write import write_whole
+
+        write_whole(Path(json_file), self.to_json_string().encode() + b"\n")
+
+    def to_json_string(self) -> str:
+        """The configuration as AWS's ``neuron_config.json``: sorted keys, indented by 2."""
+
+        return json.dumps(inference_config_json(self), indent=2, sort_keys=True)
+
+    @classmethod
+    def load(cls, model_path: str | Path, **kwargs: object) -> Self:
+        """Read ``neuron_config.json`` of a folder; ``kwargs`` replace attributes (GG0906)."""
+        return cls.from_json_file(Path(model_path) / CONFIG_FILE, **kwargs)
+
+    @classmethod
+    def from_json_file(cls, json_file: str | Path, **kwargs: object) -> Self:
+        """Read :meth:`to_json_file`'s file; ``kwargs`` replace attributes (GG0906)."""
+        try:
+            text = Path(json_file).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise GraphgenError(
+                "GG0906",
+                f"cannot read the configuration: {error}",
+                where=str(json_file),
+                help=f"InferenceConfig.save and compile write {CONFIG_FILE}",
+            ) from error
+        try:
+            return cls.from_json_string(text, **kwargs)
+        except GraphgenError as error:
+            error.where = error.where or str(json_file)
+            raise
+
+    @classmethod
+    def from_json_string(cls, json_string: str, **kwargs: object) -> Self:
+        """Read :meth:`to_json_string`'s text; ``kwargs`` replace attributes.
+
+        Raises:
+            GraphgenError: GG0906 for any other text, GG0901 to GG0904 for its
+                attributes.
+        """
+
+        return read_inference_config(cls, json_string, kwargs)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """A copy that can be changed, and so can its ``neuron_config``."""
+        made = type(self).__new__(type(self))
+        vars(made).update(copy.deepcopy(vars(self), memo), _frozen_by="")
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InferenceConfig) or type(self) is not type(other):
+            return False
+        return {**vars(self), "_frozen_by": ""} == {**vars(other), "_frozen_by": ""}
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.neuron_config!r}, {self.to_hf()!r})"
+
+
+def _plain_value(value: object) -> object:
+    """A value as JSON has it: element types of torch as their names."""
+    text = str(value)
+    return text.removeprefix("torch.") if text.startswith("torch.") else value
+
+
+Config = TypeVar("Config", bound=InferenceConfig)
+
+
+def inference_config_json(config: InferenceConfig) -> dict[str, object]:
+    """The object of ``neuron_config.json``: nested configurations, and the model's attributes."""
+    return {
+        **config.to_hf(),
+        "neuron_config": config_json(config.neuron_config),
+        "fused_spec_config": None,
+    }
+
+
+def read_inference_config(kind: type[Config], text: str, changes: Mapping[str, object]) -> Config:
+    """The configuration of a JSON text, with other values for some attributes.
+
+    Raises:
+        GraphgenError: GG0906 for a text without a JSON object, or without ``neuron_config``.
+    """
+    read = read_object(text)
+    values = {**read, **changes}
+    neuron_config = values.pop("neuron_config", None)
+    if isinstance(neuron_config, Mapping):
+        given = cast("Mapping[str, object]", neuron_config)
+        neuron_config = read_config(kind.get_neuron_config_cls(), given)
+    if not isinstance(neuron_config, NeuronConfig):
+        raise _unreadable("has no neuron_config")
+    fused = values.pop("fused_spec_config", None)
+    return kind(neuron_config, None, fused_spec_config=fused, **values)
+
+
+def _unreadable(what: str) -> GraphgenError:
+    return GraphgenError(
+        "GG0906", f"the configuration {what}", help="InferenceConfig.save writes one"
+    )
+
+
+class HuggingFaceConfig(Protocol):
+    """The part of transformers' ``PretrainedConfig`` that is read."""
+
+    def to_dict(self) -> dict[str, object]:
+        """The attributes by name."""
+        ...
+
+
+def load_pretrained_config(
+    model_path: str | Path | None = None, *, hf_config: HuggingFaceConfig | None = None
+) -> Callable[[InferenceConfig], None]:
+    """A ``load_config`` hook that sets the attributes of a ``config.json``.
+
+    The element type of the checkpoint does not change ``neuron_config.torch_dtype``.
+
+    Args:
+        model_path: a checkpoint: a folder, a GGUF file, a known name, or a name of the hub, with
+            an organization or without (``gpt2``).
+        hf_config: a ``PretrainedConfig`` to take the attributes from instead; its
+            ``attribute_map`` is inherited.
+
+    Raises:
+        GraphgenError: GG0705 unless one of both is given; the hook raises GG0601 for a checkpoint
+            that cannot be read.
+    """
+    if (model_path is None) == (hf_config is None):
+        raise GraphgenError(
+            "GG0705",
+            "load_pretrained_config takes a model path or hf_config, one of both",
+            help="load_pretrained_config(MODEL_PATH)",
+        )
+
+    def load_config(config: InferenceConfig) -> None:
+        if hf_config is None:
+            values: Mapping[str, object] = model_config(str(model_path), plain_names=True)
+        else:
+            values = hf_config.to_dict()
+            config.attribute_map = dict(getattr(hf_config, "attribute_map", {}))
+        for name, value in values.items():
+            setattr(config, name, value)
+
+    return load_config

@@ -1,0 +1,112 @@
+"""Attributes of a NeuronConfig that state something about the model or its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, cast
+
+from graphgen.errors import GraphgenError
+from graphgen.models import read_model_config
+from graphgen.passes.quantization.schemes import PER_CHANNEL
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
+
+# Element types of checkpoints by AWS's names.
+_ELEMENTS: Final[Mapping[str, str]] = {"int8": "s8", "f8e4m3": "f8e4m3fn"}
+
+
+def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
+    """Refuse attributes that contradict the model.
+
+    Args:
+        config: the attributes.
+        model: a ``config.json``.
+
+    Raises:
+        GraphgenError: GG0903 for ``qk_layernorm`` of a model without such norms.
+    """
+    normalizes = bool(getattr(read_model_config(model), "qk_norm", False))
+    if config.value("qk_layernorm") and not normalizes:
+        raise GraphgenError(
+            "GG0903",
+            f"{config.owner}.qk_layernorm = True: a model of type {model.get('model_type')} does "
+            "not normalize queries and keys",
+            help="leave qk_layernorm out: the model's own configuration decides",
+        )
+
+
+def scale_scheme(config: NeuronConfig) -> str:
+    """The part of a weight that shares a scale, by the name that ``quantize-weights`` has for it.
+
+    Each expert's channels have scales of their own anyway, as a stack of matrices has.
+    """
+    stated = str(config.value("quantization_type"))
+    return PER_CHANNEL if stated == "expert_wise_per_channel_symmetric" else stated
+
+
+def quantized_checkpoint(config: NeuronConfig) -> Path | None:
+    """The quantized checkpoint that a configuration names, if it is there."""
+    path = config.value("quantized_checkpoints_path")
+    found = Path(str(path)) if config.value("quantized") and path is not None else None
+    return found if found is not None and found.exists() else None
+
+
+def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
+    """The ``quantization_config`` of the quantized checkpoint; empty where there is none.
+
+    Raises:
+        GraphgenError: GG0601 if the checkpoint cannot be read, GG0502 if its scheme is not, GG0903
+            if it is not quantized, or otherwise than the configuration says.
+    """
+    path = quantized_checkpoint(config)
+    if path is None:
+        return {}
+    stated = _stated(path, _state(path))
+    if not isinstance(stated, dict):
+        raise GraphgenError(
+            "GG0903",
+            f"{config.owner}.quantized_checkpoints_path = {str(path)!r}: the checkpoint there is "
+            "not quantized",
+            help="write it with save_quantized_state_dict or graphgen quantize, or name a path "
+            "that does not exist: weights are then quantized while they are loaded",
+        )
+    found = cast("Mapping[str, object]", stated)
+    if found.get("quant_method") == "aws":
+        dtype = str(config.value("quantization_dtype"))
+        _check_equal(config, "quantization_dtype", dtype, str(found["quantization_dtype"]))
+        scheme = scale_scheme(config)
+        _check_equal(config, "quantization_type", scheme, str(found["quantization_type"]))
+    return found
+
+
+# Size and time of the last change of each file by name.
+_State = tuple[tuple[str, int, int], ...]
+
+
+def _state(path: Path) -> _State:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    found = [(file.name, file.stat()) for file in files if file.is_file()]
+    return tuple([(name, stat.st_size, stat.st_mtime_ns) for name, stat in found])
+
+
+@lru_cache(maxsize=8)
+def _stated(path: Path, state: _State) -> object:
+    """The ``quantization_config`` at ``path``; headers are read once while its files stay."""
+    checkpoint = open_checkpoint(path)
+    # A GGUF file's weights would be dequantized without this.
+    gguf = checkpoint.path.suffix == ".gguf"
+    return as_stored(checkpoint, keep=gguf).config.get("quantization_config")
+
+
+def _check_equal(config: NeuronConfig, name: str, given: str, stored: str) -> None:
+    """Refuse an attribute that contradicts the quantized checkpoint (GG0903)."""
+    if _ELEMENTS.get(given, given) != stored:
+        known = {element: dtype for dtype, element in _ELEMENTS.items()}
+        raise GraphgenError(
+            "GG0903",
+            f"{config.owner}.{name} = {given!r}: the checkpoint at quantized_checkpoints_path has "
+            f"{known.get(stored, stored)}",
+            help=f"set {name} to that, or write the checkpoint again",
+        )

@@ -1,0 +1,305 @@
+"""Attributes for batch sizes, sequence lengths, buckets and element types."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from graphgen.runtime.aws_config.attribute import (
+    Attribute,
+    CompileSetting,
+    Derived,
+    NoEffect,
+    PartOf,
+    Refused,
+    RunTimeSetting,
+    Values,
+    owned_by,
+    same_as,
+)
+from graphgen.runtime.aws_config.value_kinds import (
+    BOOL,
+    COMPUTE_DTYPE,
+    COUNT,
+    COUNTS,
+    INDEX,
+    choice,
+    optional,
+)
+
+
+def _longest(values: Values) -> object:
+    ladders = (values["context_encoding_buckets"], values["token_generation_buckets"])
+    return max([128, *(size for sizes in ladders for size in cast("tuple[int, ...]", sizes or ()))])
+
+
+def _new_tokens(values: Values) -> object:
+    longest, prompt = values["seq_len"], values["max_context_length"]
+    assert isinstance(longest, int)
+    assert isinstance(prompt, int)
+    return max(longest - prompt, 0) or None
+
+
+_PAGED_LATER = Refused(
+    "prefix caching outside graphgen serve",
+    "leave it out: forward processes the tokens that it is given",
+)
+
+SIZES = owned_by(
+    "NeuronConfig",
+    Attribute("batch_size", COUNT, 1, "sequences of a call", CompileSetting("batch"), source="C01"),
+    Attribute(
+        "seq_len",
+        COUNT,
+        Derived("128, or the largest bucket that is given", _longest),
+        "the longest sequence, prompt and new tokens together",
+        CompileSetting("slots"),
+        source="C03",
+    ),
+    Attribute(
+        "max_length",
+        COUNT,
+        same_as("seq_len"),
+        "the longest sequence of a cache row; less than seq_len makes the rows shorter",
+        CompileSetting("slots"),
+        source="C06",
+    ),
+    Attribute(
+        "max_context_length",
+        COUNT,
+        same_as("max_length"),
+        "the longest prompt",
+        CompileSetting("context"),
+        source="C04",
+    ),
+    Attribute(
+        "max_new_tokens",
+        optional(COUNT),
+        Derived("seq_len - max_context_length, None for 0", _new_tokens),
+        "new tokens of a generation that gives no limit",
+        RunTimeSetting("the limit of new tokens"),
+        source="C05",
+    ),
+    Attribute(
+        "n_active_tokens",
+        COUNT,
+        same_as("seq_len"),
+        "tokens that a program processes at once",
+        NoEffect("each program processes as many tokens as its bucket has"),
+        source="C07",
+    ),
+    Attribute(
+        "n_positions",
+        COUNT,
+        same_as("seq_len"),
+        "positions of a sequence; at least max_length",
+        NoEffect("positions follow from max_length and the model's own limit"),
+        source="C08",
+    ),
+    Attribute(
+        "padding_side",
+        choice("right", "left"),
+        "right",
+        "the side on which prompts of a batch are padded",
+        RunTimeSetting("the side on which prompts are padded"),
+        source="C02",
+    ),
+    Attribute(
+        "allow_input_truncation",
+        BOOL,
+        False,
+        "whether a prompt longer than the largest bucket is cut",
+        Refused("cutting prompts that are too long", "cut the prompt, or raise max_context_length"),
+    ),
+)
+
+DTYPES = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "torch_dtype",
+        COMPUTE_DTYPE,
+        "bfloat16",
+        "element type of weights, activations and caches",
+        CompileSetting("dtype"),
+        source="C09",
+    ),
+    Attribute(
+        "overrides_torch_dtype",
+        BOOL,
+        Derived("torch_dtype is given", lambda values: values.is_given("torch_dtype")),
+        "a mark that the library writes into its files",
+        NoEffect("torch_dtype counts where it is given, and bfloat16 where it is not"),
+        decision="the references say that torch_dtype is bfloat16 where it is not given; the "
+        "library takes the type of the model's own configuration instead",
+    ),
+    Attribute(
+        "cast_type",
+        choice("config", "as-declared"),
+        "config",
+        "casts all weights to torch_dtype (config), or keeps the type of each (as-declared)",
+        CompileSetting("dtype"),
+        source="C11",
+    ),
+    Attribute(
+        "rpl_reduce_dtype",
+        optional(COMPUTE_DTYPE),
+        None,
+        "element type of row-parallel sums over ranks; None for torch_dtype",
+        CompileSetting("rpl_reduce_dtype"),
+        source="C10",
+        decision="the newer reference says None, the older one torch_dtype; sums are in "
+        "torch_dtype, the type in which the library's layers hand on what they sum",
+    ),
+    Attribute(
+        "attention_dtype",
+        optional(COMPUTE_DTYPE),
+        None,
+        "element type of attention; None and torch_dtype for that of the hidden states",
+        CompileSetting("attention_dtype"),
+        source="C25",
+    ),
+)
+
+BATCHES = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "max_batch_size",
+        COUNT,
+        same_as("batch_size"),
+        "rows of a cache with continuous batching",
+        PartOf("kv_cache_batch_size"),
+        source="C49",
+    ),
+    Attribute(
+        "ctx_batch_size",
+        COUNT,
+        same_as("batch_size"),
+        "sequences of a call of the context programs",
+        CompileSetting("prefill_batch"),
+        source="C49",
+    ),
+    Attribute(
+        "tkg_batch_size",
+        COUNT,
+        same_as("batch_size"),
+        "sequences of a call of the token programs",
+        CompileSetting("batch"),
+        source="C49",
+    ),
+    Attribute(
+        "kv_cache_batch_size",
+        COUNT,
+        same_as("max_batch_size"),
+        "rows of a cache",
+        CompileSetting("rows"),
+        decision="the library's default is batch_size; max_batch_size is the number of sequences "
+        "that continuous batching keeps, and equals batch_size where only that is given",
+    ),
+    Attribute(
+        "kv_cache_padding_size",
+        INDEX,
+        0,
+        "rows of a cache for sequences that are not there",
+        Refused("a padding row of the cache", "leave it out: rows that are not there write none"),
+    ),
+    Attribute(
+        "is_continuous_batching",
+        BOOL,
+        False,
+        "whether sequences come and go one by one; seq_ids choose their rows of the cache",
+        NoEffect("sequences come and go one by one in any case"),
+        source="C48",
+    ),
+    Attribute(
+        "apply_seq_ids_mask",
+        BOOL,
+        False,
+        "whether rows of padded seq_ids keep their cache",
+        Refused("a mask for padded seq_ids", "leave it out, and pass seq_ids of real rows only"),
+    ),
+)
+
+BUCKETS = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "enable_bucketing",
+        BOOL,
+        False,
+        "whether each phase has several programs for different lengths, or one for the longest",
+        CompileSetting("context"),
+        source="C33",
+    ),
+    Attribute(
+        "context_encoding_buckets",
+        optional(COUNTS),
+        None,
+        "prompt lengths to compile for; None for the powers of two from 128 to max_context_length",
+        CompileSetting("context"),
+        source="C34",
+        decision="the ladder is complete; the library leaves 8192 out on the way to 10240",
+    ),
+    Attribute(
+        "token_generation_buckets",
+        optional(COUNTS),
+        None,
+        "sequence lengths to compile for; None for the powers of two from 128 to max_length",
+        CompileSetting("tokens"),
+        source="C35",
+    ),
+    Attribute(
+        "buckets",
+        COUNTS,
+        Derived("[seq_len]", lambda values: (values["seq_len"],)),
+        "one list of buckets, which the library replaces for each program",
+        Refused(
+            "one list of buckets for all programs",
+            "set context_encoding_buckets and token_generation_buckets",
+        ),
+    ),
+    Attribute(
+        "bucket_n_active_tokens",
+        BOOL,
+        False,
+        "whether the programs of one phase differ in their number of active tokens",
+        NoEffect("context programs always process as many tokens as their bucket has"),
+    ),
+    Attribute(
+        "prefix_buckets",
+        optional(COUNTS),
+        None,
+        "lengths of cached prefixes to compile for",
+        _PAGED_LATER,
+    ),
+    Attribute(
+        "token_generation_batches",
+        optional(COUNTS),
+        None,
+        "batch sizes of the token programs to compile for",
+        Refused("token programs of several batch sizes", "set tkg_batch_size to the largest"),
+    ),
+)
+
+PREFIXES = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "is_prefix_caching",
+        BOOL,
+        False,
+        "whether prompts that start alike share their cache",
+        _PAGED_LATER,
+        served="on unless it is False: what prompts have in common is processed once",
+    ),
+    Attribute(
+        "windowed_context_encoding_size",
+        optional(COUNT),
+        None,
+        "tokens of a prompt that are processed at a time",
+        Refused("windowed context encoding", "leave it out: a prompt is processed in one program"),
+    ),
+    Attribute(
+        "is_prefill_stage",
+        optional(BOOL),
+        None,
+        "the phase of a program; the library sets it",
+        NoEffect("each program knows its own phase"),
+    ),
+)

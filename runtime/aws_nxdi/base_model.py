@@ -1,0 +1,119 @@
+"""The model of an application, and the programs that an application compiles of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.exec.decode_steps import STEPS
+from graphgen.ir import VERIFY, VERIFY_TREE
+from graphgen.models import register_family
+from graphgen.models.family import AnyFamily
+from graphgen.runtime.aws_config.draft_checks import is_fused
+from graphgen.runtime.aws_config.inference_config import InferenceConfig
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_nxdi.user_arrays import UserArray, as_user_array
+
+CONTEXT_ENCODING = "context_encoding_model"
+TOKEN_GENERATION = "token_generation_model"
+SPECULATION = "speculation_model"
+FUSED_SPECULATION = "fused_speculation_model"
+MEDUSA = "medusa_speculation_model"
+# Phase of graphgen's programs, by AWS's tag.
+PHASES: Mapping[str, str] = {
+    CONTEXT_ENCODING: "prefill",
+    TOKEN_GENERATION: "decode",
+    SPECULATION: VERIFY,
+    FUSED_SPECULATION: STEPS,
+    MEDUSA: VERIFY_TREE,
+}
+
+
+def tags_of(config: NeuronConfig) -> tuple[str, ...]:
+    """The tags that have programs: one more with each of the attributes of speculation."""
+    made = [CONTEXT_ENCODING, TOKEN_GENERATION]
+    if config.value("speculation_length"):
+        made.append(FUSED_SPECULATION if is_fused(config) else SPECULATION)
+    if config.value("is_medusa"):
+        made.append(MEDUSA)
+    return tuple(made)
+
+
+class NeuronBaseModel:
+    """A model: names the family that describes its computation.
+
+    A subclass sets :attr:`family`, and its class is the ``_model_cls`` of an application. Modules
+    of PyTorch (``init_model``) are not traced: the computation is the family's ``body`` and
+    ``head``.
+
+    Attributes:
+        family: the model's family.
+    """
+
+    family: ClassVar[AnyFamily]
+
+    @classmethod
+    def registered_family(cls) -> AnyFamily:
+        """The family, known to the process from now on.
+
+        Raises:
+            GraphgenError: GG0904 for a class that describes the model in PyTorch, GG0501 for a
+                model type that belongs to another family.
+        """
+        family = getattr(cls, "family", None)
+        if family is None or hasattr(cls, "init_model"):
+            raise GraphgenError(
+                "GG0904",
+                f"{cls.__name__} describes a model by modules of PyTorch, which are not traced",
+                help="set the class attribute family: a graphgen.models.Family with body and head",
+            )
+        register_family(family)
+        return family
+
+
+@dataclass(frozen=True)
+class ModelWrapper:
+    """The programs of one tag: one for each bucket.
+
+    Attributes:
+        config: the application's configuration.
+        model_cls: the model.
+        tag: AWS's name of the sub-model, such as ``context_encoding_model``.
+        compiler_args: the command line of ``neuronx-cc`` without input and output.
+        buckets: the sizes that programs are compiled for: tokens of a prompt for context encoding,
+            attended tokens for token generation and speculation.
+    """
+
+    config: InferenceConfig
+    model_cls: type[NeuronBaseModel]
+    tag: str
+    compiler_args: str = ""
+    buckets: Sequence[int] = ()
+
+    def input_generator(self) -> list[tuple[UserArray, ...]]:
+        """Example inputs, one tuple a bucket: zeros, in torch if the program imported it.
+
+        Each is (input_ids s32 [B,S], attention_mask s32 [B,A], position_ids s32 [B,S], seq_ids
+        s32 [B], sampling_params f32 [B,3]); A is the bucket, and S the bucket, 1, or the
+        ``speculation_length`` or ``medusa_speculation_length``.
+        """
+        settings = self.config.neuron_config
+        batch = int(str(settings.value("batch_size")))
+        names = {SPECULATION: "speculation_length", MEDUSA: "medusa_speculation_length"}
+        verified = {tag: int(str(settings.value(name))) for tag, name in names.items()}
+        made: list[tuple[UserArray, ...]] = []
+        for bucket in self.buckets:
+            size = {CONTEXT_ENCODING: bucket, **verified}.get(self.tag, 1)
+            arrays = (
+                np.zeros((batch, size), np.int32),
+                np.ones((batch, bucket), np.int32),
+                np.tile(np.arange(size, dtype=np.int32), (batch, 1)),
+                np.arange(batch, dtype=np.int32),
+                np.ones((batch, 3), np.float32),
+            )
+            made.append(tuple(as_user_array(array) for array in arrays))
+        return made

@@ -1,0 +1,355 @@
+"""NeuronBaseForCausalLM: the forward function of causal language models."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.config.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws_config.inference_config import InferenceConfig
+from graphgen.runtime.aws_config.lora_settings import lora_config, with_adapter_files
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
+from graphgen.runtime.aws_nxdi.forward_inputs import RowInput, read_rows
+from graphgen.runtime.aws_nxdi.row_adapters import RowAdapters, refuse_adapters
+from graphgen.runtime.aws_nxdi.row_sampling import RandomNumbers, row_draw
+from graphgen.runtime.aws_nxdi.user_arrays import UserArray, as_numpy, as_user_array
+from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.model import BuiltModel
+from graphgen.runtime.session.session import RowResults, Session, reserve_blocks
+from graphgen.runtime.session.step_call import Draw, packed
+
+Embeddings = npt.NDArray[np.float32]
+# Outputs with a column for each token, as ``router_logits.0``.
+_PER_TOKEN = ("hidden_states", "router_logits", "expert_index")
+
+
+def run_rows(
+    session: Session,
+    rows: Sequence[RowInput],
+    width: int,
+    draw: Draw | None,
+    embeds: Embeddings | None = None,
+) -> RowResults:
+    """The results of each row of a call, in its order.
+
+    Rows with several tokens and rows with one go through different programs, and so do prompts and
+    parts that continue a sequence: each kind is a step of its own.
+
+    Args:
+        session: the programs.
+        rows: of the call.
+        width: S, columns of the call; outputs per token have as many.
+        draw: sampling inputs of each row, for programs that sample.
+        embeds: f32 [B,S,E], for programs that take embeddings.
+    """
+    kinds: dict[tuple[bool, bool], list[int]] = {}
+    for index, row in enumerate(rows):
+        several = len(row.tokens) > 1
+        kinds.setdefault((several, several and row.start > 0), []).append(index)
+    numbered = {f"{name}.0" for name in _PER_TOKEN}
+    if len(kinds) == 1 and numbered.isdisjoint(session.module.interface):
+        # As it is, without a copy: logits of some rows are megabytes.
+        return _step(session, rows, range(len(rows)), draw, embeds)
+    made: dict[str, npt.NDArray[np.generic]] = {}
+    for chosen in kinds.values():
+        part = _step(session, rows, chosen, draw, embeds)
+        for name, array in part.outputs.items():
+            per_token = name.partition(".")[0] in _PER_TOKEN
+            shape = (width, *array.shape[2:]) if per_token else array.shape[1:]
+            home = made.setdefault(name, np.zeros((len(rows), *shape), array.dtype))
+            if not per_token:
+                home[chosen] = array
+                continue
+            for place, index in enumerate(chosen):
+                home[index, _columns(rows[index])] = array[place, : len(rows[index].tokens)]
+    return RowResults(made)
+
+
+def _columns(row: RowInput) -> slice:
+    """The columns of a row's tokens in the call."""
+    return slice(row.column, row.column + len(row.tokens))
+
+
+def _step(
+    session: Session,
+    rows: Sequence[RowInput],
+    chosen: Sequence[int],
+    draw: Draw | None,
+    embeds: Embeddings | None,
+) -> RowResults:
+    """Run some rows of a call; ``chosen`` are their places in it."""
+    picked = [rows[index] for index in chosen]
+    tokens, positions = packed([row.tokens for row in picked], [row.start for row in picked])
+    given: npt.NDArray[np.int32 | np.float32] = tokens
+    if embeds is not None:
+        given = np.zeros((*tokens.shape, embeds.shape[2]), np.float32)
+        for place, (index, row) in enumerate(zip(chosen, picked, strict=True)):
+            given[place, : len(row.tokens)] = embeds[index, _columns(row)]
+    seq_ids = np.array([row.row for row in picked], np.int32)
+    part = None if draw is None else draw.of(np.array(chosen, np.intp))
+    return session.step(given, positions, seq_ids, part)
+
+
+# Argument to feature and remedy.
+_SPECULATION = ("fused and tree speculation", "leave it out")
+_PAGES = ("a table of blocks of the caller", "leave it out: sequences get blocks by seq_ids")
+_IMAGES = ("multimodal input", "leave it out")
+_ACTIVATIONS = ("capture of activations", "leave it out")
+UNBUILT: Mapping[str, tuple[str, str]] = {
+    "prev_hidden": _SPECULATION,
+    "medusa_args": _SPECULATION,
+    "accepted_indices": _SPECULATION,
+    "current_length": _SPECULATION,
+    "medusa_mask": _SPECULATION,
+    "scatter_index": _SPECULATION,
+    "active_mask": _SPECULATION,
+    "rotary_position_ids": _SPECULATION,
+    "past_key_values": ("a cache of the caller", "leave it out: the cache stays on the device"),
+    "labels": ("training", "leave it out"),
+    "use_cache": ("generation without a cache", "leave it out"),
+    "output_attentions": ("attention weights as output", "leave it out"),
+    "slot_mapping": _PAGES,
+    "block_table": _PAGES,
+    "full_context_lens": _PAGES,
+    "computed_context_lens": _PAGES,
+    "llava_args": _IMAGES,
+    "vision_embeddings": _IMAGES,
+    "vision_mask": _IMAGES,
+    "tf_args": _ACTIVATIONS,
+    "tensor_capture_hook": _ACTIVATIONS,
+}
+
+
+# Arguments that are built, for the hint of a misspelled one.
+_BUILT = ("inputs_embeds", "adapter_ids", "output_hidden_states", "input_capture_hook")
+# Values that request nothing.
+_INACTIVE: Mapping[str, object] = {
+    "use_cache": True,
+    "output_attentions": False,
+}
+
+
+def refuse_unbuilt(given: Mapping[str, object]) -> None:
+    """Refuse arguments that request something; ``None`` requests nothing.
+
+    Raises:
+        GraphgenError: GG0904 for a feature that is not built, GG0901 for an unknown argument.
+    """
+    for name, value in given.items():
+        if name not in UNBUILT:
+            near = difflib.get_close_matches(name, (*_BUILT, *UNBUILT), 1)
+            raise GraphgenError(
+                "GG0901",
+                f"forward has no argument '{name}'",
+                help=f"did you mean {near[0]}?" if near else "see NeuronBaseForCausalLM.forward",
+            )
+        if value is not None and value is not _INACTIVE.get(name):
+            feature, remedy = UNBUILT[name]
+            what = f"{name} of forward: {feature} is not built yet"
+            raise GraphgenError("GG0904", what, help=remedy)
+
+
+# Called with the inputs of forward: input_ids, attention_mask, position_ids, seq_ids, and
+# sampling_params, as they were given.
+CaptureHook = Callable[[object, object, object, object, object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CausalLMOutput:
+    """The result of a call, in torch or NumPy as ``input_ids`` was.
+
+    Attributes:
+        logits: f32 [B,1,V], of each row's last token; ``None`` where programs choose tokens,
+            unless ``output_logits`` is set.
+        tokens: integers [B], the tokens that follow; ``None`` without on-device sampling.
+        hidden_states: f32 [B,S,E] each, as in transformers: before each layer, and after the last
+            norm; zeros at padding. ``None`` unless ``output_hidden_states`` is set.
+        router_logits: f32 [B,S,E] of each mixture of experts; zeros at padding. ``None`` unless the
+            configuration has ``return_router_logits``.
+        expert_index: integers [B,S,K] of each mixture, the experts of a token; zeros at padding.
+            ``None`` unless the configuration has ``return_expert_index``.
+    """
+
+    logits: UserArray | None = None
+    tokens: UserArray | None = None
+    hidden_states: tuple[UserArray, ...] | None = None
+    router_logits: tuple[UserArray, ...] | None = None
+    expert_index: tuple[UserArray, ...] | None = None
+
+    def __iter__(self) -> Iterator[UserArray | tuple[UserArray, ...]]:
+        """The parts that are there, as in a tuple."""
+        parts = (self.logits, self.tokens, self.hidden_states)
+        parts += (self.router_logits, self.expert_index)
+        return iter([part for part in parts if part is not None])
+
+    def __getitem__(self, index: int) -> UserArray | tuple[UserArray, ...]:
+        """A part of those that are there."""
+        return list(self)[index]
+
+
+class NeuronBaseForCausalLM(NeuronApplicationBase):
+    """An application for text generation: prompts in, logits or tokens out.
+
+    Attributes:
+        kv_cache_populated: a prompt was run since the last :meth:`reset`.
+        random: gives the random numbers of on-device sampling: a count to f32 numbers in [0, 1).
+        adapters: those of ``lora_config``, once the model is loaded; ``None`` for none.
+    """
+
+    def __init__(
+        self,
+        model_path: str | Path,
+        config: InferenceConfig | None = None,
+        neuron_config: NeuronConfig | None = None,
+    ) -> None:
+        super().__init__(model_path, config, neuron_config)
+        self.adapters: RowAdapters | None = None
+        self.kv_cache_populated = False
+        self.random: RandomNumbers = np.random.default_rng().random
+
+    @classmethod
+    def model_type(cls) -> str:
+        """The ``model_type`` of the configurations that the class runs."""
+        return cls._model_cls.registered_family().model_type
+
+    def compile_config(self, target: str = "cpu") -> CompileConfig:
+        """See :class:`NeuronApplicationBase`; with what the files of adapters need."""
+        made = super().compile_config(target)
+        return with_adapter_files(made, self.neuron_config, self.model_config())
+
+    def _start(
+        self, model: BuiltModel, programs: ExecutableCache, weights: Mapping[str, object]
+    ) -> Session:
+        session, lora = super()._start(model, programs, weights), lora_config(self.neuron_config)
+        self.adapters = None if lora is None else RowAdapters(session, model, lora)
+        return session
+
+    def forward(
+        self,
+        input_ids: object = None,
+        seq_ids: object = None,
+        attention_mask: object = None,
+        position_ids: object = None,
+        sampling_params: object = None,
+        *,
+        inputs_embeds: object = None,
+        adapter_ids: object = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        input_capture_hook: CaptureHook | None = None,
+        **others: object,
+    ) -> CausalLMOutput | tuple[object, ...]:
+        """Run prompts, or one more token of sequences; rows of the cache not named stay.
+
+        A row whose first position is 0 is a prompt and replaces the contents of its cache row;
+        another one is the next token of its sequence.
+
+        Args:
+            input_ids: integers [B,S], padded on either side; B at most the compiled batch.
+            seq_ids: [B], row of the cache of each sequence, in any order; by default 0, 1, ...
+            attention_mask: [B,S] for prompts, [B,A] over earlier tokens too; 1 for tokens.
+            position_ids: [B,S], counted from 0 at the first token; the value at padding is ignored.
+            sampling_params: f32 [B,3] of top_k, top_p, temperature, for dynamic on-device sampling.
+            inputs_embeds: f32 [B,S,E] in place of ``input_ids``, as transformers takes them.
+            adapter_ids: [B], adapter of each prompt: its id, or its place among ``lora_ckpt_paths``
+                from 0; ``None`` or -1 for the base model. A sequence keeps what its prompt had.
+            output_hidden_states: return the hidden states of every token too.
+            return_dict: False for a tuple.
+            input_capture_hook: called with input_ids, attention_mask, position_ids, seq_ids and
+                sampling_params.
+            others: AWS's arguments for features that are not built; only ``None``, or what
+                requests nothing (``use_cache=True``), is accepted.
+
+        Raises:
+            GraphgenError: GG0908 before the model is loaded, GG0904 for an argument of a feature
+                that is not built, GG0901 for an unknown one, GG0402 for inputs that do not fit,
+                GG0705 for an unknown adapter, GG0701 for a prompt or sequence that is too long or
+                finds no free block, GG0702 for a row without a token.
+        """
+        running = self.running()
+        refuse_unbuilt(others)
+        ids, embeds = _tokens_or_embeddings(input_ids, inputs_embeds)
+        like = inputs_embeds if input_ids is None else input_ids
+        if input_capture_hook is not None:
+            input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
+        rows = read_rows(
+            ids, attention_mask, position_ids, seq_ids, lengths=running.session.lengths
+        )
+        draw = self._prepare_rows(running.session, rows, sampling_params, adapter_ids)
+        with running.chosen(
+            hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
+        ) as session:
+            result = run_rows(session, rows, as_numpy(ids).shape[1], draw, embeds)
+        self.kv_cache_populated = True
+        output = _output(result, like)
+        return output if return_dict is not False else tuple(output)
+
+    def _prepare_rows(
+        self, session: Session, rows: Sequence[RowInput], sampling_params: object, ids: object
+    ) -> Draw | None:
+        """Give rows their adapters and blocks; how their tokens are drawn."""
+        draw = row_draw(session, len(rows), sampling_params, self.neuron_config, self.random)
+        reserve_blocks(session, {row.row: row.start + len(row.tokens) for row in rows})
+        if self.adapters is None:
+            refuse_adapters(ids)
+        else:
+            self.adapters.give(rows, ids)
+        return draw
+
+    def __call__(self, *args: object, **kwargs: object) -> CausalLMOutput | tuple[object, ...]:
+        """See :meth:`forward`."""
+        return self.forward(*args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    def reset(self) -> None:
+        """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
+        self.kv_cache_populated = False
+        if self.adapters is not None:
+            self.adapters.forget()
+        if self._running is not None:
+            self._running.session.lengths[:] = 0
+
+    def reset_kv_cache(self) -> None:
+        """Forget all sequences and set the cache to zeros."""
+        self.reset()
+        self.running().session.reset()
+
+
+def _tokens_or_embeddings(
+    input_ids: object, inputs_embeds: object
+) -> tuple[object, npt.NDArray[np.float32] | None]:
+    """Token ids, zeros for embeddings, and the embeddings as f32 (GG0402)."""
+    if (input_ids is None) == (inputs_embeds is None):
+        what = "forward takes input_ids or inputs_embeds, one of both"
+        raise GraphgenError("GG0402", what, help="input_ids are integers [B,S]")
+    if inputs_embeds is None:
+        return input_ids, None
+    array = as_numpy(inputs_embeds)
+    if array.ndim != 3:
+        what = f"inputs_embeds has {array.ndim} dimensions, not [B,S,E]"
+        raise GraphgenError("GG0402", what, help="give the embedding of each token")
+    return np.zeros(array.shape[:2], np.int64), array.astype(np.float32)
+
+
+def _output(result: RowResults, like: object) -> CausalLMOutput:
+    """The results in the kind of ``like``."""
+    logits, tokens = result.logits, result.tokens
+    hidden = tuple(as_user_array(array, like) for array in result.hidden_states)
+    kind = as_numpy(like).dtype
+    integer = kind if kind.kind in "iu" else np.dtype(np.int64)
+    return CausalLMOutput(
+        logits=None if logits is None else as_user_array(logits[:, None, :], like),
+        tokens=None if tokens is None else as_user_array(tokens.astype(integer), like),
+        hidden_states=hidden or None,
+        router_logits=tuple(as_user_array(array, like) for array in result.router_logits) or None,
+        expert_index=tuple(
+            as_user_array(array.astype(integer), like) for array in result.expert_index
+        )
+        or None,
+    )

@@ -1,1 +1,0 @@
-"""The tensors of experts under the names of a family: stacked, or split."""

@@ -1,1 +1,0 @@
-"""GGUF checkpoints: llama.cpp's file format. Read gguf_checkpoint.py first."""

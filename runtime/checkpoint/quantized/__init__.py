@@ -1,1 +1,0 @@
-"""Checkpoints whose weights are quantized, read as they are."""

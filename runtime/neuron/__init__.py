@@ -1,1 +1,0 @@
-"""Models for Neuron devices. Start with ``device_programs``; ``neuron_backend`` runs a folder."""

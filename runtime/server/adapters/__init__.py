@@ -1,1 +1,0 @@
-"""Endpoints that load and unload adapters."""

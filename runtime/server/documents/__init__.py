@@ -1,1 +1,0 @@
-"""Documents that the server serves: read openapi_document.py and try_page.py."""

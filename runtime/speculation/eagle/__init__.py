@@ -1,1 +1,0 @@
-"""Drafts of EAGLE: read eagle_draft.py first."""

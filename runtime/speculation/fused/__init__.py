@@ -1,1 +1,0 @@
-"""Programs of a model and its draft: read fused_model.py first."""

@@ -1,1 +1,0 @@
-"""Heads of Medusa propose trees: a checkpoint with heads, trees of choices, the proposer."""

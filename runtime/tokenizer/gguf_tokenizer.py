@@ -1,0 +1,197 @@
+"""Build the tokenizer described by the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from gguf.constants import TokenType
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.gguf_header import GgufHeader, part_files, read_header
+from graphgen.runtime.tokenizer.tokenizer_parts import (
+    TokenizerParts,
+    add_tokens,
+    surround,
+    unusable,
+)
+
+# The split of Llama 3's own tokenizer.
+_LLAMA3_SPLIT: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True)
+class _PreTokenizer:
+    """A pre-tokenizer of byte-level BPE.
+
+    Attributes:
+        split: cuts the text before merges.
+        ignore_merges: a piece that is a whole token stays one token.
+        add_bos: default of ``tokenizer.ggml.add_bos_token``.
+    """
+
+    split: pre_tokenizers.PreTokenizer
+    ignore_merges: bool = False
+    add_bos: bool = False
+
+
+_GPT2: Final = pre_tokenizers.ByteLevel(add_prefix_space=False)
+_PRE_TOKENIZERS: Final[Mapping[str, _PreTokenizer]] = {
+    # As in transformers. llama.cpp also splits at punctuation and digits here, and warns that the
+    # file does not say how its text is to be split.
+    "default": _PreTokenizer(_GPT2),
+    "gpt-2": _PreTokenizer(_GPT2),
+    "llama-bpe": _PreTokenizer(
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(_LLAMA3_SPLIT), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        ),
+        ignore_merges=True,
+        add_bos=True,
+    ),
+    "smollm": _PreTokenizer(
+        pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _GPT2])
+    ),
+}
+_SPECIAL: Final = (TokenType.CONTROL, TokenType.UNKNOWN)
+_END_KEYS: Final = ("eos_token_id", "eot_token_id", "eom_token_id")
+
+
+def read_gguf_tokenizer(path: Path) -> TokenizerParts:
+    """Build the tokenizer of the GGUF file ``path``, or of the model that it is a part of.
+
+    Raises:
+        GraphgenError: GG0603 for a tokenizer that is damaged or of an unknown kind, GG0601 for a
+            file that is not a readable GGUF file.
+    """
+    path = part_files(path)[0]
+    header = read_header(path)
+    try:
+        return _build(path, header)
+    except GraphgenError as error:
+        if error.code == "GG0603":
+            raise
+        # A missing or odd metadata value: here it is the tokenizer that cannot be read.
+        raise unusable(path, error.what) from error
+
+
+def _build(path: Path, header: GgufHeader) -> TokenizerParts:
+    pre_tokenizer = _pre_tokenizer(path, header)
+    tokens = header.strings("tokenizer.ggml.tokens")
+    backend = _backend(path, header, pre_tokenizer, tokens)
+    _add_special_tokens(path, header, backend, tokens)
+    bos_id = _token_id(path, header, "bos_token_id", tokens)
+    eos_id = _token_id(path, header, "eos_token_id", tokens)
+    ends = [_token_id(path, header, key, tokens) for key in _END_KEYS]
+    before = _token_around(path, header, "bos", bos_id, tokens, pre_tokenizer.add_bos)
+    after = _token_around(path, header, "eos", eos_id, tokens, False)
+    if before or after:
+        surround(backend, before, after)
+    template_key = "tokenizer.chat_template"
+    return TokenizerParts(
+        source=path,
+        backend=backend,
+        bos_token=None if bos_id is None else tokens[bos_id],
+        eos_token=None if eos_id is None else tokens[eos_id],
+        bos_id=bos_id,
+        eos_ids=frozenset(end for end in ends if end is not None),
+        chat_template=header.string(template_key) if template_key in header.metadata else None,
+    )
+
+
+def _pre_tokenizer(path: Path, header: GgufHeader) -> _PreTokenizer:
+    model = header.string("tokenizer.ggml.model")
+    if model != "gpt2":
+        what = f"the GGUF file's tokenizer is of kind '{model}'; supported: gpt2 (byte-level BPE)"
+        raise unusable(path, what)
+    name = header.string("tokenizer.ggml.pre")
+    found = _PRE_TOKENIZERS.get(name)
+    if found is None:
+        raise unusable(
+            path,
+            f"the GGUF file's pre-tokenizer is '{name}'; supported: {', '.join(_PRE_TOKENIZERS)}",
+            help="put the model's tokenizer.json and the .gguf file into one folder",
+        )
+    if header.optional_bool("tokenizer.ggml.add_space_prefix"):
+        raise unusable(path, "'tokenizer.ggml.add_space_prefix' is true; supported: false")
+    return found
+
+
+def _backend(
+    path: Path, header: GgufHeader, pre_tokenizer: _PreTokenizer, tokens: list[str]
+) -> Backend:
+    vocab = {token: index for index, token in enumerate(tokens)}
+    if len(vocab) != len(tokens):
+        token, _ = Counter(tokens).most_common(1)[0]
+        raise unusable(path, f"the GGUF file's vocabulary has token {token!r} twice")
+    merges: list[tuple[str, str]] = []
+    for line in header.strings("tokenizer.ggml.merges"):
+        left, _, right = line.partition(" ")
+        if not (left and right) or " " in right:
+            raise unusable(path, f"the GGUF file has the merge {line!r}, not two tokens")
+        merges.append((left, right))
+    try:
+        model = models.BPE(vocab=vocab, merges=merges, ignore_merges=pre_tokenizer.ignore_merges)
+    except Exception as error:  # what the tokenizers package raises has no narrower type
+        raise unusable(path, f"the GGUF file's merges do not fit: {error}") from error
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizer.split
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _add_special_tokens(
+    path: Path, header: GgufHeader, backend: Backend, tokens: list[str]
+) -> None:
+    """Add the tokens that are matched in the text as they are, before BPE."""
+    key = "tokenizer.ggml.token_type"
+    kinds = header.metadata.get(key)
+    if kinds is None:
+        return
+    if not isinstance(kinds, np.ndarray) or kinds.shape != (len(tokens),):
+        raise unusable(path, f"'{key}' is not an array of {len(tokens)} numbers")
+    special = np.flatnonzero(np.isin(kinds, _SPECIAL)).tolist()
+    plain = np.flatnonzero(kinds == TokenType.USER_DEFINED).tolist()
+    add_tokens(backend, [AddedToken(tokens[i], normalized=False, special=True) for i in special])
+    add_tokens(backend, [AddedToken(tokens[i], normalized=False) for i in plain])
+
+
+def _token_id(path: Path, header: GgufHeader, name: str, tokens: list[str]) -> int | None:
+    key = f"tokenizer.ggml.{name}"
+    token_id = header.optional_int(key)
+    if token_id is not None and not 0 <= token_id < len(tokens):
+        raise unusable(path, f"'{key}' is {token_id}, outside the vocabulary of {len(tokens)}")
+    return token_id
+
+
+def _token_around(
+    path: Path, header: GgufHeader, name: str, token_id: int | None, tokens: list[str], add: bool
+) -> list[tuple[str, int]]:
+    """The (token, id) pair that every text gets as BOS or EOS, if any.
+
+    Args:
+        path: the file.
+        header: of the file; ``add_bos_token`` or ``add_eos_token`` overrides ``add``.
+        name: ``bos`` or ``eos``.
+        token_id: of that token, if the file names it.
+        tokens: the vocabulary.
+        add: the default.
+    """
+    stated = header.optional_bool(f"tokenizer.ggml.add_{name}_token")
+    if not (add if stated is None else stated):
+        return []
+    if token_id is None:
+        what = f"every text gets {name.upper()}, but 'tokenizer.ggml.{name}_token_id' is missing"
+        raise unusable(path, what)
+    return [(tokens[token_id], token_id)]

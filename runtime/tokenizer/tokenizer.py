@@ -1,0 +1,291 @@
+"""Encode text to token ids, decode token ids to text, and stream text from token ids."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final, cast
+
+from tokenizers import Tokenizer as Backend
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
+from graphgen.runtime.tokenizer.chat_template import render_chat
+from graphgen.runtime.tokenizer.token_bound import BYTE_OF, TokenBound, token_bound
+from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, unusable
+
+# Longer texts are tokenized while other threads run.
+_LONG_TEXT: Final = 1 << 14
+
+
+class Tokenizer:
+    """The tokenizer of one model.
+
+    Args:
+        parts: the parts read from the checkpoint.
+    """
+
+    def __init__(self, parts: TokenizerParts) -> None:
+        self.parts: Final = parts
+        self._backend: Final = parts.backend
+        self.bos_id: Final = parts.bos_id
+        self.eos_ids: Final = parts.eos_ids
+        self.chat_template: Final = parts.chat_template
+        self.vocab_size: Final[int] = parts.backend.get_vocab_size(with_added_tokens=True)
+
+    def vocabulary(self) -> Mapping[str, int]:
+        """Token ids by the text that the tokenizer keeps of each."""
+        return self._backend.get_vocab(with_added_tokens=True)
+
+    @cached_property
+    def bound(self) -> TokenBound | None:
+        """The characters that tokens stand for at most; ``None`` for any number. Made once."""
+        return token_bound(self._backend)
+
+    def encode(self, text: str, *, add_special: bool = True, most: int | None = None) -> list[int]:
+        """The token ids of ``text``.
+
+        Special tokens written out in the text, such as ``<|im_start|>``, become their ids. A byte
+        without a token in the vocabulary is dropped, as in Hugging Face.
+
+        Args:
+            text: any text, also the empty one.
+            add_special: add the tokens that this tokenizer puts around a text, such as BOS.
+            most: refuse a text that has more tokens by its characters, before it is tokenized; one
+                that is not refused may have more, too.
+
+        Raises:
+            GraphgenError: GG0701 for a text of more than ``most`` tokens, GG0705 for a lone
+                surrogate, which is not a character.
+        """
+        if most is not None and self.bound is not None and self.bound.exceeds(text, most):
+            raise GraphgenError(
+                "GG0701",
+                f"the prompt has at least {self.bound.least(text)} tokens, and {most} fit",
+                help="shorten it",
+            )
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise GraphgenError(
+                "GG0705",
+                f"the text has a lone surrogate, {text[error.start]!r}, at index {error.start}",
+            ) from error
+        if len(text) < _LONG_TEXT:
+            return self._backend.encode(text, add_special_tokens=add_special).ids
+        # Unlike encode, it releases the interpreter's lock.
+        (found,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special)
+        return found.ids
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of ``ids``; invalid UTF-8 becomes U+FFFD.
+
+        An id without a token (the padding of a vocabulary) has no text.
+
+        Args:
+            ids: token ids.
+            skip_special: leave special tokens out instead of writing them.
+
+        Raises:
+            GraphgenError: GG0705 for an id outside of [0, 2**32).
+        """
+        return self._backend.decode([_checked_id(i) for i in ids], skip_special_tokens=skip_special)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        most: int | None = None,
+    ) -> list[int]:
+        """The token ids of a conversation, rendered with the model's chat template.
+
+        Special tokens written out in a message become their ids, as in Hugging Face by default: a
+        caller with untrusted users has to remove them.
+
+        Args:
+            messages: the turns, each with the keys ``role`` and ``content``.
+            add_generation_prompt: end the prompt with the beginning of the model's answer.
+            most: as of :meth:`encode`, of the rendered text.
+
+        Raises:
+            GraphgenError: GG0701 as of :meth:`encode`, GG0603 if the model has no chat template or
+                the template fails.
+        """
+        try:
+            text = render_chat(
+                self.chat_template,
+                messages,
+                bos_token=self.parts.bos_token,
+                eos_token=self.parts.eos_token,
+                add_generation_prompt=add_generation_prompt,
+            )
+        except GraphgenError as error:
+            raise unusable(self.parts.source, error.what, help=error.help) from error
+        # The template writes BOS itself.
+        return self.encode(text, add_special=False, most=most)
+
+    def stream(self, *, skip_special: bool = True) -> TextStream:
+        """A new stream from ids, one at a time, to text.
+
+        Args:
+            skip_special: leave special tokens out instead of writing them.
+        """
+        steps = _decoder_steps(self._backend)
+        if steps == ["ByteLevel"]:
+            return _ByteStream(self._backend, skip_special)
+        return _PieceStream(self._backend, skip_special, incremental=_grows_by_appending(steps))
+
+
+class TextStream(ABC):
+    """Incremental detokenization.
+
+    The text of :meth:`push` is final, and never ends inside a character. All results of
+    :meth:`push` and of :meth:`flush`, joined, equal :meth:`Tokenizer.decode` of all ids.
+    """
+
+    def __init__(self, backend: Backend, skip_special: bool) -> None:
+        self._backend: Final = backend
+        self._skipped: Final = frozenset(
+            token_id
+            for token_id, token in backend.get_added_tokens_decoder().items()
+            if skip_special and token.special
+        )
+
+    def push(self, token_id: int) -> str:
+        """The text that this id makes final; often empty in the middle of a character.
+
+        Raises:
+            GraphgenError: GG0705 for an id outside of [0, 2**32).
+        """
+        token = self._backend.id_to_token(_checked_id(token_id))
+        if token is None or token_id in self._skipped:
+            return ""
+        return self._push(token_id, token)
+
+    @abstractmethod
+    def flush(self) -> str:
+        """The rest of the text; resets the stream."""
+
+    @abstractmethod
+    def _push(self, token_id: int, token: str) -> str: ...
+
+
+class _ByteStream(TextStream):
+    """Byte-level BPE: a token is a run of bytes, and a character may span tokens."""
+
+    def __init__(self, backend: Backend, skip_special: bool) -> None:
+        super().__init__(backend, skip_special)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def _push(self, token_id: int, token: str) -> str:
+        try:
+            data = bytes(BYTE_OF[char] for char in token)
+        except KeyError:
+            # An added token is written in characters, not in the byte alphabet.
+            data = token.encode("utf-8")
+        return self._utf8.decode(data)
+
+    def flush(self) -> str:
+        rest = self._utf8.decode(b"", final=True)
+        self._utf8.reset()
+        return rest
+
+
+class _PieceStream(TextStream):
+    """Other tokenizers: new text = decode(ids with the last one) minus decode(ids before it).
+
+    A run of byte tokens such as ``<0xE2>`` becomes text only as a whole, so it is held back until
+    another token ends it. Decoding starts at the last two ends of such runs: earlier ids have no
+    influence.
+    """
+
+    def __init__(self, backend: Backend, skip_special: bool, *, incremental: bool) -> None:
+        super().__init__(backend, skip_special)
+        self._incremental: Final = incremental
+        self._window: list[int] = []
+        self._returned = 0  # ids of the window with returned text
+
+    def _push(self, token_id: int, token: str) -> str:
+        self._window.append(token_id)
+        is_byte = len(token) == 6 and token.startswith("<0x") and token.endswith(">")
+        if is_byte or not self._incremental:
+            return ""
+        text = self._new_text()
+        self._window = self._window[self._returned :]
+        self._returned = len(self._window)
+        return text
+
+    def flush(self) -> str:
+        text = self._new_text()
+        self._window = []
+        self._returned = 0
+        return text
+
+    def _new_text(self) -> str:
+        before = self._backend.decode(self._window[: self._returned], skip_special_tokens=False)
+        return self._backend.decode(self._window, skip_special_tokens=False)[len(before) :]
+
+
+def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
+    """Load the tokenizer of a checkpoint.
+
+    Args:
+        checkpoint_path: a folder with ``tokenizer.json``, a ``.gguf`` file, or a folder with one
+            ``.gguf`` file. ``tokenizer.json`` takes precedence.
+
+    Raises:
+        GraphgenError: GG0603 if the tokenizer is missing or unusable, GG0601 if the GGUF file
+            is damaged.
+    """
+    path = Path(checkpoint_path)
+    gguf = path if path.suffix == ".gguf" and not path.is_dir() else None
+    if gguf is None and path.is_dir() and not (path / "tokenizer.json").exists():
+        gguf = only_gguf(path)
+    if gguf is not None:
+        # Only here: the gguf package is not needed to read tokenizer.json.
+        from graphgen.runtime.tokenizer.gguf_tokenizer import read_gguf_tokenizer
+
+        return Tokenizer(read_gguf_tokenizer(gguf))
+    if not (path / "tokenizer.json").exists():
+        raise unusable(
+            path,
+            "there is not a tokenizer",
+            help="looked for: a folder with tokenizer.json; a .gguf file; "
+            "a folder with exactly one .gguf file",
+        )
+    from graphgen.runtime.tokenizer.hf_tokenizer import read_hf_tokenizer
+
+    return Tokenizer(read_hf_tokenizer(path))
+
+
+def _checked_id(token_id: int) -> int:
+    if not 0 <= token_id < 2**32:
+        raise GraphgenError("GG0705", f"{token_id} is not a token id")
+    return int(token_id)
+
+
+def _decoder_steps(backend: Backend) -> list[str]:
+    """The names of the steps from tokens to text."""
+    if backend.decoder is None:
+        return []
+    state = cast("dict[str, object]", json.loads(backend.decoder.__getstate__()))
+    nested = cast("list[dict[str, object]]", state.get("decoders", [state]))
+    return [
+        f"{step['type']} at the end" if step.get("stop") else f"{step['type']}" for step in nested
+    ]
+
+
+def _grows_by_appending(steps: Sequence[str]) -> bool:
+    """True if another token never changes the text before it.
+
+    Steps on single tokens cannot change it; after the tokens are fused, stripping at the front
+    cannot either.
+    """
+    by_token = {"Replace", "ByteFallback", "Metaspace", "WordPiece", "BPEDecoder", "Strip"}
+    fused = steps.index("Fuse") if "Fuse" in steps else len(steps)
+    return set(steps[:fused]) <= by_token and set(steps[fused + 1 :]) <= {"Strip", "Fuse"}

@@ -1,1 +1,0 @@
-"""Tests of stages of a pipeline."""

@@ -1,0 +1,323 @@
+"""Counterexamples that a wider window, or the calls, did not confirm: kept, counted and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+
+from graphgen.build import Builder
+from graphgen.cli.validate_report import validation_view
+from graphgen.ir import Module, Op, Value
+from graphgen.ir.dtype import bf16, f32
+from graphgen.models import build, known_shape
+from graphgen.passes.core import Pass, Rewriter, run_pipeline
+from graphgen.passes.inspect.result_json import verdict_json
+from graphgen.passes.pipelines import parse as parse_passes
+from graphgen.passes.programs.specialize import Specialize
+from graphgen.passes.validate import PassChecks, Verdict, validate
+from graphgen.passes.validate.rewrite_checker import check_rewrites
+from graphgen.passes.validate.rewrite_verdict import RewriteCheck, RewriteStatus
+from graphgen.passes.validate.verdict_text import verdict_faults, verdict_table
+from graphgen.passes.weights.lift import LiftWeights
+from graphgen.passes.workload.make_workload import make_workload
+from graphgen.text import parse
+
+Change = Callable[[Op, Builder], Sequence[Value] | None]
+
+
+@dataclass(frozen=True)
+class Changes(Pass):
+    """Rewrite ops of some kinds, where the function of the kind gives other values."""
+
+    name: ClassVar[str] = "changes"
+    changes: dict[str, Change] = field(default_factory=dict[str, Change])
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        for function in module.programs():
+            for op in list(function.block):
+                change = self.changes.get(op.name)
+                if change is None or rewriter.exhausted:
+                    continue
+                with rewriter.before(function, op) as b:
+                    made = change(op, b)
+                if made is not None:
+                    rewriter.replace(function, op, made, f"change-{op.name}")
+
+
+class RoundedChanges(Changes):
+    """The same, of a pass that may round."""
+
+    rounding: ClassVar[float] = 1e-6
+
+
+def validated(module: Module, item: Pass) -> Verdict:
+    (verdict,) = validate(module, [item], make_workload(module), PassChecks(each_rewrite=True))
+    return verdict
+
+
+def checks_in_context(verdict: Verdict) -> list[RewriteCheck]:
+    assert verdict.rewrites is not None
+    return verdict.rewrites.having(RewriteStatus.IN_CONTEXT)
+
+
+def program(element: str, *ops: str) -> Module:
+    lines = "\n  ".join(ops)
+    return parse(f"""
+module @m level=logical {{
+  input %x : {element}[16]
+  output %y : {element}[16]
+}}
+
+func @f phase=main {{
+  arg %x : {element}[16]
+  {lines}
+  return y = %y
+}}
+""")
+
+
+def constant(name: str, value: int) -> str:
+    return f"%{name} = constant() value=s32[]({value}) : s32[]"
+
+
+def spread(name: str, of: str) -> str:
+    return f"%{name} = broadcast_in_dim(%{of}) shape=[16] : s32[16]"
+
+
+def operand(op: Op, b: Builder) -> Sequence[Value]:
+    return [op.operands[0]]
+
+
+def remainder_as_mask(op: Op, b: Builder) -> Sequence[Value]:
+    x = op.operands[0]
+    return [b.binary("and", x, b.full(7, x.type))]
+
+
+def absolute_dropped(op: Op, b: Builder) -> Sequence[Value]:
+    return [op.operands[0]]
+
+
+EIGHT = (constant("c", 8), spread("e", "c"))
+# Op, the program's lines, its change. Each differs for an integer that the call does not have.
+DROPPED: dict[str, tuple[str, Sequence[str], Change]] = {
+    "remainder of a negative number": (
+        "remainder",
+        (*EIGHT, "%y = remainder(%x, %e) : s32[16]"),
+        remainder_as_mask,
+    ),
+    "absolute value": ("abs", ("%y = abs(%x) : s32[16]",), absolute_dropped),
+    "clamp from below": (
+        "maximum",
+        (constant("c", 0), spread("e", "c"), "%y = maximum(%x, %e) : s32[16]"),
+        operand,
+    ),
+    "clamp from above": (
+        "minimum",
+        (constant("c", 6), spread("e", "c"), "%y = minimum(%x, %e) : s32[16]"),
+        operand,
+    ),
+    "behind another op": (
+        "minimum",
+        (
+            *(constant("c", 6), spread("e", "c"), "%n = negate(%x) : s32[16]"),
+            *("%m = negate(%n) : s32[16]", "%y = minimum(%m, %e) : s32[16]"),
+        ),
+        operand,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_values_that_no_call_has_are_kept_as_a_counterexample(name: str):
+    kind, lines, change = DROPPED[name]
+    verdict = validated(program("s32", *lines), Changes({kind: change}))
+    (check,) = checks_in_context(verdict)
+    assert (verdict.state, verdict.passed) == ("right in context only", True)
+    assert verdict.rewrites is not None
+    assert (verdict.rewrites.right, verdict.rewrites.total) == (0, 1)
+    found = check.counterexample
+    assert found is not None
+    assert found.before != found.after
+    # The text has the number of x at the element that differs, wherever that is.
+    (at,) = found.index
+    (given,) = [value for value in found.values if ".x : " in value or ".m : " in value]
+    x = found.before if name != "absolute value" else found.after
+    if not name.startswith("remainder"):
+        assert str(int(found.after)) in given.partition("=")[2], (at, given, x)
+    assert "agrees on" in check.reason
+
+
+def test_table_text_json_and_page_have_it():
+    kind, lines, change = DROPPED["absolute value"]
+    verdict = validated(program("s32", *lines), Changes({kind: change}))
+    (row,) = verdict_table([verdict]).rows
+    assert row[-2:] == ("0/1, 1 in context", "right in context only")
+    (text,) = verdict_faults([verdict])
+    assert text.startswith("right in context only: changes #1: change-abs at %y = abs(%x)")
+    assert "with those of a call of @f it agrees on" in text
+    assert "%0.x : s32[16] = [" in text
+    facts: Any = verdict_json(verdict)
+    assert (facts["state"], facts["ok"]) == ("right in context only", True)
+    rewrites = facts["rewrites"]
+    assert rewrites["counts"] == {"right in context only": 1}
+    (one,) = rewrites["remarkable"]
+    assert one["counterexample"].startswith("differs: element [")
+    page = validation_view([verdict], [])
+    assert (page["states"], page["faults"]) == (["right in context only"], [[text]])
+
+
+def root_of_square(op: Op, b: Builder) -> Sequence[Value] | None:
+    square = op.operands[0].producer("multiply")
+    return None if square is None else [square.operands[0]]
+
+
+def test_samples_of_a_wider_window_are_no_proof():
+    ops = ("%a = abs(%x) : f32[16]", "%s = multiply(%a, %a) : f32[16]")
+    module = program("f32", *ops, "%y = sqrt(%s) : f32[16]")
+    verdict = validated(module, RoundedChanges({"sqrt": root_of_square}))
+    (check,) = checks_in_context(verdict)
+    assert check.counterexample is not None
+    # A negative number is no root: the window of sqrt alone may be given one.
+    assert check.counterexample.after < 0
+    assert check.reason.startswith("a window of 1 ops differs; one of 3 ops agrees on ")
+
+
+def test_a_proof_of_the_wider_window_excludes_the_counterexample():
+    ops = (constant("c", 7), spread("e", "c"), "%p = compare(%x, %e) direction=GT : pred[16]")
+    ops += ("%m = convert(%p) dtype=s32 : s32[16]", "%n = negate(%m) : s32[16]")
+    ops += ("%o = negate(%n) : s32[16]",)
+    module = program("s32", *ops, "%y = minimum(%o, %e) : s32[16]")
+    verdict = validated(module, Changes({"minimum": operand}))
+    assert verdict.rewrites is not None
+    assert verdict.rewrites.counts == {RewriteStatus.PROVED: 1}
+    assert verdict.state == "ok"
+
+
+def through_bf16(op: Op, b: Builder) -> Sequence[Value]:
+    product = b.emit(op.name, op.operands, dict(op.attrs)).result
+    return [b.convert(b.convert(product, bf16), f32)]
+
+
+def test_a_proof_without_rounding_excludes_no_counterexample_of_rounding():
+    # Products of -1, 0 and 1 are exact in bf16, those of other numbers are not.
+    module = program("f32", "%a = sign(%x) : f32[16]", "%y = multiply(%a, %a) : f32[16]")
+    (check,) = checks_in_context(validated(module, Changes({"multiply": through_bf16})))
+    assert check.counterexample is not None
+    assert check.counterexample.rounding
+
+
+NEGATED_TWICE = ("%a = negate(%x) : s32[16]", "%y = negate(%a) : s32[16]")
+
+
+def one_more(op: Op, b: Builder) -> Sequence[Value] | None:
+    x = op.operands[0]
+    return [b.binary("add", b.op("negate", x), b.full(1, x.type))] if x.name == "x" else None
+
+
+def test_two_rewrites_that_are_right_together_for_the_calls_only():
+    def second(op: Op, b: Builder) -> Sequence[Value] | None:
+        first = one_more(op, b)
+        if first is not None:
+            return first
+        a = op.operands[0]
+        again = b.binary("add", b.op("negate", a), b.full(1, a.type))
+        return [b.minimum(again, b.full(6, a.type))]
+
+    verdict = validated(program("s32", *NEGATED_TWICE), Changes({"negate": second}))
+    found = checks_in_context(verdict)
+    assert [check.rewrite.number for check in found] == [1, 2]
+    assert [check.reason.partition(":")[0] for check in found] == ["#1 and #2"] * 2
+    assert all(check.counterexample is not None for check in found)
+    # The example is of both together: a number over 6.
+    assert {check.counterexample.after for check in found if check.counterexample} == {6.0}
+
+
+def test_two_rewrites_that_are_right_together_for_all_values():
+    def second(op: Op, b: Builder) -> Sequence[Value] | None:
+        first = one_more(op, b)
+        a = op.operands[0]
+        return first or [b.binary("add", b.op("negate", a), b.full(1, a.type))]
+
+    verdict = validated(program("s32", *NEGATED_TWICE), Changes({"negate": second}))
+    assert verdict.rewrites is not None
+    assert verdict.rewrites.counts == {RewriteStatus.TOGETHER: 2}
+    assert verdict.state == "ok"
+
+
+def test_two_rewrites_that_are_wrong_together_for_other_floats():
+    # What the floats of the call do not show: a number over 100.
+    def second(op: Op, b: Builder) -> Sequence[Value] | None:
+        x = op.operands[0]
+        if x.name == "x":
+            return [b.binary("multiply", b.op("negate", x), 2.0)]
+        half = b.binary("multiply", b.op("negate", x), 0.5)
+        return [b.minimum(half, b.full(100.0, x.type))]
+
+    lines = [line.replace("s32", "f32") for line in NEGATED_TWICE]
+    verdict = validated(program("f32", *lines), Changes({"negate": second}))
+    assert verdict.rewrites is not None
+    assert verdict.rewrites.counts[RewriteStatus.WRONG] == 2
+    assert verdict.state == "WRONG rewrite"
+
+
+def at_most_100(b: Builder, value: Value) -> Value:
+    return b.minimum(value, b.full(100.0, value.type))
+
+
+class ClampedWeights(LiftWeights):
+    """Prepare a weight clamped at 100, which no weight of the script reaches."""
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        super().run(module, rewriter)
+        function = module.function("weights.global")
+        (name, value), *others = function.outputs
+        with Builder(function) as b:
+            function.outputs = [(name, at_most_100(b, value)), *others]
+
+
+class ClampedActivations(Specialize):
+    """Clamp an activation of each copy at 100, without a record."""
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        super().run(module, rewriter)
+        for function in module.programs():
+            op = next(op for op in function.block if op.name == "silu")
+            (user,) = op.result.users
+            with Builder(function, before=user) as b:
+                clamped = at_most_100(b, op.result)
+                user.set_operands(tuple([clamped if v is op.result else v for v in user.operands]))
+
+
+def lifted_weights() -> Module:
+    module = build(known_shape("llama-3.1-8b"), f32, mini=True)
+    run_pipeline(module, parse_passes("canonicalize,fuse-projections"))
+    return module
+
+
+def test_a_prepared_weight_that_is_right_for_the_weights_of_the_script_only():
+    module = lifted_weights()
+    found = check_rewrites(module, ClampedWeights(), make_workload(module))
+    assert set(found.counts) == {RewriteStatus.EQUAL, RewriteStatus.IN_CONTEXT}
+    check = found.having(RewriteStatus.IN_CONTEXT)[0]
+    assert check.reason == "differs with drawn weights; agrees with the weights of the script"
+    assert check.counterexample is not None
+    assert (check.counterexample.before, check.counterexample.after) == (1000.0, 100.0)
+    right = check_rewrites(module, LiftWeights(), make_workload(module))
+    assert set(right.counts) == {RewriteStatus.EQUAL}
+
+
+def test_a_rebuilt_function_that_is_right_for_the_weights_of_the_script_only():
+    module = build(known_shape("llama-3.1-8b"), f32, mini=True)
+    item = ClampedActivations(batch=(3,), context=(8,), tokens=(8,))
+    found = check_rewrites(module, item, make_workload(module))
+    check, other = found.having(RewriteStatus.IN_CONTEXT)
+    assert (check.rewrite.function, other.rewrite.function) == ("prefill.b3.s8", "decode.b3.c8")
+    assert check.reason == "differs with drawn weights; agrees with the calls of the script"
+    assert check.counterexample is not None
+    assert "multiply" in check.counterexample.program
+    right_item = Specialize(batch=(3,), context=(8,), tokens=(8,))
+    right = check_rewrites(module, right_item, make_workload(module))
+    assert not right.having(RewriteStatus.IN_CONTEXT)

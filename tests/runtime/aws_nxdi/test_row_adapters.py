@@ -1,0 +1,158 @@
+"""LoraServingConfig: rows of a call use the adapters that adapter_ids names, as if merged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws_config.lora_settings import adapter_files
+from graphgen.runtime.aws_config.neuron_config import LoraServingConfig
+from graphgen.runtime.aws_nxdi.hf_adapter import HuggingFaceGenerationAdapter
+from graphgen.runtime.aws_nxdi.model_classes import NeuronLlamaForCausalLM
+from tests.oracles.lora_adapters import merged, random_factors, save_adapter
+from tests.runtime.aws_nxdi.conftest import Checkpoint
+
+# The model's projections of each adapter, and its rank.
+TARGETS = {"a": (["q_proj", "embed_tokens"], 4), "b": (["v_proj", "down_proj"], 2)}
+
+
+@pytest.fixture(scope="module")
+def adapters(llama: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By id the adapter's folder and the model with it merged; ``None`` is the base model."""
+    folder, made = tmp_path_factory.mktemp("lora"), dict[str, Any]()
+    for seed, (name, (targets, rank)) in enumerate(TARGETS.items(), 1):
+        factors = random_factors(llama.model, targets, rank, seed)
+        path = save_adapter(folder / name, llama.model, factors, r=rank, lora_alpha=2 * rank)
+        made[name] = path, merged(llama.model, factors, 2.0)
+    return made
+
+
+def opened(llama: Checkpoint, lora_config: object, **options: Any) -> Any:
+    given = {"seq_len": 16, "enable_bucketing": False, **options}
+    return NeuronLlamaForCausalLM(
+        llama.path, llama.config(lora_config=lora_config, **given)
+    ).to_cpu()
+
+
+def logits(llama: Checkpoint, adapters: dict[str, Any], name: str | None, tokens: list[int]) -> Any:
+    model = llama.model if name is None else adapters[name][1]
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0, -1].numpy()
+
+
+@pytest.fixture(scope="module")
+def application(llama: Checkpoint, adapters: dict[str, Any]) -> Any:
+    paths = {name: str(path) for name, (path, _) in adapters.items()}
+    return opened(llama, LoraServingConfig(lora_ckpt_paths=paths))
+
+
+def test_scales_are_applied_once_embeddings_count_and_none_is_the_base_model(
+    llama: Checkpoint, adapters: dict[str, Any], application: Any
+):
+    """N8: alpha / r once, also in a second call; embeddings too; ``None`` means no adapter."""
+    assert application.adapters.ids == ["a", "b"]
+    calls: list[tuple[object, list[str | None]]] = [
+        (["b", None, "a"], ["b", None, "a"]),
+        ([None, 0, 1], [None, "a", "b"]),
+        (torch.tensor([1, -1, 0]), ["b", None, "a"]),
+    ]
+    for ids, names in calls:
+        application.reset()
+        prompts = np.array([[5, 6, 7]] * 3)
+        out = application.forward(prompts, adapter_ids=ids)
+        for row, name in enumerate(names):
+            wanted = logits(llama, adapters, name, [5, 6, 7])
+            np.testing.assert_allclose(out.logits[row, 0], wanted, atol=1e-4)
+        # The next token goes on with the adapter of its prompt.
+        out = application.forward(np.array([[9]]), seq_ids=np.array([2]))
+        wanted = logits(llama, adapters, names[2], [5, 6, 7, 9])
+        np.testing.assert_allclose(out.logits[0, 0], wanted, atol=1e-4)
+    plain = application.forward(np.array([[5, 6, 7]]), seq_ids=np.array([1]))
+    wanted = logits(llama, adapters, None, [5, 6, 7])
+    np.testing.assert_allclose(plain.logits[0, 0], wanted, atol=1e-4)
+
+
+def test_generate_takes_adapter_ids(llama: Checkpoint, adapters: dict[str, Any], application: Any):
+    model, ids = HuggingFaceGenerationAdapter(application), torch.tensor([[5, 6, 7]] * 2)
+    options: dict[str, Any] = {"max_new_tokens": 3, "do_sample": False, "eos_token_id": None}
+    got = model.generate(ids, adapter_ids=["b", None], **options)
+    for row, name in enumerate(["b", None]):
+        tokens = [5, 6, 7]
+        for _ in range(3):
+            tokens.append(int(logits(llama, adapters, name, tokens).argmax()))
+        assert got[row].tolist() == tokens
+    with pytest.raises(GraphgenError, match="adapter_ids with assistant_model or prompt_lookup"):
+        model.generate(ids, adapter_ids=["b", None], prompt_lookup_num_tokens=2, **options)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["a"], "1 adapters for 2 rows"),
+        (["a", "c"], "no adapter 'c'"),
+        ([0, 2], "no adapter 2"),
+        ("ab", "is str, not a list"),
+    ],
+)
+def test_ids_that_do_not_fit_are_refused(application: Any, ids: object, message: str):
+    with pytest.raises(GraphgenError, match=message):
+        application.forward(np.array([[5, 6]] * 2), adapter_ids=ids)
+
+
+def test_a_sequence_keeps_its_adapter(application: Any):
+    application.reset()
+    application.forward(np.array([[5, 6]]), adapter_ids=["a"])
+    with pytest.raises(GraphgenError, match="seq_id 0 began with the adapter 'a'"):
+        application.forward(np.array([[7]]), adapter_ids=["b"])
+    with pytest.raises(GraphgenError, match="with lora_config are not built yet"):
+        application.forward(np.array([[7]]), output_hidden_states=True)
+
+
+def test_adapters_of_the_host_take_a_slot_in_turn(
+    llama: Checkpoint, adapters: dict[str, Any], tmp_path: Path
+):
+    listing = tmp_path / "adapters.json"
+    fields = {"lora-ckpt-dir": str(adapters["a"][0].parent), "lora-ckpt-paths": {"a": "a"}}
+    listing.write_text(json.dumps({**fields, "lora-ckpt-paths-cpu": {"a": "a", "b": "b"}}))
+    lora = LoraServingConfig(
+        max_loras=1, dynamic_multi_lora=True, lora_ckpt_json=str(listing), max_cpu_loras=1
+    )
+    assert list(adapter_files(lora)) == ["a", "b"]
+    application = opened(llama, lora, batch_size=2)
+    for name in ("a", "b", "a"):
+        application.reset()
+        out = application.forward(np.array([[5, 6, 7]]), adapter_ids=[name])
+        wanted = logits(llama, adapters, name, [5, 6, 7])
+        np.testing.assert_allclose(out.logits[0, 0], wanted, atol=1e-4)
+    # A row that goes on holds the only slot.
+    with pytest.raises(GraphgenError, match="2 adapters at once"):
+        application.forward(np.array([[5]]), seq_ids=np.array([1]), adapter_ids=["b"])
+    out = application.forward(np.array([[9]]))
+    wanted = logits(llama, adapters, "a", [5, 6, 7, 9])
+    np.testing.assert_allclose(out.logits[0, 0], wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        ({"lora_bias": "all"}, {}, "lora_bias = 'all': a bias of adapters is not built"),
+        ({"eviction_policy": "lfu"}, {}, "eviction_policy = 'lfu': exchange of the least often"),
+        ({"lora_dtype": "bfloat16"}, {}, "another element type"),
+        ({"batch_size": 2}, {}, r"batch_size = 2: NeuronConfig.batch_size is 3"),
+        ({"lora_ckpt_paths": {"a": "nowhere"}}, {}, "there is no such adapter"),
+        ({"max_loras": 1, "lora_ckpt_paths": {"a": "x", "b": "y"}}, {}, "max_loras must be"),
+        ({}, {"is_medusa": True, "num_medusa_heads": 2, "medusa_speculation_length": 4,
+              "medusa_tree": [[0], [0, 0]]}, "is_medusa with lora_config is not built"),
+    ],
+)  # fmt: skip
+def test_what_is_not_built_is_refused_by_name(
+    llama: Checkpoint, given: dict[str, Any], options: dict[str, Any], message: str
+):
+    with pytest.raises(GraphgenError, match=message):
+        opened(llama, lora_config=given, **options)

@@ -1,0 +1,109 @@
+"""Speculation over rows with adapters: the tokens are those without it, row by row."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
+from graphgen.runtime.open_speculator import SpeculationOptions, open_speculator
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.server.application import make_application
+from graphgen.runtime.server.http_server import make_service
+from graphgen.runtime.server.server_options import ServerOptions
+from tests.graphgen.cli.conftest import error
+from tests.runtime.lora.test_loaded_adapters import PROMPT, folder
+
+__all__ = ["folder"]
+
+# The adapter of each row, and the models that propose tokens.
+IDS, NEW = ("a", "", "b"), 8
+DRAFTS: dict[str, dict[str, Any]] = {
+    "its prompt": {"lookup": 2, "length": 3},
+    "another model": {"draft": "base", "length": 3},
+    "a merged model": {"draft": "a-merged", "length": 3, "adaptive": True},
+    "its first layers": {"layers": 1, "length": 4},
+}
+
+
+def opened(folder: Path, **requested: object) -> tuple[Engine, LoadedAdapters]:
+    """The model with slots for two adapters, which are loaded."""
+    options = EngineOptions(
+        {"max_loras": 2, "max_lora_rank": 4, **requested}, batch=3, max_len=32, bucketing=False
+    )
+    engine, _ = open_engine(str(folder / "base"), options, lambda _: [[0]], 1, Silent())
+    adapters = LoadedAdapters(engine.session, engine.model)
+    for name in "ab":
+        adapters.load(name, folder / name)
+    return engine, adapters
+
+
+@pytest.fixture(scope="module")
+def wanted(folder: Path) -> list[list[int]]:
+    engine, adapters = opened(folder)
+    adapters.use(IDS)
+    prompt = engine.tokenizer.encode(PROMPT)
+    done = engine.generate([prompt] * 3, GenerationRequest(NEW, frozenset()))
+    found = [completion.tokens for completion in done.completions]
+    assert len({tuple(tokens) for tokens in found}) == 3
+    return found
+
+
+def speculating(folder: Path, name: str) -> tuple[Engine, LoadedAdapters]:
+    """The same with one of ``DRAFTS``, none of which has an adapter."""
+    given = dict(DRAFTS[name])
+    if "draft" in given:
+        given["draft"] = str(folder / given["draft"])
+    engine, adapters = opened(folder, speculation_length=given["length"])
+    options = SpeculationOptions(model=str(folder / "base"), **given)
+    engine.speculator = open_speculator(engine, options, Silent())
+    return engine, adapters
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRAFTS)
+def test_rows_with_adapters_accept_what_they_would_have_taken(
+    folder: Path, wanted: list[list[int]], name: str
+):
+    engine, adapters = speculating(folder, name)
+    adapters.use(IDS)
+    prompt = engine.tokenizer.encode(PROMPT)
+    done = engine.generate([prompt] * 3, GenerationRequest(NEW, frozenset()))
+    assert [completion.tokens for completion in done.completions] == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["its prompt", "another model"])
+def test_a_server_speculates_for_requests_with_adapters(
+    folder: Path, wanted: list[list[int]], name: str
+):
+    """All at once, and another adapter in the row of an earlier request."""
+    engine, _ = speculating(folder, name)
+    server = ServerOptions("base", adapters={each: folder / each for each in "ab"})
+    service = make_service(engine, server)
+    with TestClient(make_application(service)) as client, ThreadPoolExecutor(5) as pool:
+
+        def answer(model: str) -> Any:
+            body = {"model": model, "prompt": PROMPT, "max_tokens": NEW, "temperature": 0}
+            return client.post("/v1/completions", json={**body, "ignore_eos": True}).json()
+
+        models = ["a", "base", "b", "a", "base"]
+        found = list(pool.map(answer, models))
+    expected = {name: engine.tokenizer.decode(own) for name, own in zip(IDS, wanted, strict=True)}
+    texts = [each["choices"][0]["text"] for each in found]
+    assert texts == [expected["" if model == "base" else model] for model in models]
+    assert any("completion_tokens_details" in each["usage"] for each in found)
+
+
+def test_programs_that_speculate_by_themselves_have_no_adapters(folder: Path):
+    shown = error(
+        "generate", folder / "base", "--prompt", PROMPT, "--draft-model-path", folder / "base",
+        "--enable-fused-speculation", "--lora", f"a={folder / 'a'}", "--adapter-id", "a",
+    )  # fmt: skip
+    assert "error[GG0302]: programs that propose, verify and accept in one launch" in shown

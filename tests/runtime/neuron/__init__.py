@@ -1,1 +1,0 @@
-"""Programs on devices, with stand-ins for the compiler and for the plugin of JAX."""

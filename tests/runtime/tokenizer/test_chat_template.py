@@ -1,0 +1,148 @@
+"""Chat templates: the same prompt as transformers, and one clear error when a template fails."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.tokenizer.chat_template import render_chat
+from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
+from tests.oracles.small_gguf import write_small_model
+from tests.oracles.smollm2 import reference_tokenizer, smollm2_path
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+USER = {"role": "user", "content": 'What is 2+2?\n\n1. <b>Say</b> "it\'s 4" ☺️'}
+CONVERSATIONS = [
+    [USER],
+    [{"role": "system", "content": "Be brief."}, USER],
+    [USER, {"role": "assistant", "content": " 4. "}, {"role": "user", "content": ""}],
+]
+# What templates in the wild make use of, each in one line.
+TEMPLATES = [
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m['content'] | trim }}\n{% endfor %}",
+    "{% for m in messages %}\n    {% if loop.first %}\n  first\n    {% endif %}\n{{ loop.index0 }}"
+    "\n{% endfor %}\n{% if add_generation_prompt %}\nA:{{ eos_token }}\n{% endif %}",
+    "{{ messages | tojson }}{{ messages[0] | tojson(indent=2) }}",
+    "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}{{ m.content }}"
+    "{% break %}{% endfor %}",
+    "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}"
+    "{{ ns.n }}{{ tools is none }}{{ documents is none }}{{ missing is defined }}",
+    "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}\n{% endfor %}",
+    "{% macro turn(m) %}<{{ m.role }}>{{ m.content.upper()[::-1] }}{% endmacro %}"
+    "{% for m in messages %}{{ turn(m) }}{% endfor %}",
+    "{{ strftime_now('%Y') }}{{ dict(a=1) }}{{ messages[-1].content.split() | length }}",
+]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
+    return reference_tokenizer(tmp_path_factory.mktemp("smollm2"))
+
+
+@pytest.mark.parametrize("messages", CONVERSATIONS)
+@pytest.mark.parametrize("prompt", [True, False])
+def test_smollm2_conversations_equal_transformers(
+    theirs: PreTrainedTokenizerFast, messages: list[dict[str, str]], prompt: bool
+):
+    ours = load_tokenizer(smollm2_path())
+    wanted = theirs.apply_chat_template(
+        messages, add_generation_prompt=prompt, tokenize=True, return_dict=False
+    )
+    assert ours.encode_chat(messages, add_generation_prompt=prompt) == wanted
+    assert len(wanted) > 5
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("messages", CONVERSATIONS)
+def test_templates_render_as_in_transformers(
+    theirs: PreTrainedTokenizerFast, template: str, messages: list[dict[str, str]]
+):
+    for prompt in (True, False):
+        wanted = theirs.apply_chat_template(
+            messages, chat_template=template, add_generation_prompt=prompt, tokenize=False
+        )
+        ours = render_chat(
+            template,
+            messages,
+            bos_token="<|im_start|>",
+            eos_token="<|im_end|>",
+            add_generation_prompt=prompt,
+        )
+        assert ours == wanted
+
+
+def test_tokens_that_do_not_exist_are_undefined():
+    template = "[{{ bos_token }}]{{ eos_token is defined }}"
+    assert render_chat(template, [USER], bos_token=None, eos_token=None) == "[]False"
+
+
+def test_strftime_now_is_now():
+    form = "%Y-%m-%dT%H:%M:%S.%f"
+    before = datetime.now()
+    got = render_chat(f"{{{{ strftime_now('{form}') }}}}", [], bos_token=None, eos_token=None)
+    assert before <= datetime.fromisoformat(got) <= datetime.now()
+
+
+@pytest.mark.parametrize(
+    ("template", "what"),
+    [
+        (
+            "{{ raise_exception('roles must alternate') }}",
+            "the chat template fails: roles must alternate",
+        ),
+        (
+            "a\n{% if %}",
+            "the chat template fails at its line 2: "
+            "Expected an expression, got 'end of statement block'",
+        ),
+        (
+            "{{ messages[5].content }}",
+            "the chat template fails: list object has no element 5",
+        ),
+        ("{{ 1 / 0 }}", "the chat template fails: division by zero"),
+        (
+            "{{ messages.append(1) }}",
+            "the chat template fails: access to attribute 'append' of 'list' object is unsafe.",
+        ),
+        (
+            "{{ ''.__class__.__mro__ }}",
+            "the chat template fails: access to attribute '__class__' of 'str' object is unsafe.",
+        ),
+    ],
+)
+def test_template_that_fails(template: str, what: str):
+    with pytest.raises(GraphgenError) as caught:
+        render_chat(template, [USER], bos_token=None, eos_token=None)
+    assert str(caught.value) == f"error[GG0603]: {what}"
+
+
+def test_errors_name_the_checkpoint(tmp_path: Path):
+    path = tmp_path / "small.gguf"
+    write_small_model(path)
+    with pytest.raises(GraphgenError) as caught:
+        load_tokenizer(path).encode_chat([USER])
+    assert str(caught.value) == (
+        f"error[GG0603]: the model has no chat template\n  --> {path}\n  help: give a plain prompt"
+    )
+    write_small_model(path, {"tokenizer.chat_template": "{{ raise_exception('no') }}"})
+    with pytest.raises(GraphgenError) as caught:
+        load_tokenizer(path).encode_chat([USER])
+    assert str(caught.value) == f"error[GG0603]: the chat template fails: no\n  --> {path}"
+
+
+def test_chat_adds_no_second_bos(tmp_path: Path):
+    path = tmp_path / "small.gguf"
+    changes = {
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}",
+    }
+    write_small_model(path, changes)
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.encode("we")[0] == 1
+    assert tokenizer.encode_chat([{"role": "user", "content": "we"}]) == tokenizer.encode("we")
