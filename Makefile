@@ -113,7 +113,7 @@ $(RUNTIME_STAMP): requirements/runtime.txt pyproject.toml $(VENV_STAMP)
 	@touch $@
 
 # The install above has built the kernels, from the sources of that time.
-KERNEL_SOURCES := lowering/cpu_kernels/build_kernels.py $(wildcard lowering/cpu_kernels/*)
+KERNEL_SOURCES := lowering/cpu_kernels/build_kernels.py $(wildcard lowering/cpu_kernels/*.cc lowering/cpu_kernels/*.h)
 $(KERNELS_STAMP): $(KERNEL_SOURCES) $(RUNTIME_STAMP)
 	@$(BIN)/python lowering/cpu_kernels/build_kernels.py
 	@touch $@

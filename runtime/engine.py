@@ -52,9 +52,10 @@ class EngineOptions:
     """The request to open a model.
 
     Attributes:
-        requested: values of fields of :class:`~graphgen.config.compile_config.CompileConfig` by name; the
-            others are those of ``config``, or of an artifact. ``dtype`` may be ``as-declared`` for
-            the checkpoint's own element type. An artifact must have been compiled for these values.
+        requested: values of fields of :class:`~graphgen.config.compile_config.CompileConfig` by
+            name; the others are those of ``config``, or of an artifact. ``dtype`` may be
+            ``as-declared`` for the checkpoint's own element type. An artifact must have been
+            compiled for these values.
         batch: rows; ``None`` for one per prompt.
         max_len: slots of a cache row; ``None`` for enough for prompts and new tokens.
         max_context: longest prompt; ``None`` for ``max_len``.

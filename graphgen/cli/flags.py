@@ -1,4 +1,4 @@
-"""Command-line flags made of the fields of :class:`graphgen.config.compile_config.CompileConfig`."""
+"""Command-line flags made of the fields of a compilation's configuration."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from graphgen.cli.command_errors import (
     show_version,
 )
 
-# Folders of graphgen.cli, one for each kind of user, and their titles in ``graphgen --help``.
+# Groups of commands, one for each kind of user, and their titles in ``graphgen --help``.
 PANELS: Final = {
     "model": "Run a model",
     "launching": "Use several processes",
@@ -39,7 +39,7 @@ class CommandEntry:
     """One row of ``graphgen --help``, and the place of the command's code.
 
     Attributes:
-        panel: key of :data:`PANELS`, the folder of the command's module.
+        panel: key of :data:`PANELS`.
         help: one line.
         function: parameters are the command's, the docstring its help; by default ``COMMAND``.
             Of a command with subcommands the typer application.
@@ -57,7 +57,7 @@ class CommandEntry:
 
     def module(self, name: str) -> str:
         """The module of the command ``name``."""
-        return f"graphgen.cli.{self.panel}.{_identifier(name)}_cmd"
+        return f"graphgen.cli.{_identifier(name)}_cmd"
 
 
 def _identifier(name: str) -> str:

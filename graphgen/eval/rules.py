@@ -5,32 +5,43 @@ Importing the modules registers their rules.
 
 from __future__ import annotations
 
-from graphgen.eval import bits as rules_bits
-from graphgen.eval import collective as collectives
-from graphgen.eval import composite as composites
-from graphgen.eval import elementwise as rules_elementwise
-from graphgen.eval import experts as experts_rule
-from graphgen.eval import indexing as rules_indexing
-from graphgen.eval import linalg as rules_linalg
-from graphgen.eval import numerical, windows
-from graphgen.eval import shape as rules_shape
-from graphgen.eval import sorting as rules_sorting
-from graphgen.eval import token_tree as tree_rules
+from graphgen.eval import (
+    bits,
+    collective,
+    composite,
+    convolution,
+    elementwise,
+    experts,
+    fourier,
+    indexing,
+    linalg,
+    linear_systems,
+    random_bits,
+    reduce_window,
+    shape,
+    sorting,
+    speculative_sampling,
+    token_tree,
+)
 from graphgen.eval.registry import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 
 MODULES = (
-    rules_elementwise,
-    rules_bits,
-    rules_shape,
-    rules_linalg,
-    rules_indexing,
-    rules_sorting,
-    composites,
-    tree_rules,
-    collectives,
-    *windows.MODULES,
-    *numerical.MODULES,
-    experts_rule,
+    elementwise,
+    bits,
+    shape,
+    linalg,
+    indexing,
+    sorting,
+    composite,
+    token_tree,
+    collective,
+    convolution,
+    reduce_window,
+    linear_systems,
+    fourier,
+    random_bits,
+    speculative_sampling,
+    experts,
 )
 
 __all__ = ["COLLECTIVES", "COMPOSITES", "MODULES", "RULES", "SEVERAL"]

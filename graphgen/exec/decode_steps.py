@@ -1,7 +1,8 @@
 """Several decode steps in one call: names of their inputs, and the same steps one by one.
 
 A program of the phase ``steps`` makes N decode steps, each with the tokens that the last one chose
-(:mod:`graphgen.passes.programs.multi_step`). Here is what that means in calls of the decode program.
+(:mod:`graphgen.passes.programs.multi_step`). Here is what that means in calls of the decode
+program.
 """
 
 from __future__ import annotations

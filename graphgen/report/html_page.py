@@ -11,13 +11,15 @@ from importlib.resources import files
 
 from graphgen.json_value import Json
 
-# Scripts in the order of their use, from the folder of this package.
-_TRACE = ("shared/elements.js", "trace/page.js")
+# Files of graphgen.pages: scripts in the order of their use.
+_LIBRARY = "dagre"
+_TRACE = ("elements.js", "trace.js")
 _DUMP = (
-    "vendor/dagre/dagre.min.js",
-    "shared/elements.js",
-    *(f"dump/{name}.js" for name in ("store", "mesh", "scopes", "layout", "canvas")),
-    *(f"dump/{name}.js" for name in ("detail", "layer", "overview", "memory", "search", "page")),
+    f"{_LIBRARY}.min.js",
+    "elements.js",
+    *(f"dump_{name}.js" for name in ("store", "mesh", "scopes", "layout", "canvas")),
+    *(f"dump_{name}.js" for name in ("detail", "layer", "overview", "memory", "search")),
+    "dump.js",
 )
 
 
@@ -53,12 +55,12 @@ def _page(
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     parts = {
         "title": html.escape(title),
-        "style": _file("shared/page.css") + _file(f"{name}/page.css"),
+        "style": _file("page.css") + _file(f"{name}.css"),
         "script": "\n".join(map(_script, scripts)),
         "data": text,
         "blocks": "\n".join(_block(key, block) for key, block in (blocks or {}).items()),
     }
-    head, *rest = _file(f"{name}/page.html").split("{{")
+    head, *rest = _file(f"{name}.html").split("{{")
     out = [head]
     for piece in rest:
         name, _, plain = piece.partition("}}")
@@ -67,17 +69,17 @@ def _page(
 
 
 def _file(name: str) -> str:
-    return (files("graphgen.report") / name).read_text(encoding="utf-8")
+    return (files("graphgen.pages") / name).read_text(encoding="utf-8")
 
 
 def _script(name: str) -> str:
     """A script; one of a library with its licence, and without the name of its source map."""
     text = _file(name)
-    if not name.startswith("vendor/"):
+    if not name.startswith(f"{_LIBRARY}."):
         return text
-    notice = _file(f"{name.rpartition('/')[0]}/LICENSE")
+    notice = _file(f"{_LIBRARY}.LICENSE")
     lines = [line for line in text.splitlines() if not line.startswith("//# sourceMappingURL")]
-    return "\n".join([f"/*! {name.rpartition('/')[2]}", notice, "*/", *lines])
+    return "\n".join([f"/*! {name}", notice, "*/", *lines])
 
 
 def _block(key: str, text: str) -> str:

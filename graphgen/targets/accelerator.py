@@ -91,7 +91,7 @@ class Accelerator:
 @cache
 def common_figures() -> Json:
     """The figures that all Neuron devices share, with their sources."""
-    text = files("graphgen.targets").joinpath("neuron/common.json").read_text(encoding="utf-8")
+    text = files("graphgen.targets").joinpath("neuron_common.json").read_text(encoding="utf-8")
     return cast(Json, json.loads(text))
 
 

@@ -95,9 +95,13 @@ def _all() -> Mapping[str, Target]:
 
 @cache
 def _shipped() -> Mapping[str, Target]:
-    """The JSON files of this package."""
+    """The JSON files of this package, without the rules of compilers."""
     found = sorted(
-        (file for file in files("graphgen.targets").iterdir() if file.name.endswith(".json")),
+        (
+            file
+            for file in files("graphgen.targets").iterdir()
+            if file.name.endswith(".json") and not file.name.startswith("neuron_")
+        ),
         key=lambda file: file.name,
     )
     targets = [read_target(cast(Json, json.loads(file.read_text("utf-8")))) for file in found]

@@ -53,7 +53,7 @@ class CompilerRule:
 @cache
 def legality() -> _Json:
     """Everything that is stored: rules, statuses of ops and types, custom calls."""
-    text = files("graphgen.targets").joinpath("neuron/legality.json").read_text(encoding="utf-8")
+    text = files("graphgen.targets").joinpath("neuron_legality.json").read_text(encoding="utf-8")
     return cast(_Json, json.loads(text))
 
 

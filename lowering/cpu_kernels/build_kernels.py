@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).resolve().parent
-SOURCES: Final = FOLDER / "source"
 LIBRARY: Final = FOLDER / "libgraphgen_kernels.so"
 COMPILERS: Final = ("g++", "clang++", "c++")
 OPTIONS: Final = (
@@ -66,7 +65,8 @@ def compiler() -> str | None:
 def sources_digest() -> str:
     """SHA-256 of all that the library is built from, shortened."""
     digest = hashlib.sha256()
-    for path in sorted((*SOURCES.iterdir(), Path(__file__).resolve())):
+    sources = [*FOLDER.glob("*.cc"), *FOLDER.glob("*.h"), Path(__file__).resolve()]
+    for path in sorted(sources):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -122,10 +122,10 @@ def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Pat
     commands: dict[Path, list[str]] = {}
     for name, own in instruction_sets().items():
         target = folder / f"{name}.o"
-        source = str(SOURCES / "instruction_set.cc")
+        source = str(FOLDER / "instruction_set.cc")
         space = f"-DGRAPHGEN_ISA={name}"
         commands[target] = [cxx, *options, *own, space, "-c", source, "-o", str(target)]
-    for source in sorted(SOURCES.glob("*.cc")):
+    for source in sorted(FOLDER.glob("*.cc")):
         if source.name != "instruction_set.cc":
             target = folder / f"{source.stem}.o"
             commands[target] = [cxx, *options, "-c", str(source), "-o", str(target)]

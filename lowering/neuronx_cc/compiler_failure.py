@@ -116,7 +116,7 @@ class CodeHelp:
 
 @cache
 def _codes() -> Mapping[str, Mapping[str, str]]:
-    text = files("graphgen.targets").joinpath("neuron/error_codes.json").read_text("utf-8")
+    text = files("graphgen.targets").joinpath("neuron_error_codes.json").read_text("utf-8")
     return cast("Mapping[str, Mapping[str, str]]", json.loads(text)["codes"])
 
 

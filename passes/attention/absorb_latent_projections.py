@@ -67,8 +67,9 @@ class AbsorbLatentProjections(Pass):
     queries are multiplied by the weight of the keys, the latent vectors are keys and values of one
     head, and the result is multiplied by the weight of the values. So a decode step makes no keys
     and values of all cached tokens. Where it costs more, as for long prompts, the program goes on
-    making them: see :mod:`graphgen.passes.attention.absorb_latent_projections`. If one program of a module absorbs,
-    the weights of the others are stacked by heads as well, so that they are kept once.
+    making them: see :mod:`graphgen.passes.attention.absorb_latent_projections`. If one program of a
+    module absorbs, the weights of the others are stacked by heads as well, so that they are kept
+    once.
 
     Options:
         form: ``absorb`` or ``expand`` for all programs, ``auto`` for what costs the least.

@@ -14,10 +14,10 @@ from graphgen.exec.inputs import with_arrays
 from graphgen.exec.session import CallResult, ProgramCall, Runner, Workload
 from graphgen.ir import MAIN, Function, Module, Role, Value
 from graphgen.passes.core.relation import Relation
+from graphgen.passes.equiv.deviation import MEANING_BUDGET
 from graphgen.passes.equiv.recorded_run import common_outcomes
 from graphgen.passes.equiv.relate import RankGrid, apply, meet
 from graphgen.passes.programs.token_rule import KEPT, LOGITS, PARAMS, RANDOM, TOKENS
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import is_language_model, workload_of_stages
 from graphgen.passes.workload.program_shapes import stage_of
 from graphgen.passes.workload.short_script import Script

@@ -26,7 +26,14 @@ from graphgen.ir import Module, TensorType, Value
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
 from graphgen.passes.core.order import check_order
-from graphgen.passes.equiv.deviation import NONE, Deviation, compare, first_beyond, worse
+from graphgen.passes.equiv.deviation import (
+    MEANING_BUDGET,
+    NONE,
+    Deviation,
+    compare,
+    first_beyond,
+    worse,
+)
 from graphgen.passes.layerwise.layer_segments import SEGMENT_OUTPUT, LayeredModule, Segment
 from graphgen.passes.layerwise.segment_run import RECORDING, SegmentRunner
 from graphgen.passes.validate.blame import blame
@@ -39,13 +46,7 @@ from graphgen.passes.validate.checked_run import (
     run_checked,
 )
 from graphgen.passes.validate.narrow_rounding import rounding_budget
-from graphgen.passes.validate.verdict import (
-    MEANING_BUDGET,
-    LayerResult,
-    LayerResults,
-    RaisedError,
-    Verdict,
-)
+from graphgen.passes.validate.verdict import LayerResult, LayerResults, RaisedError, Verdict
 
 # First and last stage of a segment.
 StageRange = tuple[int, int]

@@ -1,7 +1,8 @@
 """Reference for sampling in a program, in NumPy: the tokens implied by scores.
 
-Written from the documentation of :class:`~graphgen.passes.programs.on_device_sampling.OnDeviceSampling` and
-not from the ops that it makes, so that comparing the two checks both.
+Written from the documentation of
+:class:`~graphgen.passes.programs.on_device_sampling.OnDeviceSampling` and not from the ops that it
+makes, so that comparing the two checks both.
 """
 
 from __future__ import annotations

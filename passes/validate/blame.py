@@ -22,9 +22,8 @@ from graphgen.passes.core import Pass
 from graphgen.passes.core.journal import Journal, Rewrite, RewriteKey, keys_of
 from graphgen.passes.core.pipeline import run_pass
 from graphgen.passes.core.rewriter import Rewriter
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.equiv.recorded_run import RecordedRun, record
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 
 # True for a wrong module.
 Oracle = Callable[[Module], bool]

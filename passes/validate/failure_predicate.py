@@ -11,11 +11,10 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.settings import OFF, debug
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.equiv.recorded_run import check_outputs, record, with_derived
 from graphgen.passes.validate.blame import apply_pass
 from graphgen.passes.validate.reproducer import Failure, failure_of
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import workload_for
 
 # True for a module that fails; it may be changed.

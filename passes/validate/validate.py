@@ -19,7 +19,7 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
 from graphgen.passes.core.order import check_order
-from graphgen.passes.equiv.deviation import Deviation, compare, first_beyond
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, Deviation, compare, first_beyond
 from graphgen.passes.equiv.recorded_run import RecordedRun, check_outputs, record, with_derived
 from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_bounds import prove_indices
@@ -38,7 +38,7 @@ from graphgen.passes.validate.narrow_rounding import rounding_budget
 from graphgen.passes.validate.replay_model import replayed
 from graphgen.passes.validate.rewrite_checker import check_rewrites
 from graphgen.passes.validate.rewrite_verdict import RewriteSummary
-from graphgen.passes.validate.verdict import MEANING_BUDGET, RaisedError, Verdict
+from graphgen.passes.validate.verdict import RaisedError, Verdict
 from graphgen.passes.workload.coverage_collect import collect, uncovered_changes
 from graphgen.passes.workload.coverage_input import input_coverage
 from graphgen.passes.workload.coverage_recorder import CoverageRecorder

@@ -184,7 +184,7 @@ def blame_notes(together: Sequence[Rewrite], recovered: int) -> list[str]:
 
 def _flips(verdict: Verdict) -> Iterator[str]:
     """Choices that differ from the reference: replayed within the margin, or wrong."""
-    from graphgen.passes.validate.verdict import MEANING_BUDGET
+    from graphgen.passes.equiv.deviation import MEANING_BUDGET
 
     for bound, found in (
         (MEANING_BUDGET, verdict.choices),

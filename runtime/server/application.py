@@ -35,7 +35,7 @@ _POLICY = (
 @cache
 def page_text() -> str:
     """The HTML of the page."""
-    return files("graphgen.runtime.server").joinpath("page.html").read_text("utf-8")
+    return files("graphgen.runtime.server").joinpath("try_page.html").read_text("utf-8")
 
 
 async def try_page(request: Request) -> HTMLResponse:

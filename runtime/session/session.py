@@ -327,8 +327,8 @@ class Session:
 
         A row goes on at its first position: what it held from there on is replaced, so position 0
         begins it again. Rows that are not in ``seq_ids`` keep their cache.
-        :meth:`~graphgen.runtime.session.buckets.ProgramTable.phase_of` says which programs the tokens go
-        through. A call of more rows than the largest program is split.
+        :meth:`~graphgen.runtime.session.buckets.ProgramTable.phase_of` says which programs the
+        tokens go through. A call of more rows than the largest program is split.
 
         Args:
             tokens: s32 [n,S], or f32 [n,S,E] for programs that take ``inputs_embeds``.

@@ -94,7 +94,7 @@ def run_cells(strength: int, path: Path, limit: int | None) -> Report:
 
 def run_cell(cell: Mapping[str, str]) -> Row:
     """The result of one cell, also where it raises."""
-    from graphgen.passes.validate.verdict import MEANING_BUDGET
+    from graphgen.passes.equiv.deviation import MEANING_BUDGET
     from tests.matrix.cells import cell_run, relative_difference
 
     start = time.monotonic()

@@ -15,8 +15,8 @@ from graphgen.analysis import fingerprint
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
+from graphgen.passes.equiv.deviation import MEANING_BUDGET
 from graphgen.passes.validate import validate
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from tests.matrix.axes import AXES, AXIS_OF_OPTION, OPTIONS_WITHOUT_AXIS, Cell, label
 from tests.matrix.cells import cell_run, compiled, relative_difference
 from tests.matrix.covering import covering_cells, is_possible, possible_choices

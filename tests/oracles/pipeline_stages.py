@@ -32,11 +32,11 @@ EXTRA = {
     "outline-layers,inline-calls": ("dce",),
 }
 # Tried by tests of their own: several steps are those of programs that choose tokens from the first
-# pass on (tests/passes/programs, and an axis of the matrix), and fused speculation is that of a model
-# and its draft (tests/passes/programs); a softmax of another type takes
+# pass on (tests/passes/programs, and an axis of the matrix), and fused speculation is that of a
+# model # and its draft (tests/passes/programs); a softmax of another type takes
 # attention apart, which kernels are selected for (tests/passes/precision, and an axis as well); so
-# are products with 8-bit weights (tests/passes/quantization, and an axis); a limit on the tokens of an
-# expert makes another model (tests/passes/experts), and so do adapters (tests/passes/lora, and
+# are products with 8-bit weights (tests/passes/quantization, and an axis); a limit on the tokens of
+# an # expert makes another model (tests/passes/experts), and so do adapters (tests/passes/lora, and
 # an axis); tokens are balanced, and windows exchanged, where ranks share prompts
 # (tests/passes/sharding, and an axis);
 # collectives are in stages where ranks fill several nodes (tests/passes/sharding);

@@ -14,6 +14,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from graphgen.cli.main import app
+from tests.graphgen.cli.demo_model import demo, demo_checkpoint
+from tests.graphgen.cli.speculation_model import small_gguf
+
+# Fixtures of several files of tests.
+__all__ = ["demo", "demo_checkpoint", "small_gguf"]
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -28,7 +28,7 @@ Demo = Callable[[str], Outcome]
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Llama of two layers with a tokenizer."""
     folder = tmp_path_factory.mktemp("demo") / "model"
     save(ORACLES["llama"].model(vocab_size=300), folder)
@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def demo(
-    model: Path,
+    demo_checkpoint: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -48,7 +48,9 @@ def demo(
 
     def call(line: str) -> Outcome:
         capsys.readouterr()
-        status = run([str(model) if word == "MODEL" else word for word in shlex.split(line)])
+        status = run(
+            [str(demo_checkpoint) if word == "MODEL" else word for word in shlex.split(line)]
+        )
         printed = capsys.readouterr()
         return Outcome(status, printed.out, printed.err.replace(str(tmp_path), "HERE"))
 

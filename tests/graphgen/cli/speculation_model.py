@@ -12,7 +12,7 @@ ASK = ("--prompt", "the cat sat on the cat sat on the", "--max-new-tokens", 12)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "small.gguf"
     write_small_model(path)
     return path

@@ -50,8 +50,8 @@ def test_answers_are_those_without_a_draft(demo: Demo, draft: Path, own: bool):
 
 
 @pytest.mark.parametrize("fused", ["", "--enable-fused-speculation"])
-def test_a_draft_of_eagle(demo: Demo, model: Path, tmp_path: Path, fused: str):
-    config = json.loads((model / "config.json").read_text())
+def test_a_draft_of_eagle(demo: Demo, demo_checkpoint: Path, tmp_path: Path, fused: str):
+    config = json.loads((demo_checkpoint / "config.json").read_text())
     write_eagle(tmp_path / "eagle", version=1, **{n: config.get(n, EAGLE[n]) for n in EAGLE})
     plain = demo(f"{HEAD} --on-cpu {SIZES} {PROMPTS}")
     flags = f"--draft-model-path {tmp_path / 'eagle'} --speculation-length 4 {fused}"

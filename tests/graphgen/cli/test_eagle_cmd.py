@@ -21,9 +21,11 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("flags", [(), ("--tp", 2), ("--speculation-length", 3)])
-def test_answers_are_those_of_plain_decoding(model: Path, draft: Path, flags: tuple[object, ...]):
-    plain = facts("generate", model, *ASK)
-    found = facts("generate", model, *ASK, "--draft-model-path", draft, *flags)
+def test_answers_are_those_of_plain_decoding(
+    small_gguf: Path, draft: Path, flags: tuple[object, ...]
+):
+    plain = facts("generate", small_gguf, *ASK)
+    found = facts("generate", small_gguf, *ASK, "--draft-model-path", draft, *flags)
     answers = [[row["tokens"] for row in made["outputs"]] for made in (found, plain)]
     assert answers[0] == answers[1]
     assert found["speculation"]["launches"] <= 11
@@ -31,25 +33,25 @@ def test_answers_are_those_of_plain_decoding(model: Path, draft: Path, flags: tu
 
 
 def test_an_artifact_has_the_features_that_it_was_compiled_for(
-    model: Path, draft: Path, tmp_path: Path
+    small_gguf: Path, draft: Path, tmp_path: Path
 ):
     kept = tmp_path / "kept"
     flags = ("--draft-model-path", draft, "--artifact", kept)
-    first, again = (facts("generate", model, *ASK, *flags) for _ in range(2))
+    first, again = (facts("generate", small_gguf, *ASK, *flags) for _ in range(2))
     assert first["outputs"] == again["outputs"]
 
 
-def test_acceptance_is_measured(model: Path, draft: Path, tmp_path: Path):
+def test_acceptance_is_measured(small_gguf: Path, draft: Path, tmp_path: Path):
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat and the dog ran after the cat " * 8)
     found = facts(
-        *("speculate", model, "--draft-model-path", draft, "--text", text, "--lengths", "2,3"),
+        *("speculate", small_gguf, "--draft-model-path", draft, "--text", text, "--lengths", "2,3"),
         *("--prompts", 1, "--prompt-tokens", 8, "--max-new-tokens", 8),
     )
     assert [row["speculation_length"] for row in found["lengths"]] == [2, 3]
 
 
-def test_a_draft_of_another_width_is_refused(model: Path, tmp_path: Path):
+def test_a_draft_of_another_width_is_refused(small_gguf: Path, tmp_path: Path):
     write_eagle(tmp_path / "wide", hidden_size=64)
-    found = error("generate", model, *ASK, "--draft-model-path", tmp_path / "wide")
+    found = error("generate", small_gguf, *ASK, "--draft-model-path", tmp_path / "wide")
     assert "takes 64 numbers of each of the target's tokens" in " ".join(found.split())

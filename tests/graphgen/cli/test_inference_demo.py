@@ -268,11 +268,13 @@ def test_the_console_script_is_declared(demo: Demo):
 
 
 @pytest.mark.slow
-def test_prompts_are_answered_with_their_adapters(demo: Demo, model: Path, tmp_path: Path):
-    """One prompt with an adapter, the other with none: that of the base model."""
+def test_prompts_are_answered_with_their_adapters(
+    demo: Demo, demo_checkpoint: Path, tmp_path: Path
+):
+    """One prompt with an adapter, the other with none: that of the base demo_checkpoint."""
     from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(model)
+    base = AutoModelForCausalLM.from_pretrained(demo_checkpoint)
     factors = random_factors(base, ["q_proj", "down_proj"], size=1.0)
     save_adapter(tmp_path / "mine", base, factors)
     lora = f"--enable-lora --lora-ckpt-path 'mine : {tmp_path / 'mine'}' --max-lora-rank 4"

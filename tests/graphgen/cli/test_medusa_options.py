@@ -14,8 +14,8 @@ from tests.oracles.medusa import random_heads, save_heads
 
 
 @pytest.fixture(scope="module")
-def heads(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tensors = open_checkpoint(model).tensors()
+def heads(small_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tensors = open_checkpoint(small_gguf).tensors()
     vocabulary, width = tensors["model.embed_tokens.weight"].shape
     return save_heads(tmp_path_factory.mktemp("heads"), random_heads(width, vocabulary, 3)).parent
 
@@ -31,26 +31,26 @@ def answers(*arguments: object) -> list[list[int]]:
     return [row["tokens"] for row in facts("generate", *arguments)["outputs"]]
 
 
-def test_answers_are_those_of_plain_decoding(model: Path, heads: Path, tree: Path):
-    plain = answers(model, *ASK)
-    found = facts("generate", model, *ASK, "--medusa-heads", heads, "--medusa-tree", tree)
+def test_answers_are_those_of_plain_decoding(small_gguf: Path, heads: Path, tree: Path):
+    plain = answers(small_gguf, *ASK)
+    found = facts("generate", small_gguf, *ASK, "--medusa-heads", heads, "--medusa-tree", tree)
     assert [row["tokens"] for row in found["outputs"]] == plain
     assert found["speculation"]["speculation_length"] == 5
-    assert answers(model, *ASK, "--medusa-heads", heads, "--num-medusa-heads", 2) == plain
+    assert answers(small_gguf, *ASK, "--medusa-heads", heads, "--num-medusa-heads", 2) == plain
 
 
-def test_an_artifact_keeps_the_heads(model: Path, heads: Path, tree: Path, tmp_path: Path):
-    plain, kept = answers(model, *ASK), tmp_path / "model.art"
+def test_an_artifact_keeps_the_heads(small_gguf: Path, heads: Path, tree: Path, tmp_path: Path):
+    plain, kept = answers(small_gguf, *ASK), tmp_path / "model.art"
     ask = (*ASK, "--medusa-tree", tree)
-    assert answers(model, *ask, "--medusa-heads", heads, "--artifact", kept) == plain
-    assert answers(model, *ask, "--medusa-heads", heads, "--artifact", kept) == plain
+    assert answers(small_gguf, *ask, "--medusa-heads", heads, "--artifact", kept) == plain
+    assert answers(small_gguf, *ask, "--medusa-heads", heads, "--artifact", kept) == plain
     assert answers(kept, *ask) == plain
     assert answers(kept, *ASK) == plain
     text = error("generate", kept, *ask, "--medusa-heads", heads)
-    assert "--medusa-heads has no effect: the model is an artifact" in text
+    assert "--medusa-heads has no effect: the small_gguf is an artifact" in text
     other = save_heads(tmp_path / "other", random_heads(8, 9, 3)).parent
     assert "other weights" in error(
-        "generate", model, *ask, "--medusa-heads", other, "--artifact", kept
+        "generate", small_gguf, *ask, "--medusa-heads", other, "--artifact", kept
     )
     larger = tmp_path / "larger.json"
     larger.write_text(json.dumps([[0], [1], [2], [3], [4]]))
@@ -58,8 +58,8 @@ def test_an_artifact_keeps_the_heads(model: Path, heads: Path, tree: Path, tmp_p
     assert "these programs verify trees of 5 nodes, not 6" in text
 
 
-def test_the_summary_tells_the_tokens_a_step(model: Path, heads: Path):
-    text = done("generate", model, *ASK, "--medusa-heads", heads, "--summary").stderr
+def test_the_summary_tells_the_tokens_a_step(small_gguf: Path, heads: Path):
+    text = done("generate", small_gguf, *ASK, "--medusa-heads", heads, "--summary").stderr
     assert "tokens per step" in text
 
 
@@ -79,8 +79,8 @@ def test_the_summary_tells_the_tokens_a_step(model: Path, heads: Path):
     ],
 )
 def test_what_does_not_fit_is_refused(
-    model: Path, heads: Path, tree: Path, flags: tuple[object, ...], message: str
+    small_gguf: Path, heads: Path, tree: Path, flags: tuple[object, ...], message: str
 ):
     places = {"HEADS": heads, "TREE": tree}
     given = [places.get(str(flag), flag) for flag in flags]
-    assert message in " ".join(error("generate", model, *ASK, *given).split())
+    assert message in " ".join(error("generate", small_gguf, *ASK, *given).split())

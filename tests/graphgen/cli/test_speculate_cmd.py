@@ -31,10 +31,10 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @pytest.mark.one_in(2)
-def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, ...]):
-    given = [model if flag == "MODEL" else flag for flag in flags]
-    plain = facts("generate", model, *ASK)
-    found = facts("generate", model, *ASK, *given)
+def test_answers_are_those_of_plain_decoding(small_gguf: Path, flags: tuple[object, ...]):
+    given = [small_gguf if flag == "MODEL" else flag for flag in flags]
+    plain = facts("generate", small_gguf, *ASK)
+    found = facts("generate", small_gguf, *ASK, *given)
     assert [row["tokens"] for row in found["outputs"]] == [
         row["tokens"] for row in plain["outputs"]
     ]
@@ -47,18 +47,21 @@ def test_answers_are_those_of_plain_decoding(model: Path, flags: tuple[object, .
         assert found["speculation"]["tokens_per_step"] > 3
 
 
-def test_an_artifact_of_fused_programs_speculates_by_itself(model: Path, tmp_path: Path):
-    kept, flags = tmp_path / "kept", ("--draft-model-path", model, "--enable-fused-speculation")
-    plain = facts("generate", model, *ASK)
-    first = facts("generate", model, *ASK, *flags, "--artifact", kept)
-    again = facts("generate", model, *ASK, *flags, "--artifact", kept)
+def test_an_artifact_of_fused_programs_speculates_by_itself(small_gguf: Path, tmp_path: Path):
+    kept, flags = (
+        tmp_path / "kept",
+        ("--draft-model-path", small_gguf, "--enable-fused-speculation"),
+    )
+    plain = facts("generate", small_gguf, *ASK)
+    first = facts("generate", small_gguf, *ASK, *flags, "--artifact", kept)
+    again = facts("generate", small_gguf, *ASK, *flags, "--artifact", kept)
     alone = facts("generate", kept, *ASK)
     for found in (first, again, alone):
         assert [row["tokens"] for row in found["outputs"]] == [
             row["tokens"] for row in plain["outputs"]
         ]
         assert found["speculation"]["tokens_per_step"] > 3
-    other = error("generate", model, *ASK, "--on-device-sampling", "--artifact", kept)
+    other = error("generate", small_gguf, *ASK, "--on-device-sampling", "--artifact", kept)
     assert "was made from other weights" in " ".join(other.split())
     assert "programs that accept by themselves are for generate" in " ".join(
         error("serve", kept, "--port", 0).split()
@@ -89,39 +92,43 @@ def test_an_artifact_of_fused_programs_speculates_by_itself(model: Path, tmp_pat
         (("--draft-layers", 99), "99 layers of a model that has"),
     ],
 )
-def test_flags_that_say_nothing_are_refused(model: Path, flags: tuple[object, ...], message: str):
-    assert message in " ".join(error("generate", model, *ASK, *flags).split())
+def test_flags_that_say_nothing_are_refused(
+    small_gguf: Path, flags: tuple[object, ...], message: str
+):
+    assert message in " ".join(error("generate", small_gguf, *ASK, *flags).split())
 
 
-def test_a_draft_with_other_tokens_is_refused(model: Path):
+def test_a_draft_with_other_tokens_is_refused(small_gguf: Path):
     for fused in ((), ("--enable-fused-speculation",)):
-        found = error("generate", model, *ASK, "--draft-model-path", "smollm2", *fused)
+        found = error("generate", small_gguf, *ASK, "--draft-model-path", "smollm2", *fused)
         assert "has another tokenizer" in " ".join(found.split())
 
 
-def test_programs_of_an_artifact_verify_what_they_were_compiled_for(model: Path, tmp_path: Path):
+def test_programs_of_an_artifact_verify_what_they_were_compiled_for(
+    small_gguf: Path, tmp_path: Path
+):
     kept = tmp_path / "kept"
     flags = ("--prompt-lookup", 2, "--speculation-length", 3)
-    first = facts("generate", model, *ASK, *flags, "--artifact", kept)
+    first = facts("generate", small_gguf, *ASK, *flags, "--artifact", kept)
     again = facts("generate", kept, *ASK, *flags)
     assert again["outputs"] == first["outputs"]
     found = error("generate", kept, *ASK, "--prompt-lookup", 2, "--speculation-length", 5)
     assert "speculation_length" in found
 
 
-def test_acceptance_and_times_are_measured(model: Path, text: Path, tmp_path: Path):
+def test_acceptance_and_times_are_measured(small_gguf: Path, text: Path, tmp_path: Path):
     picture = tmp_path / "k.svg"
     options = ("--text", text, "--prompts", 2, "--prompt-tokens", 8, "--max-new-tokens", 10)
-    flags = ("--draft-model-path", model, "--lengths", "2,3")
-    found = facts("speculate", model, *flags, *options)
-    # The model accepts its own proposals, but where an answer ends.
+    flags = ("--draft-model-path", small_gguf, "--lengths", "2,3")
+    found = facts("speculate", small_gguf, *flags, *options)
+    # The small_gguf accepts its own proposals, but where an answer ends.
     assert found["accepted"][0] > 0.7
     assert [row["speculation_length"] for row in found["lengths"]] == [2, 3]
     for row in found["lengths"]:
         expected = 1 + sum(found["accepted"][: row["speculation_length"] - 1])
         assert row["tokens_per_step"] == pytest.approx(expected)
         assert row["ratio"] == pytest.approx(found["decode_s"] * expected / row["step_s"])
-    shown = done("speculate", model, *flags, *options, "--plot", picture).stdout
+    shown = done("speculate", small_gguf, *flags, *options, "--plot", picture).stdout
     assert "tokens a step" in shown
     assert picture.read_text().lstrip().startswith("<?xml")
 
@@ -147,9 +154,9 @@ def test_an_accelerator_bounds_the_time_of_a_step():
     ],
 )
 def test_questions_that_have_no_answer_are_refused(
-    model: Path, flags: tuple[object, ...], message: str
+    small_gguf: Path, flags: tuple[object, ...], message: str
 ):
-    assert message in " ".join(error("speculate", model, *flags).split())
+    assert message in " ".join(error("speculate", small_gguf, *flags).split())
 
 
 def test_the_expected_speed_of_each_length():

@@ -41,7 +41,7 @@ def copied(tmp_path: Path) -> Path:
     folder = tmp_path / "kernels"
     folder.mkdir()
     shutil.copy(REAL, folder)
-    shutil.copytree(build_kernels.SOURCES, folder / "source")
+    shutil.copytree(build_kernels.FOLDER, folder / "source")
     return folder
 
 

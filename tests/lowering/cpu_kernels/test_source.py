@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphgen.lowering.cpu_kernels import build_kernels
-from graphgen.lowering.cpu_kernels.build_kernels import OPTIONS, SOURCES, compiler
+from graphgen.lowering.cpu_kernels.build_kernels import FOLDER, OPTIONS, compiler
 
 PROGRAM = Path(__file__).with_name("test_kernels.cc")
 NAMES = ("attention", "rotation", "rows", "low_rank", "task_pool")
@@ -27,7 +27,7 @@ def built(cxx: str, options: tuple[str, ...], folder: Path) -> Path:
     # The interface to XLA, whose headers are not needed here.
     objects = {path: command for path, command in commands.items() if path.stem != "ffi"}
     made = folder / "test_kernels"
-    folders = ["-I", str(SOURCES), "-I", str(PARTS[0].parent)]
+    folders = ["-I", str(FOLDER), "-I", str(PARTS[0].parent)]
     sources = [str(PROGRAM), *map(str, PARTS)]
     objects[made] = [cxx, *every, "-Werror", *folders, *sources, *map(str, objects)]
     objects[made] += ["-o", str(made), "-pthread"]
@@ -87,7 +87,7 @@ def test_the_program_sees_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.Mon
         pytest.skip("there is no C++ compiler")
     # Only the baseline is built, and the kernel is given a weight without its first row.
     sources = tmp_path / "source"
-    shutil.copytree(SOURCES, sources)
+    shutil.copytree(FOLDER, sources)
     whole = "k = 0; k < linear.depth; ++k) {\n      const int64_t at"
     text = PROGRAM.read_text()
     assert text.count(whole) == 1
@@ -95,7 +95,7 @@ def test_the_program_sees_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.Mon
     program.write_text(text.replace(whole, whole.replace("k = 0", "k = 1")))
     for file in (program, sources / "dispatch.cc"):
         file.write_text(file.read_text().replace("__x86_64__", "GRAPHGEN_NOT_HERE"))
-    monkeypatch.setattr(build_kernels, "SOURCES", sources)
+    monkeypatch.setattr(build_kernels, "FOLDER", sources)
     monkeypatch.setattr(build_kernels, "instruction_sets", lambda: {"baseline": ()})
     monkeypatch.setattr("tests.lowering.cpu_kernels.test_source.PROGRAM", program)
     ran = subprocess.run(

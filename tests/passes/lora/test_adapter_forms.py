@@ -8,10 +8,9 @@ from graphgen.eval import MEANING
 from graphgen.ir import ADAPTER_IDS, Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.equiv.recorded_run import record
 from graphgen.passes.lora.low_rank_term import GATHERED, MASKED, TermSizes, term_costs
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import make_workload
 from graphgen.targets import find_target
 from tests.passes.lora.test_multi_lora import mini

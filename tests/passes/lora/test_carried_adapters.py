@@ -16,10 +16,9 @@ from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import s32
 from graphgen.models import build
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.equiv.recorded_run import record
 from graphgen.passes.pipelines import default
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import WorkloadSizes, make_workload
 from tests.passes.lora.test_multi_lora import mini
 from tests.runtime.session.lora_checkpoint import CONFIG

@@ -9,9 +9,8 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.ops.control import kernel_of
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.equiv.recorded_run import record
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import make_workload
 from tests.passes.lora.test_carried_adapters import adapted, compiled, difference, one_layer
 from tests.passes.lora.test_multi_lora import mini

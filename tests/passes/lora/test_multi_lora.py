@@ -17,10 +17,9 @@ from graphgen.models import build
 from graphgen.models.first_layers import first_layers
 from graphgen.models.registry import BUILT_IN, FAMILIES, family_of
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.equiv.recorded_run import record
 from graphgen.passes.validate.merged_adapters import merged_run, without_adapters
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import make_workload
 from tests.matrix.axes import config_of
 from tests.oracles.family_groups import VARIANTS

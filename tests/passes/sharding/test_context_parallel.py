@@ -19,14 +19,13 @@ from graphgen.models import build, known_shape
 from graphgen.models.first_layers import first_layers
 from graphgen.models.registry import family_of
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.pipelines import default
 from graphgen.passes.sharding.logical_axes import model_axes
 from graphgen.passes.sharding.prompt_attention import PromptAttention
 from graphgen.passes.sharding.rank_axes import RankAxes
 from graphgen.passes.spmd.explain_sharding import ExplainSharding
 from graphgen.passes.validate.validate import validate
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import workload_for
 
 SIZES = CompileConfig(batch=(2,), context=(8,), tokens=(8,), tp=4)

@@ -18,14 +18,13 @@ from graphgen.ir import Function, Module, Op
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.pipelines import default
 from graphgen.passes.sharding.logical_axes import model_axes
 from graphgen.passes.sharding.prompt_attention import PromptAttention
 from graphgen.passes.sharding.rank_axes import RankAxes
 from graphgen.passes.sharding.ring_layout import balanced_order, ring_pairs
 from graphgen.passes.spmd.balance_tokens import BalanceTokens
-from graphgen.passes.validate.verdict import MEANING_BUDGET
 from graphgen.passes.workload.make_workload import workload_for
 from tests.passes.sharding.test_context_parallel import SIZES, model
 

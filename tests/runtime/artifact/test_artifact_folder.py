@@ -128,7 +128,7 @@ NEEDLESS = (
     "graphgen.models",
     "graphgen.passes",
     "graphgen.runtime.checkpoint.hf_folder",
-    "graphgen.runtime.checkpoint",
+    "graphgen.runtime.checkpoint.quantized_checkpoint",
     "gguf",
     "torch",
     "transformers",
