@@ -1,6 +1,6 @@
-"""Passes: graph rewrites, and the tools to run, verify and inspect them.
+"""Passes: graph rewrites, and what runs, verifies and inspects them.
 
-Read ``core/pass_.py`` and ``core/rule.py`` first, then ``pipelines.py`` for the order of passes.
+``pipelines.py`` has the phases of a compilation in their order.
 """
 
 from __future__ import annotations

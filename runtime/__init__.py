@@ -1,1 +1,4 @@
-"""Runtime: load a checkpoint, compile its programs, generate tokens. Read engine.py first."""
+"""Runtime: load a checkpoint, compile its programs, generate tokens.
+
+``engine.py`` opens a model and generates.
+"""

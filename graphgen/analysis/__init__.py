@@ -1,6 +1,6 @@
-"""Static analyses of a module: calls, fingerprints, symbols, work, memory, layers, differences.
+"""Static analyses of a module: calls, fingerprints, symbols, work, traffic, memory, layers.
 
-Read :mod:`calls` first: the other analyses inline calls with it.
+``calls.py`` inlines calls for the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build graphs in Python with type inference. Read builder.py first."""
+"""Builder of graphs: op methods with inference, checks of arguments, lines of the user's source."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The command line; the only part of graphgen that imports passes, lowering and runtime.
+"""Command line: one file a command, flags, tables and the console.
 
-Read ``main`` first: :data:`graphgen.cli.main.COMMANDS` is the table of commands, one folder for
-each kind of user. ``graphgen --help`` imports no command; a command's module is imported when it
-runs.
+:data:`graphgen.cli.main.COMMANDS` is the table of commands. ``graphgen --help`` imports no command;
+the module ``*_cmd.py`` of a command is imported when it runs. No other room imports this one.
 """

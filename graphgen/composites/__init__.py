@@ -1,4 +1,4 @@
-"""Decompositions of composite ops, as shape-polymorphic builders. Read basics.py first.
+"""Decompositions of composite ops, as shape-polymorphic builders.
 
 A decomposition is instantiated from the operand types when a composite is inlined.
 ``DECOMPOSITIONS`` maps each composite's name to its builder; importing the modules registers them.

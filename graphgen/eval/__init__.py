@@ -1,6 +1,7 @@
-"""NumPy reference evaluation of programs.
+"""NumPy reference of every op.
 
-Read ``evaluate.py`` first; ``op_rules.py`` is the registry of the rules in ``rules_*.py``.
+``evaluate.py`` runs a function; ``registry.py`` is the table of the rules, which the other files
+hold under the names of the files in ``graphgen/ops``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Execution: binds symbols and arrays, prepares weights and states, runs programs on a backend.
 
-Start with ``program_run.py`` (one call of one program) and ``session.py`` (a workload of calls that
-threads states). ``bind.py`` binds symbols and coerces arrays, ``weights.py`` prepares what ranks
-read, ``backend.py`` is the protocol of whatever computes, ``inputs.py`` makes and reads arrays.
+``program_run.py`` makes one call of one program, ``session.py`` a workload of calls that threads
+states. ``bind.py`` binds symbols and coerces arrays, ``weights.py`` prepares what ranks read,
+``backend.py`` is the protocol of whatever computes, ``inputs.py`` makes and reads arrays.
 """
 
 from __future__ import annotations

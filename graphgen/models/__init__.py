@@ -1,4 +1,7 @@
-"""Model families: forward passes and checkpoint tensor names. Read family.py first."""
+"""Model families: one file each with configuration, forward pass and checkpoint names.
+
+``decoder.py`` is the decoder that most share, ``registry.py`` the table of families.
+"""
 
 from __future__ import annotations
 

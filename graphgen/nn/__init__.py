@@ -1,4 +1,4 @@
-"""Layers shared by model families, written for one device. Read linear.py first."""
+"""Layers that model families share, written for one device."""
 
 from __future__ import annotations
 

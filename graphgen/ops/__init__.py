@@ -1,6 +1,6 @@
-"""The op table: definitions with inference, traits, factors and cost; stages and the verifier.
+"""Op table: definitions with inference, traits, factors and cost; stages and the verifier.
 
-Read :mod:`graphgen.ops.opdef` first, then a family such as :mod:`graphgen.ops.elementwise`.
+``opdef.py`` declares ops; each family of ops, such as ``elementwise.py``, has a file.
 """
 
 from __future__ import annotations

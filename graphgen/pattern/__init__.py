@@ -1,9 +1,8 @@
 """Patterns of ops: one structure and one matcher for ``graphgen grep`` and for rewrite rules.
 
-Read :mod:`graphgen.pattern.nodes` first. ``grep`` parses its text into those nodes
-and matches them as they stand. Rules write the same nodes as Python expressions; for them the
-matcher looks through layout and rounding, takes the operands of commutative ops in any order, and
-records how far the best attempt came.
+``grep`` parses its text into the nodes of ``nodes.py`` and matches them as they stand. Rules write
+the same nodes as Python expressions; for them the matcher looks through layout and rounding, takes
+the operands of commutative ops in any order, and records how far the best attempt came.
 """
 
 from graphgen.pattern.conditions import Known, compare, matches

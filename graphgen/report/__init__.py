@@ -1,4 +1,4 @@
-"""Reports on modules and runs: text, JSON and pages of HTML. Read ``program_text`` first."""
+"""Reports on modules and runs: differences, tables, text, JSON and pages of HTML."""
 
 from __future__ import annotations
 

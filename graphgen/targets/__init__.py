@@ -1,9 +1,10 @@
-"""Compilation targets as data: one JSON file per target; read :mod:`graphgen.targets.target` first.
+"""Devices as data: one JSON file a target, figures of accelerators, their links.
 
-A file holds the passes a target adds to the phases of the default pipeline, the rules of
+The file of a target holds the passes it adds to the phases of the default pipeline, the rules of
 ``legalize`` that its compiler needs, and the published figures of its hardware, each with a source.
-``neuron/legality.json`` holds the rules of neuronx-cc that ``graphgen check`` predicts, and
-``neuron/common.json`` the figures that all Neuron devices share.
+``neuron_legality.json`` holds the rules of neuronx-cc that ``graphgen check`` predicts,
+``neuron_error_codes.json`` its errors, and ``neuron_common.json`` the figures that all Neuron
+devices share. ``target.py`` reads the targets.
 """
 
 from graphgen.targets.accelerator import Accelerator, LinkLevel, accelerator

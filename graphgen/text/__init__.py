@@ -1,4 +1,4 @@
-"""The text format of the IR (``.gg``): printer and parser. Read printer.py first."""
+"""IR text (``.gg``): printer and parser."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Frontend for programs of ``torch.export``: graphs of ATen ops to graphs of the IR.
+"""Reader of ``torch.export`` programs: graphs of ATen ops to graphs of the IR.
 
-Read :mod:`~graphgen.lowering.aten.program` first. torch is imported only to read a program; the
-rules of ops do not need it.
+``program.py`` reads a program, a rule per ATen op has its family's file. torch is imported only to
+read a program; the rules of ops do not need it.
 """

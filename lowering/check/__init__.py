@@ -1,1 +1,1 @@
-"""Predicted diagnostics of neuronx-cc; no compiler runs. Start with ``check``."""
+"""Rules of neuronx-cc, checked without the compiler: predicates, findings, evidence."""

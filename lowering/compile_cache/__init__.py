@@ -1,1 +1,1 @@
-"""The cache of compilations. Start with ``neuron_cache``, which finds and keeps them."""
+"""Cache of compilations: entries, local and shared folders, locks."""

@@ -1,1 +1,1 @@
-"""Lower bounds on run time from published figures: :mod:`graphgen.lowering.cost.roofline`."""
+"""Lower bounds of run time from published figures, their picture, a simulated step."""

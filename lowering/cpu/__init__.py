@@ -1,4 +1,4 @@
-"""CPU executables through PJRT. Start with ``program``."""
+"""CPU executables through PJRT: programs, processes, stages of a pipeline, facts of the machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""HLO dialect: protobufs for ``neuronx-cc``, protobufs of every version of XLA, and HLO text.
+"""HLO dialect: one row per op, for ``neuronx-cc`` and for every version of XLA.
 
-Start with ``dialect``, the rows of the ops; ``emit`` and ``read`` are the two directions.
+``dialect.py`` has the rows; ``emit.py`` and ``read.py`` are the two directions.
 """
 
 from __future__ import annotations

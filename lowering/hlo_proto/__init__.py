@@ -1,1 +1,1 @@
-"""HLO protobufs: wire format, messages, shapes, literals. Start with ``wire``."""
+"""HLO protobuf: wire format, fields, shapes, literals, instructions."""

@@ -1,1 +1,1 @@
-"""HLO text: tokens, parser, printer. Start with ``attributes``: one row in both directions."""
+"""HLO text: tokens, parser, printer, one row per attribute, shardings."""

@@ -1,7 +1,4 @@
-"""Readers of files of Neuron's tools: NEFF files, compiler caches, work folders.
-
-Start with ``folders``.
-"""
+"""Files of Neuron's tools: NEFF files, compiler caches, work folders, profiles."""
 
 from __future__ import annotations
 

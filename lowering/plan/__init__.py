@@ -1,1 +1,1 @@
-"""Capacity planning from dimensions alone: read :mod:`graphgen.lowering.plan.measure` first."""
+"""Capacity planning from dimensions alone: memory, meshes, nodes, ladders of buckets."""

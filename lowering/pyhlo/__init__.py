@@ -1,7 +1,5 @@
 """PyHLO, the language of transformers-neuronx models, as a frontend.
 
-Read :mod:`~graphgen.lowering.pyhlo.dialect` first: one row per op.
-
 A program is a Python function of one argument, the scribe; ops are written with the shape of their
 result, ``f32[2,3].Add(x, y)``, which is compared with the inferred shape.
 """

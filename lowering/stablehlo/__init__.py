@@ -1,7 +1,4 @@
-"""StableHLO: emitter of text, reader of text and bytecode.
-
-Read :mod:`~graphgen.lowering.stablehlo.dialect` first: one row per op, for both directions.
-"""
+"""StableHLO: one row per op, emitter of text, reader of text and bytecode, Shardy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Canonical forms: read :mod:`graphgen.passes.canonical.canonicalize` first.
+"""Canonical forms: canonicalization, CSE, DCE, folding, shapes, projections, inlining, unrolling.
 
-Canonicalization, common subexpressions, dead code, constant folding and shape simplification; no
-pass here knows about weights or targets.
+No pass here knows about targets.
 """

@@ -1,4 +1,7 @@
-"""Pass infrastructure: rules, rewriter, registry, pipelines. Read ``pass_.py`` first."""
+"""Infrastructure of passes: rules, rewriter, journal, contracts, fuel, pipelines from text.
+
+``pass_.py`` and ``rule.py`` are what a pass is written with.
+"""
 
 from __future__ import annotations
 

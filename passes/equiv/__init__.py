@@ -1,1 +1,1 @@
-"""Paired runs: two modules over the same calls."""
+"""Comparison of two programs: pairing of interfaces, deviation, divergence, recorded choices."""

@@ -1,4 +1,1 @@
-"""Mixtures of experts: how tokens get to their experts, and how many each takes.
-
-Read dispatch_experts.py first; dispatched_forms.py has the forms.
-"""
+"""Mixtures of experts: dispatched forms, blocks of tokens, capacity, costs."""

@@ -1,5 +1,4 @@
-"""Inspection of passes: traces, histories, explanations and normalized texts.
+"""Explanations, histories, recordings, reports, slices, the normal form of a module.
 
-Read ``recording.py`` first: a recorded pipeline is the input of most reports; ``catalog.py`` lists
-the passes there are.
+A recorded pipeline (``recording.py``) is the input of most reports; ``catalog.py`` lists passes.
 """

@@ -1,4 +1,1 @@
-"""Kernels of a target in the place of the ops that they compute.
-
-Read :mod:`graphgen.passes.kernels.select_kernels` first.
-"""
+"""Kernels of a target in the place of the ops that they compute: ``cpu_*``, ``neuron_*``."""

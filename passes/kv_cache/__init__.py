@@ -1,1 +1,1 @@
-"""Caches kept in blocks that rows share: :mod:`graphgen.passes.kv_cache.page_cache` first."""
+"""KV-cache layouts: paged, rolled (sliding window), flash decoding (striped), padded, in bits."""

@@ -1,5 +1,4 @@
-"""Real models validated layer by layer, with weights that are streamed.
+"""Validation of real models a layer at a time, with weights that are streamed.
 
-Read ``validate_layers`` first; ``layer_segments`` cuts a module, ``streamed_run``
-evaluates what is cut out.
+``layer_segments.py`` cuts a module, ``streamed_run.py`` evaluates the parts.
 """

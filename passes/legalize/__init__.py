@@ -1,1 +1,1 @@
-"""Programs in the forms a target runs fast: read :mod:`graphgen.passes.legalize.legalize` first."""
+"""Forms that a target takes or runs fast: common ones, ``cpu_*`` and ``neuron_*``."""

@@ -1,1 +1,1 @@
-"""Low-rank adapters beside projections, one for each row. Read multi_lora.py first."""
+"""Multi-LoRA: low-rank adapters beside projections, one for each row, or merged."""

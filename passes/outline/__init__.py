@@ -1,7 +1,4 @@
-"""Repeated layers as one function with calls, and back; loops unrolled.
-
-Read :mod:`graphgen.passes.outline.outline_layers` first.
-"""
+"""Repeated layers as one function with calls, and back."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Element types of parts of a program: sums, attention, logits. Read reduce_dtype.py first."""
+"""Element types of parts of a program: attention, softmax, router, logits, sums over ranks."""

@@ -1,1 +1,1 @@
-"""Weights in 8 bits: read :mod:`graphgen.passes.quantization.quantize_weights` first."""
+"""Weights, activations and caches in narrow numbers: schemes, forms of stored checkpoints."""

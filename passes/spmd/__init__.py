@@ -1,1 +1,1 @@
-"""The SPMD partitioner: per-rank ops, interface and constants; read :mod:`partitioner` first."""
+"""Per-rank programs: partitioner, ring attention, expert exchange, collectives merged and moved."""

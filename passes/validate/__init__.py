@@ -1,7 +1,6 @@
-"""Verification: numeric validation of passes, equivalence, bisection and reduction of failures.
+"""Validation of passes, blame, bisection, reduction of failures, checks of single rewrites.
 
-Read ``validate.py`` first. ``workload`` makes the calls that programs are compared over,
-``compare`` compares the numbers of two runs, ``coverage`` records what the calls reached.
+``validate.py`` runs a pipeline and compares the module after every pass.
 """
 
 from __future__ import annotations

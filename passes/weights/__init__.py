@@ -1,5 +1,1 @@
-"""Weight preparation as programs: hoist weight-only computation out of every program.
-
-Start at :mod:`graphgen.passes.weights.lift` (the pass); :mod:`graphgen.passes.weights.derived`
-classifies values.
-"""
+"""Algebra of weights: values that derive from weights alone, their lift out of programs."""

@@ -1,5 +1,5 @@
-"""Accuracy checks of a model against a reference: tokens, logits, layers, captured inputs.
+"""Tokens, logits and layers beside a reference; perplexity; captured inputs.
 
-Read ``accuracy_check.py`` first: it runs the checks in order and names the step, the token and the
-layer of the first error. ``step_model.py`` is the interface of both sides.
+``accuracy_check.py`` runs the checks in order and names the step, the token and the layer of the
+first error. ``step_model.py`` is the interface of both sides.
 """

@@ -1,4 +1,4 @@
-"""Artifacts: a compiled model as a folder, ready to run."""
+"""Compiled models as folders, ready to run: on this machine and on devices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,1 @@
-"""AWS's configurations and application interfaces, over the engine.
-
-Read ``attributes/attribute.py`` first: a table says of each attribute of NxD Inference and of
-transformers-neuronx which effect it has on each target. Only this package knows AWS's names.
-"""
+"""Public import names of NxD Inference and transformers-neuronx: ``nxdi``, ``tnx``."""

@@ -1,1 +1,1 @@
-"""Strict configurations made from the table of attributes. Read strict_config.py first."""
+"""AWS's configurations: the table of attributes with their effects, strict readers, checks."""

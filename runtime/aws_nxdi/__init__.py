@@ -1,1 +1,1 @@
-"""Applications: compile, load and run a model under AWS's interface. Read causal_lm.py first."""
+"""NxD Inference: applications, forward, generate, checks of its demo."""

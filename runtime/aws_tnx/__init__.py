@@ -1,8 +1,8 @@
-"""Stand-ins for AWS's private modules, by which transformers-neuronx runs on this CPU.
+"""transformers-neuronx: models, ``sample``, and shims of Neuron's private modules (``shim_*``).
 
-Read ``stand_in_modules.py`` first, the table of what they offer: PyHLO, a compiler, native kernels,
-torch's operations on ranks. :func:`install` puts them where Python finds modules, on request only,
-and never in the place of a module that is installed.
+The shims offer PyHLO, a compiler, native kernels and torch's operations on ranks to an installed
+transformers-neuronx on this CPU. :func:`install` puts them where Python finds modules, on request
+only, and never in the place of a module that is installed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Latency reports: measured by ``benchmark_report.py``, shown by ``benchmark_tables.py``."""
+"""Latencies of programs and requests, load tests of servers, gains of speculation."""

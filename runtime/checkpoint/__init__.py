@@ -1,1 +1,1 @@
-"""Checkpoints on disk: safetensors, PyTorch and GGUF files. Read open_checkpoint.py first."""
+"""Checkpoints on disk: safetensors, PyTorch, GGUF (``gguf_*``), hubs, names, quantized tensors."""

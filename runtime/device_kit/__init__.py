@@ -1,5 +1,5 @@
-"""Kits of test programs for people with a Neuron device, and readers of their results.
+"""Kits that people with a Neuron device run: cases, their archive, verdicts, contradictions.
 
-Read ``build_kit.py`` first: it collects the cases. ``kit_archive.py`` writes them, ``runner/`` is
-what a kit carries to run itself, and ``findings/`` reads results.
+``build_kit.py`` collects the cases, ``kit_archive.py`` writes them with the files of
+``runtime/kit_runner``.
 """

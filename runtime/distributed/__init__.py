@@ -1,1 +1,1 @@
-"""One program over several processes, each with some of its ranks. Read process_group.py first."""
+"""Processes of one launch: one program over several, each with some of its ranks."""

@@ -1,1 +1,1 @@
-"""Low-rank adapters (LoRA): their files, merging, slots. Read adapter_file.py first."""
+"""Files of low-rank adapters (LoRA): formats, store, loading, merging."""

@@ -1,1 +1,1 @@
-"""Quantized checkpoints, and the loss of each scheme. Read rounding.py first."""
+"""Calibration, GPTQ, written checkpoints, schemes compared."""

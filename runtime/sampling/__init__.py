@@ -1,4 +1,4 @@
-"""Sampling on the host: penalties, filters and the draw. Read choose_token.py first."""
+"""Sampling on the host: penalties, filters, the draw, settings of requests."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Serving of many requests over the rows of one cache. Read serving_engine.py first."""
+"""Serving of many requests over the rows of one cache: scheduler, engine, kept prefixes."""

@@ -1,1 +1,1 @@
-"""Parts of a session's launches. Read row_results.py first."""
+"""Session of a model: step calls, launches, devices, block tables, buckets, slots of adapters."""

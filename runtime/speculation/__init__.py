@@ -1,1 +1,1 @@
-"""Speculative decoding: proposed tokens are verified in one launch. Read speculator.py first."""
+"""Speculative decoding: proposers, the loops of line, tree and fused, EAGLE, Medusa, acceptance."""

@@ -1,1 +1,1 @@
-"""Tokenizer files of a checkpoint. Read tokenizer_parts.py first."""
+"""Tokenizers of folders and GGUF files, and chat templates."""

@@ -1,4 +1,4 @@
-"""vLLM's scheduler and server over programs of graphgen. Read step_runner.py first."""
+"""vLLM's scheduler and server over programs of graphgen."""
 
 from __future__ import annotations
 

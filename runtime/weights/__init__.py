@@ -1,1 +1,1 @@
-"""Weight preparation: checkpoint tensors to per-rank device arrays. Read rank_weights.py first."""
+"""Weight programs as copies: checkpoint tensors to arrays of ranks, pre-sharded files, checks."""
