@@ -54,11 +54,12 @@ matrix: $(DEV_STAMP) ## compile every combination of three features; goes on whe
 mutants: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests on random small faults; goes on where it was stopped
 	$(BIN)/python -m tests.mutants
 
-check: $(DEV_STAMP) ## formatting, lint, types and import contracts; changes nothing
+check: $(DEV_STAMP) ## formatting, lint, types, import contracts; prints ratios; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.ratios
 
 format: $(DEV_STAMP) ## format the code and apply the safe lint fixes
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""Prose in the words of the field, names with one meaning, folders of a readable size.
+"""Prose in the words of the field.
 
 Prose is a docstring, a comment, a string literal of the packages, or a page of ``docs/``. The
 limits are counts of places that break a rule today. Lower them when a place is mended; a new place
@@ -11,7 +11,6 @@ import ast
 import io
 import re
 import tokenize
-from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -47,17 +46,9 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 PHRASE_OPENERS = re.compile(OPENERS.pattern.replace("|whether", ""), re.IGNORECASE)
 
 FRONT_PAGE_LIMIT = 0
-MOST_MODULES = 15
-DEEPEST_CHAIN = 8
-# A folder with one file for each model family grows with the families.
-WIDE_FOLDERS = {"graphgen/models"}
-# Sibling packages with the same role, such as the emitters of two dialects, share base names.
-REPEATED_BASE_NAME_LIMIT = 18
-REPEATED_CLASS_LIMIT = 0
 
 
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-FOLDERS = sorted({path.parent.relative_to(ROOT).as_posix() for path in FILES})
 
 
 @cache
@@ -279,72 +270,6 @@ def test_prose_is_found_across_lines_and_in_formatted_strings():
     ]
     assert [hit.split(": ")[1] for hit in hits(BANNED, texts)] == ["told"]
     assert hits(BANNED, [("", text) for _, text in page_prose("read `a/said.py`\n")]) == []
-
-
-def test_folders_have_a_readable_size():
-    modules = [Path(path) for path in trees() if not path.endswith("__init__.py")]
-    counts = Counter(path.parent.as_posix() for path in modules)
-    crowded = {name: n for name, n in counts.items() if n > MOST_MODULES}
-    assert crowded.keys() - WIDE_FOLDERS == set()
-
-
-def test_every_package_says_what_to_read_first():
-    packages = [path for path in trees() if path.endswith("__init__.py")]
-    held = {path: ast.get_docstring(trees()[path]) or "" for path in packages}
-    modules = {Path(path) for path in trees()}
-    several = {
-        path for path in packages if sum(other.parent == Path(path).parent for other in modules) > 4
-    }
-    named = re.compile(r"\b(read|start)\b", re.IGNORECASE)
-    assert [path for path in sorted(several) if not named.search(held[path])] == []
-
-
-def test_a_class_name_has_one_meaning():
-    places: dict[str, list[str]] = defaultdict(list)
-    for path, tree in trees().items():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(path)
-    at_most(
-        REPEATED_CLASS_LIMIT,
-        [f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1],
-    )
-
-
-def test_base_names_are_repeated_for_one_role_only():
-    names = Counter(Path(path).name for path in trees())
-    del names["__init__.py"]
-    at_most(REPEATED_BASE_NAME_LIMIT, [f"{name}: {n}" for name, n in names.items() if n > 1])
-
-
-def imports_in(folder: str) -> dict[str, set[str]]:
-    """For each module of a folder those of the same folder that it imports at module level."""
-    modules = {
-        path.removesuffix(".py").replace("/", "."): path
-        for path in trees()
-        if Path(path).parent.as_posix() == folder and not path.endswith("__init__.py")
-    }
-    found: dict[str, set[str]] = {}
-    for path in modules.values():
-        names = {
-            name.removeprefix("graphgen.") if folder.split("/")[0] != "graphgen" else name
-            for node in trees()[path].body
-            if isinstance(node, ast.ImportFrom) and node.module
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
-        }
-        found[path] = {modules[name] for name in names if name in modules} - {path}
-    return found
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_import_chains_inside_a_folder_are_short(folder: str):
-    graph = imports_in(folder)
-
-    @cache
-    def depth(path: str) -> int:
-        return 1 + max(map(depth, graph[path]), default=0)
-
-    assert {path: n for path in graph if (n := depth(path)) > DEEPEST_CHAIN} == {}
 
 
 def test_the_glossary_names_modules_that_exist():
