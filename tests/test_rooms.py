@@ -187,3 +187,14 @@ def test_a_module_does_not_repeat_a_name(texts: dict[str, str]):
         )
         bad += [f"{path}: {name}" for name, count in names.items() if count > 1]
     assert bad == []
+
+
+def test_the_map_names_every_room(texts: dict[str, str]):
+    drawn = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Running things")[0]
+    package, named = "", set[str]()
+    for line in drawn.splitlines():
+        if found := re.match(r"(graphgen|passes|lowering|runtime)/ ", line):
+            package = found[1]
+        elif found := re.match(r"  ([a-z_]+)/ ", line):
+            named.add(f"{package}/{found[1]}")
+    assert named == {path.rpartition("/")[0] for path in texts if path.count("/") == 2}
