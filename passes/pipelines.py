@@ -35,7 +35,7 @@ from graphgen.passes.gqa.head_strategies import BY_ROWS, GATHERED
 from graphgen.passes.inspect.debug_log import pick
 from graphgen.passes.kernels.select_kernels import SelectKernels
 from graphgen.passes.kv_cache.cache_bits import CacheAsBits
-from graphgen.passes.kv_cache.flash_decoding import StripeCache
+from graphgen.passes.kv_cache.flash_decoding import FlashDecoding
 from graphgen.passes.kv_cache.pad_cache_slots import PadCacheSlots
 from graphgen.passes.kv_cache.page_cache import PageCache
 from graphgen.passes.kv_cache.roll_window_cache import RollWindowCache
@@ -250,7 +250,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
             flash=flash,
             slot_ranks=slot_ranks,
         ),
-        *([StripeCache(slot_ranks, config.tp)] if flash else []),
+        *([FlashDecoding(slot_ranks, config.tp)] if flash else []),
         *_shared_prompts(config),
         Shard(
             tp=config.tp,

@@ -13,7 +13,7 @@ from graphgen.exec.decode_steps import STOPS
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.sampling.on_device_sampling import check_choice, draw_of, draws_of
 from graphgen.runtime.session.async_conditions import check_async
-from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.pending_step import DeviceToken, PendingStep
 from graphgen.runtime.session.session import (
     Draw,
     Session,
@@ -316,10 +316,10 @@ def _begin(
     if not active:
         return None
     tokens = [[0 if unread[number] else rows[number].tokens[-1]] for number in active]
-    fed: dict[int, FedToken] = {}
+    fed: dict[int, DeviceToken] = {}
     if flight is not None:
         places = {number: place for place, number in enumerate(flight.rows)}
-        fed = {n: FedToken(flight.step, places[number]) for n, number in enumerate(active)}
+        fed = {n: DeviceToken(flight.step, places[number]) for n, number in enumerate(active)}
     made = [len(row.tokens) + more for row, more in zip(rows, unread, strict=True)]
     draw = draw_of(session, [row.how for row in rows], made)
     starts = [len(rows[n].prompt) + made[n] - 1 for n in active]

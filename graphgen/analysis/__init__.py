@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from graphgen.analysis.calls import acts, called, inlined, is_foreign, run_by_programs
+from graphgen.analysis.calls import called, has_effects, inlined, is_opaque, run_by_programs
 from graphgen.analysis.fingerprint import fingerprint, function_fingerprint
 from graphgen.analysis.symbols import free_symbols
 
 __all__ = [
-    "acts",
     "called",
     "fingerprint",
     "free_symbols",
     "function_fingerprint",
+    "has_effects",
     "inlined",
-    "is_foreign",
+    "is_opaque",
     "run_by_programs",
 ]

@@ -143,12 +143,12 @@ def holds_any(module: Module, op: Op, what: Callable[[Op], bool]) -> bool:
     return any(holds_any(module, inner, what) for function in functions for inner in function.block)
 
 
-def acts(module: Module, op: Op) -> bool:
+def has_effects(module: Module, op: Op) -> bool:
     """True if an op, or an op of a function that it runs, has a side effect."""
     return holds_any(module, op, lambda inner: has_effect(inner.name, inner.attrs))
 
 
-def is_foreign(module: Module, op: Op) -> bool:
+def is_opaque(module: Module, op: Op) -> bool:
     """True if an op, or an op of a function that it runs, is external."""
     return holds_any(module, op, lambda inner: has_trait(inner, Trait.EXTERNAL))
 

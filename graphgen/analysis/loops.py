@@ -121,9 +121,9 @@ def ops_run(module: Module, ops: Iterable[Op]) -> Iterator[tuple[Op, int]]:
             continue
         functions = [module.function(name) for name in callees(op)]
         if op.name == "while":
-            turns = trip_count(module, op)
-            turns = 1 if turns is None else turns
-            counts = (turns + 1, turns)
+            trips = trip_count(module, op)
+            trips = 1 if trips is None else trips
+            counts = (trips + 1, trips)
         else:
             chosen = max(range(len(functions)), key=lambda i: _weight(module, functions[i]))
             counts = tuple([int(i == chosen) for i in range(len(functions))])

@@ -120,13 +120,13 @@ class CalleeSummary:
     Attributes:
         op: the control op and its role: condition, body or branch number.
         name: of the function.
-        turns: trip count; ``None`` if unknown, and for branches.
+        trip_count: of a loop; ``None`` if unknown, and for branches.
         histogram: number of ops by name.
     """
 
     op: str
     name: str
-    turns: int | None
+    trip_count: int | None
     histogram: dict[str, int]
 
 
@@ -304,13 +304,13 @@ def _bodies(module: Module, function: Function) -> Iterator[CalleeSummary]:
         if op.name not in ("while", "conditional"):
             continue
         loop = op.name == "while"
-        turns = trip_count(module, op) if loop else None
+        trips = trip_count(module, op) if loop else None
         for index, name in enumerate(callees(op)):
             part = ("condition", "body")[index] if loop else f"branch {index}"
             # Callees count at their calls.
             body = inlined(module, module.function(name))
             histogram = dict(Counter([inner.name for inner in body.block]))
-            yield CalleeSummary(f"{op.name} {part}", name, turns, histogram)
+            yield CalleeSummary(f"{op.name} {part}", name, trips, histogram)
 
 
 def _count_flops(made: Overview, op: Op, count: int) -> None:

@@ -13,8 +13,8 @@ from graphgen.cli.flags import (
     NO_OPTIONS,
     CompileOptions,
     flag_field,
-    takes_compile_options,
-    takes_fields,
+    with_compile_flags,
+    with_field_flags,
 )
 from graphgen.cli.generate_cmd import DType, check_dtype
 from graphgen.cli.model_flags import MaxLen
@@ -98,8 +98,8 @@ class AccuracyFlags:
 _BY_DEFAULT = AccuracyFlags()
 
 
-@takes_fields("flags", AccuracyFlags)
-@takes_compile_options(without=["dtype", "speculation_length"])
+@with_field_flags("flags", AccuracyFlags)
+@with_compile_flags(without=["dtype", "speculation_length"])
 def accuracy(
     model: Model,
     flags: AccuracyFlags = _BY_DEFAULT,

@@ -9,7 +9,7 @@ import typer
 
 from graphgen.cli.console import emit, note_remarks
 from graphgen.cli.files import check_output
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
 from graphgen.cli.generate_cmd import ArtifactFolder, DType, Model, check_dtype
 from graphgen.cli.model_flags import MaxLen
 from graphgen.cli.shared_options import AsJson
@@ -32,7 +32,7 @@ ReportFile = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the prompts.")]
 
 
-@takes_compile_options(without=["dtype", "speculation_length"])
+@with_compile_flags(without=["dtype", "speculation_length"])
 def benchmark(
     model: Model,
     runs: Runs = 20,

@@ -15,7 +15,7 @@ from graphgen.cli.flags import (
     NO_OPTIONS,
     CompileOptions,
     check_heads,
-    takes_compile_options,
+    with_compile_flags,
 )
 from graphgen.cli.module_file import write_module
 from graphgen.cli.shared_options import FirstLayers, check_outputs
@@ -48,7 +48,7 @@ StoredFor = Annotated[
 ]
 
 
-@takes_compile_options("heads", "keep_quantized", *CACHE_FIELDS)
+@with_compile_flags("heads", "keep_quantized", *CACHE_FIELDS)
 def build(
     model: Annotated[
         str,

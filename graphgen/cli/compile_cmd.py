@@ -12,8 +12,8 @@ import typer
 
 from graphgen.cli.compile_progress import NO_LIMITS, CompilePlan, DriverOptions
 from graphgen.cli.console import emit, note
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, takes_compile_options, takes_fields
-from graphgen.cli.model_flags import NO_SIZES, CallSizes, DoSample, OnDevice, takes_sizes
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, with_field_flags
+from graphgen.cli.model_flags import NO_SIZES, CallSizes, DoSample, OnDevice, with_size_flags
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -63,11 +63,9 @@ DryRun = Annotated[
 ]
 
 
-@takes_fields("driver_options", DriverOptions)
-@takes_sizes()
-@takes_compile_options(
-    without=["dtype", "pp_degree", "kernels", "keep_quantized", "steps_per_launch"]
-)
+@with_field_flags("driver_options", DriverOptions)
+@with_size_flags()
+@with_compile_flags(without=["dtype", "pp_degree", "kernels", "keep_quantized", "steps_per_launch"])
 def compile_(
     model: Model,
     output: Output = None,

@@ -49,7 +49,7 @@ def option(kind: object, *names: str, default: object = None, **settings: object
 
 
 def flag_field(default: T, help: str, *names: str, **settings: object) -> T:
-    """Declare a field of a dataclass of flags, for :func:`takes_fields`.
+    """Declare a field of a dataclass of flags, for :func:`with_field_flags`.
 
     Args:
         default: its value where the flag is not given.
@@ -60,7 +60,7 @@ def flag_field(default: T, help: str, *names: str, **settings: object) -> T:
     return field(default=default, metadata={"names": names, "option": {"help": help, **settings}})
 
 
-def takes_fields(parameter: str, kind: type[DataclassInstance]) -> Callable[[Command], Command]:
+def with_field_flags(parameter: str, kind: type[DataclassInstance]) -> Callable[[Command], Command]:
     """Give a command a flag for each field of a dataclass, in place of one parameter.
 
     Args:
@@ -74,10 +74,10 @@ def takes_fields(parameter: str, kind: type[DataclassInstance]) -> Callable[[Com
         described = typer.Option(*names, **item.metadata["option"])
         annotation = Annotated[hints[item.name], described]  # pyright: ignore[reportInvalidTypeForm]
         flags[item.name] = flag(item.name, annotation, item.default)
-    return takes_flags(parameter, flags, lambda given: kind(**given))
+    return with_flags(parameter, flags, lambda given: kind(**given))
 
 
-def takes_flags(
+def with_flags(
     parameter: str, flags: Mapping[str, Parameter], collect: Collect
 ) -> Callable[[Command], Command]:
     """Give a command ``flags`` in place of the parameter ``parameter``.
@@ -154,7 +154,7 @@ _QUANTIZATION: Mapping[str, tuple[object, object]] = {
 }
 
 
-def takes_compile_options(
+def with_compile_flags(
     *names: str,
     without: Sequence[str] = (),
     defaults: Mapping[str, object] | None = None,
@@ -173,7 +173,7 @@ def takes_compile_options(
         config: the class that declares the fields.
     """
     flags = _flags(config, names or (*flag_fields(config), "quantization"), without, defaults or {})
-    return takes_flags(_PARAMETER, flags, _collected)
+    return with_flags(_PARAMETER, flags, _collected)
 
 
 def field_flags(*names: str) -> Mapping[str, Parameter]:

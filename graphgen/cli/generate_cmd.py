@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import note_remarks, write_json, write_stdout
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, takes_compile_options, takes_fields
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, with_field_flags
 from graphgen.cli.model_flags import (
     GREEDY_FLAGS,
     NO_ADAPTERS,
@@ -20,8 +20,8 @@ from graphgen.cli.model_flags import (
     Device,
     SamplingFlags,
     check_device,
-    takes_adapters,
-    takes_sizes,
+    with_adapter_flags,
+    with_size_flags,
 )
 from graphgen.cli.speculation_flags import (
     NO_MEDUSA,
@@ -29,8 +29,8 @@ from graphgen.cli.speculation_flags import (
     MedusaFlags,
     SpeculationFlags,
     needed_options,
-    takes_medusa,
-    takes_speculation,
+    with_medusa_flags,
+    with_speculation_flags,
 )
 from graphgen.errors import GraphgenError
 
@@ -91,12 +91,12 @@ Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what ea
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 
 
-@takes_compile_options(without=["dtype"])
-@takes_sizes()
-@takes_speculation(fused=True)
-@takes_medusa()
-@takes_adapters()
-@takes_fields("sampling", SamplingFlags)
+@with_compile_flags(without=["dtype"])
+@with_size_flags()
+@with_speculation_flags(fused=True)
+@with_medusa_flags()
+@with_adapter_flags()
+@with_field_flags("sampling", SamplingFlags)
 def generate(
     model: Model,
     prompt: Prompts = None,
@@ -142,12 +142,14 @@ def generate(
     own = {"dtype": dtype, "sampling": chosen, **needed}
     options = _options(compile_options, own, (artifact, weights), sizes, medusa)
     texts, each = _repeated(prompt, chat, answers), adapters.of_answers(prompts, answers)
-    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each)
+    asked = GenerateRequest(
+        texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each
+    )
     _run_in_launch(model, replace(options, async_mode=async_mode), asked, as_json, summary)
 
 
 def _run_in_launch(
-    model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool
+    model: str, options: EngineOptions, asked: GenerateRequest, as_json: bool, summary: bool
 ) -> None:
     """Run alone, or with the other processes of a launch."""
     from graphgen.cli.launched_inputs import end_process, launch_options
@@ -160,7 +162,7 @@ def _run_in_launch(
         _run(model, options, asked, as_json, summary)
 
 
-def _shared(group: ProcessGroup, asked: _Asked) -> _Asked:
+def _shared(group: ProcessGroup, asked: GenerateRequest) -> GenerateRequest:
     """The request with what process 0 was given of all that decides on sizes."""
     from graphgen.cli.launched_inputs import SharedInputs
 
@@ -207,7 +209,7 @@ def _by_ranks(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class GenerateRequest:
     """Texts to answer, and the settings of the answers."""
 
     texts: list[str]
@@ -230,7 +232,9 @@ class _Asked:
 _ROOM, _GREETING = 1536, ["Hello"]
 
 
-def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
+def _run(
+    model: str, options: EngineOptions, asked: GenerateRequest, as_json: bool, summary: bool
+) -> None:
     """Open the model, and answer; in a launch process 0 does all but the launches."""
     from graphgen.runtime.distributed.led_session import lead
     from graphgen.runtime.engine import open_engine
@@ -262,7 +266,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
 def _reply(
     engine: Engine,
     prompts: list[list[int]],
-    asked: _Asked,
+    asked: GenerateRequest,
     progress: TerminalProgress,
     *,
     as_json: bool,

@@ -17,7 +17,7 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
-from graphgen.cli.flags import flag_field, takes_fields
+from graphgen.cli.flags import flag_field, with_field_flags
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.cli.step_progress import StepProgress
 from graphgen.errors import GraphgenError
@@ -164,7 +164,7 @@ if TYPE_CHECKING:
 _BY_DEFAULT = LoadFlags()
 
 
-@takes_fields("flags", LoadFlags)
+@with_field_flags("flags", LoadFlags)
 def load_test(
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="The model, as the server calls it.")

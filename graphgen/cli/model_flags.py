@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from graphgen.cli.flags import Command, flag, flag_field, option, options, takes_flags
+from graphgen.cli.flags import Command, flag, flag_field, option, options, with_flags
 from graphgen.errors import GraphgenError
 from graphgen.targets import Accelerator
 
@@ -92,9 +92,9 @@ class AdapterFlags:
 NO_ADAPTERS = AdapterFlags({})
 
 
-def takes_adapters() -> Callable[[Command], Command]:
+def with_adapter_flags() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``adapters``."""
-    return takes_flags("adapters", _ADAPTER_FLAGS, _adapter_flags)
+    return with_flags("adapters", _ADAPTER_FLAGS, _adapter_flags)
 
 
 def _adapter_flags(given: Mapping[str, object]) -> AdapterFlags:
@@ -244,9 +244,9 @@ class CallSizes:
 NO_SIZES = CallSizes()
 
 
-def takes_sizes() -> Callable[[Command], Command]:
+def with_size_flags() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``sizes``, a :class:`CallSizes`."""
-    return takes_flags("sizes", _SIZE_FLAGS, _call_sizes)
+    return with_flags("sizes", _SIZE_FLAGS, _call_sizes)
 
 
 def _call_sizes(given: Mapping[str, object]) -> CallSizes:

@@ -12,7 +12,7 @@ import typer
 
 from graphgen.cli.console import emit
 from graphgen.cli.files import read_text
-from graphgen.cli.flags import CACHE_FIELDS, NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.flags import CACHE_FIELDS, NO_OPTIONS, CompileOptions, with_compile_flags
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.option_words import ACTIVATIONS_BLOCKS, ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphgen.runtime.distributed.process_group import ProcessGroup
 
 
-@takes_compile_options(
+@with_compile_flags(
     *("dtype", "tp", "nodes", "heads", "quantization", "keep_quantized"),
     *CACHE_FIELDS,
     *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "router_dtype"),

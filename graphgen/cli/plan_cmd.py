@@ -16,8 +16,8 @@ from graphgen.cli.flags import (
     NO_OPTIONS,
     CompileOptions,
     flag_field,
-    takes_compile_options,
-    takes_fields,
+    with_compile_flags,
+    with_field_flags,
 )
 from graphgen.cli.model_flags import OF_EACH_NODE, check_instance
 from graphgen.cli.plan_report import emit_nodes
@@ -187,8 +187,8 @@ if TYPE_CHECKING:
     from graphgen.targets import Accelerator
 
 
-@takes_fields("sizes", PlanSizes)
-@takes_compile_options(
+@with_field_flags("sizes", PlanSizes)
+@with_compile_flags(
     without=[
         "tp",
         "pp_degree",

@@ -18,7 +18,7 @@ from graphgen.cli.flags import (
     field_flags,
     option,
     options,
-    takes_flags,
+    with_flags,
 )
 from graphgen.cli.speculation_flags import (
     NO_SPECULATION,
@@ -163,11 +163,11 @@ class ServeFlags:
 NO_FLAGS = ServeFlags({}, {}, ())
 
 
-def takes_serve_flags(command: Command) -> Command:
+def with_serve_flags(command: Command) -> Command:
     """Give a command these flags in place of its parameter ``flags``."""
     speculation = {**speculation_parameters(), **field_flags(_LENGTH, *_SLOTS, _NODES)}
     flags = {**_MODEL_FLAGS, **_SERVER_FLAGS, **cache_flags(), **speculation}
-    return takes_flags("flags", flags, _collected)(command)
+    return with_flags("flags", flags, _collected)(command)
 
 
 def _collected(given: Values) -> ServeFlags:
@@ -234,7 +234,7 @@ AsJson = Annotated[
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
 
-@takes_serve_flags
+@with_serve_flags
 def serve(
     model: Model = None,
     model_option: ModelOption = None,

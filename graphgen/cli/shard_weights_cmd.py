@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import note, write_json
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
 from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
 
 
-@takes_compile_options(
+@with_compile_flags(
     *("tp", "moe_ep_degree", "moe_prefill_ep_degree", "heads", "flash_decoding"),
     *("dtype", "quantization", "keep_quantized"),
 )

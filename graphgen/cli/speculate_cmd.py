@@ -10,14 +10,14 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import read_text, write_bytes
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
 from graphgen.cli.model_flags import read_buckets
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.cli.speculation_flags import (
     NO_SPECULATION,
     SpeculationFlags,
     nothing_proposes,
-    takes_speculation,
+    with_speculation_flags,
 )
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -45,8 +45,8 @@ BoundOn = Annotated[
 ]
 
 
-@takes_speculation()
-@takes_compile_options("dtype", "tp", "quantization", *("kv_cache_quant", "kv_cache_dtype"))
+@with_speculation_flags()
+@with_compile_flags("dtype", "tp", "quantization", *("kv_cache_quant", "kv_cache_dtype"))
 def speculate(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint, or a shape with --target.")

@@ -8,7 +8,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from graphgen.cli.flags import Command, option, options, takes_flags
+from graphgen.cli.flags import Command, option, options, with_flags
 from graphgen.config.bucket_ladder import powers
 from graphgen.errors import GraphgenError
 
@@ -211,14 +211,14 @@ def nothing_proposes(effect: str = "") -> GraphgenError:
 NO_SPECULATION = SpeculationFlags()
 
 
-def takes_speculation(*, fused: bool = False) -> Callable[[Command], Command]:
+def with_speculation_flags(*, fused: bool = False) -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``speculation``.
 
     Args:
         fused: with ``--enable-fused-speculation``.
     """
     flags = {**_FLAGS, _FUSED.name: _FUSED} if fused else _FLAGS
-    return takes_flags("speculation", flags, read_speculation)
+    return with_flags("speculation", flags, read_speculation)
 
 
 def speculation_parameters() -> Mapping[str, Parameter]:
@@ -383,9 +383,9 @@ def needed_options(
     return {**speculation.needed(compiled, model), **medusa.requested(model)}
 
 
-def takes_medusa() -> Callable[[Command], Command]:
+def with_medusa_flags() -> Callable[[Command], Command]:
     """Give a command these flags in place of its parameter ``medusa``."""
-    return takes_flags("medusa", _MEDUSA_FLAGS, _medusa_flags)
+    return with_flags("medusa", _MEDUSA_FLAGS, _medusa_flags)
 
 
 def _medusa_flags(given: Mapping[str, object]) -> MedusaFlags:

@@ -64,7 +64,7 @@ class Value:
             return {}
         return users if isinstance(users, dict) else {users: 1}
 
-    def read_by(self, op: Op) -> None:
+    def add_use(self, op: Op) -> None:
         """Add one use by ``op``."""
         users = self._users
         if users is None:
@@ -74,7 +74,7 @@ class Value:
         else:
             self._users = {op: 2} if users is op else {users: 1, op: 1}
 
-    def left_by(self, op: Op) -> None:
+    def remove_use(self, op: Op) -> None:
         """Remove one use by ``op``."""
         users = self._users
         if not isinstance(users, dict):
@@ -201,7 +201,7 @@ class Op:
             padded = list(names) or [None] * len(types)
             self.results = tuple(Value(t, self, i, padded[i]) for i, t in enumerate(types))
         for operand in operands:
-            operand.read_by(self)
+            operand.add_use(self)
 
     def __repr__(self) -> str:
         return f"<{self.name} {', '.join(r.type.text for r in self.results)} at {self.loc!r}>"
@@ -221,10 +221,10 @@ class Op:
     def set_operands(self, operands: tuple[Value, ...]) -> None:
         """Replace the operands and update the use lists."""
         for operand in self.operands:
-            operand.left_by(self)
+            operand.remove_use(self)
         self.operands = operands
         for operand in operands:
-            operand.read_by(self)
+            operand.add_use(self)
 
 
 class Block:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.models.family import AnyFamily
+from graphgen.models.family import Family
 
 # Lists with an entry for each layer.
 _EACH_LAYER = ("layer_types", "no_rope_layers")
 
 
-def stated_layers(family: AnyFamily, config: Mapping[str, object]) -> tuple[str, int | None]:
+def stated_layers(family: Family[Any], config: Mapping[str, object]) -> tuple[str, int | None]:
     """The key of the number of layers in a ``config.json``, and the number if it is there."""
     key = "num_hidden_layers"
     key = key if key in config else family.aliases.get(key, key)
@@ -21,7 +21,7 @@ def stated_layers(family: AnyFamily, config: Mapping[str, object]) -> tuple[str,
 
 
 def first_layers(
-    family: AnyFamily, config: Mapping[str, object], count: int
+    family: Family[Any], config: Mapping[str, object], count: int
 ) -> Mapping[str, object]:
     """The ``config.json`` of a model cut off after ``count`` layers; all of them keep their types.
 

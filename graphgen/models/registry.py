@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import Any
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
@@ -12,7 +13,7 @@ from graphgen.models.bloom import BLOOM
 from graphgen.models.dbrx import DBRX
 from graphgen.models.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from graphgen.models.falcon import FALCON
-from graphgen.models.family import AnyFamily, ModelConfig
+from graphgen.models.family import Family, ModelConfig
 from graphgen.models.first_layers import first_layers
 from graphgen.models.gemma2 import GEMMA2
 from graphgen.models.gemma3 import GEMMA3
@@ -39,7 +40,7 @@ from graphgen.models.smollm3 import SMOLLM3
 from graphgen.models.stablelm import STABLELM
 from graphgen.models.twins import TwinName
 
-_ALL: tuple[AnyFamily, ...] = (
+_ALL: tuple[Family[Any], ...] = (
     LLAMA,
     MISTRAL,
     QWEN2,
@@ -69,17 +70,17 @@ _ALL: tuple[AnyFamily, ...] = (
     DBRX,
     GRANITE_MOE,
 )
-_known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
-FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)
+_known: dict[str, Family[Any]] = {family.model_type: family for family in _ALL}
+FAMILIES: Mapping[str, Family[Any]] = MappingProxyType(_known)
 # Model types that are always known.
 BUILT_IN = frozenset(_known)
 # Families by the other model types that they have.
-_OTHER_TYPES: Mapping[str, AnyFamily] = MappingProxyType(
+_OTHER_TYPES: Mapping[str, Family[Any]] = MappingProxyType(
     {kind: family for family in _ALL for kind in family.other_types}
 )
 
 
-def register_family(family: AnyFamily) -> None:
+def register_family(family: Family[Any]) -> None:
     """Make a family known in this process; a second registration of the same one is fine.
 
     Raises:
@@ -99,12 +100,12 @@ def forget_family(model_type: str) -> None:
         _known.pop(model_type, None)
 
 
-def known_family(kind: object) -> AnyFamily | None:
+def known_family(kind: object) -> Family[Any] | None:
     """The family of a ``model_type``; ``None`` for an unknown one, and for no text."""
     return (FAMILIES.get(kind) or _OTHER_TYPES.get(kind)) if isinstance(kind, str) else None
 
 
-def family_of(config: Mapping[str, object]) -> AnyFamily:
+def family_of(config: Mapping[str, object]) -> Family[Any]:
     """The family of a ``config.json`` (GG0501 unknown architecture)."""
     kind = config.get("model_type")
     family = known_family(kind)

@@ -21,7 +21,7 @@ from graphgen.analysis.annotation_diff import (
     module_differences,
     op_differences,
 )
-from graphgen.analysis.calls import inlined, is_foreign
+from graphgen.analysis.calls import inlined, is_opaque
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, Value
@@ -276,7 +276,7 @@ class _DiffWalk:
         own = self.bodies.key(op, side)
         numbers = [self.numbers[value] for value in op.operands]
         key = (op.name, *own, compared(op.annotations), types, *numbers)
-        if not is_foreign(self.bodies.modules[side], op):
+        if not is_opaque(self.bodies.modules[side], op):
             return key
         # External ops may be impure, as random numbers are: distinguished by their order.
         alike = self.foreign.setdefault((op in self.place, key), {})

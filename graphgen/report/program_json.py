@@ -69,7 +69,7 @@ def program_json(
             {
                 "op": body.op,
                 "name": body.name,
-                "turns": body.turns,
+                "turns": body.trip_count,
                 "histogram": dict[str, Json](body.histogram),
             }
             for body in item.bodies

@@ -70,7 +70,7 @@ def program_text(item: Overview, inside: Mapping[str, Mapping[str, int]]) -> lis
     for code, inner in inside.items():
         lines.append(f"  {'inside':<12}{code}: {_counted(inner)}")
     for body in item.bodies[:_MOST]:
-        turns = f", {body.turns} turns" if body.turns is not None else ""
+        turns = f", {body.trip_count} turns" if body.trip_count is not None else ""
         what = f"{body.op} @{body.name}{turns}: {_counted(body.histogram) or 'nothing'}"
         lines.append(f"  {'inside':<12}{what}")
     return [*lines, "", *_tables(item)]

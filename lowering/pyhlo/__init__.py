@@ -9,6 +9,6 @@ from __future__ import annotations
 from graphgen.lowering.pyhlo.compile_pyhlo import Compiled, HloScribe, compile_py_func
 from graphgen.lowering.pyhlo.module_proto import ModuleProto
 from graphgen.lowering.pyhlo.shapes import PyHloShape
-from graphgen.lowering.pyhlo.trace_context import Scribe
+from graphgen.lowering.pyhlo.trace_context import TraceContext
 
-__all__ = ["Compiled", "HloScribe", "ModuleProto", "PyHloShape", "Scribe", "compile_py_func"]
+__all__ = ["Compiled", "HloScribe", "ModuleProto", "PyHloShape", "TraceContext", "compile_py_func"]

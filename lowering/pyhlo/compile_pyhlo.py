@@ -12,7 +12,7 @@ from graphgen.lowering.hlo import emit_hlo
 from graphgen.lowering.pyhlo.dialect import write_op
 from graphgen.lowering.pyhlo.module_proto import ModuleProto
 from graphgen.lowering.pyhlo.shapes import PyHloValue
-from graphgen.lowering.pyhlo.trace_context import ComputationTrace, Scribe
+from graphgen.lowering.pyhlo.trace_context import ComputationTrace, TraceContext
 from graphgen.ops import verify
 
 KEY = "rng_key"
@@ -53,12 +53,12 @@ class HloScribe:
     def __init__(self, serialize: Callable[..., object] | None = None) -> None:
         self.serialize = serialize
 
-    def __call__(self, function: Callable[[Scribe], PyHloValue]) -> Compiled:
+    def __call__(self, function: Callable[[TraceContext], PyHloValue]) -> Compiled:
         """Compile a function, as :func:`compile_py_func` does."""
         return compile_py_func(function)
 
 
-def compile_py_func(function: Callable[[Scribe], PyHloValue]) -> Compiled:
+def compile_py_func(function: Callable[[TraceContext], PyHloValue]) -> Compiled:
     """Compile a Python function of a scribe.
 
     Inputs are called ``p0``, ``p1``, ...; outputs ``out0``, ``out1``, and so on. An output that
@@ -71,7 +71,7 @@ def compile_py_func(function: Callable[[Scribe], PyHloValue]) -> Compiled:
     name = getattr(function, "__name__", "program")
     camel = "".join(part.capitalize() for part in re.split(r"\W|_", name) if part) or "Program"
     module = Module(camel)
-    scribe = Scribe(module, write_op)
+    scribe = TraceContext(module, write_op)
     trace, root = scribe.write(name, function)
     entered = _entered(module, scribe, trace, root)
     module.name = f"{camel}.{module.op_count()}"
@@ -81,7 +81,9 @@ def compile_py_func(function: Callable[[Scribe], PyHloValue]) -> Compiled:
     return Compiled(module)
 
 
-def _entered(module: Module, scribe: Scribe, trace: ComputationTrace, root: PyHloValue) -> Function:
+def _entered(
+    module: Module, scribe: TraceContext, trace: ComputationTrace, root: PyHloValue
+) -> Function:
     function = trace.function
     function.phase = MAIN
     module.add(function)

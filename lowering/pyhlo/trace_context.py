@@ -25,7 +25,7 @@ class ComputationTrace:
         parameters: the parameters in order.
     """
 
-    def __init__(self, scribe: Scribe, name: str) -> None:
+    def __init__(self, scribe: TraceContext, name: str) -> None:
         self.scribe = scribe
         self.function = Function(name)
         self.b = Builder(self.function)
@@ -81,7 +81,7 @@ class PyHloCall:
 WriteOp = Callable[[str, PyHloCall], "Sequence[Value] | PyHloValue"]
 
 
-class Scribe:
+class TraceContext:
     """Writer of a program, with every element type as an attribute (``scribe.f32``).
 
     Args:
@@ -127,7 +127,7 @@ class Scribe:
         return self.get_dtype(name)
 
     def write(
-        self, name: str, body: Callable[[Scribe], PyHloValue]
+        self, name: str, body: Callable[[TraceContext], PyHloValue]
     ) -> tuple[ComputationTrace, PyHloValue]:
         """Run ``body`` into a new computation; returns the computation and its root."""
         trace = ComputationTrace(self, name)

@@ -166,7 +166,8 @@ lhs_batch_dims=[2] rhs_batch_dims=[0] dtype=f32 : f32[2,1,1,2]
                 for part in (found.keys, found.values):
                     _stack(function, part, rewriter)
         for function in dict.fromkeys(function for function, _, _ in chosen):
-            _erase_dead(function, rewriter)
+            # No weight is prepared for what nothing reads any more.
+            rewriter.erase_unread(function)
 
     def _choose(self, function: Function, found: LatentAttention, rewriter: Rewriter) -> LatentCost:
         element = found.op.operands[0].dtype
@@ -189,7 +190,7 @@ def _replace(
     function: Function, found: LatentAttention, cost: LatentCost, rewriter: Rewriter
 ) -> None:
     """Emit the absorbed form in the place of an attention."""
-    if rewriter.exhausted or rewriter.leaves_out(function, found.op, "absorb"):
+    if rewriter.exhausted or rewriter.declines(function, found.op, "absorb"):
         return
     with rewriter.before(function, found.op) as b:
         value = _absorbed(b, found)
@@ -237,7 +238,7 @@ def _columns(b: Builder, query: Value, start: int, limit: int) -> Value:
 def _stack(function: Function, part: LatentProjection, rewriter: Rewriter) -> None:
     """The product with the weight [H,N,L] in the place of one with [H*N,L]."""
     op = part.value.op
-    if op is None or rewriter.exhausted or rewriter.leaves_out(function, op, "stack"):
+    if op is None or rewriter.exhausted or rewriter.declines(function, op, "stack"):
         return
     with rewriter.before(function, op) as b:
         # [B,C,L] x [H,N,L] -> [B,C,H,N]
@@ -247,12 +248,3 @@ def _stack(function: Function, part: LatentProjection, rewriter: Rewriter) -> No
         made = made if scales is None else made * scales
         made = b.convert(made, part.value.dtype)
     rewriter.replace(function, op, [made], "stack")
-
-
-def _erase_dead(function: Function, rewriter: Rewriter) -> None:
-    """Erase what nothing reads any more, so that no weight is prepared for it."""
-    for op in reversed(function.block):
-        if rewriter.exhausted:
-            return
-        if not any(result.users or function.returns(result) for result in op.results):
-            rewriter.erase(function, op)

@@ -197,7 +197,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         else:
             chosen = costs[0] if asked is None else asked_cost(shape, target, *asked)
         self._explain(function, op, chosen, costs, rewriter)
-        if chosen.sizes.whole or rewriter.leaves_out(function, op, "tiles"):
+        if chosen.sizes.whole or rewriter.declines(function, op, "tiles"):
             return
         with rewriter.before(function, op) as b:
             values = self._tiled(b, op, chosen, shared, unroll=target.is_accelerator)

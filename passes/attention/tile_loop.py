@@ -21,7 +21,7 @@ from graphgen.composites.partial_attention import (
 )
 from graphgen.ir import DType, Op, Value, tensor
 from graphgen.ir.dtype import s32
-from graphgen.passes.attention.tile_operands import Cut, OperandTiles, cuts_of
+from graphgen.passes.attention.tile_operands import OperandTiles, SlotRange, cuts_of
 from graphgen.passes.attention.tile_sizes import TileSizes, results_of, sinks_of
 from graphgen.passes.outline.function_levels import FunctionLevel, Loops
 from graphgen.passes.outline.shared_functions import SharedFunctions
@@ -87,7 +87,7 @@ class LoopTile:
         """The value, handed down."""
         return self.level.lift(value, self.places.program)
 
-    def part(self, value: Value, cut: Cut) -> Value:
+    def part(self, value: Value, cut: SlotRange) -> Value:
         """A slice; of tokens alone it is cut once for all tiles of a block of tokens."""
         places = self.places
         tokens = cut.tokens if places.sizes.rows > 1 else None
@@ -163,7 +163,7 @@ class AttentionLoop:
                 for whole, part in zip(state, made, strict=True)
             ]
 
-        return self.loops.turns(program, "attention.tokens", sizes.rows, start, block)
+        return self.loops.iterate(program, "attention.tokens", sizes.rows, start, block)
 
     def _block(
         self, program: FunctionLevel, level: FunctionLevel, first: Value, values: Value, cut: _Cuts
@@ -180,7 +180,7 @@ class AttentionLoop:
         shape = (query.shape[0], min(sizes.token_block, sizes.tokens), *query.shape[2:])
         nothing = no_slots(level.b, tensor(query.dtype, shape), key.type, value.type)
         part = PartialAttention(
-            *self.loops.turns(level, "attention.slots", sizes.columns, nothing, tile)
+            *self.loops.iterate(level, "attention.slots", sizes.columns, nothing, tile)
         )
         values = level.lift(values, program)
         part = filled(level.b, part, values, sizes.slots, self.softmax)

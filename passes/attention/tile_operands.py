@@ -16,7 +16,7 @@ from graphgen.ops import OPS, Trait
 from graphgen.ops.attention import attention_terms
 
 
-class Cut(NamedTuple):
+class SlotRange(NamedTuple):
     """The dimension of a value that is of tokens, and the one of slots; ``None`` for none."""
 
     tokens: int | None = None
@@ -55,7 +55,7 @@ class Tile(Protocol):
         """A value of the program, as the tile sees it."""
         ...
 
-    def part(self, value: Value, cut: Cut) -> Value:
+    def part(self, value: Value, cut: SlotRange) -> Value:
         """The tile's part of a value of the program."""
         ...
 
@@ -66,23 +66,28 @@ class Tile(Protocol):
 
 # Composites over tokens and slots: the cut of each operand of which it is none of.
 _PRODUCERS = {
-    "attention_mask": (Cut(tokens=1), Cut(slots=1)),
-    "tree_mask": (Cut(), Cut(slots=1), Cut()),
-    "key_distance": (Cut(tokens=1),),
+    "attention_mask": (SlotRange(tokens=1), SlotRange(slots=1)),
+    "tree_mask": (SlotRange(), SlotRange(slots=1), SlotRange()),
+    "key_distance": (SlotRange(tokens=1),),
 }
 # Ops between a cache and attention that make more bytes than they read.
 _WIDENING = ("convert", "bitcast_convert", "dequantize_rows", "multiply", "broadcast_in_dim")
 
 
-def cuts_of(op: Op) -> list[Cut]:
+def cuts_of(op: Op) -> list[SlotRange]:
     """The cut of each operand of an attention."""
     operands = op.operands
     terms, rank = attention_terms(operands), operands[3].type.rank
-    found = [Cut(tokens=1), Cut(slots=1), Cut(slots=1), Cut(rank - 2, rank - 1)]
+    found = [
+        SlotRange(tokens=1),
+        SlotRange(slots=1),
+        SlotRange(slots=1),
+        SlotRange(rank - 2, rank - 1),
+    ]
     for at in terms:
         if at is not None:
             rank = operands[at].type.rank
-            found.append(Cut() if rank == 1 else Cut(rank - 2, rank - 1))
+            found.append(SlotRange() if rank == 1 else SlotRange(rank - 2, rank - 1))
     return found
 
 
@@ -96,9 +101,11 @@ class OperandTiles:
     """
 
     tile: Tile
-    made: dict[tuple[Value, Cut], Value] = field(default_factory=dict[tuple[Value, Cut], Value])
+    made: dict[tuple[Value, SlotRange], Value] = field(
+        default_factory=dict[tuple[Value, SlotRange], Value]
+    )
 
-    def of(self, value: Value, cut: Cut) -> Value:
+    def of(self, value: Value, cut: SlotRange) -> Value:
         """The tile's part of a value."""
         cut = _held(value, cut)
         found = self.made.get((value, cut))
@@ -106,7 +113,7 @@ class OperandTiles:
             found = self.made[value, cut] = self._make(value, cut)
         return found
 
-    def _make(self, value: Value, cut: Cut) -> Value:
+    def _make(self, value: Value, cut: SlotRange) -> Value:
         op = value.op
         if not cut.dims:
             return self.tile.whole(value)
@@ -122,16 +129,16 @@ class OperandTiles:
 
     def _distance(self, op: Op) -> Value:
         """From the tile's first slot on: ``c - (position - first) = (first + c) - position``."""
-        positions = self.tile.since_first_slot(self.of(op.operands[0], Cut(tokens=1)))
+        positions = self.tile.since_first_slot(self.of(op.operands[0], SlotRange(tokens=1)))
         return self.tile.b.key_distance(positions, self.tile.slots)
 
-    def _emit(self, op: Op, operands: Sequence[Value], cut: Cut) -> Value:
+    def _emit(self, op: Op, operands: Sequence[Value], cut: SlotRange) -> Value:
         attrs = dict(op.attrs)
         if op.name == "broadcast_in_dim":
             attrs["shape"] = self._shape(op.result, cut)
         return self.tile.b.emit(op.name, operands, attrs).result
 
-    def _shape(self, value: Value, cut: Cut) -> tuple[Dim, ...]:
+    def _shape(self, value: Value, cut: SlotRange) -> tuple[Dim, ...]:
         sizes = list(value.shape)
         for dim, size in ((cut.tokens, self.tile.tokens), (cut.slots, self.tile.slots)):
             if dim is not None:
@@ -139,7 +146,7 @@ class OperandTiles:
         return tuple(sizes)
 
 
-def remade(op: Op, cut: Cut, *, every_token: bool) -> bool:
+def remade(op: Op, cut: SlotRange, *, every_token: bool) -> bool:
     """True if a tile of the result of ``op`` is made of tiles of its operands.
 
     Args:
@@ -156,7 +163,7 @@ def remade(op: Op, cut: Cut, *, every_token: bool) -> bool:
     return op.name == "broadcast_in_dim" or OPS[op.name].has(Trait.ELEMENTWISE)
 
 
-def operand_cuts(op: Op, cut: Cut) -> Sequence[Cut]:
+def operand_cuts(op: Op, cut: SlotRange) -> Sequence[SlotRange]:
     """The cut of each operand of an op of which a tile is made of tiles."""
     if op.name in _PRODUCERS:
         return _PRODUCERS[op.name]
@@ -171,10 +178,10 @@ def operand_cuts(op: Op, cut: Cut) -> Sequence[Cut]:
             # A single element stands for all of them.
             return place if operand.shape[place] == op.result.shape[dim] else None
 
-        return [Cut(at(cut.tokens), at(cut.slots))]
+        return [SlotRange(at(cut.tokens), at(cut.slots))]
     return [cut] * len(op.operands)
 
 
-def _held(value: Value, cut: Cut) -> Cut:
+def _held(value: Value, cut: SlotRange) -> SlotRange:
     """The cut without the dimensions that a scalar has not, as a bound of ``clamp``."""
-    return cut if value.type.rank else Cut()
+    return cut if value.type.rank else SlotRange()

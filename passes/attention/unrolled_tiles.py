@@ -13,7 +13,7 @@ from graphgen.composites.partial_attention import (
     without_sinks,
 )
 from graphgen.ir import DType, Op, Value
-from graphgen.passes.attention.tile_operands import Cut, OperandTiles, cuts_of
+from graphgen.passes.attention.tile_operands import OperandTiles, SlotRange, cuts_of
 from graphgen.passes.attention.tile_sizes import TileSizes, results_of, sinks_of
 from graphgen.passes.attention.window_slots import WindowedAttention, slots_from, windowed
 
@@ -42,7 +42,7 @@ class FixedTile:
         """The value."""
         return self.own.get(value, value)
 
-    def part(self, value: Value, cut: Cut) -> Value:
+    def part(self, value: Value, cut: SlotRange) -> Value:
         """A slice."""
         found = self.whole(value)
         for dim, first, size in (
@@ -68,11 +68,11 @@ class WindowTile(FixedTile):
 
     firsts: Sequence[Value]
 
-    def part(self, value: Value, cut: Cut) -> Value:
+    def part(self, value: Value, cut: SlotRange) -> Value:
         """A slice at the place of each row."""
         if cut.slots is None:
             return FixedTile.part(self, value, cut)
-        assert cut == Cut(slots=1), f"{value!r} is cut as {cut}"
+        assert cut == SlotRange(slots=1), f"{value!r} is cut as {cut}"
         return slots_from(self.b, self.whole(value), self.firsts, self.slots)
 
 
@@ -134,7 +134,7 @@ def _window_tiles(
     positions = own.get(found.positions, found.positions)
     read = sizes.read
     for first, *_ in _tiles(b, sizes, own):
-        begins = found.firsts(b, first.part(positions, Cut(tokens=1)), read)
+        begins = found.firsts(b, first.part(positions, SlotRange(tokens=1)), read)
         yield [
             WindowTile(
                 *(b, first.first_token, slot, first.tokens, min(sizes.slot_block, read - slot)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.analysis import is_foreign
+from graphgen.analysis import is_opaque
 from graphgen.ir import Attrs, Function, Module, Op, Sharding, Value
 from graphgen.passes.core import Pass, Rewriter, register
 
@@ -63,9 +63,9 @@ def _merge(module: Module, function: Function, rewriter: Rewriter) -> None:
     for op in function.block:
         if rewriter.exhausted:
             return
-        if is_foreign(module, op):
+        if is_opaque(module, op):
             continue
         layouts = tuple([result.sharding for result in op.results])
         first = kept.setdefault((op.name, op.attrs, op.operands, layouts, op.annotations), op)
-        if first is not op and not rewriter.leaves_out(function, op, "cse"):
+        if first is not op and not rewriter.declines(function, op, "cse"):
             rewriter.replace(function, op, first.results, "cse")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.analysis import acts
+from graphgen.analysis import has_effects
 from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, register
 
@@ -44,9 +44,9 @@ class DeadCodeElimination(Pass):
             for op in reversed(function.block):
                 if rewriter.exhausted:
                     return
-                if acts(module, op):
+                if has_effects(module, op):
                     continue
                 if any(result.users or function.returns(result) for result in op.results):
                     continue
-                if not rewriter.leaves_out(function, op, "erase"):
+                if not rewriter.declines(function, op, "erase"):
                     rewriter.erase(function, op)

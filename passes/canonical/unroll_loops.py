@@ -180,19 +180,21 @@ def unrolling(module: Module, limit: int, most_ops: int) -> Rule:
     @rule("while")
     def unroll(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A loop is its iterations, one after the other."""
-        turns = trip_count(module, op, limit)
-        if turns is None:
+        trips = trip_count(module, op, limit)
+        if trips is None:
             return no_match(f"it is not known to turn at most {limit} times", op.operands[0])
-        if turns > limit:
-            return no_match(f"it turns {turns} times, more than {limit}", depth=2)
+        if trips > limit:
+            return no_match(f"it turns {trips} times, more than {limit}", depth=2)
         body = module.function(callees(op)[1])
-        if turns * body.block.size > most_ops:
+        if trips * body.block.size > most_ops:
             return no_match(
-                f"its turns have {turns * body.block.size} ops, more than {most_ops}", depth=3
+                f"its turns have {trips * body.block.size} ops, more than {most_ops}", depth=3
             )
         state: Sequence[Value] = op.operands
-        for turn in range(turns):
-            state = inline_function(b, body, state, partial(_through, partial(_turn, op.loc, turn)))
+        for turn in range(trips):
+            state = inline_function(
+                b, body, state, partial(_through, partial(_iteration_location, op.loc, turn))
+            )
         return _named_like(op, state)
 
     return unroll
@@ -231,7 +233,7 @@ def _named_like(op: Op, values: Sequence[Value]) -> Sequence[Value]:
     return values
 
 
-def _turn(loop: Loc, turn: int, inner: Loc) -> Loc:
+def _iteration_location(loop: Loc, turn: int, inner: Loc) -> Loc:
     """The place of an op of a body in one turn: in a scope of that number below the loop's."""
     outer = loop.scope or "while"
     rest = inner.scope

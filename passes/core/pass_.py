@@ -21,8 +21,9 @@ class Pass(ABC):
 
     Attributes:
         name: as written in pipelines, e.g. ``lift-weights``.
-        takes: levels the module may be at.
-        gives: the level it is at afterwards, empty when the pass does not change it.
+        aliases: former names, which pipelines may still be written with.
+        input_stages: stages the module may be at.
+        output_stage: the stage it is at afterwards, empty when the pass does not change it.
         requires: invariants that must hold before, keys of
             :data:`graphgen.passes.core.invariants.FACTS`.
         provides: invariants that hold afterwards.
@@ -36,6 +37,7 @@ class Pass(ABC):
     """
 
     name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded", "target")
     output_stage: ClassVar[str] = ""
     requires: ClassVar[tuple[str, ...]] = ()

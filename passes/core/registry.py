@@ -72,6 +72,8 @@ class NamedPipeline(ABC):
 P = TypeVar("P", bound=Pass)
 N = TypeVar("N", bound=NamedPipeline)
 PASSES: dict[str, type[Pass]] = {}
+# Former names of passes, which pipelines may still be written with.
+ALIASES: dict[str, str] = {}
 PIPELINES: dict[str, type[NamedPipeline]] = {}
 
 
@@ -82,6 +84,7 @@ def register(cls: type[P]) -> type[P]:
     for name in (*cls.requires, *cls.provides, *cls.invalidates):
         assert name in FACTS, f"{cls.name}: there is no fact '{name}'"
     PASSES[cls.name] = cls
+    ALIASES.update(dict.fromkeys(cls.aliases, cls.name))
     return cls
 
 
@@ -147,7 +150,7 @@ def parse_phases(text: str, named: Sequence[NamedPipeline] = ()) -> list[Phase]:
 
 def _expand(name: str, options: str, given: Mapping[str, NamedPipeline]) -> Sequence[Phase]:
     """The pass, or the phases of the pipeline of this name."""
-    if name not in PASSES and name not in PIPELINES:
+    if name not in PASSES and name not in PIPELINES and name not in ALIASES:
         load_all()
     if name in PIPELINES:
         cls = PIPELINES[name]
@@ -158,9 +161,9 @@ def _expand(name: str, options: str, given: Mapping[str, NamedPipeline]) -> Sequ
 
 def find_pass(name: str) -> type[Pass]:
     """The pass called ``name``, ours or an installed package's (GG0301 with the nearest names)."""
-    if name not in PASSES:
+    if name not in PASSES and name not in ALIASES:
         load_all()
-    found = PASSES.get(name)
+    found = PASSES.get(name) or PASSES.get(ALIASES.get(name, ""))
     if found is None:
         raise _unknown("pass", name, [*PASSES, *PIPELINES])
     return found

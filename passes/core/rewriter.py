@@ -37,7 +37,7 @@ class Rewriter:
         journal: where rewrites and match failures are recorded, ``None`` for nowhere.
         fuel: how many applications are allowed; what comes after is left undone.
         only: the keys of the rewrites to make, ``None`` for all; others are left out where the pass
-            uses :meth:`apply_rules` or asks :meth:`leaves_out`.
+            uses :meth:`apply_rules` or asks :meth:`declines`.
 
     Attributes:
         applications: how many rewrites have been made.
@@ -81,7 +81,7 @@ class Rewriter:
         """True once the fuel is used up; a pass checks it before each rewrite it makes by hand."""
         return self.fuel is not None and self.applications >= self.fuel
 
-    def leaves_out(self, function: Function, op: Op, rule: str) -> bool:
+    def declines(self, function: Function, op: Op, rule: str) -> bool:
         """True for a rewrite that is not to be made; asked once it is certain that it applies.
 
         Args:
@@ -179,6 +179,21 @@ class Rewriter:
         function.block.erase(op)
         self.applications += not self._joining
 
+    def erase_unread(self, function: Function, *names: str) -> None:
+        """Remove ops without readers, and then those whose only readers they were.
+
+        Args:
+            function: where.
+            names: of ops to remove; none for all. Ops with effects are not spared.
+        """
+        for op in reversed(function.block):
+            if self.exhausted:
+                return
+            if names and op.name not in names:
+                continue
+            if not any(result.users or function.returns(result) for result in op.results):
+                self.erase(function, op)
+
     def note(
         self,
         function: Function | None,
@@ -272,7 +287,7 @@ class Rewriter:
                 _discard(function, made)
                 self.decline(function, rule.name, op, found)
                 continue
-            if self.leaves_out(function, op, rule.name):
+            if self.declines(function, op, rule.name):
                 _discard(function, made)
                 continue
             limit.spend(rule.name, op)
@@ -360,7 +375,7 @@ class _RuleLimit:
             raise self._endless(limit)
 
     def _endless(self, limit: int) -> GraphgenError:
-        turn = self._turn()
+        turn = self._cause()
         names = " and ".join(dict.fromkeys(name for name, _ in turn))
         undo = (
             "undo each other" if len({name for name, _ in turn}) > 1 else "makes what it rewrites"
@@ -377,7 +392,7 @@ class _RuleLimit:
             help="let one rule decline what another makes, such as by the pass name in op.loc.via",
         )
 
-    def _turn(self) -> list[tuple[str, str]]:
+    def _cause(self) -> list[tuple[str, str]]:
         """The shortest sequence at the end that repeats, by rules; else the last ten rewrites."""
         names = [name for name, _ in self._last]
         for length in range(1, len(names) // 2 + 1):

@@ -115,7 +115,7 @@ class LoopFunctions:
         block = self.name_of("block", [value.type for value in read], make, loc)
         empty = self.name_of("empty", [], partial(_zeros, tensor(f32, out.shape[1:])), loc)
         types = [value.type for value in state]
-        body = self.name_of("body", types, partial(_turn, block, empty), loc)
+        body = self.name_of("body", types, partial(_block_body, block, empty), loc)
         more = self.name_of("more", types, partial(_more, count + 1), loc)
         names = {"condition": more, "body": body, "trip_count": count + 1}
         return b.emit("while", state, {**names}).results[1]
@@ -135,7 +135,7 @@ def _zeros(type_: TensorType, b: Builder, _: Sequence[Value]) -> Sequence[Value]
     return [b.full(0.0, type_)]
 
 
-def _turn(block: str, empty: str, b: Builder, state: Sequence[Value]) -> Sequence[Value]:
+def _block_body(block: str, empty: str, b: Builder, state: Sequence[Value]) -> Sequence[Value]:
     """Compute one block, or leave it out, and put the result at its place."""
     at, out, live, *read = state
     runs = b.reshape(b.dynamic_slice(live, [at], [1]), ())

@@ -214,7 +214,7 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
         for cost in costs:
             if cost is not chosen:
                 rewriter.decline(function, cost.form, op, self._refusal(cost, chosen))
-        if rewriter.leaves_out(function, op, chosen.form):
+        if rewriter.declines(function, op, chosen.form):
             return
         compute = loops.looped if rates.loops else None
         with rewriter.before(function, op) as b:

@@ -124,7 +124,7 @@ class AssignHeads(Pass):
         strategy: ``auto``, or a strategy's name in NxD Inference or transformers-neuronx.
         compat: ``nxdi`` or ``tnx`` for exactly their layouts.
         flash: ranks that share a key-value head divide its slots, so that no head is there twice;
-            ``stripe-cache`` and ``shard`` follow.
+            ``flash-decoding`` and ``shard`` follow.
         slot_ranks: their number; 0 for the fewest.
 
     Given:
@@ -277,7 +277,7 @@ class _Assignment:
         while not self.rewriter.exhausted:
             for function, emitter in self.emitters.items():
                 self.rewriter.apply_rules(function, gather_rules(emitter, self.refusals))
-                self._erase_dead(function)
+                self.rewriter.erase_unread(function)
             waiting = self._waiting_states()
             if not waiting:
                 break
@@ -299,14 +299,6 @@ class _Assignment:
                     if gather is not None and gather.assigns:
                         found.setdefault(row.name, gather)
         return found
-
-    def _erase_dead(self, function: Function) -> None:
-        """Erase dead ops, whose uses would keep gathers alive."""
-        for op in reversed(function.block):
-            if self.rewriter.exhausted:
-                return
-            if not any(result.users or function.returns(result) for result in op.results):
-                self.rewriter.erase(function, op)
 
     def _check(self, function: Function) -> None:
         """Require that gathers remain on weights only (GG0304)."""

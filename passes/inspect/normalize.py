@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from graphgen.analysis import acts, called, inlined, is_foreign
+from graphgen.analysis import called, has_effects, inlined, is_opaque
 from graphgen.analysis.annotation_diff import CONTROL, control_edges
 from graphgen.ir import (
     RANK,
@@ -162,7 +162,7 @@ class _Copy(Cloner):
 
     def _key(self, op: Op) -> object:
         """A key that equal ops share; foreign ops and collectives are unique."""
-        if OPS[op.name].collective or is_foreign(self.module, op):
+        if OPS[op.name].collective or is_opaque(self.module, op):
             return op
         types = tuple([(result.type, result.sharding) for result in op.results])
         return (op.name, op.attrs, types, *[self.mapping[value] for value in op.operands])
@@ -175,7 +175,7 @@ def in_order(module: Module, function: Function) -> list[Op]:
     for maker, op in control_edges(function):
         earlier.setdefault(op, []).append(maker)
     roots = [value.op for _, value in function.outputs if value.op is not None]
-    roots += [op for op in function.block if acts(module, op)]
+    roots += [op for op in function.block if has_effects(module, op)]
     for root in roots:
         work = [root]
         while work:

@@ -215,7 +215,7 @@ def _select(
             rewriter.decline(function, rule.kernel, op, found)
         elif rewriter.exhausted:
             return
-        elif not rewriter.leaves_out(function, found.ops[-1], rule.kernel):
+        elif not rewriter.declines(function, found.ops[-1], rule.kernel):
             values = found.call(rewriter.before(function, found.ops[-1]), calls)
             if rule.whole_prompts:
                 calls.module.meta[WHOLE_PROMPTS] = rule.kernel

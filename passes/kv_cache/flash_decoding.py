@@ -11,7 +11,7 @@ from graphgen.ir import Dim, Entry, Function, Module, Op, Role, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.gqa.slot_groups import slot_ranks
 from graphgen.passes.kv_cache.page_programs import find_state
-from graphgen.passes.kv_cache.striped_layout import StripedSlots
+from graphgen.passes.kv_cache.striped_layout import StripedLayout
 from graphgen.passes.sharding.op_factors import factors_of
 from graphgen.passes.spmd.spmd_ops import part_attrs
 from graphgen.passes.weights.layout_change import repack
@@ -21,7 +21,7 @@ _MASKS = ("attention_mask", "tree_mask")
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class MaskedSlots:
     """A value with slots in the order of stripes.
 
     Attributes:
@@ -49,8 +49,8 @@ class StripedProgram:
 
     function: Function
     rewriter: Rewriter
-    layout: StripedSlots
-    carried: dict[Value, Carried] = field(default_factory=dict[Value, Carried])
+    layout: StripedLayout
+    carried: dict[Value, MaskedSlots] = field(default_factory=dict[Value, MaskedSlots])
     _places: dict[tuple[Value, int], Value] = field(default_factory=dict[tuple[Value, int], Value])
     _striped: dict[tuple[Value, int, tuple[int, ...]], Value] = field(
         default_factory=dict[tuple[Value, int, tuple[int, ...]], Value]
@@ -107,7 +107,7 @@ class StripedProgram:
             "parts": self.layout.stripes,
         }
         made = self.rewriter.before(self.function, op).emit("cache_read", op.operands, attrs).result
-        self.carried[op.result] = Carried(made, 1, (attended,))
+        self.carried[op.result] = MaskedSlots(made, 1, (attended,))
 
     def _carry(self, op: Op) -> NoMatch | None:
         """Make an op on values in the order of stripes; returns why that is not possible."""
@@ -154,7 +154,7 @@ class StripedProgram:
             return
         for value, new, at in zip(op.results, made, places, strict=True):
             assert at is not None
-            self.carried[value] = Carried(new, at, order)
+            self.carried[value] = MaskedSlots(new, at, order)
 
     def _concatenate(self, op: Op) -> None:
         """Join slots of a cache with others, such as the tokens of a call."""
@@ -166,7 +166,7 @@ class StripedProgram:
             size = value.type.dims[dim]
             order += found.order if found is not None else (size,)
             parts.append(found.value if found is not None else self.layout.striped(b, value, dim))
-        self.carried[op.result] = Carried(self.layout.joined(b, parts, dim), dim, tuple(order))
+        self.carried[op.result] = MaskedSlots(self.layout.joined(b, parts, dim), dim, tuple(order))
 
     def striped(self, b: Builder, value: Value, dim: int, order: tuple[int, ...]) -> Value:
         """A value with plain slots in a dimension, in the order of stripes."""
@@ -213,7 +213,7 @@ def _slot_factor(op: Op, index: int, dim: int) -> int | NoMatch:
 
 @register
 @dataclass(frozen=True)
-class StripeCache(Pass):
+class FlashDecoding(Pass):
     """Stripe the slots of cache rows: slot s goes to stripe s mod n, place s div n.
 
     ``partition`` then gives each of n ranks one stripe, so that ranks hold about as many filled
@@ -251,7 +251,7 @@ class StripeCache(Pass):
           return y = %y
         }
 
-    Result (``stripe-cache{stripes=2},dce``):
+    Result (``flash-decoding{stripes=2},dce``):
         module @m level=canonical {
           input %new : f32[2,1,1,4]
           input %positions : s32[2,1]
@@ -319,7 +319,8 @@ unpack=@unpack.f32.2x8x1x4.stripes2
         }
     """
 
-    name: ClassVar[str] = "stripe-cache"
+    name: ClassVar[str] = "flash-decoding"
+    aliases: ClassVar[tuple[str, ...]] = ("stripe-cache",)
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("specialized",)
     # Scores are the same numbers in another order, and 16-bit types round their sums differently.
@@ -333,7 +334,7 @@ unpack=@unpack.f32.2x8x1x4.stripes2
         if count < 2 or rewriter.exhausted:
             return
         rows = [row for row in module.entries(Role.STATE) if _written(module, row)]
-        layout, names = StripedSlots(count), frozenset(row.name for row in rows)
+        layout, names = StripedLayout(count), frozenset(row.name for row in rows)
         with rewriter.joined():
             for function in module.programs():
                 why = StripedProgram(function, rewriter, layout).run(names)
@@ -361,13 +362,13 @@ def _refused(function: Function, why: NoMatch) -> GraphgenError:
     op = why.at.op if why.at is not None else None
     return GraphgenError(
         "GG0304",
-        f"stripe-cache: @{function.name}: {why.reason}",
+        f"flash-decoding: @{function.name}: {why.reason}",
         where=repr(op.loc) if op is not None else "",
         help="leave out flash_decoding (--flash-decoding): ranks then hold whole rows",
     )
 
 
-def _keep_stripes(module: Module, row: Entry, layout: StripedSlots) -> None:
+def _keep_stripes(module: Module, row: Entry, layout: StripedLayout) -> None:
     """Say in the interface that a state is kept in stripes."""
     slots = row.physical.dims[1]
 

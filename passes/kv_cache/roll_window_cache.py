@@ -11,13 +11,13 @@ from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.kv_cache.rolled_layout import RolledRows
+from graphgen.passes.kv_cache.rolled_layout import RolledLayout
 from graphgen.passes.kv_cache.window_layers import WindowLayer, find_layer, ring_slots
 from graphgen.passes.weights.layout_change import repack
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedRing:
     """Values that all layers with one cache size and one window size share in a program.
 
     Attributes:
@@ -32,11 +32,11 @@ class Shared:
 
 
 # Program, positions, lengths, window and chunk, layout.
-_Key = tuple[Function, Value, Value, tuple[int, ...], RolledRows]
+_Key = tuple[Function, Value, Value, tuple[int, ...], RolledLayout]
 
 
 @dataclass(slots=True)
-class Rings:
+class RingProgram:
     """Changes the programs of a module, layer by layer.
 
     Attributes:
@@ -45,7 +45,7 @@ class Rings:
     """
 
     rewriter: Rewriter
-    shared: dict[_Key, Shared] = field(default_factory=dict[_Key, Shared])
+    shared: dict[_Key, SharedRing] = field(default_factory=dict[_Key, SharedRing])
 
     def roll(self, layer: WindowLayer, ring: int) -> None:
         """Let the caches of one layer have ``ring`` slots in one program.
@@ -53,7 +53,7 @@ class Rings:
         A program that attends to no more slots than there are goes on as before: its positions are
         below their number.
         """
-        layout = RolledRows(layer.slots, ring)
+        layout = RolledLayout(layer.slots, ring)
         shared = self._shared(layer, layout) if layer.attended > ring else None
         for cache, update in zip(layer.caches, layer.updates, strict=True):
             cache.type = update.result.type = layout.physical(cache.type)
@@ -73,7 +73,7 @@ class Rings:
             update.set_operands((*update.operands[:3], shared.slots))
         self._attend(layer, read, shared.mask)
 
-    def _shared(self, layer: WindowLayer, layout: RolledRows) -> Shared:
+    def _shared(self, layer: WindowLayer, layout: RolledLayout) -> SharedRing:
         positions, lengths = layer.mask.operands[0], layer.keys.operands[0]
         key = layer.function, positions, lengths, tuple(layer.reach.values()), layout
         found = self.shared.get(key)
@@ -111,7 +111,7 @@ def _overtakes(layer: WindowLayer, ring: int) -> bool:
     return layer.active > ring - layer.window + 1
 
 
-def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
+def _shared(b: Builder, layer: WindowLayer, layout: RolledLayout) -> SharedRing:
     """The slots and the mask of a program, by the functions of the layout."""
     (positions, _, *ancestors), (lengths,) = layer.mask.operands, layer.keys.operands
     ring, reach = layout.ring, layer.reach
@@ -119,11 +119,11 @@ def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
         # Slots are given out as if the nodes of a tree followed each other, and no node overtakes.
         slots = layout.slot_of(b, b.op("tree_slots", positions))
         keys = layout.position_of(b, lengths, ring)
-        return Shared(slots, b.op("tree_mask", positions, keys, *ancestors, **reach))
+        return SharedRing(slots, b.op("tree_mask", positions, keys, *ancestors, **reach))
     slots = layout.slot_of(b, positions)
     if not _overtakes(layer, ring):
         keys = layout.position_of(b, lengths, ring)
-        return Shared(slots, b.attention_mask(positions, keys, **reach))
+        return SharedRing(slots, b.attention_mask(positions, keys, **reach))
     real = b.compare(slots, b.full(0, slots.type), "GE")
     # Slots beyond the cache were dropped, and still are.
     lengths = b.binary("minimum", lengths, layout.slots)
@@ -135,7 +135,7 @@ def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
         oldest = b.broadcast_in_dim(b.binary("subtract", lengths, ring), positions.shape, [0])
         kept = b.compare(positions, oldest, "GE")
         slots = b.select(kept, slots, b.full(-1, slots.type))
-    return Shared(slots, b.attention_mask(positions, keys, **reach))
+    return SharedRing(slots, b.attention_mask(positions, keys, **reach))
 
 
 _RULE = "roll-layer"
@@ -264,7 +264,7 @@ unpack=@unpack.f32.2x8x1x4.ring4 last=4
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """WindowLayer by layer, each in all programs at once: they share its caches."""
-        rings, made = Rings(rewriter), Counter[tuple[int, int]]()
+        rings, made = RingProgram(rewriter), Counter[tuple[int, int]]()
         for layers in _layers(module, rewriter):
             if rewriter.exhausted:
                 return
@@ -316,7 +316,7 @@ def _layers(module: Module, rewriter: Rewriter) -> Iterator[Sequence[WindowLayer
 def _keep_last(module: Module, state: str, ring: int) -> None:
     """Say in the interface that a state is a ring now."""
     row = module.interface[state]
-    layout = RolledRows(row.physical.dims[1], ring)
+    layout = RolledLayout(row.physical.dims[1], ring)
     physical = layout.physical(row.physical)
     repack(module, row, physical, f"ring{ring}", (layout.pack, layout.unpack))
     module.interface[state] = replace(module.interface[state], last=ring)

@@ -10,7 +10,7 @@ from graphgen.ir.dtype import s32
 
 
 @dataclass(frozen=True, slots=True)
-class RolledRows:
+class RolledLayout:
     """A :class:`~graphgen.models.family_module.CacheLayout` that keeps the newest positions.
 
     Attributes:

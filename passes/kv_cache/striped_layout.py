@@ -12,7 +12,7 @@ from graphgen.ir.dtype import pred
 
 
 @dataclass(frozen=True, slots=True)
-class StripedSlots:
+class StripedLayout:
     """Slots in n stripes, one after the other, each as long as any other.
 
     The meaning of slots does not matter: positions of plain rows, or those of a ring. With one

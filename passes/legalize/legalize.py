@@ -11,7 +11,6 @@ from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.legalize.inline import Inliner
 from graphgen.passes.legalize.legalization_rules import rules_of
-from graphgen.passes.legalize.neuron_sort import erase_unread_sorts
 from graphgen.targets import find_target, target_names
 
 
@@ -78,5 +77,6 @@ f32[2,8]
                 rewriter.apply_rules(function, rules.first)
             if rules.sorts:
                 rewriter.apply_rules(function, rules.sorts)
-                erase_unread_sorts(function, rewriter)
+                # Slices that read them were replaced.
+                rewriter.erase_unread(function, "sort")
             inliner.run(function)

@@ -13,9 +13,9 @@ from math import prod
 
 from graphgen.build import Builder
 from graphgen.composites.top_k import top_k
-from graphgen.ir import Attrs, Function, Op, Value, tensor
+from graphgen.ir import Attrs, Op, Value, tensor
 from graphgen.ir.dtype import bf16, f16, f32, highest, lowest, pred, s32, u32
-from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
+from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.legalize.limb_arithmetic import digits
 
 # The least and the largest element; ``None`` where nothing is known.
@@ -337,11 +337,3 @@ def sort_by_kernel(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     key, *others = op.operands
     values, places = in_order(b, key, size, descending=bool(op.attrs["descending"]))
     return [values, *[_permuted(b, other, places) for other in others]]
-
-
-def erase_unread_sorts(function: Function, rewriter: Rewriter) -> None:
-    """Erase sorts without readers: :func:`front_of_sort` replaced the slices that read them."""
-    for op in function.block:
-        unread = not any(value.users or function.returns(value) for value in op.results)
-        if op.name == "sort" and unread and not rewriter.exhausted:
-            rewriter.erase(function, op)

@@ -129,7 +129,7 @@ dtype=f32 : f32[2,6]
                     name = site.module if isinstance(site, AdapterSite) else site.modules[0]
                     why = no_match(f"targets do not name {name}", site.op.result, depth=5)
                     rewriter.decline(function, _RULE, site.op, why)
-                elif not rewriter.leaves_out(function, site.op, _RULE):
+                elif not rewriter.declines(function, site.op, _RULE):
                     adapted.add(site, rewriter)
 
     def _check_targets(self, programs: Sequence[ProgramSites]) -> None:

@@ -64,7 +64,7 @@ class Loops:
 
     shared: SharedFunctions
 
-    def turns(
+    def iterate(
         self, outer: FunctionLevel, name: str, count: int, state: Sequence[Value], build: _Body
     ) -> Sequence[Value]:
         """The state after ``count`` turns of what ``build`` builds, from number 0 on."""

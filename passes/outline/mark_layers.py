@@ -90,7 +90,7 @@ def _mark(function: Function, layer: LayerOps, constants: set[Value], rewriter: 
     read = dict.fromkeys(v for op in layer.ops for v in op.operands if v.op not in inside)
     inputs = [value for value in read if value.op is not None and value not in constants]
     outputs = [v for v in layer.outputs if any(user not in inside for user in v.users)]
-    if not inputs or not outputs or rewriter.leaves_out(function, first, "mark"):
+    if not inputs or not outputs or rewriter.declines(function, first, "mark"):
         return False
     start = _call(function, _START, inputs, layer, rewriter)
     now = dict(zip(inputs, start.results, strict=True))

@@ -11,7 +11,7 @@ from graphgen.ir import Entry, Function, Module, Role, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.kv_cache.paged_layout import BLOCK_TABLE, PagedRows
-from graphgen.passes.kv_cache.rolled_layout import RolledRows
+from graphgen.passes.kv_cache.rolled_layout import RolledLayout
 from graphgen.passes.legalize.legalize import Legalize
 
 
@@ -94,7 +94,7 @@ def kv_move_module(module: Module, count: int, target: str = "cpu") -> Module:
 def _places(b: Builder, row: Entry, ids: Value, slots: Value) -> tuple[Value, Value]:
     """Rows s32 [n] and slots s32 [n,m] of a state for slots of plain rows."""
     if row.last:
-        return ids, RolledRows(row.logical.dims[1], row.last).slot_of(b, slots)
+        return ids, RolledLayout(row.logical.dims[1], row.last).slot_of(b, slots)
     table = b.function.arg(BLOCK_TABLE)
     if table is None:
         return ids, slots

@@ -263,11 +263,11 @@ class _Padding:
         self.rewriter.apply_rules(
             self.function, gather_rules(self.emitter, self.refusals, PADDED_RULES)
         )
-        self._erase_dead()
+        self.rewriter.erase_unread(self.function)
         for op in list(self.function.block):
             if op.name == "take" and op not in known and not self.rewriter.exhausted:
                 self._simplify(op)
-        self._erase_dead()
+        self.rewriter.erase_unread(self.function)
 
     def _short(self, prepared: PreparedValues) -> Iterator[tuple[Value, Sharding, list[int]]]:
         """Yield derived weights, used by the program, and their dimensions that do not divide."""
@@ -354,14 +354,6 @@ class _Padding:
             least = 2.0**-127 if made.dtype is f8e8m0fnu else 0
             made = b.pad(made, b.literal(least, made.dtype), [0] * len(high), high)
         self.rewriter.replace(self.function, op, [made], "say-simpler", created=b.made)
-
-    def _erase_dead(self) -> None:
-        """Erase dead ops."""
-        for op in reversed(self.function.block):
-            if self.rewriter.exhausted:
-                return
-            if not any(result.users or self.function.returns(result) for result in op.results):
-                self.rewriter.erase(self.function, op)
 
 
 def _readers(prepared: PreparedValues, value: Value) -> list[Op]:

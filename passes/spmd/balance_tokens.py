@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import PROMPT_PHASES, Function, Literal, Module, Op, Role, Value
 from graphgen.ir.dtype import f32, s32
 from graphgen.ops import OPS, Trait
-from graphgen.passes.attention.tile_operands import Cut, cuts_of, operand_cuts
+from graphgen.passes.attention.tile_operands import SlotRange, cuts_of, operand_cuts
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.sharding.logical_axes import SEQUENCE, ModelAxes, model_axes
@@ -138,17 +138,17 @@ class BalancedTokens:
         ]
         op.set_operands(tuple(operands))
 
-    def _by_slots(self, b: Builder, value: Value, cut: Cut) -> Value:
+    def _by_slots(self, b: Builder, value: Value, cut: SlotRange) -> Value:
         """A value with its slots in the balanced order."""
         slots = cut.slots
         if slots is None or slots >= value.type.rank:
             return value
         key = value, slots
         if key not in self._slots:
-            self._slots[key] = self._made(b, value, Cut(cut.tokens, slots))
+            self._slots[key] = self._made(b, value, SlotRange(cut.tokens, slots))
         return self._slots[key]
 
-    def _made(self, b: Builder, value: Value, cut: Cut) -> Value:
+    def _made(self, b: Builder, value: Value, cut: SlotRange) -> Value:
         """The same of its operands, where it is made of what has slots, else of itself."""
         op, slots = value.op, cut.slots
         assert slots is not None
@@ -300,7 +300,7 @@ class BalanceTokens(Pass):
             raise _refused(function, why, every[0])
         if why is not None:
             rewriter.decline(function, "balance", every[0], why)
-        elif not rewriter.leaves_out(function, every[0], "balance"):
+        elif not rewriter.declines(function, every[0], "balance"):
             tokens.run(every, rewriter)
             count = forms.ring_ranks
             rewriter.remark(f"@{function.name}: tokens are dealt out to {count} ranks of a ring")

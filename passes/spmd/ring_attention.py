@@ -21,7 +21,7 @@ from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.ir.sharding import Axes
 from graphgen.ops.attention import attention_terms
-from graphgen.passes.attention.tile_operands import Cut, OperandTiles, cuts_of
+from graphgen.passes.attention.tile_operands import OperandTiles, SlotRange, cuts_of
 from graphgen.passes.sharding.mesh import Mesh
 from graphgen.passes.sharding.ring_layout import ring_pairs
 
@@ -51,7 +51,7 @@ class RingTile:
         """The value."""
         return value
 
-    def part(self, value: Value, cut: Cut) -> Value:
+    def part(self, value: Value, cut: SlotRange) -> Value:
         """The slots of the block; values have this rank's tokens alone."""
         if cut.slots is None:
             return value

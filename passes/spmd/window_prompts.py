@@ -169,7 +169,7 @@ class WindowPrompts(Pass):
         if made.cost >= other.cost and other.name != RING:
             why = f"{made.text} costs {made.cost:,} bytes a rank, {other.text} {other.cost:,}"
             rewriter.decline(function, "window", op, no_match(why))
-        elif not rewriter.leaves_out(function, op, "window"):
+        elif not rewriter.declines(function, op, "window"):
             with rewriter.before(function, op) as b:
                 value = _by_blocks(b, op, found, blocks)
             rewriter.replace(function, op, [value], "window", gain=f"{made.text}, not {other.text}")

@@ -45,8 +45,8 @@ class ControlCoverage:
         runs: the condition and the body of a loop; the branches of a choice.
         executed: number of times it was run, over all ranks.
         taken: numbers of the branches taken, ascending; empty for a loop.
-        turns: least and most turns of the loop in one execution; ``None`` for a choice, and for a
-            loop that was never reached.
+        trip_counts: least and most turns of the loop in one execution; ``None`` for a choice, and
+            for a loop that was never reached.
     """
 
     function: str
@@ -55,7 +55,7 @@ class ControlCoverage:
     runs: tuple[str, ...]
     executed: int
     taken: tuple[int, ...] = ()
-    turns: tuple[int, int] | None = None
+    trip_counts: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Coverage:
 def _missed(control: ControlCoverage) -> list[Hole]:
     """Branches never taken, or a body that never ran."""
     if control.op == "while":
-        if control.turns is not None and control.turns[1] > 0:
+        if control.trip_counts is not None and control.trip_counts[1] > 0:
             return []
         text = f"body @{control.runs[1]} of the loop in @{control.function}, which makes 0 turns"
         return [Hole("loop", control.function, text, control.where)]

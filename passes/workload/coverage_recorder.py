@@ -130,7 +130,7 @@ class ControlRecord:
     least: int = -1
     most: int = -1
 
-    def turns(self, counts: Sequence[int]) -> None:
+    def add_trip_counts(self, counts: Sequence[int]) -> None:
         """Take in one execution of a loop: its turns on each rank."""
         self.executed += len(counts)
         least = min(counts)
@@ -218,4 +218,4 @@ class CoverageRecorder:
 
     def loop(self, op: Op, turns: Sequence[int]) -> None:
         """Note the turns of a loop."""
-        self._control_of[op].turns(turns)
+        self._control_of[op].add_trip_counts(turns)

@@ -102,7 +102,11 @@ def _control_table(coverage: Coverage) -> Table:
     rows: list[tuple[str, str, str]] = []
     for each in coverage.controls:
         if each.op == "while":
-            turns = "never reached" if each.turns is None else f"{each.turns[0]} to {each.turns[1]}"
+            turns = (
+                "never reached"
+                if each.trip_counts is None
+                else f"{each.trip_counts[0]} to {each.trip_counts[1]}"
+            )
             took = f"turns: {turns}"
         else:
             took = "taken: " + (
@@ -166,7 +170,7 @@ def coverage_json(coverage: Coverage) -> dict[str, Json]:
                 "runs": list(each.runs),
                 "executed": each.executed,
                 "taken": list(each.taken),
-                "turns": list(each.turns) if each.turns is not None else None,
+                "turns": list(each.trip_counts) if each.trip_counts is not None else None,
             }
             for each in coverage.controls
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE
 from graphgen.models import register_family
-from graphgen.models.family import AnyFamily
+from graphgen.models.family import Family
 from graphgen.runtime.aws_config.draft_checks import is_fused
 from graphgen.runtime.aws_config.inference_config import InferenceConfig
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
@@ -54,10 +54,10 @@ class NeuronBaseModel:
         family: the model's family.
     """
 
-    family: ClassVar[AnyFamily]
+    family: ClassVar[Family[Any]]
 
     @classmethod
-    def registered_family(cls) -> AnyFamily:
+    def registered_family(cls) -> Family[Any]:
         """The family, known to the process from now on.
 
         Raises:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from graphgen.models import known_family
-from graphgen.models.family import AnyFamily
+from graphgen.models.family import Family
 from graphgen.runtime.checkpoint.interfaces import (
     Array,
     Checkpoint,
@@ -32,7 +32,7 @@ def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
     return RenamedCheckpoint(checkpoint, stored)
 
 
-def current_names(family: AnyFamily, stored: Collection[str]) -> dict[str, str]:
+def current_names(family: Family[Any], stored: Collection[str]) -> dict[str, str]:
     """Today's name of every tensor, by its stored name.
 
     Args:

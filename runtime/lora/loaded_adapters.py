@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.models import known_family
-from graphgen.models.family import AnyFamily, FusedRows
+from graphgen.models.family import Family, FusedRows
 from graphgen.runtime.checkpoint.expert_tensors import stacked_name
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.checkpoint.name_mapping import current_names
@@ -142,7 +142,7 @@ def _parts(adapter: Adapter, config: Mapping[str, object]) -> Iterator[AdapterPa
             start += rows
 
 
-def _current_names(family: AnyFamily | None, modules: Collection[str]) -> dict[str, str]:
+def _current_names(family: Family[Any] | None, modules: Collection[str]) -> dict[str, str]:
     """Today's name of each module."""
     if family is None:
         return {name: name for name in modules}

@@ -143,7 +143,7 @@ class Scheduler:
         skipped = 0
         if self.adapters is not None:
             self.adapters.poll()
-        for progress in sorted(self.waiting, key=_turn):
+        for progress in sorted(self.waiting, key=_priority):
             if self._shares_soon(progress) or not self._seated(progress):
                 skipped += 1
                 # Later requests may use the room, but the search has to end.
@@ -169,7 +169,7 @@ class Scheduler:
             if not self.pool.fits(text, rows):
                 return False
             while taken is None:
-                self._preempt(max(self.running, key=_turn))
+                self._preempt(max(self.running, key=_priority))
                 taken = self.pool.take(text)
         self._no_more_waits(progress)
         progress.row, progress.processed = taken
@@ -213,13 +213,13 @@ class Scheduler:
         All at once before the first launch: a request that takes part in a launch keeps its row to
         the end of the step.
         """
-        for progress in sorted(self.running, key=_turn):
+        for progress in sorted(self.running, key=_priority):
             while progress.row is not None and not progress.spent:
                 # A prompt that ends in the first launch takes its next token in the second one.
                 more = self._count(progress) + (progress.remaining > 1)
                 if self.pool.reserve(progress.row, progress.processed + more):
                     break
-                self._preempt(max(self.running, key=_turn))
+                self._preempt(max(self.running, key=_priority))
 
     def launches(self) -> Iterator[Launch]:
         """The launches of one step: one that processes prompts, then one token of every answer.
@@ -227,7 +227,7 @@ class Scheduler:
         The second launch takes what the first has finished, so that a prompt's second token does
         not wait for another prompt.
         """
-        prompts = sorted((p for p in self.running if p.remaining > 1), key=_turn)
+        prompts = sorted((p for p in self.running if p.remaining > 1), key=_priority)
         if prompts:
             chosen = prompts[: self.options.prompts]
             yield Launch(tuple((p, self._count(p)) for p in chosen))
@@ -257,7 +257,7 @@ class Scheduler:
         others = [
             other
             for other in self.running
-            if other.remaining > 1 and _turn(other) < _turn(progress)
+            if other.remaining > 1 and _priority(other) < _priority(progress)
         ]
         soon = max((shared_length(other.cached_text, text[:-1]) for other in others), default=0)
         return soon > 0 and self.pool.is_worth(soon, self.pool.held(text), len(text))
@@ -269,6 +269,6 @@ class Scheduler:
         self._wait(progress)
 
 
-def _turn(progress: RequestProgress) -> tuple[int, int]:
+def _priority(progress: RequestProgress) -> tuple[int, int]:
     """The smaller, the more urgent; of two alike the one that came first."""
     return progress.turn, progress.order

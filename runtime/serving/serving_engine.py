@@ -38,7 +38,7 @@ from graphgen.runtime.serving.speculative_steps import (
     row_of,
 )
 from graphgen.runtime.session.async_conditions import check_async
-from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.pending_step import DeviceToken, PendingStep
 from graphgen.runtime.session.session import Logits, RowResults, Session, check_token_ids
 from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.speculator import Speculator, check_in_step
@@ -332,7 +332,7 @@ class ServingEngine:
             chooses = not progress.remaining
             if chooses:
                 progress.unread += 1
-                progress.last = FedToken(given, place)
+                progress.last = DeviceToken(given, place)
                 progress.spent = self._is_last(progress, progress.processed, progress.unread)
             parts.append(_LaunchPart(progress, rows[place], progress.processed, count - 1, chooses))
         return _StartedLaunch(given, parts)
@@ -542,6 +542,6 @@ def options_of(session: Session) -> SchedulerOptions:
     )
 
 
-def _last_of(progress: RequestProgress) -> FedToken:
+def _last_of(progress: RequestProgress) -> DeviceToken:
     assert progress.last is not None
     return progress.last

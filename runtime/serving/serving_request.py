@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.serving.answer_text import AnswerText
 from graphgen.runtime.serving.request_choice import Mask, TokenLogprobs, penalized_bias
-from graphgen.runtime.session.pending_step import FedToken
+from graphgen.runtime.session.pending_step import DeviceToken
 
 if TYPE_CHECKING:
     from graphgen.runtime.lora.adapter_store import StoredAdapter
@@ -105,7 +105,7 @@ class RequestProgress:
     processed: int = 0
     unread: int = 0
     launched: int = 0
-    last: FedToken | None = None
+    last: DeviceToken | None = None
     spent: bool = False
     written: AnswerText | None = None
     adapter: StoredAdapter[PreparedAdapter] | None = None

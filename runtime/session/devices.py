@@ -18,7 +18,7 @@ from graphgen.runtime.session.adapter_slots import AdapterSlots, PreparedAdapter
 from graphgen.runtime.session.block_table import BlockTable
 from graphgen.runtime.session.empty_states import zeros_for
 from graphgen.runtime.session.launch import LaunchOutputs
-from graphgen.runtime.session.pending_step import HandedTokens, TokenFeed
+from graphgen.runtime.session.pending_step import DeviceTokens, TokenTransfer
 from graphgen.runtime.session.row_results import Outputs
 from graphgen.runtime.session.step_call import Ints
 
@@ -218,7 +218,7 @@ class SessionDevices:
         self.values: dict[str, DeviceValue] = {}
         self.listener: Callable[[DeviceCall], None] | None = None
         self.row_copy: Final = RowCopy(programs, rows, blocks)
-        self._feed: Final = TokenFeed(programs)
+        self._feed: Final = TokenTransfer(programs)
         self._moves: Final = SlotMoves(programs, rows, nodes)
         self._outputs: Final = outputs
         self._adapters: Final = adapters
@@ -240,7 +240,7 @@ class SessionDevices:
         self._feed.warm_up(given, taken)
 
     def launch(
-        self, name: str, inputs: Outputs, handed: Sequence[HandedTokens] = ()
+        self, name: str, inputs: Outputs, handed: Sequence[DeviceTokens] = ()
     ) -> StartedLaunch:
         """Start a program, whose results are not there yet.
 
@@ -315,13 +315,13 @@ class SessionDevices:
 
     def _with_handed(
         self, numbers: Sequence[int], arrays: Outputs
-    ) -> tuple[Outputs, list[HandedTokens]]:
+    ) -> tuple[Outputs, list[DeviceTokens]]:
         """Inputs of a launch of another process, and what launches of these numbers hand to it."""
-        inputs, handed = dict(arrays), list[HandedTokens]()
+        inputs, handed = dict(arrays), list[DeviceTokens]()
         for place, number in enumerate(numbers):
             source = cast(Ints, inputs.pop(f"{_SOURCE}{place}"))
             tokens = self._repeated[number].outputs["next_tokens"]
-            handed.append(HandedTokens(number, tokens, source))
+            handed.append(DeviceTokens(number, tokens, source))
         return inputs, handed
 
     def _note(self, kind: str, *words: object, arrays: Outputs | None = None) -> None:

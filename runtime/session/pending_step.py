@@ -56,7 +56,7 @@ class PendingStep:
 
 
 @dataclass(frozen=True, slots=True)
-class FedToken:
+class DeviceToken:
     """A token that a step chooses and the host has not seen.
 
     Attributes:
@@ -75,7 +75,7 @@ class FedToken:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedTokens:
+class DeviceTokens:
     """Tokens of a launch that replace tokens of the host.
 
     Attributes:
@@ -89,7 +89,9 @@ class HandedTokens:
     source: Ints
 
 
-def handed_tokens(host: npt.NDArray[np.generic], fed: Mapping[int, FedToken]) -> list[HandedTokens]:
+def handed_tokens(
+    host: npt.NDArray[np.generic], fed: Mapping[int, DeviceToken]
+) -> list[DeviceTokens]:
     """Tokens passed from steps to a launch; tokens already on the host are written to ``host``.
 
     Args:
@@ -99,18 +101,18 @@ def handed_tokens(host: npt.NDArray[np.generic], fed: Mapping[int, FedToken]) ->
     for place, one in fed.items():
         if not one.step.on_devices:
             host[place, 0] = one.read()
-    handed: list[HandedTokens] = []
+    handed: list[DeviceTokens] = []
     waiting = {place: one for place, one in fed.items() if one.step.on_devices}
     for step in {id(one.step): one.step for one in waiting.values()}.values():
         source = np.full(len(host), -1, np.int32)
         for place, one in waiting.items():
             if one.step is step:
                 source[place] = step.home[one.place]
-        handed.append(HandedTokens(step.number, step.tokens, source))
+        handed.append(DeviceTokens(step.number, step.tokens, source))
     return handed
 
 
-class TokenFeed:
+class TokenTransfer:
     """Replaces tokens of the host by tokens on the devices.
 
     The programs are made from the numbers of rows, and kept in the folder of the other programs
@@ -124,7 +126,7 @@ class TokenFeed:
         self._programs: Final = programs
         self._made: Final[dict[tuple[int, int], ExecutableCache]] = {}
 
-    def fed(self, host: npt.NDArray[np.generic], handed: Sequence[HandedTokens]) -> DeviceValue:
+    def fed(self, host: npt.NDArray[np.generic], handed: Sequence[DeviceTokens]) -> DeviceValue:
         """The input of a launch: tokens s32 [B,1] of the host, and those that replace them."""
         ranks = self._programs.module.ranks
         out = put([host] * ranks)

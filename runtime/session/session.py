@@ -23,7 +23,7 @@ from graphgen.runtime.session.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.session.devices import SessionDevices
 from graphgen.runtime.session.feature_log import FeatureLog
 from graphgen.runtime.session.launch import LaunchOutputs, launch_inputs
-from graphgen.runtime.session.pending_step import FedToken, PendingStep, handed_tokens
+from graphgen.runtime.session.pending_step import DeviceToken, PendingStep, handed_tokens
 from graphgen.runtime.session.row_results import Logits, Outputs, RowResults, StepOutput, collected
 from graphgen.runtime.session.step_call import (
     Draw,
@@ -357,7 +357,7 @@ class Session:
         positions: npt.ArrayLike,
         seq_ids: npt.ArrayLike,
         draw: Draw | None = None,
-        fed: Mapping[int, FedToken] | None = None,
+        fed: Mapping[int, DeviceToken] | None = None,
     ) -> PendingStep:
         """Append tokens to some rows as :meth:`step` does, and return without waiting.
 
@@ -384,7 +384,7 @@ class Session:
         done = self._collect(call, self._run_parts(phase, call, columns))
         return PendingStep((), call.seq_ids, lambda: done)
 
-    def _started(self, phase: str, call: StepCall, fed: Mapping[int, FedToken]) -> PendingStep:
+    def _started(self, phase: str, call: StepCall, fed: Mapping[int, DeviceToken]) -> PendingStep:
         """Start the one launch of a step."""
         size = self._ready(phase, call)
         inputs, home = self._inputs.of(size, call), self._inputs.home(size, call)

@@ -44,7 +44,7 @@ EXTRA = {
 # those of mixtures alone (tests/passes/precision).
 ELSEWHERE = (
     *("unroll-steps", "softmax-dtype", "quantize-activations", "fuse-speculation"),
-    *("limit-expert-capacity", "stripe-cache", "balance-tokens", "window-prompts"),
+    *("limit-expert-capacity", "flash-decoding", "balance-tokens", "window-prompts"),
     *("multi-lora", "join-adapters", "adapter-forms"),
     *("pipeline-stages", "mark-layers", "router-dtype", "hierarchical-collectives"),
 )

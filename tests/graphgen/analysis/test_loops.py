@@ -61,7 +61,7 @@ def test_a_loop_counts_its_turns_and_a_choice_its_largest_branch():
     assert total_of(ops_run(module, module.function("f").block)).flops == 4 + 3 + 3 * 4 + 4
     seen = overview(module, module.function("f"))
     assert seen.work.flops == sum(seen.flops.values()) == 23
-    assert [(body.op, body.name, body.turns) for body in seen.bodies] == [
+    assert [(body.op, body.name, body.trip_count) for body in seen.bodies] == [
         ("while condition", "below", 3),
         ("while body", "step", 3),
         ("conditional branch 0", "less", None),

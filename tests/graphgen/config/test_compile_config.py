@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import flag_fields, knob
 from graphgen.config.option_words import HEAD_STRATEGIES
@@ -49,7 +49,7 @@ def given(*arguments: str) -> dict[str, object]:
     """What a command with the flags of the class above gets."""
     seen: dict[str, object] = {}
 
-    @takes_compile_options(config=Extended)
+    @with_compile_flags(config=Extended)
     def command(model: str, compile_options: CompileOptions = NO_OPTIONS) -> None:
         """Take them."""
         seen.update(compile_options)

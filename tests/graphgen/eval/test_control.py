@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgen.analysis import acts, called, is_foreign
+from graphgen.analysis import called, has_effects, is_opaque
 from graphgen.errors import GraphgenError
 from graphgen.eval import control, evaluate_ranks
 from graphgen.ops import verify
@@ -128,11 +128,11 @@ def test_what_a_program_runs_is_known():
     call = 'custom_call(%x) target="other" results=[f32[4]]'
     foreign = parse(TEXT.replace("%y = negate(%x)", f"%y = {call}"))
     loop, choice = foreign.function("f").block
-    assert (is_foreign(foreign, loop), is_foreign(foreign, choice)) == (False, True)
+    assert (is_opaque(foreign, loop), is_opaque(foreign, choice)) == (False, True)
     says_so = call.replace(" results", ' more="880401" results')
     effect = parse(TEXT.replace("%y = negate(%x)", f"%y = {says_so}"))
     loop, choice = effect.function("f").block
-    assert (acts(effect, loop), acts(effect, choice)) == (False, True)
+    assert (has_effects(effect, loop), has_effects(effect, choice)) == (False, True)
 
 
 LARGEST = """\

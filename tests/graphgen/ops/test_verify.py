@@ -94,7 +94,7 @@ def operands_that_do_not_fit(m: Module) -> None:
 
 
 def forgotten_user(m: Module) -> None:
-    arg(m, "x").left_by(op(m, "dot_general"))
+    arg(m, "x").remove_use(op(m, "dot_general"))
 
 
 def wrong_count(m: Module) -> None:

@@ -231,3 +231,12 @@ def test_a_pass_that_breaks_the_module_is_named():
 def test_a_pass_registers_once():
     assert "breaking" not in PASSES
     assert PASSES["dce"] is DeadCodeElimination
+
+
+def test_a_former_name_of_a_pass_still_reads():
+    (former,), (today,) = map(
+        parse_pipeline, ("stripe-cache{stripes=2}", "flash-decoding{stripes=2}")
+    )
+    assert former == today
+    assert str(former) == "flash-decoding{stripes=2}"
+    assert "stripe-cache" not in PASSES

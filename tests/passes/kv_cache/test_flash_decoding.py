@@ -64,7 +64,7 @@ def divided(row: Row) -> Module:
     module = clone_module(outcomes(row)[0])
     flash = f"tp={tp},flash=true,slot_ranks={asked}"
     steps = (
-        f"heads{{{flash}}},stripe-cache{{tp={tp},stripes={asked}}},shard{{{flash}}},pad-to-mesh,"
+        f"heads{{{flash}}},flash-decoding{{tp={tp},stripes={asked}}},shard{{{flash}}},pad-to-mesh,"
         "partition,merge-collectives"
     )
     run_pipeline(module, parse_pipeline(steps))

@@ -69,8 +69,8 @@ def test_branches_and_turns(
     coverage = run_loop(*starts)
     loop, choice = coverage.controls
     assert (loop.op, loop.runs, loop.executed) == ("while", ("below", "step"), len(starts))
-    assert (loop.turns, loop.taken) == (turns, ())
-    assert (choice.op, choice.turns, choice.taken) == ("conditional", None, taken)
+    assert (loop.trip_counts, loop.taken) == (turns, ())
+    assert (choice.op, choice.trip_counts, choice.taken) == ("conditional", None, taken)
     assert holes(coverage) == missing
     assert coverage.complete == (not missing)
 

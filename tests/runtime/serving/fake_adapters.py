@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.pending_step import DeviceToken, PendingStep
 from graphgen.runtime.session.step_call import Draw
 from tests.runtime.serving.fake_session import FakeSession, next_token
 
@@ -57,7 +57,7 @@ class AdapterSession(FakeSession):
         positions: npt.NDArray[np.int32],
         rows: Sequence[int],
         draw: Draw | None = None,
-        fed: Mapping[int, FedToken] | None = None,
+        fed: Mapping[int, DeviceToken] | None = None,
     ) -> PendingStep:
         for place, row in enumerate(rows):
             real = positions[place][positions[place] >= 0]

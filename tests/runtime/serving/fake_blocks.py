@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.runtime.session.block_table import BlockTable
-from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.pending_step import DeviceToken, PendingStep
 from graphgen.runtime.session.step_call import Draw
 from tests.runtime.serving.fake_session import FakeSession
 
@@ -60,7 +60,7 @@ class FakeBlockSession(FakeSession):
         positions: npt.NDArray[np.int32],
         rows: Sequence[int],
         draw: Draw | None = None,
-        fed: Mapping[int, FedToken] | None = None,
+        fed: Mapping[int, DeviceToken] | None = None,
     ) -> PendingStep:
         for row in rows:
             # What other rows have written to blocks of this one is seen here.

@@ -14,7 +14,7 @@ from graphgen.ir import Module
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.progress import Silent
 from graphgen.runtime.session.block_table import BlockTable
-from graphgen.runtime.session.pending_step import FedToken, PendingStep
+from graphgen.runtime.session.pending_step import DeviceToken, PendingStep
 from graphgen.runtime.session.session import RowResults, Session
 from graphgen.runtime.session.step_call import Draw
 from graphgen.runtime.tokenizer.tokenizer import TextStream
@@ -148,7 +148,7 @@ class FakeSession:
         positions: npt.NDArray[np.int32],
         rows: Sequence[int],
         draw: Draw | None = None,
-        fed: Mapping[int, FedToken] | None = None,
+        fed: Mapping[int, DeviceToken] | None = None,
     ) -> PendingStep:
         assert len(set(rows)) == len(rows)
         for place, token in (fed or {}).items():

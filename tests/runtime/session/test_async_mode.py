@@ -17,7 +17,7 @@ from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
 from graphgen.runtime.session.async_conditions import check_async
-from graphgen.runtime.session.pending_step import FedToken
+from graphgen.runtime.session.pending_step import DeviceToken
 from graphgen.runtime.session.session import Session
 from tests.oracles.llama import SIZES, write_llama
 from tests.oracles.sessions import open_session
@@ -113,8 +113,8 @@ def test_two_ranks_give_the_same(folder: Path):
 def test_a_step_starts_before_the_last_one_is_read(session: Session):
     session.reset()
     first = session.start([[5, 6, 7]], [[0, 1, 2]], [2])
-    second = session.start([[0]], [[3]], [2], fed={0: FedToken(first, 0)})
-    third = session.start([[0], [9]], [[4], [0]], [2, 0], fed={0: FedToken(second, 0)})
+    second = session.start([[0]], [[3]], [2], fed={0: DeviceToken(first, 0)})
+    third = session.start([[0], [9]], [[4], [0]], [2, 0], fed={0: DeviceToken(second, 0)})
     got = [int(session.answer(step.read())[0]) for step in (first, second, third)]
     (alone,), _ = generate(session, [[5, 6, 7]], GenerationRequest(3))
     assert got == alone.tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphgen.runtime.session.pending_step import FedToken, PendingStep, handed_tokens
+from graphgen.runtime.session.pending_step import DeviceToken, PendingStep, handed_tokens
 from graphgen.runtime.session.row_results import RowResults
 
 
@@ -18,13 +18,13 @@ def test_tokens_of_a_step_that_was_read_come_from_the_host():
     host = np.array([[1], [2], [3]], np.int32)
     early, late = step_of(on_devices=False), step_of(on_devices=True)
     late.read()
-    assert not handed_tokens(host, {2: FedToken(early, 0), 0: FedToken(late, 1)})
+    assert not handed_tokens(host, {2: DeviceToken(early, 0), 0: DeviceToken(late, 1)})
     assert host[:, 0].tolist() == [9, 2, 7]
 
 
 def test_tokens_that_the_host_has_not_read_stay_on_the_devices():
     host, step = np.array([[1], [2], [3]], np.int32), step_of(on_devices=True)
-    (found,) = handed_tokens(host, {2: FedToken(step, 0), 1: FedToken(step, 1)})
+    (found,) = handed_tokens(host, {2: DeviceToken(step, 0), 1: DeviceToken(step, 1)})
     assert host[:, 0].tolist() == [1, 2, 3]
     assert found.number == 4
     assert found.source.tolist() == [-1, 0, 1]
