@@ -1,4 +1,4 @@
-"""Passes: graph rewrites, and what runs, verifies and inspects them.
+"""Passes: graph rewrites, with the tools that run, verify and inspect them.
 
 ``pipelines.py`` has the phases of a compilation in their order.
 """

@@ -1,7 +1,7 @@
-"""What the files of ``--plugin`` register, and whether a pipeline names any of their passes.
+"""Registrations of ``--plugin`` files, and a check that the pipeline names one of their passes.
 
 A pass that is registered does not run: a pipeline has to name it. A command that accepts a plugin
-and runs none of its passes would tell of other passes only.
+and runs none of its passes would report other passes only.
 """
 
 from __future__ import annotations

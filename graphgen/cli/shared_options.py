@@ -174,7 +174,7 @@ def load_plugins(files: Sequence[str] | None) -> list[LoadedPlugin]:
     """Register the passes of graphgen, of installed packages, and of these files.
 
     Returns:
-        What each file registers, for :func:`~graphgen.cli.plugin_passes.check_plugins_named`.
+        The registrations of each file, for :func:`~graphgen.cli.plugin_passes.check_plugins_named`.
 
     Raises:
         GraphgenError: GG0705 for a file that is not there, fails, or registers nothing.

@@ -209,7 +209,7 @@ class Transition:
 
 
 class _Memo:
-    """What searches with the same mesh, costs and joined axes have found.
+    """Results of searches with the same mesh, costs and joined axes.
 
     Keys hold everything else that a result depends on, so that modules can share one memo.
     """

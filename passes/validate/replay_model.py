@@ -1,8 +1,8 @@
 """Replay of a refutation in NumPy: both programs on arrays made of the solver's model.
 
 The model names sizes, an index, and the elements of arguments that the two elements are made of;
-all others are zero. Elements that are no integers or truth values are only known to be different
-or equal: each different one becomes another number.
+all others are zero. Of elements that are neither integers nor truth values
+the model knows only whether they are equal: each different one becomes another number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LARGEST = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The ops behind one output of both programs.
+    """The ops that one output of both programs depends on.
 
     Attributes:
         cut: with arguments of one name shared.

@@ -258,7 +258,7 @@ class Verdict:
     def state(self) -> str:
         """The most serious fault in a few words, or ``ok``.
 
-        ``right in context only`` is no fault: each check of the programs holds, and a rewrite
+        ``right in context only`` is not a fault: each check of the programs holds, and a rewrite
         alone has a counterexample of which it is not shown that it cannot occur.
         """
         faults = (

@@ -62,7 +62,7 @@ _TITLES = {
 # By values of the ``Status`` of a proof.
 _REFUTED = {
     "refuted": "refuted",
-    "refuted wrongly": "prover error: this model of the solver is no counterexample",
+    "refuted wrongly": "prover error: this model of the solver is not a counterexample",
 }
 
 _HEADERS = (
