@@ -62,11 +62,15 @@ def compiler() -> str | None:
     return next((found for name in COMPILERS if (found := shutil.which(name))), None)
 
 
+def source_files() -> list[Path]:
+    """The C++ sources beside this script."""
+    return sorted([*FOLDER.glob("*.cc"), *FOLDER.glob("*.h")])
+
+
 def sources_digest() -> str:
-    """SHA-256 of all that the library is built from, shortened."""
+    """SHA-256 of the C++ sources and this script, shortened."""
     digest = hashlib.sha256()
-    sources = [*FOLDER.glob("*.cc"), *FOLDER.glob("*.h"), Path(__file__).resolve()]
-    for path in sorted(sources):
+    for path in sorted([*source_files(), Path(__file__).resolve()]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

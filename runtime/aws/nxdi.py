@@ -151,7 +151,7 @@ if TYPE_CHECKING:
         initialize_moe_module,
     )
 
-_HERE = "graphgen.runtime.aws"
+_HERE = "graphgen.runtime"
 # Names of families in those of their classes.
 _LLAMA_LIKE = (
     *("Llama", "Mistral", "Qwen2", "Qwen3", "Olmo2", "Phi3"),
@@ -172,7 +172,7 @@ def _classes(families: tuple[str, ...]) -> tuple[str, ...]:
 
 # Module under _HERE, and its public names.
 _MODULES = {
-    "config.neuron_config": (
+    "aws_config.neuron_config": (
         "ChunkedPrefillConfig",
         "FusedSpecNeuronConfig",
         "Gemma3NeuronConfig",
@@ -185,7 +185,7 @@ _MODULES = {
         "Qwen2NeuronConfig",
         "Qwen3NeuronConfig",
     ),
-    "config.expert_config": (
+    "aws_config.expert_config": (
         "BlockShardStrategy",
         "BlockwiseMatmulConfig",
         "DbrxNeuronConfig",
@@ -198,27 +198,29 @@ _MODULES = {
         "RoutedExpertsMLPOpsConfig",
         "RouterConfig",
     ),
-    "config.inference_config": ("InferenceConfig",),
-    "config.pretrained_config": ("load_pretrained_config",),
-    "application.application_base": ("NeuronApplicationBase",),
-    "application.base_model": ("ModelWrapper", "NeuronBaseModel"),
-    "application.causal_lm": ("CausalLMOutput", "NeuronBaseForCausalLM"),
-    "application.families.llama_like": _classes(_LLAMA_LIKE),
-    "application.families.mixtures": _classes(_MIXTURES),
-    "application.families.other_decoders": _classes(_OTHERS),
-    "experts.initialize_module": ("initialize_moe_module",),
-    "experts.moe_modules": ("ExpertMLPs", "MoE", "RouterTopK", "SharedExperts"),
-    "generation.hf_adapter": ("HuggingFaceGenerationAdapter",),
-    "generation.generate_outputs": ("get_generate_outputs",),
-    "measurement.accuracy_checks": (
+    "aws_config.inference_config": ("InferenceConfig", "load_pretrained_config"),
+    "aws_nxdi.application_base": ("NeuronApplicationBase",),
+    "aws_nxdi.base_model": ("ModelWrapper", "NeuronBaseModel"),
+    "aws_nxdi.causal_lm": ("CausalLMOutput", "NeuronBaseForCausalLM"),
+    "aws_nxdi.model_classes": _classes((*_LLAMA_LIKE, *_MIXTURES, *_OTHERS)),
+    "aws_nxdi.moe_modules": (
+        "ExpertMLPs",
+        "MoE",
+        "RouterTopK",
+        "SharedExperts",
+        "initialize_moe_module",
+    ),
+    "aws_nxdi.hf_adapter": ("HuggingFaceGenerationAdapter",),
+    "aws_nxdi.generate_outputs": ("get_generate_outputs",),
+    "aws_nxdi.accuracy_checks": (
         "LogitMatchingValidationError",
         "check_accuracy",
         "check_accuracy_logits",
         "check_accuracy_logits_v2",
         "generate_expected_logits",
     ),
-    "measurement.benchmark_sampling": ("benchmark_sampling",),
-    "measurement.input_snapshots": ("InputCaptureHook",),
+    "aws_nxdi.benchmark_sampling": ("benchmark_sampling",),
+    "aws_nxdi.input_snapshots": ("InputCaptureHook",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from graphgen.runtime.aws_tnx.tnx_sample import StoppingCriteria, StoppingCriteriaList
     from graphgen.runtime.aws_tnx.tnx_speculation import SpeculativeGenerator
 
-_HERE = "graphgen.runtime.aws"
-_MODELS = "generation.tnx_families"
-_CONFIGS = "config.tnx_config"
+_HERE = "graphgen.runtime"
+_MODELS = "aws_tnx.tnx_families"
+_CONFIGS = "aws_config.tnx_config"
 # Module under _HERE and name there, by transformers-neuronx's name.
 _HOMES = {
     **{
@@ -81,13 +81,13 @@ _HOMES = {
     "NeuronConfig": (_CONFIGS, "TnxNeuronConfig"),
     "QuantizationConfig": (_CONFIGS, "TnxQuantizationConfig"),
     "HuggingFaceGenerationModelAdapter": (
-        "generation.tnx_adapter",
+        "aws_tnx.tnx_adapter",
         "HuggingFaceGenerationModelAdapter",
     ),
-    "SpeculativeGenerator": ("generation.assisted.tnx_speculation", "SpeculativeGenerator"),
-    "StoppingCriteria": ("generation.tnx_stopping", "StoppingCriteria"),
-    "StoppingCriteriaList": ("generation.tnx_stopping", "StoppingCriteriaList"),
-    "save_pretrained_split": ("generation.tnx_model", "save_pretrained_split"),
+    "SpeculativeGenerator": ("aws_tnx.tnx_speculation", "SpeculativeGenerator"),
+    "StoppingCriteria": ("aws_tnx.tnx_sample", "StoppingCriteria"),
+    "StoppingCriteriaList": ("aws_tnx.tnx_sample", "StoppingCriteriaList"),
+    "save_pretrained_split": ("aws_tnx.tnx_model", "save_pretrained_split"),
 }
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

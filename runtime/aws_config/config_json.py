@@ -22,6 +22,8 @@ from graphgen.runtime.aws_config.value_kinds import CLASS
 Config = TypeVar("Config", bound=StrictConfig)
 _OURS = "graphgen."
 _AWS = "neuronx_distributed"
+# Modules of classes in files from before 0.1.0.
+_EARLIER = ("graphgen.runtime.aws.config.", "graphgen.runtime.aws.attributes.")
 _NAMES = "graphgen.runtime.aws.nxdi"
 
 
@@ -133,7 +135,7 @@ def _class_of(value: Mapping[str, object]) -> object:
     except (TypeError, ValueError):
         return value
     module, name = named["__module__"], named["__name__"]
-    if module.startswith(_AWS):
+    if module.startswith((_AWS, *_EARLIER)):
         module = _NAMES
     if module.startswith(_OURS):
         try:

@@ -40,8 +40,8 @@ def copied(tmp_path: Path) -> Path:
     """The build script and the sources in a folder of their own."""
     folder = tmp_path / "kernels"
     folder.mkdir()
-    shutil.copy(REAL, folder)
-    shutil.copytree(build_kernels.FOLDER, folder / "source")
+    for path in (REAL, *build_kernels.source_files()):
+        shutil.copy(path, folder)
     return folder
 
 
@@ -78,7 +78,8 @@ def said(ran: subprocess.CompletedProcess[str]) -> str:
 def test_without_a_compiler_one_line_says_so(copied: Path):
     ran = build(copied)
     assert said(ran) == "there is no C++ compiler: install g++ or clang++, or set CXX\n"
-    assert sorted(path.name for path in copied.iterdir()) == [REAL.name, "source"]
+    names = {REAL.name, *(path.name for path in build_kernels.source_files())}
+    assert {path.name for path in copied.iterdir()} == names
 
 
 def test_a_build_that_is_not_needed_or_not_possible_is_no_failure(
@@ -119,7 +120,7 @@ def test_the_compiler_is_the_one_on_the_path(copied: Path, tmp_path: Path):
 def test_every_instruction_set_is_compiled_and_linked_once(copied: Path, tmp_path: Path):
     assert build(copied, fake(tmp_path)).stdout == ""
     *compiled, linked = (tmp_path / "log").read_text().splitlines()
-    sources = {path.name for path in (copied / "source").glob("*.cc")}
+    sources = {path.name for path in copied.glob("*.cc")}
     sets = build_kernels.instruction_sets()
     assert len(compiled) == len(sources) - 1 + len(sets)
     for name, options in sets.items():
@@ -143,7 +144,7 @@ def test_a_library_of_other_sources_is_replaced_whole(copied: Path, tmp_path: Pa
     build(copied, cxx)
     with library(copied).open() as held:
         old = held.read()
-        (copied / "source" / "linear.h").write_text("// changed\n")
+        (copied / "linear.h").write_text("// changed\n")
         assert build(copied, cxx).stdout == ""
         # A process that has the old one open goes on with all of it.
         held.seek(0)
@@ -266,10 +267,10 @@ def test_any_change_of_a_source_changes_the_digest(copied: Path):
 
     digests = {build_kernels.sources_digest(), digest()}
     assert len(digests) == 1
-    for path in (*(copied / "source").iterdir(), copied / REAL.name):
+    for path in sorted(copied.iterdir()):
         path.write_text(path.read_text() + "\n")
         digests.add(digest())
-    assert len(digests) == 2 + len(list((copied / "source").iterdir()))
+    assert len(digests) == 1 + len(list(copied.iterdir()))
 
 
 @pytest.mark.slow

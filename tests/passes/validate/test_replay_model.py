@@ -184,7 +184,9 @@ def test_a_refutation_that_numpy_does_not_confirm_is_an_error_of_the_prover(
     verdict = validated(module, Changed("negate", as_difference), alone=False)
     assert (verdict.state, verdict.passed) == ("prover error", False)
     (text,) = verdict_faults([verdict])
-    assert text.startswith("prover error: this model of the solver is not a counterexample: changed")
+    assert text.startswith(
+        "prover error: this model of the solver is not a counterexample: changed"
+    )
     assert "both programs compute the same in NumPy" in text
     facts: Any = verdict_json(verdict)
     assert facts["proof"]["f"]["status"] == "refuted wrongly"
