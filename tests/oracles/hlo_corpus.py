@@ -1,4 +1,4 @@
-"""The HLO modules of a folder: files ending in .pb, also those inside compressed archives."""
+"""The HLO modules of a folder: the .pb files of its compressed archives, else its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from pathlib import Path
 @cache
 def modules(folder: Path) -> dict[str, bytes]:
     """The bytes of each module, by its file's name."""
-    found = {path.name: path.read_bytes() for path in sorted(folder.rglob("*.pb"))}
-    for archive in sorted(folder.rglob("*.tar.*")):
+    archives = sorted(folder.rglob("*.tar.*"))
+    # Beside archives lie files of dumps, among them protobufs of other messages.
+    loose = [] if archives else sorted(folder.rglob("*.pb"))
+    found = {path.name: path.read_bytes() for path in loose}
+    for archive in archives:
         with tarfile.open(archive) as opened:
             for member in opened:
                 if member.isfile() and member.name.endswith(".pb"):
