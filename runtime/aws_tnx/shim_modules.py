@@ -35,15 +35,15 @@ def serialize_torch(tensor: object) -> object:
 
 
 def _kernels(*names: str) -> Names:
-    return dict.fromkeys(names, Home(f"{_HERE}.nki_kernels", "PUBLISHED"))
+    return dict.fromkeys(names, Home(f"{_HERE}.shim_nki_kernels", "PUBLISHED"))
 
 
 MODULES: Final[Mapping[str, Names]] = {
     "torch_neuronx": {"__version__": f"0.0.0+graphgen.{__version__}"},
     "torch_neuronx.pyhlo": {},
     "torch_neuronx.pyhlo.xla_data_pb2": {
-        "PrimitiveType": Home(f"{_HERE}.element_types", "PRIMITIVE_TYPES"),
-        "*": Home(f"{_HERE}.element_types", "NUMBERS"),
+        "PrimitiveType": Home(f"{_HERE}.shim_element_types", "PRIMITIVE_TYPES"),
+        "*": Home(f"{_HERE}.shim_element_types", "NUMBERS"),
     },
     "torch_neuronx.pyhlo.scribe": {
         "HloScribe": Home(_PYHLO, "HloScribe"),
@@ -53,19 +53,19 @@ MODULES: Final[Mapping[str, Names]] = {
     "torch_neuronx.pyhlo.constant.serialize_torch": {"serialize_torch": serialize_torch},
     "torch_neuronx.proto": {},
     "torch_neuronx.proto.metaneff_pb2": {
-        "MetaTensor": Home(f"{_HERE}.element_types", "MetaTensor")
+        "MetaTensor": Home(f"{_HERE}.shim_element_types", "MetaTensor")
     },
     "libneuronxla": {
-        "neuron_xla_compile": Home(f"{_HERE}.compile_hlo", "neuron_xla_compile"),
+        "neuron_xla_compile": Home(f"{_HERE}.shim_compile_hlo", "neuron_xla_compile"),
     },
     "libneuronxla.neuron_cc_cache": {
-        "CacheUrl": Home(f"{_HERE}.compile_hlo", "CacheUrl"),
-        "create_compile_cache": Home(f"{_HERE}.compile_hlo", "create_compile_cache"),
+        "CacheUrl": Home(f"{_HERE}.shim_compile_hlo", "CacheUrl"),
+        "create_compile_cache": Home(f"{_HERE}.shim_compile_hlo", "create_compile_cache"),
     },
     "neuronxcc": {"__version__": f"0.0.0+graphgen.{__version__}"},
     "neuronxcc.nki": {
-        "FrameworkKernel": Home(f"{_HERE}.nki_kernels", "FrameworkKernel"),
-        "trace": Home(f"{_HERE}.nki_kernels", "trace"),
+        "FrameworkKernel": Home(f"{_HERE}.shim_nki_kernels", "FrameworkKernel"),
+        "trace": Home(f"{_HERE}.shim_nki_kernels", "trace"),
     },
     "neuronxcc.nki.language": {"bfloat16": "bfloat16"},
     "neuronxcc.nki.kernels": _kernels("flash_fwd"),

@@ -45,7 +45,7 @@ def test_ladders_of_prompts_and_of_sequences(tmp_path: Path):
         assert answers(again) == answers(first)
     refused = error("generate", model(), *ASK, "--artifact", kept, *sizes[:2], "--no-bucketing")
     assert "GG0703" in refused
-    assert "was compiled for context (8, 24), asked for (48,); tokens (32, 48)" in one_line(refused)
+    assert "was compiled for context (8, 24), requested (48,); tokens (32, 48)" in one_line(refused)
 
 
 def answers(found: dict[str, Any]) -> list[str]:
@@ -95,7 +95,7 @@ def test_a_strategy_for_heads_is_part_of_the_artifact(tmp_path: Path):
     assert answers(facts("generate", model(), *ASK, "--artifact", kept, *ranks)) == answers(first)
     other = ("--group-query-attention", "REPLICATE_TO_TP_DEGREE")
     refused = error("generate", model(), *ASK, "--artifact", kept, *ranks, *other)
-    assert "heads CONVERT_TO_MHA, asked for REPLICATE_TO_TP_DEGREE" in one_line(refused)
+    assert "heads CONVERT_TO_MHA, requested REPLICATE_TO_TP_DEGREE" in one_line(refused)
 
 
 def test_async_mode_gives_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -47,7 +47,7 @@ def test_an_artifact_keeps_the_heads(small_gguf: Path, heads: Path, tree: Path, 
     assert answers(kept, *ask) == plain
     assert answers(kept, *ASK) == plain
     text = error("generate", kept, *ask, "--medusa-heads", heads)
-    assert "--medusa-heads has no effect: the small_gguf is an artifact" in text
+    assert "--medusa-heads has no effect: the model is an artifact" in text
     other = save_heads(tmp_path / "other", random_heads(8, 9, 3)).parent
     assert "other weights" in error(
         "generate", small_gguf, *ask, "--medusa-heads", other, "--artifact", kept

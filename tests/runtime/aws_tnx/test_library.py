@@ -142,8 +142,8 @@ def with_library(folder: Path, *arguments: str) -> subprocess.CompletedProcess[s
 SCRIPT = """\
 import sys
 import transformers_neuronx.compiler as compiler
-from graphgen.runtime.aws import stand_ins
-assert stand_ins.is_stand_in("torch_neuronx")
+from graphgen.runtime.aws_tnx import is_stand_in
+assert is_stand_in("torch_neuronx")
 print(sys.argv[1:], compiler.xla_data_pb2.F32, __name__)
 if "--fail" in sys.argv:
     raise ValueError("mine")
