@@ -16,6 +16,13 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.json_value import Json
 
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+    from graphgen.passes.equiv.equiv import Equivalence
+    from graphgen.passes.equiv.find_divergence import Divergence
+    from graphgen.passes.equiv.paired_run import CompareOptions
+    from graphgen.passes.workload.short_script import Script
+
 
 class ComparedModule:
     """A module to compare.
@@ -62,13 +69,6 @@ def missing_module_named(*sides: ComparedModule) -> Generator[None]:
         help_ = f"if graphgen lowered it, {missing.help}{other}"
         raise GraphgenError(error.code, error.what, note=text, help=help_) from error
 
-
-if TYPE_CHECKING:
-    from graphgen.eval import Array
-    from graphgen.passes.equiv.equiv import Equivalence
-    from graphgen.passes.equiv.find_divergence import Divergence
-    from graphgen.passes.equiv.paired_run import CompareOptions
-    from graphgen.passes.workload.short_script import Script
 
 Left = Annotated[
     str, typer.Argument(metavar="A", help="A module of any form, or a folder that lower wrote.")

@@ -13,6 +13,10 @@ import typer
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD, write_text
 
+if TYPE_CHECKING:
+    from graphgen.ir import Module
+    from graphgen.passes.core import Pass
+
 
 def page_link(page: str, **place: str | int) -> str:
     """The address of a place in a page.
@@ -35,10 +39,6 @@ def _escaped(text: str) -> str:
     """Names stay readable: only what would end a parameter, or the word, is escaped."""
     return re.sub(r"[%&#+\s'\"`$\\<>(){}|;*?!]", lambda found: quote(found[0]), text)
 
-
-if TYPE_CHECKING:
-    from graphgen.ir import Module
-    from graphgen.passes.core import Pass
 
 TraceFile = Annotated[
     str | None,

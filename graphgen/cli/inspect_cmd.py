@@ -27,7 +27,11 @@ from graphgen.report.units import size
 from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphgen.cli.inspect_files import Inspection
+    from graphgen.lowering.neuron.device_profile import DeviceProfile, MeasuredTime, MeasuredTimes
+    from graphgen.report.dump_data import DumpData
 
 # Larger protobufs are only summarized, without building their graph.
 LARGE = 256 << 20
@@ -210,10 +214,6 @@ def _draw(
         write_json(written)
 
 
-if TYPE_CHECKING:
-    from graphgen.report.dump_data import DumpData
-
-
 def page_data(module: Module, items: Sequence[Overview]) -> DumpData:
     """Programs with the shardings of their values, and the functions that loops and branches run.
 
@@ -247,11 +247,6 @@ def _live(module: Module, item: Overview) -> LiveMemory | None:
     """The live memory of a program; ``None`` with unbound symbols."""
     return live_memory(module, item.function) if item.peak is not None else None
 
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphgen.lowering.neuron.device_profile import DeviceProfile, MeasuredTime, MeasuredTimes
 
 # Metrics that the report shows, if the profile has them; --json has all.
 _SHOWN = (

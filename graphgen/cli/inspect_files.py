@@ -23,6 +23,7 @@ from graphgen.runtime.checkpoint.stored_range import CheckpointQuantization, qua
 
 if TYPE_CHECKING:
     from graphgen.lowering.hlo.hlo_summary import HloParameter, HloSummary
+    from graphgen.lowering.hlo.partitioning import Partitioning, ShardedArgument
     from graphgen.lowering.neuron import ProgramFolder
     from graphgen.runtime.checkpoint.listing import Listing, Stored
 
@@ -279,9 +280,6 @@ def _parameters(parameters: tuple[HloParameter, ...]) -> list[list[str]]:
         return rows
     return [*rows[:_MOST_TENSORS], [f"{len(rows) - _MOST_TENSORS} more", *[""] * 4]]
 
-
-if TYPE_CHECKING:
-    from graphgen.lowering.hlo.partitioning import Partitioning, ShardedArgument
 
 _MOST_CELLS = 16
 

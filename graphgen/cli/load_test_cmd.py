@@ -24,8 +24,10 @@ from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 
 if TYPE_CHECKING:
-    from graphgen.runtime.benchmark.load_prompts import PromptSizes
+    from graphgen.runtime.benchmark.llmperf_report import LoadReport
+    from graphgen.runtime.benchmark.load_prompts import CountTokens, LoadPrompt, PromptSizes
     from graphgen.runtime.benchmark.load_run import Load
+    from graphgen.runtime.benchmark.openai_client import Api
 
 N = TypeVar("N", int, float)
 
@@ -152,13 +154,6 @@ def read_metadata(text: str) -> dict[str, str]:
             )
         found[name.strip()] = value
     return found
-
-
-if TYPE_CHECKING:
-    from graphgen.runtime.benchmark.llmperf_report import LoadReport
-    from graphgen.runtime.benchmark.load_prompts import CountTokens, LoadPrompt, PromptSizes
-    from graphgen.runtime.benchmark.load_run import Load
-    from graphgen.runtime.benchmark.openai_client import Api
 
 
 _BY_DEFAULT = LoadFlags()

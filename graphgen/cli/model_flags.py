@@ -15,6 +15,7 @@ from graphgen.targets import Accelerator
 
 if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine, EngineOptions
+    from graphgen.runtime.sampling import Sampling
 
 _ADAPTER_FLAGS = options(
     option(
@@ -279,9 +280,6 @@ def read_buckets(flag: str, text: str | None) -> tuple[int, ...]:
         )
     return tuple(int(part) for part in parts)
 
-
-if TYPE_CHECKING:
-    from graphgen.runtime.sampling import Sampling
 
 _DRAW = "Draw tokens instead of taking the best one."
 _BY_PROGRAMS = "Let the programs choose tokens, not the host."

@@ -13,6 +13,11 @@ from graphgen.ir import Function, Module
 from graphgen.json_value import Json
 from graphgen.text import print_module
 
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+    from graphgen.passes.core import Pass
+
+
 HELP = "FILE.gg, .pb (HLO protobuf), .hlo (HLO text) or .mlir (StableHLO); - is stdout, as IR text."
 
 
@@ -40,11 +45,6 @@ def write_program(module: Module, function: Function, output: str) -> None:
         takes, gives = len(function.args), len(function.outputs)
         shown = f"@{function.name}, {function.block.size} ops, {takes} inputs, {gives} outputs"
         note(f"wrote {output}: {shown}")
-
-
-if TYPE_CHECKING:
-    from graphgen.eval import Array
-    from graphgen.passes.core import Pass
 
 
 def read_module(name: str) -> Module:

@@ -29,6 +29,14 @@ from graphgen.json_value import Json
 from graphgen.report.table import Table, render
 from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 
+if TYPE_CHECKING:
+    from graphgen.lowering.plan.adapter_capacity import AdapterCapacity
+    from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
+    from graphgen.lowering.plan.fitting_changes import FittingChange
+    from graphgen.lowering.plan.ladder_advice import LadderAdvice
+    from graphgen.lowering.plan.measure import CoreUse
+    from graphgen.targets import Accelerator
+
 
 @dataclass(frozen=True, slots=True)
 class PlanSizes:
@@ -176,15 +184,6 @@ class PlanSizes:
 
 
 NO_SIZES = PlanSizes()
-
-
-if TYPE_CHECKING:
-    from graphgen.lowering.plan.adapter_capacity import AdapterCapacity
-    from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
-    from graphgen.lowering.plan.fitting_changes import FittingChange
-    from graphgen.lowering.plan.ladder_advice import LadderAdvice
-    from graphgen.lowering.plan.measure import CoreUse
-    from graphgen.targets import Accelerator
 
 
 @with_field_flags("sizes", PlanSizes)

@@ -28,6 +28,11 @@ from graphgen.cli.speculation_flags import (
 )
 from graphgen.errors import GraphgenError
 
+if TYPE_CHECKING:
+    from graphgen.runtime.distributed.process_group import ProcessGroup
+    from graphgen.runtime.engine import Engine, EngineOptions
+
+
 # About the model.
 _MODEL_FLAGS = options(
     option(int | None, "--max-num-seqs", min=1, help="Sequences at a time: 8."),
@@ -209,10 +214,6 @@ def _notes(given: Values) -> tuple[str, ...]:
         found.append("--use-v2-block-manager has no effect: --block-size keeps caches in blocks")
     return tuple(found)
 
-
-if TYPE_CHECKING:
-    from graphgen.runtime.distributed.process_group import ProcessGroup
-    from graphgen.runtime.engine import Engine, EngineOptions
 
 Model = Annotated[
     str | None,

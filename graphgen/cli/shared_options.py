@@ -15,6 +15,11 @@ from graphgen.cli.files import STANDARD, check_output
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module
 
+if TYPE_CHECKING:
+    from graphgen.cli.plugin_passes import LoadedPlugin
+    from graphgen.passes.core import Pass
+
+
 Dims = Annotated[
     str,
     typer.Option(
@@ -87,10 +92,6 @@ def check_slots(sizes: Mapping[str, Dim]) -> None:
             "GG0705", f"--dims: C = {attended} slots are read, but the cache has M = {slots}"
         )
 
-
-if TYPE_CHECKING:
-    from graphgen.cli.plugin_passes import LoadedPlugin
-    from graphgen.passes.core import Pass
 
 ModuleFile = Annotated[
     str, typer.Argument(metavar="FILE", help="A module: .gg, StableHLO, HLO; - is stdin.")

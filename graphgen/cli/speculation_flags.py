@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine
     from graphgen.runtime.progress import Progress
     from graphgen.runtime.speculation.fused_model import FusedDraft
+    from graphgen.runtime.speculation.medusa_tree import MedusaTree
 
 _LENGTH = 5
 _FLAGS = options(
@@ -267,10 +268,6 @@ def _check_fused(given: Mapping[str, object]) -> None:
                 help="leave one of the two out",
             )
 
-
-if TYPE_CHECKING:
-    from graphgen.runtime.engine import Engine
-    from graphgen.runtime.speculation.medusa_tree import MedusaTree
 
 _MEDUSA_FLAGS = options(
     option(

@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     from graphgen.passes.core import Pass
     from graphgen.passes.layerwise.weight_sources import WeightSource
     from graphgen.passes.validate import Verdict
+    from graphgen.passes.workload.short_script import Script
+    from graphgen.runtime.accuracy.validate_model import (
+        ModuleVerdicts,
+        TwinsToRun,
+        ValidationOptions,
+    )
 
 
 def one_blas_thread() -> None:
@@ -115,16 +121,6 @@ def _source(module: Module, weights: str | None, seed: int) -> WeightSource:
     checkpoint = checked_checkpoint(module, weights)
     return StoredWeights(lambda row: read_weight(checkpoint, row))
 
-
-if TYPE_CHECKING:
-    from graphgen.ir import Module
-    from graphgen.passes.core import Pass
-    from graphgen.passes.workload.short_script import Script
-    from graphgen.runtime.accuracy.validate_model import (
-        ModuleVerdicts,
-        TwinsToRun,
-        ValidationOptions,
-    )
 
 Layerwise = Annotated[
     bool,

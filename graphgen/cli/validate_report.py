@@ -11,7 +11,10 @@ from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.html_pages import page_link
 
 if TYPE_CHECKING:
+    from graphgen.ir import Module
     from graphgen.json_value import Json
+    from graphgen.passes.core import Pass
+    from graphgen.passes.validate import Verdict
     from graphgen.report.table import Table
     from graphgen.runtime.accuracy.validate_model import ModuleVerdicts
 
@@ -61,14 +64,6 @@ def _report(found: ModuleVerdicts, coverage: bool) -> Iterator[str | Table]:
     yield summary(stages)
     if coverage:
         yield from tables(stages)
-
-
-if TYPE_CHECKING:
-    from graphgen.ir import Module
-    from graphgen.json_value import Json
-    from graphgen.passes.core import Pass
-    from graphgen.passes.validate import Verdict
-    from graphgen.report.table import Table
 
 
 def check_page(output: str | None) -> None:

@@ -14,6 +14,9 @@ from graphgen.report.figure import COLORS
 from graphgen.report.units import short, size
 from graphgen.text.printer import value_names
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramMemory:
@@ -72,9 +75,6 @@ def memory_json(memory: ProgramMemory) -> Json:
 # matplotlib's keyword arguments carry no types.
 # pyright: reportUnknownMemberType=false
 
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Most points of a drawn curve; each is the largest value of the ops it stands for.
 _POINTS = 800

@@ -46,6 +46,13 @@ from graphgen.lowering.aten.nodes import (
 from graphgen.lowering.aten.sizes import named_sizes
 from graphgen.ops import verify
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+    from torch.export.graph_signature import InputSpec
+    from torch.fx import Node
+
+
 # Importing a module registers its rules; in the order of the table in the documentation.
 FAMILIES = {
     "element by element": elementwise,
@@ -95,12 +102,6 @@ def check_known(called: Sequence[tuple[str, Loc]], where: str) -> None:
         "ones of some others",
     )
 
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.export import ExportedProgram
-    from torch.export.graph_signature import InputSpec
-    from torch.fx import Node
 
 # Largest tensor, in elements, that becomes a literal if a checkpoint does not hold it.
 LITERAL = 4096

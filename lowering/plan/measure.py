@@ -26,6 +26,9 @@ from graphgen.passes.quantization.stored_readings import read_quantized
 from graphgen.passes.weights.weight_copies import weight_copies
 from graphgen.report.units import pattern
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 @dataclass(frozen=True, slots=True)
 class ParameterCounts:
@@ -92,9 +95,6 @@ def _fixed(size: Dim) -> int:
     assert isinstance(size, int), f"a weight of {size} elements"
     return size
 
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 Row = TypeVar("Row", bound="DataclassInstance")
 

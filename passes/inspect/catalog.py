@@ -16,6 +16,10 @@ from graphgen.passes.core.options import format_option, options_of
 from graphgen.passes.core.registry import NamedPipeline, Phase
 from graphgen.report.table import Report, Table
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
 _HEAD = re.compile(r"^(Options|Given|Result)(?: \((.*)\))?:$")
 _OPTION = re.compile(r"^([\w, ]+): +(.*)$")
 
@@ -93,10 +97,6 @@ def _options(text: str) -> Mapping[str, str]:
         else:
             found.update({name: f"{found[name]} {line.strip()}" for name in names})
     return found
-
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 
 def pass_table(known: Mapping[str, type[Pass]]) -> Table:

@@ -18,6 +18,9 @@ from graphgen.passes.quantization.stored_scheme import (
     widened,
 )
 
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+
 
 def expert_blocks_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """Bytes [expert, out, groups, bytes of a group], and an exponent a group.
@@ -107,9 +110,6 @@ def nibble_widen(run: int) -> Widen:
     return widen
 
 
-if TYPE_CHECKING:
-    from graphgen.eval import Array
-
 # The place in a word of each of eight neighbors, lowest bits first.
 IN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)
 # AWQ: https://github.com/mit-han-lab/llm-awq, pack_intweight.
@@ -154,10 +154,6 @@ def pack(numbers: Array, dim: int, bits: int, order: Sequence[int] = IN_ORDER) -
     for index in range(count):
         words |= grouped[..., index] << np.uint32(bits * order[index])
     return np.ascontiguousarray(np.moveaxis(words.view(np.int32), -1, dim))
-
-
-if TYPE_CHECKING:
-    from graphgen.eval import Array
 
 
 def _words(size: int, bits: int) -> int:

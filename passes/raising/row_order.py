@@ -9,6 +9,9 @@ from graphgen.ir import Dim, Op, Value
 from graphgen.passes.raising.index_functions import places_of
 from graphgen.pattern.see_through import literal
 
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
@@ -41,10 +44,6 @@ class Followed:
     def axes(self) -> tuple[Axis, ...]:
         """All axes, outer to inner."""
         return tuple(axis for dim in self.dims for axis in dim)
-
-
-if TYPE_CHECKING:
-    from graphgen.eval import Array
 
 
 def under_order(found: Followed) -> Followed | None:

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 from graphgen.report.table import Table
 
 if TYPE_CHECKING:
+    from graphgen.passes.core.journal import Rewrite
+    from graphgen.passes.proof.pass_proof import PassProof
     from graphgen.passes.proof.prove_bounds import IndexProof
-    from graphgen.passes.validate.verdict import Verdict
+    from graphgen.passes.validate import Verdict
+    from graphgen.passes.validate.bisect import Culprit
+    from graphgen.passes.validate.rewrite_verdict import RewriteSummary
+    from graphgen.passes.validate.verdict import RaisedError, RunDifference
 
 
 def proof_lines(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
@@ -43,14 +48,6 @@ def _open_text(proof: IndexProof) -> str:
     index = proof.index
     return f"{proof.op.name} {proof.why}, bounds [{index.low}, {index.high}]"
 
-
-if TYPE_CHECKING:
-    from graphgen.passes.core.journal import Rewrite
-    from graphgen.passes.proof.pass_proof import PassProof
-    from graphgen.passes.validate import Verdict
-    from graphgen.passes.validate.bisect import Culprit
-    from graphgen.passes.validate.rewrite_verdict import RewriteSummary
-    from graphgen.passes.validate.verdict import RaisedError, RunDifference
 
 # By values of ``RewriteStatus``, which is not imported before a command runs.
 _TITLES = {

@@ -78,10 +78,6 @@ def draft_attributes(fused: object) -> NeuronConfig | None:
     return None if config is None else config.neuron_config
 
 
-if TYPE_CHECKING:
-    from graphgen.runtime.aws_config.inference_config import InferenceConfig
-
-
 def is_fused(attributes: NeuronConfig) -> bool:
     """True for programs of draft and target; EAGLE's are programs of their own."""
     fused = bool(attributes.value("enable_fused_speculation"))

@@ -35,6 +35,8 @@ from graphgen.runtime.speculation.tree_speculator import TreeSpeculator
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    import torch
+
     from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
 
 _drafts: WeakKeyDictionary[Session, EagleDraft] = WeakKeyDictionary()
@@ -110,11 +112,6 @@ def medusa_of(model: object) -> TreeSpeculator:
 
 # pyright: reportUnknownMemberType=false
 
-
-if TYPE_CHECKING:
-    import torch
-
-    from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
 
 # Tokens that prompt lookup compares in transformers, where nothing is given.
 _LONGEST_MATCH = 2

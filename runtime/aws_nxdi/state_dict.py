@@ -178,10 +178,6 @@ class StateDictCheckpoint:
         return hasher.hexdigest()
 
 
-if TYPE_CHECKING:
-    from graphgen.runtime.aws_config.inference_config import InferenceConfig
-    from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
-
 _FORM = "nxdi"
 _CHAIN = ("generate_quantized_state_dict", "prepare_quantized_state_dict")
 

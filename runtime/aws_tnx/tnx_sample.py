@@ -183,10 +183,6 @@ def as_tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
     return torch.from_numpy(wide)  # pyright: ignore[reportUnknownMemberType]
 
 
-if TYPE_CHECKING:
-    import torch
-
-
 class StoppingCriteria(ABC):
     """A rule that ends generation."""
 

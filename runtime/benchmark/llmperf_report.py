@@ -18,6 +18,11 @@ from graphgen.runtime.benchmark.load_run import LoadResult
 from graphgen.runtime.benchmark.openai_client import Api, RequestOutcome
 from graphgen.runtime.benchmark.request_metrics import request_metrics
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
 # The form of LLMPerf's summary that this is.
 _VERSION = "2023-08-31"
 _DISTRIBUTIONS = (
@@ -184,10 +189,6 @@ def _response(one: RequestOutcome) -> dict[str, Json]:
 # matplotlib's keyword arguments carry no types.
 # pyright: reportUnknownMemberType=false
 
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LATENCIES = {
     "ttft_s": "time to first token, s",

@@ -25,7 +25,7 @@ from graphgen.runtime.speculation.proposal import Proposal, Proposer, Speculativ
 from graphgen.runtime.speculation.speculator import line_speculator
 
 if TYPE_CHECKING:
-    pass
+    from matplotlib.figure import Figure
 
 
 def speed_report(found: MeasuredSpeculation, rows: Sequence[Speedup]) -> list[str | Table]:
@@ -287,10 +287,6 @@ def speedups(accepted: Sequence[float], seconds: StepSeconds) -> list[Speedup]:
 
 # matplotlib's keyword arguments carry no types.
 # pyright: reportUnknownMemberType=false
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def speedup_picture(name: str, title: str, rows: Sequence[Speedup]) -> bytes:

@@ -33,6 +33,10 @@ from graphgen.runtime.quantization.quantizable import (
 from graphgen.runtime.quantization.rounding import round_trip
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
 # The default of quantize-weights.
 _SKIPPED = ("lm_head",)
 PARTS = ("layer", "module")
@@ -162,9 +166,6 @@ def _costs_of_rows(
 # matplotlib's keyword arguments carry no types.
 # pyright: reportUnknownMemberType=false
 
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # More bars than this cannot be read.
 _MOST_PARTS = 40

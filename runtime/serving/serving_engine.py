@@ -43,6 +43,10 @@ from graphgen.runtime.session.session import Logits, RowResults, Session, check_
 from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.speculator import Speculator, check_in_step
 
+if TYPE_CHECKING:
+    from graphgen.runtime.lora.adapter_store import AdapterStore, StoredAdapter
+    from graphgen.runtime.session.adapter_slots import PreparedAdapter
+
 
 def check_request(session: Session, request: ServingRequest, *, text: bool) -> None:
     """Refuse a request that cannot be answered.
@@ -141,10 +145,6 @@ def _needs_logits(name: str, also: str = "") -> GraphgenError:
         help=f"compile {also}without --on-device-sampling",
     )
 
-
-if TYPE_CHECKING:
-    from graphgen.runtime.lora.adapter_store import AdapterStore, StoredAdapter
-    from graphgen.runtime.session.adapter_slots import PreparedAdapter
 
 # Seconds, from any beginning.
 Clock = Callable[[], float]

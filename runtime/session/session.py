@@ -60,10 +60,6 @@ class LaunchObserver(Protocol):
         ...
 
 
-if TYPE_CHECKING:
-    pass
-
-
 def reserve_blocks(session: Session, needs: Mapping[int, int]) -> None:
     """Give rows blocks for their next positions; rows of plain slots have them already.
 
