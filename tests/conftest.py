@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import pytest
 from hypothesis import settings
 
+from tests.narrow_cpu import xla_limit
 from tests.oracles.family_groups import is_variant
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHU
     os.environ.pop(_name, None)
 # Nor do tests read settings of the user's own programs; proxies are not asked for servers of tests.
 _SETTINGS = ("DEBUG", "DUMP", "FUEL", "VISIBLE_DEVICES", "LAUNCH", "KERNEL_ARTIFACTS", "API_KEY")
-for _name in (*(f"GRAPHGEN_{word}" for word in _SETTINGS), "XLA_FLAGS", "RANK", "WORLD_SIZE"):
+for _name in (*(f"GRAPHGEN_{word}" for word in _SETTINGS), "RANK", "WORLD_SIZE"):
     os.environ.pop(_name, None)
+os.environ["XLA_FLAGS"] = xla_limit(os.environ.get("XLA_FLAGS", ""))
 for _name in [name for name in os.environ if name.startswith(("NEURON_", "OPENAI_"))]:
     del os.environ[_name]
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"

@@ -49,6 +49,11 @@ def narrow_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, **LIMITS, "XLA_FLAGS": flags, **numpy}
 
 
+def xla_limit(flags: str) -> str:
+    """The limit among the flags of XLA, without the other flags; empty where it is not set."""
+    return XLA_LIMIT if XLA_LIMIT in flags.split() else ""
+
+
 def main(command: Sequence[str]) -> None:
     """Replace this process by the command."""
     os.execvpe(command[0], list(command), narrow_environment(os.environ))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.narrow_cpu import LIMITS, XLA_LIMIT, narrow_environment, wide_features
+from tests.narrow_cpu import LIMITS, XLA_LIMIT, narrow_environment, wide_features, xla_limit
 
 SHOW = """
 from importlib import import_module
@@ -46,3 +46,8 @@ def test_numpy_takes_the_limits_without_a_warning():
     assert (ran.returncode, ran.stderr) == (0, "")
     wide = [name for name in ran.stdout.split() if name.startswith("AVX512") or name == "X86_V4"]
     assert wide == []
+
+
+def test_tests_keep_the_limit_of_xla_and_no_other_flag():
+    assert xla_limit(f"--xla_one=1 {XLA_LIMIT}") == XLA_LIMIT
+    assert xla_limit("--xla_cpu_max_isa=AVX --xla_one=1") == ""
