@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -79,21 +79,26 @@ def is_current(library: Path = LIBRARY) -> bool:
     """True where the library is there, is that of these sources, and no byte was changed."""
     if not library.is_file():
         return False
-    data = library.read_bytes()
-    return data[-_SEAL:] == seal(data[:-_SEAL])
+    linked = max(library.stat().st_size - _SEAL, 0)
+    with library.open("rb") as file:
+        # In parts: opening a model must not hold the library's bytes.
+        parts = iter(lambda: file.read(min(_PART, linked - file.tell())), b"")
+        return seal(parts) == file.read()
 
 
-# Bytes of what seal() gives.
+# Bytes that seal() returns, and bytes that are hashed at a time.
 _SEAL: Final = 64
+_PART: Final = 1 << 18
 
 
-def seal(linked: bytes) -> bytes:
-    """The end of a library's file: SHA-256 of the sources' digest and what was linked, in hex.
+def seal(linked: Iterable[bytes]) -> bytes:
+    """The end of a library's file: SHA-256 of the sources' digest and the linked bytes, in hex.
 
     Loaders of libraries ignore bytes after the last section.
     """
     digest = hashlib.sha256(sources_digest().encode() + b"\0")
-    digest.update(linked)
+    for part in linked:
+        digest.update(part)
     return digest.hexdigest().encode()
 
 
@@ -167,7 +172,7 @@ def _build(cxx: str, library: Path) -> Path:
         _run([cxx, "-shared", "-o", str(made), *map(str, commands)])
         linked = made.read_bytes()
         with made.open("ab") as file:
-            file.write(seal(linked))
+            file.write(seal([linked]))
         made.replace(library)
     return library
 

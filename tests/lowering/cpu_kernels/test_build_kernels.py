@@ -196,7 +196,7 @@ def test_a_library_older_than_its_sources_is_not_loaded(
 
 def test_a_library_is_that_of_its_sources_and_whole(tmp_path: Path):
     path = tmp_path / "made.so"
-    path.write_bytes(b"ELF" + build_kernels.seal(b"ELF"))
+    path.write_bytes(b"ELF" + build_kernels.seal([b"ELF"]))
     assert build_kernels.is_current(path)
     # The digest of the sources alone says nothing of what else is in a file.
     digest = build_kernels.sources_digest().encode()
@@ -210,7 +210,7 @@ def test_a_library_is_that_of_its_sources_and_whole(tmp_path: Path):
 @pytest.mark.usefixtures("loaded_anew")
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "damaged.so"
-    path.write_bytes(b"not ELF" + build_kernels.seal(b"not ELF"))
+    path.write_bytes(b"not ELF" + build_kernels.seal([b"not ELF"]))
     assert found(monkeypatch, path).missing.startswith("damaged.so cannot be loaded: ")
 
 
