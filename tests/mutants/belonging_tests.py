@@ -33,8 +33,10 @@ def belonging_tests(file: str, at_most: int) -> list[str]:
 
     def nearness(test: str) -> tuple[object, ...]:
         return (
-            # The tests of its own folder are quick and made for it, whatever they import.
-            not _same_folder(test, file),
+            # The tests of its own room are quick and made for it, whatever they import, and so are
+            # those of its name in another room, such as those of a command.
+            not (_same_folder(test, file) or Path(file).stem in Path(test).stem),
+            Path(file).stem not in Path(test).stem,
             min(distances.get(test, FARTHEST), 3) - mentions(test) - _named_after(test, file),
             -_shared_parts(test, file),
             test,
