@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphgen.eval import evaluate, evaluate_ranks
     from graphgen.ir import (
         Dim,
+        Domain,
         DType,
         Entry,
         Function,
@@ -43,7 +44,7 @@ _HOMES = {
     "graphgen.errors": ("GraphgenError",),
     "graphgen.eval": ("evaluate", "evaluate_ranks"),
     "graphgen.ir": (
-        *("Dim", "DType", "Entry", "Function", "Literal", "Loc", "Module", "Op", "Role"),
+        *("Dim", "Domain", "DType", "Entry", "Function", "Literal", "Loc", "Module", "Op", "Role"),
         *("Sharding", "TensorType", "Value", "dtype", "sharding", "symbol", "tensor"),
     ),
     "graphgen.ops": ("verify",),
@@ -55,6 +56,7 @@ __all__ = [
     "Builder",
     "DType",
     "Dim",
+    "Domain",
     "Entry",
     "Function",
     "GraphgenError",

@@ -15,6 +15,7 @@ CODES: dict[str, str] = {
     "GG0105": "operands do not fit the op",
     "GG0106": "a symbol has no value",
     "GG0107": "name defined twice",
+    "GG0108": "bad domain of an interface row",
     # 02xx: IR text and the verifier
     "GG0201": "syntax error in IR text",
     "GG0202": "undefined value",

@@ -41,7 +41,8 @@ def _row(row: Entry) -> str:
     layout = row.sharding.text if row.sharding else ""
     types = f"{row.logical.text} {row.physical.text}"
     last = f" last={row.last}" if row.last else ""
-    return f"{row.role.value} {row.name} {types} {row.pack} {row.unpack} {layout}{last}"
+    domain = f" domain={row.domain.text}" if row.domain is not None else ""
+    return f"{row.role.value} {row.name} {types} {row.pack} {row.unpack} {layout}{last}{domain}"
 
 
 def _lines(function: Function) -> Iterator[str]:

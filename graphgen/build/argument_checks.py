@@ -8,7 +8,19 @@ from typing import TypeVar, cast
 
 from graphgen.build.source_location import user_loc
 from graphgen.errors import GraphgenError
-from graphgen.ir import AttrValue, DType, Function, Loc, TensorType, Value, tensor
+from graphgen.ir import (
+    AttrValue,
+    Domain,
+    DomainLike,
+    DType,
+    Function,
+    Loc,
+    TensorType,
+    Value,
+    as_domain,
+    tensor,
+)
+from graphgen.ir.domain import check_domain
 from graphgen.ops import InferError, op_def
 
 Item = TypeVar("Item")
@@ -73,6 +85,18 @@ def declared_type(dtype: DType, shape: Sequence[object], scope: str) -> TensorTy
         return tensor(dtype, sizes)
     except GraphgenError as error:
         raise located(error, scope) from None
+
+
+def declared_domain(given: DomainLike | None, type_: TensorType, scope: str) -> Domain | None:
+    """The domain of a declaration; errors have the user's line."""
+    if given is None:
+        return None
+    try:
+        domain = as_domain(given)
+        check_domain(domain, type_.dtype)
+    except GraphgenError as error:
+        raise located(error, scope) from None
+    return domain
 
 
 def check_type(type: object) -> None:

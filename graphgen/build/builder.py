@@ -17,6 +17,7 @@ from graphgen.build.argument_checks import (
     check_function,
     check_type,
     check_values,
+    declared_domain,
     declared_type,
     located,
     operand_mismatch,
@@ -28,6 +29,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import (
     AttrValue,
     Dim,
+    Domain,
+    DomainLike,
     DType,
     Entry,
     Function,
@@ -302,9 +305,30 @@ class Builder(ArrayMethods):
         check_values("while: state ", state, user_loc(self.scope_name))
         return lambda body: while_loop(self, module, state, condition, body, trip_count)
 
-    def input(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
-        """Declare an input of the program."""
-        return self._declare(Role.INPUT, name, declared_type(dtype, shape, self.scope_name))
+    def input(
+        self,
+        name: str,
+        dtype: DType,
+        shape: Sequence[Dim],
+        *,
+        domain: DomainLike | None = None,
+    ) -> Value:
+        """Declare an input of the program.
+
+        Args:
+            name: of the input.
+            dtype: its element type.
+            shape: its sizes.
+            domain: the values that a caller may give: ``(low, high)`` with both ends, of which each
+                is a number or a size such as ``C - 1``, or a set. By default every value of the
+                type is legal.
+
+        Raises:
+            GraphgenError: GG0108 for a domain that the type does not have, GG0107 for a name that
+                is taken, GG0705 for one that is not a name.
+        """
+        type_ = declared_type(dtype, shape, self.scope_name)
+        return self._declare(Role.INPUT, name, type_, domain)
 
     def weight(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """Declare a tensor of the checkpoint, named inside the current scope."""
@@ -312,11 +336,21 @@ class Builder(ArrayMethods):
         full = f"{scope}.{name}" if scope else name
         return self._declare(Role.WEIGHT, full, declared_type(dtype, shape, scope))
 
-    def state(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
-        """Declare a state, kept between calls; pass its new value to :meth:`set_state`."""
+    def state(
+        self,
+        name: str,
+        dtype: DType,
+        shape: Sequence[Dim],
+        *,
+        domain: DomainLike | None = None,
+    ) -> Value:
+        """Declare a state, kept between calls; pass its new value to :meth:`set_state`.
+
+        ``domain`` is that of the values that it starts with, as of :meth:`input`.
+        """
         scope = self._scopes[-1]
         full = f"{scope}.{name}" if scope else name
-        return self._declare(Role.STATE, full, declared_type(dtype, shape, scope))
+        return self._declare(Role.STATE, full, declared_type(dtype, shape, scope), domain)
 
     def set_state(self, state: Value, value: Value) -> None:
         """Set the value of ``state`` after this call."""
@@ -350,7 +384,9 @@ class Builder(ArrayMethods):
                 raise _taken(Role.OUTPUT, value.type, row, where)
         self.function.outputs.append((name, value))
 
-    def _declare(self, role: Role, name: str, type: TensorType) -> Value:
+    def _declare(
+        self, role: Role, name: str, type: TensorType, domain: DomainLike | None = None
+    ) -> Value:
         if self.module is None:
             raise GraphgenError(
                 "GG0705",
@@ -359,11 +395,14 @@ class Builder(ArrayMethods):
                 help="give it one: Builder(function, module)",
             )
         self._check_name(name)
+        within = declared_domain(domain, type, self.scope_name)
         known = self.module.interface.get(name)
         if known is None:
-            self.module.interface[name] = entry(role, name, type)
+            self.module.interface[name] = entry(role, name, type, within)
         elif (known.role, known.logical) != (role, type):
             raise _taken(role, type, known, user_loc(self._scopes[-1]))
+        elif within is not None and within != known.domain:
+            raise _other_domain(within, known, user_loc(self._scopes[-1]))
         declared = self.function.arg(name) if known else None
         return declared or self.function.block.add_arg(type.bind(self.function.dims), name)
 
@@ -385,6 +424,16 @@ def _taken(role: Role, type: TensorType, known: Entry, where: Loc) -> GraphgenEr
         f"{known.name} is {role.value} {type.text} here and {known.role.value} "
         f"{known.logical.text} elsewhere",
         where=repr(where),
+    )
+
+
+def _other_domain(domain: Domain, known: Entry, where: Loc) -> GraphgenError:
+    other = "none" if known.domain is None else known.domain.text
+    return GraphgenError(
+        "GG0107",
+        f"{known.name} has the domain {domain.text} here and {other} elsewhere",
+        where=repr(where),
+        help="all programs declare one domain of an input",
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -63,9 +62,7 @@ def bind_module(module: Module, sizes: Mapping[str, int]) -> Module:
     fixed = {name: size for f in module.programs() for name, size in f.dims.items()}
     values: dict[str, Dim] = {**sizes, **fixed}
     for name, row in module.interface.items():
-        made.interface[name] = replace(
-            row, logical=row.logical.bind(values), physical=row.physical.bind(values)
-        )
+        made.interface[name] = row.bind(values)
     return made
 
 

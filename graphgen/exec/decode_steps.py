@@ -18,6 +18,8 @@ STEPS, COUNT = "steps", "N"
 # Their inputs and their output beside those of a decode step.
 STEP_COUNTS, STOP_TOKENS, STEP_RANDOM = "step_counts", "stop_tokens", "step_random"
 STEP_TOKENS = "step_tokens"
+# The largest f32 below 1, and with it the range of the random numbers that tokens are drawn with.
+RANDOM_NUMBERS = (0.0, 1 - 2.0**-24)
 # Tokens that end a row, of each row.
 STOPS = 8
 

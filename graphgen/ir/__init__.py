@@ -10,6 +10,7 @@ Glossary, one word for each thing everywhere:
 * **operands / results**: what an op reads and makes. **attrs**: its static data.
 * **Loc**: where an op comes from: source line, scope, passes.
 * **Entry**: a row of the interface table: input, weight, param, state or output.
+* **Domain**: the values that a row may hold, a range or a set.
 
 Read ``module.py`` first, then ``graph.py``.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from graphgen.ir.attrs import Attrs, AttrValue, Literal, attrs_of
 from graphgen.ir.dims import Dim, Poly, bind, parse_dim, symbol
+from graphgen.ir.domain import Bound, Domain, DomainLike, as_domain
 from graphgen.ir.dtype import DType, dtype
 from graphgen.ir.graph import Block, Op, Value
 from graphgen.ir.interface import HELD_ROLES, Entry, Role, entry
@@ -56,8 +58,11 @@ __all__ = [
     "AttrValue",
     "Attrs",
     "Block",
+    "Bound",
     "DType",
     "Dim",
+    "Domain",
+    "DomainLike",
     "Entry",
     "Function",
     "Literal",
@@ -69,6 +74,7 @@ __all__ = [
     "Sharding",
     "TensorType",
     "Value",
+    "as_domain",
     "attrs_of",
     "bind",
     "dtype",

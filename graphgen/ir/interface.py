@@ -8,9 +8,12 @@ Comparing two modules therefore never needs to know which passes ran.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from graphgen.ir.dims import Dim
+from graphgen.ir.domain import Domain
 from graphgen.ir.sharding import Sharding
 from graphgen.ir.types import TensorType
 
@@ -49,6 +52,8 @@ class Entry:
         last: of a cache, how many positions a row keeps, the newest ones: position p is in slot
             ``p mod last`` of what is packed, and logical slots of other positions hold nothing
             that is defined. 0 for all of them, each in its own slot.
+        domain: of an element in logical terms, the values that a caller may give; ``None`` for all
+            values of the type. Its symbols are those of the programs.
     """
 
     role: Role
@@ -59,12 +64,19 @@ class Entry:
     unpack: str = ""
     sharding: Sharding | None = None
     last: int = 0
+    domain: Domain | None = None
 
     def with_physical(self, physical: TensorType, pack: str = "", unpack: str = "") -> Entry:
         """The entry after a pass changed its representation."""
         return replace(self, physical=physical, pack=pack, unpack=unpack)
 
+    def bind(self, sizes: Mapping[str, Dim]) -> Entry:
+        """The entry with the symbols of ``sizes`` replaced in types and domain."""
+        domain = self.domain.bind(sizes) if self.domain is not None else None
+        logical, physical = self.logical.bind(sizes), self.physical.bind(sizes)
+        return replace(self, logical=logical, physical=physical, domain=domain)
 
-def entry(role: Role, name: str, type: TensorType) -> Entry:
+
+def entry(role: Role, name: str, type: TensorType, domain: Domain | None = None) -> Entry:
     """An entry with its logical representation."""
-    return Entry(role, name, type, type)
+    return Entry(role, name, type, type, domain=domain)

@@ -126,10 +126,12 @@ def build_module(
         form: inputs and outputs that differ from those below.
 
     The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
-    the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token, those
-    of ``verify`` and ``verify_tree`` ``token_logits`` f32 [B,S,V]. ``specialize`` binds B, R, S, C
-    and M. Those of ``verify_tree`` take ``ancestors`` s32 [B,S,S] too, not 0 where a token reads
-    another one of its row; positions are those of the first token plus the depth of each.
+    the weights and the KV states. Positions are below C, -1 for padding, lengths are at most C, and
+    a row of the cache is below R, R for an idle row; every token id is legal. The programs return
+    ``logits`` f32 [B,V] of each row's last token, those of ``verify`` and ``verify_tree``
+    ``token_logits`` f32 [B,S,V]. ``specialize`` binds B, R, S, C and M. Those of ``verify_tree``
+    take ``ancestors`` s32 [B,S,S] too, not 0 where a token reads another one of its row; positions
+    are those of the first token plus the depth of each.
 
     Raises:
         GraphgenError: GG0502 for hidden states of a family that keeps none.
@@ -150,9 +152,9 @@ def _program(
     b: Builder, family: Family[Config], config: Config, dtype: DType, form: ProgramForm
 ) -> None:
     tokens = _tokens(b, family, config) if form.inputs_embeds else b.input("tokens", s32, (B, S))
-    positions = b.input("positions", s32, (B, S))
-    lengths = b.input("lengths", s32, (B,))
-    seq_ids = b.input("seq_ids", s32, (B,))
+    positions = b.input("positions", s32, (B, S), domain=(-1, C - 1))
+    lengths = b.input("lengths", s32, (B,), domain=(0, C))
+    seq_ids = b.input("seq_ids", s32, (B,), domain=(0, R))
     kept: list[Value] | None = [] if form.keeps_states else None
     layout: CacheLayout = PlainRows()
     tree = b.input(ANCESTORS, s32, (B, S, S)) if b.function.phase == VERIFY_TREE else None

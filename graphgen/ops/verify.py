@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, TensorType, Value, tensor
+from graphgen.ir.domain import check_domain
 from graphgen.ir.dtype import pred, s32
 from graphgen.ops.control import CONTROL, SCALAR, branch_operands, callees, scalar_signature
 from graphgen.ops.legality import IR_STAGES, IRStage
@@ -85,7 +86,7 @@ def verify(module: Module) -> None:
     Raises:
         GraphgenError: GG0202 a value is used before its definition, or a callee is missing, GG0203
             a wrong type, GG0204 broken bookkeeping, GG0205 interface and program disagree, GG0206
-            an op is illegal in this stage.
+            an op is illegal in this stage, GG0108 a domain that its row does not have.
     """
     stage = IR_STAGES.get(module.level)
     if stage is None:
@@ -102,6 +103,7 @@ def verify(module: Module) -> None:
                 raise violation
         before[function.name] = function
     _verify_packs(module)
+    _verify_domains(module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,3 +290,19 @@ def _verify_packs(module: Module) -> None:
             raise GraphgenError(
                 "GG0205", f"{row.role.value} {row.name} changed its type without a pack function"
             )
+
+
+def _verify_domains(module: Module) -> None:
+    """Check that the domain of a row has values of its type, and that no output has one."""
+    for row in module.interface.values():
+        if row.domain is None:
+            continue
+        try:
+            check_domain(row.domain, row.logical.dtype)
+        except GraphgenError as error:
+            raise GraphgenError(
+                error.code, f"{row.role.value} {row.name}: {error.what}", help=error.help
+            ) from error
+        if row.role is Role.OUTPUT:
+            what = f"the output {row.name} has a domain, {row.domain.text}"
+            raise GraphgenError("GG0108", what, help="domains are of what a caller gives")

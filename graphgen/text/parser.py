@@ -15,6 +15,7 @@ from graphgen.ir import (
     Attrs,
     AttrValue,
     Dim,
+    Domain,
     Entry,
     Function,
     Loc,
@@ -28,6 +29,7 @@ from graphgen.ir import (
     loc,
     parse_dim,
 )
+from graphgen.ir.domain import check_domain, parse_domain
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ir.sharding import parse_sharding
 from graphgen.ops import InferError, infer, make_attrs, op_def
@@ -71,7 +73,8 @@ _META = re.compile(r"  meta ([\w.]+) = (\".*\")$")
 _ROLES = "|".join([role.value for role in Role])
 _ENTRY = re.compile(
     rf"  ({_ROLES}) %({NAME}) : (\S+)(?: as (\S+))?"
-    rf"(?: pack=@({NAME}))?(?: unpack=@({NAME}))?(?: last=(\d+))?(?: sharding=(\{{\S*\}}))?$"
+    rf"(?: pack=@({NAME}))?(?: unpack=@({NAME}))?(?: last=(\d+))?"
+    r"(?: domain=(\[\S*?\]|\{\S*?\}))?(?: sharding=(\{\S*\}))?$"
 )
 # Annotations: texts by names with a dot in them; the rest of a name is as its source has it.
 _NOTES = r"((?: \w+\.[^\s=]+=\S+)*)"
@@ -192,9 +195,28 @@ class _ModuleParser:
         """One interface row."""
         logical = self.type(match[3])
         physical = self.type(match[4]) if match[4] else logical
-        layout, last = self.sharding(match[8]), int(match[7] or 0)
+        layout, last = self.sharding(match[9]), int(match[7] or 0)
         packs = match[5] or "", match[6] or ""
-        return Entry(Role(match[1]), match[2], logical, physical, *packs, layout, last)
+        return Entry(
+            Role(match[1]),
+            match[2],
+            logical,
+            physical,
+            *packs,
+            layout,
+            last,
+            self.domain(match[8], logical),
+        )
+
+    def domain(self, text: str | None, type_: TensorType) -> Domain | None:
+        """Parse a domain; errors have line and column."""
+        try:
+            found = parse_domain(text) if text else None
+            if found is not None:
+                check_domain(found, type_.dtype)
+        except GraphgenError as error:
+            raise self.fail(error.code, error.what, text or "", error.help) from error
+        return found
 
     def string(self, text: str) -> str:
         """A quoted text."""

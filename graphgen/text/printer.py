@@ -69,6 +69,8 @@ def _entry(row: Entry) -> str:
         text += f" unpack=@{row.unpack}"
     if row.last:
         text += f" last={row.last}"
+    if row.domain is not None:
+        text += f" domain={row.domain.text}"
     if row.sharding:
         text += f" sharding={row.sharding.text}"
     return text

@@ -252,7 +252,8 @@ class _Cut:
                 role = Role.INPUT
             # The producer of a prepared weight is not here.
             role = Role.WEIGHT if role is Role.PARAM else role
-            self.made.interface[name] = entry(role, name, value.type)
+            domain = row.domain if row is not None else None
+            self.made.interface[name] = entry(role, name, value.type, domain)
         for name, value in self.target.outputs:
             if name not in self.made.interface:
                 self.made.interface[name] = entry(Role.OUTPUT, name, value.type)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.build.inline_function import inline_function
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module, Role, Value
+from graphgen.ir import Domain, Entry, Function, Module, Role, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.kv_cache.page_programs import PagedState, Pager, find_state
 from graphgen.passes.kv_cache.paged_layout import BLOCK_TABLE, PagedRows
@@ -64,7 +64,7 @@ class PageCache(Pass):
           state %k : f32[2,8,1,4] as f32[4,4,1,4] pack=@pack.f32.2x8x1x4.pages4x4 \
 unpack=@unpack.f32.2x8x1x4.pages4x4
           output %r : f32[2,8,1,4]
-          layout %block_table : s32[2,2] pack=@default.block_table
+          layout %block_table : s32[2,2] pack=@default.block_table domain=[-1,3]
         }
 
         func @f phase=decode {
@@ -211,7 +211,8 @@ start_index_map=[0,1] index_vector_dim=2 slice_sizes=[1,1] : s32[2,1]
         function = module.add(Function(_DEFAULT))
         with Builder(function) as b:
             function.outputs = [("table", layout.identity(b))]
-        table = Entry(Role.LAYOUT, BLOCK_TABLE, layout.table, layout.table, _DEFAULT)
+        blocks = Domain(-1, layout.blocks - 1)
+        table = Entry(Role.LAYOUT, BLOCK_TABLE, layout.table, layout.table, _DEFAULT, domain=blocks)
         module.interface[BLOCK_TABLE] = table
         return layout
 

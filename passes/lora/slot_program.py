@@ -22,8 +22,10 @@ def write_slot_module(module: Module) -> Module:
     """
     made = Module(f"{module.name}.{WRITE_SLOT}", module.level, dict(module.mesh))
     with Builder(made.add(Function(WRITE_SLOT, WRITE_SLOT)), made) as b:
-        slot, zero = b.input(SLOT, s32, ()), b.literal(0, s32)
-        for row in resident_rows(module):
+        rows = resident_rows(module)
+        slots = min([row.physical.dims[0] for row in rows], default=1)
+        slot, zero = b.input(SLOT, s32, (), domain=(0, slots - 1)), b.literal(0, s32)
+        for row in rows:
             type_ = row.physical
             held = b.state(row.name, type_.dtype, type_.shape)
             part = b.input(f"{row.name}{PART}", type_.dtype, (1, *type_.shape[1:]))

@@ -77,8 +77,11 @@ def kv_move_module(module: Module, count: int, target: str = "cpu") -> Module:
     rows = _checked_rows(states, bool(layouts))
 
     def build(b: Builder) -> None:
-        ids = b.input("seq_ids", s32, (rows,))
-        sources, targets = (b.input(n, s32, (rows, count)) for n in (FROM_SLOTS, TO_SLOTS))
+        ids = b.input("seq_ids", s32, (rows,), domain=(0, rows))
+        last = states[0].logical.shape[1] - 1
+        sources, targets = (
+            b.input(name, s32, (rows, count), domain=(-1, last)) for name in (FROM_SLOTS, TO_SLOTS)
+        )
         for row in layouts:
             b.function.block.add_arg(row.physical, row.name)
         for row in states:
@@ -144,7 +147,10 @@ def row_copy_module(module: Module) -> Module:
     """
 
     def build(b: Builder) -> None:
-        source, target = b.input("source", s32, ()), b.input("target", s32, ())
+        rows = min([row.physical.dims[0] for row in module.entries(Role.STATE)], default=1)
+        source, target = (
+            b.input(name, s32, (), domain=(0, rows - 1)) for name in ("source", "target")
+        )
         zero = b.literal(0, s32)
         for row in module.entries(Role.STATE):
             type_ = row.physical
@@ -177,7 +183,8 @@ def token_feed_module(module: Module, given: int, taken: int) -> Module:
     function = made.add(Function(f"feed.b{given}.b{taken}", "feed"))
     with Builder(function, made) as b:
         host = b.input("host", s32, (taken, 1))
-        tokens, source = b.input("given", s32, (given,)), b.input("source", s32, (taken,))
+        tokens = b.input("given", s32, (given,))
+        source = b.input("source", s32, (taken,), domain=(-1, given - 1))
         from_host = b.compare(source, b.full(0, source.type), "LT")
         fed = b.select(from_host, b.reshape(host, (taken,)), b.take(tokens, source, 0))
         b.output("fed", b.reshape(fed, (taken, 1)))

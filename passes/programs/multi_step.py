@@ -10,6 +10,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import (
     COUNT,
+    RANDOM_NUMBERS,
     STEP_COUNTS,
     STEP_RANDOM,
     STEP_TOKENS,
@@ -17,7 +18,19 @@ from graphgen.exec.decode_steps import (
     STOP_TOKENS,
     STOPS,
 )
-from graphgen.ir import Function, Loc, Module, Role, TensorType, Value, entry, symbol, tensor
+from graphgen.ir import (
+    Domain,
+    Function,
+    Loc,
+    Module,
+    Role,
+    TensorType,
+    Value,
+    as_domain,
+    entry,
+    symbol,
+    tensor,
+)
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.core import Pass, Rewriter, register
@@ -68,14 +81,16 @@ class SteppedProgram:
         self._declare(Role.INPUT, STOP_TOKENS, tensor(s32, (rows, STOPS)))
         if self.decode.arg(RANDOM) is not None:
             numbers = tensor(f32, (rows, symbol(COUNT), *random))
-            self._declare(Role.INPUT, STEP_RANDOM, numbers)
+            self._declare(Role.INPUT, STEP_RANDOM, numbers, as_domain(RANDOM_NUMBERS))
         self._declare(Role.OUTPUT, STEP_TOKENS, tensor(s32, (rows, symbol(COUNT))))
         for value in given:
             if value not in inputs:
                 self.function.block.add_arg(value.type, value.name or "")
 
-    def _declare(self, role: Role, name: str, type_: TensorType) -> None:
-        self.module.interface.setdefault(name, entry(role, name, type_))
+    def _declare(
+        self, role: Role, name: str, type_: TensorType, domain: Domain | None = None
+    ) -> None:
+        self.module.interface.setdefault(name, entry(role, name, type_, domain))
         if role is Role.INPUT:
             self.function.block.add_arg(type_.bind(self.function.dims), name)
 

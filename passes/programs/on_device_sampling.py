@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
+from graphgen.exec.decode_steps import RANDOM_NUMBERS
 from graphgen.ir import Dim, Function, Module, Value, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.core import Pass, Rewriter, register
@@ -128,7 +129,7 @@ class OnDeviceSampling(Pass):
         if self.deterministic:
             random = b.full(0.5, tensor(f32, logits.shape[:1]))
         else:
-            random = b.input(RANDOM, f32, (rows,))
+            random = b.input(RANDOM, f32, (rows,), domain=RANDOM_NUMBERS)
         kept = b.input(KEPT, s32, (rows,)) if self.top_p_min_tokens else None
         return sample(b, logits, params, random, self.global_topk, kept)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from graphgen.analysis import called, free_symbols, run_by_programs
 from graphgen.config.bucket_ladder import powers
 from graphgen.errors import GraphgenError
-from graphgen.ir import VERIFY, VERIFY_TREE, Dim, Entry, Function, Module, Role
+from graphgen.ir import VERIFY, VERIFY_TREE, Dim, Function, Module, Role
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dims import symbols
 from graphgen.ops.control import CONTROL, renamed
@@ -398,7 +398,7 @@ def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) 
         return
     # Pack functions of a state name its rows and slots by the same symbols.
     packs = [f for f in module.functions.values() if not f.phase and free_symbols([f])]
-    states = [(row, _bound(row, shared)) for row in module.entries(Role.STATE)]
+    states = [(row, row.bind(shared)) for row in module.entries(Role.STATE)]
     changed = [bound for row, bound in states if bound != row]
     for function in packs:
         made = module.functions[function.name] = Function(function.name, dims=function.dims)
@@ -408,10 +408,6 @@ def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) 
         module.interface[row.name] = row
     if packs or changed:
         rewriter.note(None, ", ".join(f"{n} = {size}" for n, size in shared.items() if n != "B"))
-
-
-def _bound(row: Entry, values: Mapping[str, Dim]) -> Entry:
-    return replace(row, logical=row.logical.bind(values), physical=row.physical.bind(values))
 
 
 def _tied(module: Module, batch: Sequence[int]) -> dict[str, Dim]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, Dim, Entry, Function, Module, Role, TensorType, Value, symbol, tensor
+from graphgen.ir.domain import hull
 from graphgen.ops import verify
 
 
@@ -157,7 +158,8 @@ class _SizeMerger:
         sizes = zip(*(row.logical.shape for row in rows.values()), strict=True)
         shape = [self._size(dict(zip(rows, dims, strict=True))) for dims in sizes]
         type_: TensorType = tensor(first.logical.dtype, shape)
-        return replace(first, logical=type_, physical=type_)
+        domain = hull([row.domain for row in rows.values()])
+        return replace(first, logical=type_, physical=type_, domain=domain)
 
     def _size(self, dims: dict[str, Dim]) -> Dim:
         if len(set(dims.values())) == 1:

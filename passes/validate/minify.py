@@ -305,7 +305,7 @@ def resized(sizes: Mapping[int, int]) -> Edit:
         for name, row in rows.items():
             if row.pack or row.physical is not row.logical:
                 return False
-            rows[name] = entry(row.role, name, _resize(row.logical, sizes))
+            rows[name] = entry(row.role, name, _resize(row.logical, sizes), row.domain)
         for name, function in list(module.functions.items()):
             made = Function(function.name, function.phase, dict(function.dims))
             _Resizer(sizes).function(function, made)
