@@ -11,10 +11,9 @@ _BLOCK = 256
 
 
 def prefix_sums(b: Builder, x: Value, *, inclusive: bool) -> Value:
-    """Sums of each row's elements up to each place."""
+    """Sums of each row's elements up to each place; in one block where their number is a symbol."""
     size = x.shape[1]
-    assert isinstance(size, int)
-    if size <= _BLOCK:
+    if not isinstance(size, int) or size <= _BLOCK:
         return _triangle(b, x, inclusive=inclusive)
     rows, blocks = x.shape[0], -(-size // _BLOCK)
     zero = b.full(0.0, tensor(f32, ()))
@@ -45,7 +44,6 @@ def draw(b: Builder, left: Value, ids: Value, random: Value) -> Value:
         random: f32 [B], in [0, 1).
     """
     rows, count = left.shape
-    assert isinstance(count, int)
     shape = (rows, count)
     reached = prefix_sums(b, left, inclusive=True)
     whole = b.slice_dim(reached, 1, count - 1, count)

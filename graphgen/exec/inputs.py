@@ -102,9 +102,10 @@ class RandomInputs:
     def __init__(self, module: Module, function: Function, seed: int) -> None:
         self.seed = seed
         self.vocabulary = vocabulary(module, function)
-        self._layouts = default_layouts(module)
+        self._layouts, self._sizes = default_layouts(module), function.dims
         tokens = function.arg("tokens") or function.arg("positions")
-        self.per_row = tokens.type.dims[-1] if tokens is not None else 1
+        last = tokens.type.shape[-1:] if tokens is not None else ()
+        self.per_row = last[0] if last and isinstance(last[0], int) else 1
 
     def make(self, row: Entry, type_: TensorType, rank: int = 0) -> Array:
         """An array of the logical type ``type_`` for the interface row, different on each rank."""
@@ -113,13 +114,18 @@ class RandomInputs:
         except GraphgenError as error:
             error.where = error.where or f"%{row.name}"
             raise
+        name = f"{row.name}@{rank}" if rank else row.name
         if row.role is Role.STATE:
-            return np.zeros(type_.dims, kind)
+            zero = row.domain is None or row.domain.bind(self._sizes).holds(0)
+            return np.zeros(type_.dims, kind) if zero else self._within(name, row, type_)
         if row.role is Role.LAYOUT:
             return self._layouts[row.name]
         if row.role is Role.INPUT and row.name in _INPUTS:
-            return np.asarray(_INPUTS[row.name](self, row.name, type_.dims)).astype(kind)
-        return self._any(f"{row.name}@{rank}" if rank else row.name, type_)
+            known = np.asarray(_INPUTS[row.name](self, row.name, type_.dims))
+            # An input of the name and of another form is not that of a language model.
+            if known.shape == type_.dims and type_.dtype.is_integer:
+                return known.astype(kind)
+        return self._within(name, row, type_)
 
     def tokens(self, name: str, dims: tuple[int, ...]) -> Array:
         """Token ids."""
@@ -127,7 +133,7 @@ class RandomInputs:
 
     def positions(self, name: str, dims: tuple[int, ...]) -> Array:
         """0 to S-1 in each row."""
-        return np.broadcast_to(np.arange(dims[-1]), dims)
+        return np.broadcast_to(np.arange(dims[-1]), dims) if dims else np.zeros(dims)
 
     def lengths(self, name: str, dims: tuple[int, ...]) -> Array:
         """S for each row: nothing in the caches but this call's tokens."""
@@ -135,18 +141,37 @@ class RandomInputs:
 
     def rows(self, name: str, dims: tuple[int, ...]) -> Array:
         """0 to B-1."""
-        return np.arange(dims[0])
+        return np.arange(self.per_row if not dims else dims[0])
 
     def chain(self, name: str, dims: tuple[int, ...]) -> Array:
         """A tree of one branch: each token reads those before it."""
-        return np.broadcast_to(np.tri(dims[-1]), dims)
+        return np.broadcast_to(np.tri(dims[-1]), dims) if len(dims) > 1 else np.ones(dims)
 
     def _generator(self, name: str) -> np.random.Generator:
         # The name is part of the seed: an array does not depend on which others are made.
         return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
 
+    def _within(self, name: str, row: Entry, type_: TensorType) -> Array:
+        """Values of the domain of a row, or any."""
+        domain = row.domain.bind(self._sizes) if row.domain is not None else None
+        if domain is None:
+            return self._any(name, type_)
+        generator, kind = self._generator(name), numpy_dtype(type_.dtype)
+        if domain.values:
+            return generator.choice(np.array(domain.values), type_.dims).astype(kind)
+        low, high = domain.ends(type_.dtype)
+        if type_.dtype.is_float:
+            share = generator.random(type_.dims)
+            return np.asarray(float(low) * (1 - share) + float(high) * share).astype(kind)
+        whole = np.uint64 if high > np.iinfo(np.int64).max else np.int64
+        drawn = generator.integers(int(low), int(high), type_.dims, whole, endpoint=True)
+        return np.asarray(drawn).astype(kind)
+
     def _any(self, name: str, type_: TensorType) -> Array:
         generator = self._generator(name)
+        if type_.dtype.is_complex:
+            parts = generator.standard_normal((2, *type_.dims)) * WEIGHT_SCALE
+            return np.asarray(parts[0] + 1j * parts[1]).astype(numpy_dtype(type_.dtype))
         if type_.dtype.is_float:
             wide = generator.standard_normal(type_.dims, np.float32)
             return (wide * WEIGHT_SCALE).astype(numpy_dtype(type_.dtype))
@@ -192,7 +217,9 @@ def vocabulary(module: Module, function: Function) -> int:
         return size
     for op in function.ops:
         if op.name == "embedding" and op.operands[1].name == "tokens":
-            return op.operands[0].type.dims[0]
+            rows = op.operands[0].type.shape[0]
+            if isinstance(rows, int):
+                return rows
     return 2
 
 

@@ -43,7 +43,10 @@ def _accept(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     rank_of(types, 0, 2, "the table of proposals")
     rank_of(types, 2, 3, "the table of candidates")
     rank_of(types, 4, 3, "the draft's table of candidates")
-    rows, places, _ = ids.shape
+    rows, places, candidates = ids.shape
+    # Proposals are looked at one after the other.
+    require(isinstance(places, int) and places > 0, f"needs a number of places, got {places}", 2)
+    require(candidates != 0, "needs a candidate to draw", 2)
     wanted = [
         (0, proposals, tensor(s32, (rows, places - 1))),
         (1, limits, tensor(s32, (rows,))),

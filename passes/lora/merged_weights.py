@@ -37,7 +37,7 @@ def merged_module(module: Module, adapted: Module) -> Module:
 
 
 def merged_weights(adapted: Module, tensors: Mapping[str, Array], slot: int) -> dict[str, Array]:
-    """The addends of the matrices of the merged module for the adapter in ``slot``; 0 for -1.
+    """The addends of the matrices of the merged module for the adapter in ``slot``; 0 for none.
 
     ``B A`` [out, in] in f64 (PEFT, whose B is not scaled yet: arXiv 2106.09685, equation 3).
     """
@@ -45,7 +45,7 @@ def merged_weights(adapted: Module, tensors: Mapping[str, Array], slot: int) -> 
     for name in adapter_rows(adapted):
         a, b = (tensors[name + last].astype(np.float64) for last in (LORA_A, LORA_B))
         found[name + _DELTA] = (
-            b[slot] @ a[slot] if slot >= 0 else np.zeros((*b.shape[1:-1], a.shape[-1]))
+            b[slot] @ a[slot] if 0 <= slot < len(b) else np.zeros((*b.shape[1:-1], a.shape[-1]))
         )
     return found
 

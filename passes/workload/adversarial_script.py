@@ -33,7 +33,8 @@ def last_slot(writer: CallWriter) -> None:
     """A decode step into the last slot of the last bucket."""
     buckets = _buckets(writer)
     if buckets:
-        _step(writer, buckets[-1], buckets[-1] - 1, "the last slot of the last bucket")
+        what = "the last slot of the last bucket"
+        _step(writer, buckets[-1], buckets[-1] - 1, what, "outside")
 
 
 def around_the_window(writer: CallWriter) -> None:
@@ -56,7 +57,9 @@ def _buckets(writer: CallWriter) -> list[int]:
     return sorted({shape.attended for shape in writer.steps})
 
 
-def _step(writer: CallWriter, bucket: int, position: int, situation: str) -> None:
+def _step(
+    writer: CallWriter, bucket: int, position: int, situation: str, ids: TokenIds = "random"
+) -> None:
     """A decode step with one row at a position, others at half of it, at 0, and idle."""
     shape = writer.least_used([each for each in writer.steps if each.attended == bucket])
     assert shape is not None
@@ -71,7 +74,7 @@ def _step(writer: CallWriter, bucket: int, position: int, situation: str) -> Non
             spans[row] = Span(held, 1)
         elif not writer.sizes.rings:
             spans[row] = Span(start, 1)
-    writer.add(situation, shape, spans)
+    writer.add(situation, shape, spans, ids)
 
 
 def _reach(writer: CallWriter, position: int) -> int | None:
@@ -112,7 +115,7 @@ def prompts_on_a_prefix(writer: CallWriter) -> None:
                 spans[row] = Span(held, room, left=True)
                 break
         idle = ", beside an idle row" if len(spans) < shape.rows else ""
-        writer.add(f"a prompt that goes on after a prefix{idle}", shape, spans)
+        writer.add(f"a prompt that goes on after a prefix{idle}", shape, spans, "outside")
 
 
 def whole_prompts(writer: CallWriter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -15,6 +16,7 @@ from graphgen.exec.speculative_step import ancestors, depths
 from graphgen.ir import ADAPTER_IDS, VERIFY_TREE, Dim, Entry
 from graphgen.ops.token_tree import ANCESTORS
 from graphgen.passes.workload.call_plan import CallPlan
+from graphgen.passes.workload.legal_values import draw_within
 from graphgen.passes.workload.program_shapes import ServingSizes
 from graphgen.passes.workload.value_ranges import ArraySource, boundary_ids, own_generator
 
@@ -41,23 +43,35 @@ class CallDrawer:
     slots: int = 0
 
     def draw(self, seed: int, plans: Sequence[CallPlan]) -> tuple[ProgramCall, ...]:
-        """The calls of a script: s32 tokens, positions [B,S], lengths, seq_ids [B], and others."""
-        return tuple(self._call(seed, number, plan) for number, plan in enumerate(plans))
+        """The calls of a script: s32 tokens, positions [B,S], lengths, seq_ids [B], and others.
 
-    def _call(self, seed: int, number: int, plan: CallPlan) -> ProgramCall:
+        Token ids outside of the vocabulary go on from one call of a phase to the next, so that all
+        of them have a place where each call has few tokens.
+        """
+        placed = Counter[str]()
+        made: list[ProgramCall] = []
+        for number, plan in enumerate(plans):
+            made.append(self._call(seed, number, plan, placed[plan.shape.phase]))
+            if plan.ids == "outside":
+                real = np.count_nonzero(made[-1].inputs["positions"] >= 0)
+                placed[plan.shape.phase] += min(int(real), len(outside_ids(self.vocabulary)))
+        return tuple(made)
+
+    def _call(self, seed: int, number: int, plan: CallPlan, placed: int) -> ProgramCall:
         shape = plan.shape
         dims: dict[str, Dim] = {"R": self.sizes.rows, "M": self.sizes.slots}
         dims |= {"B": shape.rows, "S": shape.active, "C": shape.attended}
         if shape.steps > 1:
             dims[COUNT] = shape.steps
         ids = own_generator(seed, number, "tokens")
-        inputs = {"tokens": self._tokens(ids, plan), **self._places(plan)}
+        inputs = {"tokens": self._tokens(ids, plan, placed), **self._places(plan)}
         for name, row in self.inputs.items():
             rng = own_generator(seed, number, name)
             if name in _OF_STEPS and shape.steps > 1:
                 inputs[name] = self._of_steps(rng, name, plan)
             elif name == ADAPTER_IDS:
-                inputs[name] = slot_of_row(inputs["seq_ids"], self.sizes.rows, self.slots)
+                rows = self.sizes.rows
+                inputs[name] = slot_of_row(inputs["seq_ids"], rows, self.slots, seed)
             elif name not in (*_PLANNED, *_OF_STEPS):
                 inputs[name] = self._other(rng, row, dims, shape.rows)
         known = {name: array for name, array in inputs.items() if name in self.inputs}
@@ -78,16 +92,20 @@ class CallDrawer:
         made = {"positions": positions, "lengths": lengths, "seq_ids": seq_ids}
         return made | _trees(positions) if shape.phase == VERIFY_TREE else made
 
-    def _tokens(self, rng: np.random.Generator, plan: CallPlan) -> Array:
-        """Token ids; those of padding are arbitrary."""
+    def _tokens(self, rng: np.random.Generator, plan: CallPlan, placed: int) -> Array:
+        """Token ids; those of padding are arbitrary.
+
+        Of those outside of the vocabulary the first ``placed`` were in calls before.
+        """
         shape = plan.shape
         tokens = rng.integers(0, self.vocabulary, (shape.rows, shape.active)).astype(np.int32)
         if plan.equal:
             tokens[:] = tokens[0]
         if plan.ids != "random":
             ends = boundary_ids(self.vocabulary)
-            outside = (-1, self.vocabulary, -(2**31), 2**31 - 1)
-            ids = (ends[0], ends[-1], *ends[1:-1]) if plan.ids == "ends" else outside
+            outside = outside_ids(self.vocabulary)
+            turned = np.roll(outside, -placed).tolist()
+            ids = (ends[0], ends[-1], *ends[1:-1]) if plan.ids == "ends" else turned
             real = np.flatnonzero(self._places(plan)["positions"] >= 0)
             np.put(tokens, real[: len(ids)], ids)
         return tokens
@@ -115,15 +133,27 @@ class CallDrawer:
             return rng.random(rows).astype(np.float32)
         if row.name == "top_p_min_tokens":
             return rng.integers(1, 4, rows).astype(np.int32)
-        return self.source(rng, row, row.logical.bind(dims))
+        type_ = row.logical.bind(dims)
+        if row.domain is not None:
+            return draw_within(rng, type_, row.domain.bind(dims), turn=int(rng.integers(0, 8)))
+        return self.source(rng, row, type_)
 
 
-def slot_of_row(seq_ids: Array, rows: int, slots: int) -> Array:
-    """s32 [B]: the adapter of each row, -1 for none: those of rows 0 to R - 1 repeat -1, 0, 1 ...
+def outside_ids(vocabulary: int) -> tuple[int, ...]:
+    """Token ids outside of a vocabulary, which an embedding clamps."""
+    return (-1, vocabulary, -(2**31), 2**31 - 1)
 
-    A row of the cache has the same adapter in all calls; idle rows have none.
+
+def slot_of_row(seq_ids: Array, rows: int, slots: int, seed: int = 0) -> Array:
+    """s32 [B]: the adapter of each row; a slot that does not exist has none.
+
+    A row of the cache has the same slot in all calls; idle rows have -1. Rows have none, the last
+    slot, the one after it, the first one, the largest number, then the others; a seed begins at
+    another of these.
     """
-    return np.where(seq_ids < rows, seq_ids % (slots + 1) - 1, -1).astype(np.int32)
+    order = dict.fromkeys((-1, slots - 1, slots, 0, 2**31 - 1, *range(1, slots)))
+    slot = np.roll(np.array([*order], np.int64), -seed)
+    return np.where(seq_ids < rows, slot[seq_ids % len(slot)], -1).astype(np.int32)
 
 
 def _trees(positions: Array) -> dict[str, Array]:

@@ -1,8 +1,9 @@
 """Workloads for comparing programs: the calls a serving system would make, and their arrays.
 
 A language model is taken through a script, short or adversarial, of calls that fit its programs.
-Any other module is called once with random inputs and states, and with positions, lengths and rows
-of a prompt if it takes all of these; one that was read from elsewhere with others on each rank.
+Any other module is called with random inputs and states, several times if it takes integers, so
+that special ones have a place; and with positions, lengths and rows of a prompt if it takes all of
+these. One that was read from elsewhere gets other inputs on each rank.
 """
 
 from __future__ import annotations
@@ -11,18 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import numpy as np
-
+from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
+from graphgen.exec.decode_steps import COUNT
 from graphgen.exec.inputs import vocabulary
-from graphgen.exec.session import ProgramCall, Workload
-from graphgen.ir import ADAPTER_IDS, MAIN, Dim, Function, Module, Role, TensorType
+from graphgen.exec.session import Workload
+from graphgen.ir import ADAPTER_IDS, MAIN, Dim, Module, Role
 from graphgen.ir.dims import symbols
 from graphgen.passes.core import Pass
 from graphgen.passes.workload.adversarial_script import adversarial_script
-from graphgen.passes.workload.call_plan import CallPlan, Span
-from graphgen.passes.workload.draw_calls import CallDrawer, slot_of_row
+from graphgen.passes.workload.draw_calls import CallDrawer
 from graphgen.passes.workload.program_shapes import (
     ProgramShape,
     ServingSizes,
@@ -34,12 +34,20 @@ from graphgen.passes.workload.program_shapes import (
     serving_sizes,
     stage_of,
 )
+from graphgen.passes.workload.random_calls import (
+    LANGUAGE_MODEL,
+    RandomCalls,
+    symbol_sizes,
+    takes_prompts,
+    with_adapters,
+)
 from graphgen.passes.workload.short_script import Script, choose_script, short_script
 from graphgen.passes.workload.value_ranges import ArraySource, normal_numbers, own_generator
 
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
-_PLACES = {"positions", "lengths", "seq_ids"}
-_LANGUAGE_MODEL = {"tokens", *_PLACES}
+# Symbols of a language model that a script gives sizes: of calls, and of caches.
+_CACHE_SYMBOLS = {"R", "M"}
+_CALL_SYMBOLS = {*_CACHE_SYMBOLS, "B", "S", "C", COUNT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,53 +183,49 @@ def workload_of_stages(
     return Workload({**weights, **_adapters(stages, seed, source)}, calls, dims, states)
 
 
+def random_workload(
+    module: Module, seed: int, source: ArraySource, stages: Sequence[StagePrograms] = ()
+) -> Workload:
+    """Calls of each program with random inputs and states; the sizes of symbols differ.
+
+    Integers are ordinary in the first call of a program, and special in the next ones, so that all
+    of them have a place: see :mod:`~graphgen.passes.workload.legal_values`.
+
+    Args:
+        module: names inputs, weights and states.
+        seed: of all arrays.
+        source: draws what is neither an integer nor has a domain, and weights.
+        stages: whose programs' sizes the calls have, as far as those are numbers.
+    """
+    slots, sizes = _slots(stages or [stage_of(module)]), symbol_sizes(module)
+    called = [
+        (function, dims)
+        for function in module.programs()
+        for dims in random_sizes(function, sizes, stages)
+    ]
+    drawn = RandomCalls(module, seed, source, vocabulary_of(module), slots)
+    calls = tuple([call for function, dims in called for call in drawn.of(function, dims)])
+    if ADAPTER_IDS not in module.interface:
+        calls = tuple([with_adapters(call, stages, slots, seed) for call in calls])
+    dims = common_sizes([dims for _, dims in called]) if called else sizes
+    # A state has one size, also where two programs do not agree on a symbol of theirs.
+    states, weights = (
+        drawn.states({**sizes, **dims}),
+        _drawn(module, Role.WEIGHT, {**sizes, **dims}, seed, source),
+    )
+    return Workload({**weights, **_adapters(stages, seed, source)}, calls, dims, states)
+
+
 def _adapters(stages: Sequence[StagePrograms], seed: int, source: ArraySource) -> dict[str, Array]:
     """Random tensors of adapters, which a stage has whose projections have such."""
     rows = {name: row for stage in stages for name, row in stage.adapters.items()}
     return {name: source(own_generator(seed, name), row, row.logical) for name, row in rows.items()}
 
 
-def random_workload(
-    module: Module, seed: int, source: ArraySource, stages: Sequence[StagePrograms] = ()
-) -> Workload:
-    """One call of each program with random inputs and states; the sizes of symbols differ.
-
-    Args:
-        module: names inputs, weights and states.
-        seed: of all arrays.
-        source: draws them.
-        stages: whose programs' sizes the calls have, as far as those are numbers.
-    """
-    called = [
-        (function, dims)
-        for function in module.programs()
-        for dims in random_sizes(function, _sizes(module), stages)
-    ]
-    calls = tuple(_random_call(module, f, dims, seed, source) for f, dims in called)
-    if ADAPTER_IDS not in module.interface:
-        calls = tuple([_with_adapters(call, stages) for call in calls])
-    dims = common_sizes([dims for _, dims in called]) if called else _sizes(module)
-    weights, states = (
-        _drawn(module, role, dims, seed, source) for role in (Role.WEIGHT, Role.STATE)
-    )
-    return Workload({**weights, **_adapters(stages, seed, source)}, calls, dims, states)
-
-
 def _slots(stages: Sequence[StagePrograms]) -> int:
     """Slots of adapters; 0 where no stage has such."""
     rows = [row for stage in stages for row in stage.adapters.values()]
     return rows[0].logical.dims[0] if rows else 0
-
-
-def _with_adapters(call: ProgramCall, stages: Sequence[StagePrograms]) -> ProgramCall:
-    """The call with the adapter of each row, where a stage takes one."""
-    ids = [row for stage in stages for name, row in stage.inputs.items() if name == ADAPTER_IDS]
-    if not ids:
-        return call
-    (rows,) = ids[0].logical.bind(call.dims).dims
-    places = np.arange(rows, dtype=np.int32)
-    chosen = slot_of_row(places, rows, _slots(stages))
-    return replace(call, inputs={**call.inputs, ADAPTER_IDS: chosen})
 
 
 def _drawn(
@@ -235,9 +239,19 @@ def _drawn(
 
 
 def is_language_model(module: Module) -> bool:
-    """True for a module with the inputs and phases of a language model."""
-    names = {row.name for row in module.entries(Role.INPUT)}
-    return names >= _LANGUAGE_MODEL and all(f.phase != MAIN for f in module.programs())
+    """True for a module with the inputs, phases and sizes of a language model.
+
+    Sizes of calls are B, S, C and those of several steps, sizes of caches R and M; any others, as
+    those of an encoder, are nothing that a script of calls knows.
+    """
+    inputs = {row.name: row.logical for row in module.entries(Role.INPUT)}
+    if not inputs.keys() >= LANGUAGE_MODEL or not takes_prompts(inputs):
+        return False
+    programs = module.programs()
+    held = [*module.entries(Role.STATE), *module.entries(Role.WEIGHT)]
+    of_caches = symbols([dim for row in held for dim in row.logical.shape])
+    known = free_symbols(programs) <= _CALL_SYMBOLS and of_caches <= _CACHE_SYMBOLS
+    return known and all(function.phase != MAIN for function in programs)
 
 
 def may_shuffle(module: Module) -> bool:
@@ -250,70 +264,3 @@ def vocabulary_of(module: Module) -> int:
     sizes = [vocabulary(module, function) for function in module.programs()]
     logits = [row.logical.shape[-1] for row in module.entries(Role.OUTPUT) if row.name == "logits"]
     return max([*sizes, *(size for size in logits if isinstance(size, int))], default=2)
-
-
-def _sizes(module: Module) -> dict[str, Dim]:
-    """A size for each symbol of the programs' arguments: small ones, all different.
-
-    Of a cache there are more slots than a call has tokens.
-    """
-    values = [value for function in module.programs() for value in function.args]
-    free = {name for value in values for name in symbols(value.type.shape)}
-    slots = {name for row in module.entries(Role.STATE) for name in symbols(row.logical.shape)}
-    ordered = sorted(free, key=lambda name: (name in slots and name != "B", name))
-    return {name: 3 + index for index, name in enumerate(ordered)}
-
-
-def _random_call(
-    module: Module,
-    function: Function,
-    sizes: Mapping[str, Dim],
-    seed: int,
-    source: ArraySource,
-) -> ProgramCall:
-    dims = dict(sizes)
-    rows = [r for r in module.entries(Role.INPUT) if function.arg(r.name) is not None]
-    types = {row.name: row.logical.bind(dims) for row in rows}
-    shared = dict[str, Array]()
-    if types.keys() >= _PLACES:
-        shared |= _sensible(module, seed, types, source)
-    types = {name: type_ for name, type_ in types.items() if name not in shared}
-
-    def drawn(name: str, rank: int = 0) -> Array:
-        own = own_generator(seed, function.name, name, rank)
-        return source(own, module.interface[name], types[name])
-
-    if function.phase == MAIN and module.ranks > 1:
-        parts = {n: [drawn(n, rank) for rank in range(module.ranks)] for n in types}
-        return ProgramCall(function.phase, dims, shared, parts=parts)
-    inputs = {name: drawn(name) for name in types}
-    return ProgramCall(function.phase, dims, {**inputs, **shared})
-
-
-def _sensible(
-    module: Module, seed: int, types: Mapping[str, TensorType], source: ArraySource
-) -> Mapping[str, Array]:
-    """Inputs of an imported language model, as in the workload of ours.
-
-    A part of one, without tokens, has no padding: what it computes there is read nowhere.
-    """
-    rows, width = types["positions"].dims if types["positions"].rank == 2 else (0, 0)
-    if [types[name].shape for name in ("lengths", "seq_ids")] != [(rows,)] * 2:
-        return {}
-    caches = [row.logical.dims for row in module.entries(Role.STATE) if row.logical.rank == 4]
-    slots = caches[0][1] if caches else width
-    shape = ProgramShape(MAIN, slots, width, rows, in_place=True)
-    sizes = ServingSizes((shape,), rows, slots)
-    room = slots if width == 1 else width
-    part = width > 1 and "tokens" not in types
-    ends = [room if part else max(room - 2 - 3 * row, 1) for row in range(rows)]
-    spans = [
-        Span(end - 1, 1) if width == 1 else Span(0, end, left=row % 2 == 1)
-        for row, end in enumerate(ends)
-    ]
-    plan = CallPlan("", shape, tuple(enumerate(spans)))
-    inputs = {row.name: row for row in module.entries(Role.INPUT) if row.name in _LANGUAGE_MODEL}
-    (call,) = CallDrawer(
-        sizes, inputs, vocabulary_of(module), source, _slots([stage_of(module)])
-    ).draw(seed, [plan])
-    return call.inputs

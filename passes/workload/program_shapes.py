@@ -11,6 +11,7 @@ from graphgen.exec.decode_steps import COUNT, STEPS
 from graphgen.exec.speculative_step import DRAFT_PHASE
 from graphgen.ir import WHOLE_PROMPTS, Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import clone_module
+from graphgen.ir.dims import Shape
 from graphgen.passes.core import Pass
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.pipeline import run_pass
@@ -202,7 +203,7 @@ def serving_sizes(
     whole = any(stage.whole for stage in stages)
     found = [program for stage in stages for program in stage.programs]
     known = [dims for _, dims, _ in found]
-    states = [row.logical.shape for row in module.entries(Role.STATE) if row.logical.rank == 4]
+    states = caches_by_length(module, module.programs())
     batch = [size for dims in known if isinstance(size := dims.get("B"), int)]
     attended = [size for dims in known if isinstance(size := dims.get("C"), int)]
     rows = _first_size(known, "R", [shape[0] for shape in states], max(batch, default=_ROWS))
@@ -254,6 +255,26 @@ def common_sizes(calls: Sequence[Mapping[str, Dim]]) -> dict[str, Dim]:
     """The sizes on which all calls agree."""
     first, *others = calls
     return {n: size for n, size in first.items() if all(o.get(n, size) == size for o in others)}
+
+
+def caches_by_length(module: Module, programs: Sequence[Function]) -> list[Shape]:
+    """Shapes of the caches [R,M,K,D] that programs write, the longest first; symbols before all.
+
+    Rings are shorter than the sequences that they hold. A cache that is only read, as that of an
+    encoder, has a length of its own; such ones are given where none is written.
+    """
+    rows = [row for row in module.entries(Role.STATE) if row.logical.rank == 4]
+    written = [
+        row
+        for row in rows
+        if any(f.outputs.get(row.name) is not f.arg(row.name) and _places(f) for f in programs)
+    ]
+    shapes = [row.logical.shape for row in written or rows]
+    return sorted(shapes, key=lambda s: -s[1] if isinstance(s[1], int) else -(2**63))
+
+
+def _places(function: Function) -> bool:
+    return function.arg("positions") is not None
 
 
 def _bound(dims: Mapping[str, Dim]) -> bool:

@@ -52,8 +52,11 @@ def normal_numbers(rng: np.random.Generator, row: Entry, type_: TensorType) -> A
 
 
 def random_array(rng: np.random.Generator, type_: TensorType) -> Array:
-    """Normal numbers for floats, small ones for integers, both for pred."""
+    """Normal numbers for floats and both parts of complex ones, small integers, both preds."""
     dtype = numpy_dtype(type_.dtype)
+    if type_.dtype.is_complex:
+        parts = rng.standard_normal((2, *type_.dims)) * ORDINARY
+        return np.asarray(parts[0] + 1j * parts[1]).astype(dtype)
     if type_.dtype.is_float:
         # Of the size weights have: the variance of a product of 1/fan-in would vanish in norms.
         return (rng.standard_normal(type_.dims) * 0.3).astype(dtype)

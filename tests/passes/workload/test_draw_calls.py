@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphgen.passes.workload.call_plan import CallPlan, Span
-from graphgen.passes.workload.draw_calls import CallDrawer
+from graphgen.passes.workload.draw_calls import CallDrawer, slot_of_row
 from graphgen.passes.workload.program_shapes import ProgramShape, ServingSizes
 from graphgen.passes.workload.value_ranges import normal_numbers
 from graphgen.text import parse
@@ -68,3 +68,30 @@ def test_random_ids_reach_the_whole_vocabulary_and_rows_may_be_equal():
     for number, call in enumerate(calls):
         tokens = call.inputs["tokens"]
         assert (tokens == tokens[0]).all() == (number % 2 == 1)
+
+
+def test_ids_outside_go_on_from_call_to_call_of_a_phase():
+    step = ProgramShape("decode", 8, 1, 3)
+    plans = [CallPlan("", step, ((0, Span(at, 1)), None, None), "outside") for at in range(4)]
+    plans.insert(1, CallPlan("", SHAPE, ((0, Span(0, 5)), None, None), "outside"))
+    calls = DRAWER.draw(0, plans)
+    ids = [int(call.inputs["tokens"][0, 0]) for call in calls if call.phase == "decode"]
+    assert ids == [-1, VOCABULARY, -(2**31), 2**31 - 1]
+    assert set(ids) < set(calls[1].inputs["tokens"][0].tolist())
+
+
+def test_adapter_slots_are_those_there_are_and_others():
+    rows = np.arange(8)
+    slots = slot_of_row(rows, 7, 3)
+    assert slots.tolist() == [-1, 2, 3, 0, 2**31 - 1, 1, -1, -1]
+    assert (slot_of_row(rows, 7, 3) == slots).all()
+    assert slot_of_row(rows, 7, 3, 1).tolist() != slots.tolist()
+
+
+def test_inputs_with_a_domain_are_drawn_inside_of_it():
+    text = INPUTS.replace("}", "  input %kind : s32[B] domain={3,8}\n}")
+    sizes = ServingSizes((SHAPE,), ROWS, SLOTS)
+    drawer = CallDrawer(sizes, parse(text).interface, VOCABULARY, normal_numbers)
+    plans = [CallPlan("", SHAPE, ((0, Span(at, 1)), None, None)) for at in range(6)]
+    drawn = {x for call in drawer.draw(0, plans) for x in call.inputs["kind"].tolist()}
+    assert drawn == {3, 8}
