@@ -114,6 +114,7 @@ def import_(
     module = joined(programs)
     _save(save_weights, held)
     _tell_returned(module)
+    _tell_domains(module)
     _write(module, output, as_json=as_json, raising=not no_raise)
 
 
@@ -134,6 +135,7 @@ def _write(module: Module, output: str, *, as_json: bool, raising: bool) -> None
         "found": {**total},
         "by_program": {name: {**each} for name, each in counts.items()},
         "near_misses": [reason_json(reason) for reason in near],
+        "domains": {**_domains(module)},
     }
     write_module(module, output, as_json=as_json, more=more)
     if shown:
@@ -175,6 +177,21 @@ def _tell_returned(module: Module) -> None:
     if pairs:
         more = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
         note(f"an input comes back updated: --state {pairs[0]}{more} would keep it")
+
+
+def _tell_domains(module: Module) -> None:
+    """Print a note on the domains of inputs, which their readers imply."""
+    shown = [f"{name} {text}" for name, text in _domains(module).items()]
+    if shown:
+        more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
+        note(
+            f"domains of inputs, outside of which their readers fail: {', '.join(shown[:4])}{more}"
+        )
+
+
+def _domains(module: Module) -> dict[str, str]:
+    rows = module.interface.values()
+    return {row.name: row.domain.text for row in rows if row.domain is not None}
 
 
 def _report(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, DType, Poly, TensorType, Value
+from graphgen.ir import Dim, Domain, DType, Poly, Role, TensorType, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import decode, encode, f32, pred, s64
 from graphgen.lowering.aten.complex_value import ComplexValue
@@ -17,6 +17,8 @@ from graphgen.lowering.aten.dtypes import HALF, result_type
 # An argument: a tensor, a size, a number, a word, a type, or a list of these.
 Argument = Value | ComplexValue | Dim | float | str | DType | None | Sequence["Argument"]
 Operand = Value | Dim | float
+# Ops that keep the values of integers, of which none is lost.
+_KEEPING = ("convert", "reshape", "transpose", "broadcast_in_dim")
 # torch's default where a list of slices ends.
 END = (1 << 63) - 1
 
@@ -51,6 +53,21 @@ class AtenCall:
     def shape(self) -> Shape:
         """The shape of the first result."""
         return self.types[0].shape
+
+    def refuses_outside(self, index: Value, low: Dim, high: Dim) -> None:
+        """Note the domain of an index that a caller gives: torch raises for any other value."""
+        while index.op is not None and index.op.name in _KEEPING:
+            index = index.op.operands[0]
+        rows = self.b.module.interface if self.b.module is not None else {}
+        row = rows.get(index.name or "") if index.op is None else None
+        if row is None or row.role is not Role.INPUT or not row.logical.dtype.is_integer:
+            return
+        known = row.domain.numbers if row.domain is not None else None
+        if isinstance(low, int) and isinstance(high, int) and low <= high:
+            if known is not None:
+                low, high = max(low, int(known[0])), min(high, int(known[1]))
+            if low <= high:
+                rows[row.name] = replace(row, domain=Domain(low, high))
 
     def value(self, name: str) -> Value:
         """The tensor ``name``."""

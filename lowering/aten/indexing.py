@@ -15,7 +15,9 @@ from graphgen.ops import Trait, has_trait
 @aten("embedding.default")
 def _embedding(c: AtenCall) -> AtenResult:
     """Rows of a table; torch refuses ids outside of it, so that none is below zero."""
-    return c.b.embedding(c.value("weight"), c.b.convert(c.value("indices"), s32))
+    table, ids = c.value("weight"), c.value("indices")
+    c.refuses_outside(ids, 0, table.shape[0] - 1)
+    return c.b.embedding(table, c.b.convert(ids, s32))
 
 
 @aten("index.Tensor")
@@ -23,6 +25,8 @@ def _index(c: AtenCall) -> AtenResult:
     """Elements at each place that the index tensors, repeated to one shape, name together."""
     x = c.value("self")
     dims, indices = _indices(c, x)
+    for dim, index in zip(dims, indices, strict=True):
+        c.refuses_outside(index, x.shape[dim] * -1, x.shape[dim] - 1)
     batch = ones_like(indices)
     vectors = _vectors(c, indices, batch, [x.shape[dim] for dim in dims])
     first = _first(dims)
@@ -104,6 +108,7 @@ def _index_select(c: AtenCall) -> AtenResult:
     dim = c.dim("dim", x.type.rank)
     if not x.shape:
         return x
+    c.refuses_outside(index, 0, x.shape[dim] - 1)
     index = c.b.reshape(index, (index.type.size,))
     vectors = _vectors(c, [index], index.shape, [x.shape[dim]])
     offset = [i for i in range(x.type.rank) if i != dim]
@@ -116,7 +121,9 @@ def _gather(c: AtenCall) -> AtenResult:
     x, index = c.value("self"), c.value("index")
     if not x.shape:
         return c.b.reshape(x, c.shape)
-    vectors = _along(c, x, index, c.dim("dim", x.type.rank))
+    dim = c.dim("dim", x.type.rank)
+    c.refuses_outside(index, 0, x.shape[dim] - 1)
+    vectors = _along(c, x, index, dim)
     return _gathered(c, x, vectors, range(x.type.rank), [])
 
 

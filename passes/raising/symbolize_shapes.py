@@ -18,6 +18,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import (
     AttrValue,
     Dim,
+    Domain,
     Function,
     Literal,
     Module,
@@ -63,7 +64,14 @@ def lift_sizes(
         if row.role is not Role.WEIGHT:
             beside = other.interface[row.name] if other is not None else row
             type_ = lifted.type(row.logical, beside.logical)
-            module.interface[row.name] = replace(row, logical=type_, physical=type_)
+            domain = row.domain if _stays(row.domain, sizes) else None
+            module.interface[row.name] = replace(row, logical=type_, physical=type_, domain=domain)
+
+
+def _stays(domain: Domain | None, sizes: Mapping[str, int]) -> bool:
+    """True for a domain that does not end with one of the sizes that become symbols."""
+    numbers = domain.numbers if domain is not None else None
+    return numbers is None or not {numbers[1], numbers[1] + 1} & {*sizes.values()}
 
 
 def other_sizes(modules: Sequence[Module], sizes: Mapping[str, int]) -> dict[str, int]:

@@ -108,7 +108,9 @@ class CallDrawer:
             ids = (ends[0], ends[-1], *ends[1:-1]) if plan.ids == "ends" else turned
             real = np.flatnonzero(self._places(plan)["positions"] >= 0)
             np.put(tokens, real[: len(ids)], ids)
-        return tokens
+        stated = self.inputs["tokens"].domain if "tokens" in self.inputs else None
+        ends = stated.numbers if stated is not None else None
+        return tokens if ends is None else np.clip(tokens, int(ends[0]), int(ends[1]))
 
     def _of_steps(self, rng: np.random.Generator, name: str, plan: CallPlan) -> Array:
         """Inputs of several steps: all of them for the first row, fewer for others, and stops."""
