@@ -13,6 +13,13 @@ from graphgen.cli.shared_options import AsJson, OnlyProgram
 from graphgen.json_value import Json
 from graphgen.report.table import Report, render
 
+# One side is a lowered program, which has its arguments only.
+_BARE = ", how weights and states are prepared, which one of them does not have"
+
+
+def _kind(name: str) -> str:
+    return "function" if name.startswith("weights.") else "program"
+
 
 def diff(
     left: Annotated[str, typer.Argument(metavar="A", help="A module in any form.")],
@@ -25,6 +32,7 @@ def diff(
 ) -> None:
     """Compare two modules by what they compute from their arguments.
 
+    Programs, the functions that prepare weights, pack and unpack states, and the interface count.
     Shardings, layouts, partitions, replica groups and whatever else a file says of its ops count;
     names, ids, places, the order of ops and what no output depends on do not. Arguments
     and outputs go together by name where both modules have the same names, else by position, and
@@ -39,30 +47,32 @@ def diff(
       graphgen diff a.gg b.gg --program decode --json
     """
     from graphgen.analysis.annotation_diff import IGNORED
-    from graphgen.report.diff import diff_modules
-    from graphgen.report.diff_report import diff_json, diff_text
+    from graphgen.report.diff import diff_modules, with_bodies
+    from graphgen.report.diff_report import diff_json, diff_text, interface_lines
 
     found = diff_modules(read_module(left), read_module(right), program)
 
     def facts() -> Json:
-        programs = [diff_json(each) for each in found.with_bodies]
+        shown = [each for item in found.programs for each in with_bodies(item)]
+        programs = [diff_json(each) for each in shown]
         return {
             "equal": found.same,
             "only_in_one": [*found.unpaired],
             "module": [*found.module],
             "programs": programs,
-            "ignored": IGNORED,
+            "prepared": [diff_json(each) for each in found.prepared],
+            "ignored": f"{IGNORED}{_BARE if found.bare else ''}",
         }
 
     def report() -> Report:
-        blocks = [f"program @{name} is in one of them only" for name in found.unpaired]
-        blocks += found.module
+        blocks = [f"{_kind(name)} @{name} is in one of them only" for name in found.unpaired]
+        blocks += interface_lines(found.module, show_all=show_all)
         for each in found.with_bodies:
             text, hidden = diff_text(each, show_all=show_all)
             blocks.append(render(text, sys.stdout).rstrip("\n"))
             if hidden:
                 note(f"{hidden} more kinds of differences; --all shows them")
-        note(f"not compared: {IGNORED}")
+        note(f"not compared: {IGNORED}{_BARE if found.bare else ''}")
         return "\n".join(blocks) + "\n"
 
     emit(as_json, facts, report)

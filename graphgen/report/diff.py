@@ -11,6 +11,7 @@ no output depends on.
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops.control import CONTROL, NAMING, callees
 from graphgen.ops.external import has_effect
+from graphgen.report import preparation
 from graphgen.report.units import pattern
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
@@ -93,6 +95,7 @@ def diff_functions(
             what = f"argument {one} %{first.args[one].name}: {before.text} / {after.text}"
             made.interface.append(what)
         noted = op_differences(first.args[one], second.args[other])
+        noted += _sharding_difference(first.args[one], second.args[other])
         made.interface += [f"argument {one} %{first.args[one].name}: {text}" for text in noted]
     mine, theirs = ([name for name, _ in function.outputs] for function in (first, second))
     outputs = _matched("output", mine, theirs, made)
@@ -271,7 +274,7 @@ class _DiffWalk:
         return self.count
 
     def key(self, op: Op) -> _Key:
-        types = tuple([result.type for result in op.results])
+        types = tuple([(result.type, result.sharding) for result in op.results])
         side = 0 if op in self.place else 1
         own = self.bodies.key(op, side)
         numbers = [self.numbers[value] for value in op.operands]
@@ -409,12 +412,10 @@ class _DiffWalk:
         """Describe the difference between two paired ops."""
         if one.name != op.name:
             return f"{one.name} / {op.name}"
-        parts = [
-            f"{key} {_show(one, key)} / {_show(op, key)}"
-            for key in one.attrs
-            if one.attrs[key] != op.attrs[key] and key not in ("results", *NAMING)
-        ]
+        parts = attribute_differences(one, op)
         parts += op_differences(one, op)
+        for mine, theirs in zip(one.results, op.results, strict=False):
+            parts += _sharding_difference(mine, theirs)
         parts += [
             f"@{item.first.name} / @{item.second.name}" for item in self.bodies.apart(one, op)
         ]
@@ -451,6 +452,13 @@ class _DiffWalk:
                 self.made.changes.append(OpDifference(what, mine.op, theirs.op))
 
 
+def _sharding_difference(one: Value, other: Value) -> list[str]:
+    """The difference of the layouts that two values are given, in words."""
+    if one.sharding is other.sharding:
+        return []
+    return [f"sharding {one.sharding or 'none'} / {other.sharding or 'none'}"]
+
+
 def _alive(function: Function) -> set[Op]:
     """The ops that an output, or an effect, depends on."""
     work = [value.op for _, value in function.outputs if value.op is not None]
@@ -472,9 +480,40 @@ def _text(op: Op) -> str:
     return ", ".join([result.type.text for result in op.results])
 
 
-def _show(op: Op, key: str) -> str:
-    text = str(op.attrs[key]) if isinstance(op.attrs[key], str) else format_attr(op.attrs[key])
-    return text if len(text) <= 60 else f"{text[:57]}..."
+# Characters of an attribute that are shown.
+_WIDTH = 60
+
+
+def attribute_differences(one: Op, other: Op) -> list[str]:
+    """The attributes in which two ops of one name differ: ``axis 0 / 1``."""
+    keys = [key for key in dict.fromkeys((*one.attrs, *other.attrs)) if key not in _UNSHOWN]
+    found = [(key, _shown(one, key), _shown(other, key)) for key in keys]
+    texts = [(key, *_around(left, right)) for key, left, right in found if left != right]
+    return [f"{key} {left} / {right}" for key, left, right in texts]
+
+
+_UNSHOWN = ("results", *NAMING)
+
+
+def _shown(op: Op, key: str) -> str:
+    value = op.attrs.get(key)
+    if value is None:
+        return "none"
+    return str(value) if isinstance(value, str) else format_attr(value)
+
+
+def _around(left: str, right: str) -> tuple[str, str]:
+    """Two texts; of long ones a part with the first difference."""
+    if max(len(left), len(right)) <= _WIDTH:
+        return left, right
+    shared = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
+    start = max(shared - _WIDTH // 3, 0) if shared > _WIDTH // 2 else 0
+    return _part(left, start), _part(right, start)
+
+
+def _part(text: str, start: int) -> str:
+    part = text[start : start + _WIDTH - 6]
+    return f"{'...' if start else ''}{part}{'...' if start + len(part) < len(text) else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,27 +523,37 @@ class ModuleDifference:
     Attributes:
         programs: of each pair of programs.
         unpaired: names of programs without a counterpart.
-        module: differences of the modules themselves, such as the number of partitions.
+        module: differences of the modules themselves, such as the number of partitions, and of the
+            rows of their interfaces.
+        prepared: of each pair of functions that prepare weights, or pack and unpack a state.
+        bare: whether only one of the modules has such, so that they are not compared.
     """
 
     programs: list[ProgramDifference]
     unpaired: list[str]
     module: list[str]
+    prepared: list[ProgramDifference] = field(default_factory=list[ProgramDifference])
+    bare: bool = False
 
     @property
     def same(self) -> bool:
         """True if the modules are equal."""
-        return not self.unpaired and not self.module and all(item.same for item in self.programs)
+        every = (*self.programs, *self.prepared)
+        return not self.unpaired and not self.module and all(item.same for item in every)
 
     @property
     def with_bodies(self) -> list[ProgramDifference]:
-        """All pairs of programs, each followed by those of its loops and conditionals."""
-        return [each for item in self.programs for each in _with_bodies(item)]
+        """All pairs of programs, each followed by those of its loops and conditionals.
+
+        After them those of functions that prepare, where they differ.
+        """
+        shown = (*self.programs, *[item for item in self.prepared if not item.same])
+        return [each for item in shown for each in with_bodies(item)]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """Changes that differ in numbers only, such as one per layer.
+    """Changes that differ in the names of values only, such as one per layer.
 
     Attributes:
         changes: in program order.
@@ -516,7 +565,10 @@ class ChangeGroup:
 
 
 def diff_modules(first: Module, second: Module, program: str | None = None) -> ModuleDifference:
-    """Compare the programs of two modules, or one program of each.
+    """Compare two modules, or one program of each.
+
+    Of whole modules the rows of the interface are compared as well, and the functions that prepare
+    weights, and that pack and unpack states. A program that was lowered has neither.
 
     Args:
         first, second: the modules.
@@ -538,7 +590,23 @@ def diff_modules(first: Module, second: Module, program: str | None = None) -> M
             help=f"they have {', '.join(mine)} and {', '.join(theirs)}",
         )
     programs = [diff_functions((first, second), *pair) for pair in pairs]
-    return ModuleDifference(programs, unpaired, module_differences(first, second))
+    facts = module_differences(first, second)
+    if program is not None:
+        return ModuleDifference(programs, unpaired, facts)
+    if _is_bare(first) or _is_bare(second):
+        bare = _is_bare(first) != _is_bare(second)
+        return ModuleDifference(programs, unpaired, facts, bare=bare)
+    facts += preparation.interface_differences(first, second)
+    both, alone = preparation.paired(first, second)
+    prepared = [diff_functions((first, second), *pair) for pair in both]
+    return ModuleDifference(programs, [*unpaired, *alone], facts, prepared)
+
+
+def _is_bare(module: Module) -> bool:
+    """True for a program alone: it has no weights, and no functions besides."""
+    rows = module.interface.values()
+    held = any(row.role is Role.WEIGHT or row.pack or row.unpack for row in rows)
+    return not held and not preparation.weight_functions(module)
 
 
 def _functions(module: Module, program: str | None) -> dict[str, Function]:
@@ -548,7 +616,8 @@ def _functions(module: Module, program: str | None) -> dict[str, Function]:
     return {program: module.function(program.removeprefix("@"))}
 
 
-def _with_bodies(found: ProgramDifference) -> Iterator[ProgramDifference]:
+def with_bodies(found: ProgramDifference) -> Iterator[ProgramDifference]:
+    """Two programs, then the functions of their loops and conditionals that differ, each once."""
     seen: set[tuple[str, str]] = set()
     work = [found]
     while work:
@@ -560,8 +629,16 @@ def _with_bodies(found: ProgramDifference) -> Iterator[ProgramDifference]:
             work += item.bodies
 
 
+_NAME = re.compile(r"[%@][^\s,;:()]+")
+
+
+def nameless(text: str) -> str:
+    """A difference without the numbers in names; those of attributes and shapes stay."""
+    return _NAME.sub(lambda found: pattern(found[0]), text)
+
+
 def grouped_changes(found: ProgramDifference) -> list[ChangeGroup]:
-    """The changes of a program, those that differ in numbers only together."""
+    """The changes of a program, those that differ in the names of values only together."""
     layer_of = {
         op: name
         for function in (found.first, found.second)
@@ -573,7 +650,7 @@ def grouped_changes(found: ProgramDifference) -> list[ChangeGroup]:
         op = change.first or change.second
         layer = layer_of.get(op, "") if op is not None else ""
         scope = op.loc.scope if op is not None else ""
-        key = (pattern(change.what), pattern(scope or layer))
+        key = (nameless(change.what), pattern(scope or layer))
         group = groups.setdefault(key, ChangeGroup([], []))
         group.changes.append(change)
         if layer and layer not in group.layers:

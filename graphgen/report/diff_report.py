@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
-from graphgen.report.diff import OpDifference, ProgramDifference, grouped_changes
+from graphgen.report.diff import OpDifference, ProgramDifference, grouped_changes, nameless
 from graphgen.report.program_text import where_of
 from graphgen.report.table import Table
 from graphgen.report.units import folded, groups, pattern, short
@@ -33,7 +33,7 @@ def diff_text(found: ProgramDifference, *, show_all: bool) -> tuple[list[str | T
         f"A @{first.name}: {first.block.size} ops    B @{second.name}: {second.block.size} ops, "
         f"{found.equal} of them equal"
     ]
-    lines += _interface(found.interface, show_all=show_all)
+    lines += interface_lines(found.interface, show_all=show_all)
     if not found.changes:
         return [*lines, "what is computed is equal"], 0
     names = {**value_names(first), **value_names(second)}
@@ -44,13 +44,14 @@ def diff_text(found: ProgramDifference, *, show_all: bool) -> tuple[list[str | T
     return [*lines, "", *_first(found.changes[0], names), "", table], len(changes) - len(shown)
 
 
-def _interface(facts: Sequence[str], *, show_all: bool) -> list[str]:
-    """Differences in the interface; of those that differ in numbers only, the first."""
+def interface_lines(facts: Sequence[str], *, show_all: bool) -> list[str]:
+    """Differences in the interface; of those that differ in names and places only, the first."""
     if show_all:
         return [f"  {line}" for line in facts]
     found: dict[str, list[str]] = {}
     for line in facts:
-        found.setdefault(pattern(line), []).append(line)
+        subject, _, what = line.partition(": ")
+        found.setdefault(f"{pattern(subject)}: {nameless(what)}", []).append(line)
     lines = [
         f"  {same[0]}" + (f" (and {len(same) - 1} like it)" if len(same) > 1 else "")
         for same in found.values()

@@ -8,7 +8,12 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16, f32
 from graphgen.models import build, known_shape
-from graphgen.report.diff import ProgramDifference, diff_functions, diff_modules
+from graphgen.report.diff import (
+    ProgramDifference,
+    diff_functions,
+    diff_modules,
+    grouped_changes,
+)
 from graphgen.text import parse, print_module
 
 HEAD = """\
@@ -259,3 +264,127 @@ def test_programs_go_together_by_name_and_two_alone_whatever_they_are_called():
         with pytest.raises(GraphgenError, match="no program of the same name") as refused:
             diff_modules(programs(*first), programs(*second))
         assert refused.value.help == f"they have {', '.join(first)} and {', '.join(second)}"
+
+
+PREPARED = """\
+module @m level=target {
+  weight %w : f32[4,4]
+  param %w.prepared : f32[4,4]
+  input %x : f32[2,4]
+  state %s : f32[4] pack=@s.pack unpack=@s.unpack
+  output %y : f32[2,4]
+}
+
+func @weights.global {
+  arg %w : f32[4,4]
+  %0 = transpose(%w) permutation=[1,0] : f32[4,4]
+  return w.prepared = %0
+}
+
+func @s.pack {
+  arg %s : f32[4]
+  arg %rank : s32[1]
+  %0 = negate(%s) : f32[4]
+  return s = %0
+}
+
+func @s.unpack {
+  arg %s : f32[1,4]
+  %0 = negate(%s) : f32[1,4]
+  %1 = reshape(%0) shape=[4] : f32[4]
+  return s = %1
+}
+
+func @main phase=main {
+  arg %x : f32[2,4]
+  arg %w.prepared : f32[4,4]
+  arg %s : f32[4]
+  %r = reduce(%w.prepared) dimensions=[0] kind=add : f32[4]
+  %b = broadcast_in_dim(%r) shape=[2,4] dimensions=[1] : f32[2,4]
+  %y = multiply(%x, %b) : f32[2,4]
+  return y = %y
+  return s = %s
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("[1,0]", "[0,1]", "transpose: permutation [1,0] / [0,1]"),
+        ("%0 = negate(%s) : f32[4]", "%0 = abs(%s) : f32[4]", "negate / abs"),
+        ("negate(%s) : f32[1,4]", "abs(%s) : f32[1,4]", "negate / abs"),
+    ],
+    ids=["weights", "pack", "unpack"],
+)
+def test_functions_that_prepare_count(old: str, new: str, what: str):
+    found = diff_modules(parse(PREPARED), parse(swapped(PREPARED, (old, new))))
+    assert not found.same
+    assert [change.what for item in found.prepared for change in item.changes] == [what]
+    assert all(item.same for item in found.programs)
+
+
+def test_functions_that_prepare_in_one_module_only():
+    without = PREPARED.replace(" pack=@s.pack unpack=@s.unpack", "")
+    found = diff_modules(parse(PREPARED), parse(without))
+    assert found.module == [
+        "state s: pack by a function / none",
+        "state s: unpack by a function / none",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("weight %w : f32[4,4]", "weight %w : bf16[4,4]", "weight w: logical f32[4,4] / bf16[4,4]"),
+        ("  input %x", "  weight %x", "x: input / weight"),
+    ],
+)
+def test_rows_of_the_interface_count(old: str, new: str, what: str):
+    found = diff_modules(parse(PREPARED), parse(swapped(PREPARED, (old, new))))
+    assert what in found.module
+
+
+def test_a_renamed_copy_with_functions_that_prepare_is_equal():
+    names = [
+        ("%w", "%v"),
+        ("w.prepared", "v.prepared"),
+        ("%x", "%in"),
+        ("s.pack", "p"),
+        ("%0", "%z"),
+    ]
+    assert diff_modules(parse(PREPARED), parse(swapped(PREPARED, *names))).same
+
+
+def test_a_part_of_a_long_attribute_shows_the_difference():
+    one, other = (
+        BODY.replace("exponential(%a)", "add(%a, %k)").replace(
+            "  %a", f"  %k = constant() value=f32[4]({','.join(map(str, four))}) : f32[4]\n  %a", 1
+        )
+        for four in ([1.5, *[1.123456789e-20] * 3], [1.5, *[1.123456789e-20] * 2, 2.5])
+    )
+    (change,) = compared(module(one), module(other)).changes
+    assert "2.5" in change.what
+
+
+def test_changes_of_other_attributes_are_not_one_row():
+    body = "".join(
+        f"  %{n}x = tanh(%x{n}) : f32[8]  # n.py:1 layers.{n}\n"
+        f"  %{n} = slice(%{n}x) start_indices=[0] limit_indices=[2] : f32[2]  # n.py:1 layers.{n}\n"
+        f"  %{n}n = negate(%{n}) : f32[2]  # n.py:2 layers.{n}\n"
+        for n in range(3)
+    )
+    ends = "".join(f"  return y{n} = %{n}n\n" for n in range(3))
+    rows = "".join(f"  output %y{n} : f32[2]\n" for n in range(3))
+    rows += "".join(f"  input %x{n} : f32[8]\n" for n in range(3))
+    args = "".join(f"  arg %x{n} : f32[8]\n" for n in range(3))
+    text = f"module @m level=target {{\n{rows}}}\n\nfunc @f phase=main {{\n{args}{body}{ends}}}\n"
+    starts = iter((1, 1, 3))
+    lines = [
+        line.replace("[0]", f"[{(at := next(starts))}]").replace("[2] :", f"[{at + 2}] :")
+        if "slice" in line
+        else line
+        for line in text.splitlines()
+    ]
+    found = compared(parse(text), parse("\n".join(lines) + "\n"))
+    assert [len(group.changes) for group in grouped_changes(found)] == [2, 1]
