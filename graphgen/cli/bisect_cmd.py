@@ -106,13 +106,14 @@ def _write_trace(output: str, file: str, passes: Sequence[Pass], found: Culprit)
     """Write the page of the passes up to the guilty one, and where in it the fault is."""
     from graphgen.passes.core.fuel import labels
 
-    last = found.number + found.wrong
-    write_trace_page(output, file, read_module(file), passes[:last])
+    last, item = found.number + found.wrong, found.application
+    label = labels(passes)[found.number]
+    blamed = [one.number for one in (*found.together, *([item] if item is not None else []))]
+    write_trace_page(output, file, read_module(file), passes[:last], {label: blamed})
     if not found.wrong:
         return
-    item = found.application
     place = {} if item is None else {"rewrite": item.number}
-    note(f"guilty: {page_link(output, pass_=labels(passes)[found.number], **place)}")
+    note(f"guilty: {page_link(output, pass_=label, **place)}")
     if found.first is not None:
         note(f"first wrong op: {page_link(output, op=op_name(found.first.right.text))}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -50,7 +50,13 @@ TraceFile = Annotated[
 ]
 
 
-def write_trace_page(output: str, name: str, module: Module, passes: Sequence[Pass]) -> None:
+def write_trace_page(
+    output: str,
+    name: str,
+    module: Module,
+    passes: Sequence[Pass],
+    guilty: Mapping[str, Collection[int]] | None = None,
+) -> None:
     """Run passes and write everything they did as one page.
 
     Args:
@@ -58,6 +64,7 @@ def write_trace_page(output: str, name: str, module: Module, passes: Sequence[Pa
         name: of the module's file, for the title.
         module: changed in place.
         passes: the pipeline.
+        guilty: numbers of the rewrites at fault, by the label of their pass; they are marked.
 
     Raises:
         GraphgenError: GG0704 if the file cannot be written.
@@ -68,9 +75,8 @@ def write_trace_page(output: str, name: str, module: Module, passes: Sequence[Pa
     from graphgen.report import trace_page
 
     recording = record(module, passes)
-    text = trace_page(
-        f"graphgen trace {Path(name).name}", report(recording, stablehlo_places(recording.module))
-    )
+    data = report(recording, stablehlo_places(recording.module), guilty or {})
+    text = trace_page(f"graphgen trace {Path(name).name}", data)
     write_text(output, text)
     if output != STANDARD:
         made = sum(stage.report.applications for stage in recording.stages)

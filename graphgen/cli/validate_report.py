@@ -99,13 +99,15 @@ def write_validation_page(
     from graphgen.report import trace_page
 
     recording = record(module, passes[: sum(verdict.raised is None for verdict in verdicts)])
-    data = report(recording, stablehlo_places(recording.module))
+    pairs = list(zip(recording.stages, verdicts, strict=False))
+    guilty = {stage.label: verdict.at_fault for stage, verdict in pairs}
+    data = report(recording, stablehlo_places(recording.module), guilty)
     not_run = [str(item) for item in passes[len(verdicts) :]]
     data["validation"] = validation_view(verdicts, not_run, notes)
     write_text(output, trace_page(f"graphgen validate {Path(name).name}", data))
     if output != STANDARD:
         note(f"wrote {output}: {len(verdicts)} verdicts")
-        for stage, verdict in zip(recording.stages, verdicts, strict=False):
+        for stage, verdict in pairs:
             shown = verdict.guilty or verdict.in_context
             if not verdict.ok or verdict.in_context:
                 place = {"rewrite": shown.number} if shown else {}
@@ -132,6 +134,7 @@ def validation_view(
     return {
         "verdicts": _table_json(verdict_table(verdicts)),
         "states": [verdict.state for verdict in verdicts],
+        "guilty": [_shown_number(verdict) for verdict in verdicts],
         "faults": [list(verdict_faults([verdict], not_run, notes)) for verdict in verdicts],
         "not_run": list(not_run),
         "proofs": [_table_json(part) if isinstance(part, Table) else part for part in proofs],
@@ -140,6 +143,12 @@ def validation_view(
         "tables": [_table_json(table) for table in tables(stages)],
         "coverage": stages_json(stages),
     }
+
+
+def _shown_number(verdict: Verdict) -> int | None:
+    """The number of the rewrite that a row of the table of verdicts links to."""
+    shown = verdict.guilty or verdict.in_context
+    return None if shown is None else shown.number
 
 
 def _table_json(table: Table) -> dict[str, Json]:

@@ -25,9 +25,15 @@ function drawTimeline() {
     const ops = `${stage.ops[1]} ops` + (change ? ` (${change > 0 ? "+" : ""}${change})` : "");
     const bar = make("span", { className: "bar" });
     bar.style.width = `${(100 * stage.ms) / longest}%`;
-    timeline.append(make("button", { onclick: () => { location.hash = hashOf({ pass: stage.label }); }, title: stage.name },
+    const guilty = stage.rewrites.filter((item) => item.guilty).map((item) => item.places[0][0]);
+    timeline.append(make("button", { onclick: go({ pass: stage.label }), title: stage.name, className: guilty.length ? "guilty" : "" },
       make("span", { className: "name" }, `${index + 1}  ${stage.label}`),
       make("small", {}, `${stage.ms.toFixed(1)} ms, ${ops}, ${plural(stage.applications, "rewrite")}`), bar));
+    // Each rewrite at fault has a row of its own below its pass.
+    for (const number of guilty) {
+      timeline.append(make("button", { onclick: go({ pass: stage.label, rewrite: number }), className: "guilty inner" },
+        make("span", { className: "name" }, `at fault: #${number}`)));
+    }
   });
   timeline.append(make("hr"));
   if (data.validation) {
@@ -56,7 +62,7 @@ function select(button) {
 function showStage(index, open) {
   const stage = data.stages[index];
   const before = index ? data.stages[index - 1] : data.start;
-  select(timeline.querySelectorAll("button")[index]);
+  select(timeline.querySelectorAll("button:not(.inner)")[index]);
   content.append(make("h2", {}, stage.label), make("div", { className: "options" }, `${stage.name}   level ${stage.level}`));
   verdictOf(index);
   for (const remark of stage.remarks) content.append(make("p", {}, remark));
@@ -96,8 +102,9 @@ function rewrite(item, open) {
   const count = item.places.length;
   const [first, last] = [item.places[0], item.places[count - 1]];
   const head = make("summary", {}, make("b", {}, item.rule), ` @${item.function} `, make("code", {}, item.scope),
-    count > 1 ? make("span", { className: "count" }, `  in ${count} places`) : `  #${first[0]}`);
-  const details = make("details", { open: Boolean(open) }, head);
+    count > 1 ? make("span", { className: "count" }, `  in ${count} places`) : `  #${first[0]}`,
+    item.guilty ? make("b", { className: "bad" }, "  at fault") : "");
+  const details = make("details", { open: Boolean(open), className: item.guilty ? "guilty" : "" }, head);
   // What is inside is made when it is looked at: a page of thousands of rewrites opens at once.
   const fill = () => {
     if (details.childElementCount > 1) return;
@@ -130,13 +137,15 @@ function miss(item) {
 
 const stateName = (state) => make("b", { className: state === "ok" ? "good" : "bad" }, state);
 
-function grid(table, mark = () => false) {
+function grid(table, mark = () => false, link = () => undefined) {
   const align = (cell, column) => {
     cell.className = column > 0 && column <= table.numeric ? "" : "left";
     return cell;
   };
-  const rows = table.rows.map((row) => make("tr", { className: mark(row) ? "marked" : "" },
-    ...row.map((text, column) => align(make("td", {}, text), column))));
+  // The first cell of a row may be a link.
+  const cell = (text, column, href) => (href && column === 0 ? make("td", {}, make("a", { href }, text)) : make("td", {}, text));
+  const rows = table.rows.map((row, index) => make("tr", { className: mark(row) ? "marked" : "" },
+    ...row.map((text, column) => align(cell(text, column, link(index)), column))));
   return make("table", {}, make("tr", {}, ...table.titles.map((title, column) => align(make("th", {}, title), column))), ...rows);
 }
 
@@ -155,7 +164,10 @@ function showVerdicts() {
   const found = data.validation;
   select(document.getElementById("verdicts"));
   const state = found.verdicts.titles.indexOf("verdict");
-  content.append(make("h2", {}, "Validation"), grid(found.verdicts, (row) => row[state] !== "ok"));
+  // A pass that raised is in the table only.
+  const link = (index) => (index < data.stages.length
+    ? hashOf({ pass: data.stages[index].label, rewrite: found.guilty[index] ?? undefined }) : undefined);
+  content.append(make("h2", {}, "Validation"), grid(found.verdicts, (row) => row[state] !== "ok", link));
   section("Faults", found.faults.flat().map(fault), "None.");
   if (found.not_run.length) section("Passes that were not run", found.not_run.map((name) => make("p", {}, name)));
   if (found.proofs.length) section("Proofs", found.proofs.map((part) => (typeof part === "string" ? make("p", {}, part) : grid(part))));

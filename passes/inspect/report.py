@@ -7,7 +7,7 @@ with all their places, and diffs show one layer for all that are alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.analysis.layers import scope_of
@@ -20,12 +20,27 @@ from graphgen.passes.inspect.text_diff import changes
 from graphgen.text.printer import loc_text
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?=\.|$)")
+# The same in names of values, which have a sign before them.
+_NUMBERS = re.compile(r"(?<![^.%])\d+(?=\.|$)")
 _LAYER = re.compile(r"(?:[^.]+\.)*?\d+(?=\.|$)")
 
 
 def numberless(name: str) -> str:
     """A dotted name with ``N`` for the numbers in it."""
     return _NUMBER.sub("N", name)
+
+
+def own_numbers(name: str, scope: str) -> str:
+    """A dotted name with ``N`` for the numbers that it has in common with a scope, in order.
+
+    Those of another layer stay, so that a layer that reads what belongs to another one is not taken
+    for equal to one that reads its own. Without numbers in the scope all are ``N``.
+    """
+    own = _NUMBER.findall(scope)
+    if not own:
+        return _NUMBERS.sub("N", name)
+    left = iter(own)
+    return _NUMBERS.sub(lambda found: "N" if next(left, "") == found[0] else found[0], name)
 
 
 def layer_of_name(name: str) -> str:
@@ -73,32 +88,44 @@ def _signatures(
 ) -> dict[str, tuple[object, ...]]:
     """Signature of each layer of a function, without its number."""
     layers: dict[str, list[OpSnapshot]] = {}
+    readers: dict[Value, set[str]] = {}
     for item in ops:
         layer = scope_of(item.op)
         if layer:
             layers.setdefault(layer, []).append(item)
-    return {layer: _signature(picture, items) for layer, items in layers.items()}
+            for value in item.operands:
+                readers.setdefault(value, set()).add(layer)
+    # Of no layer and for several of them, such as a table of angles: each has to read the same.
+    shared = {v for v, read in readers.items() if v.op and not scope_of(v.op) and len(read) > 1}
+    return {layer: _signature(picture, layer, items, shared) for layer, items in layers.items()}
 
 
-def _signature(picture: ModuleSnapshot, items: Sequence[OpSnapshot]) -> tuple[object, ...]:
+def _signature(
+    picture: ModuleSnapshot, layer: str, items: Sequence[OpSnapshot], shared: Collection[Value]
+) -> tuple[object, ...]:
     inside: dict[Value, int] = {}
+    outside: dict[Value, int] = {}
+
+    def wired(value: Value) -> object:
+        """A value of the layer by its place, an argument by its name, any other by its order."""
+        place = inside.get(value)
+        if place is not None:
+            return place
+        if value.op is None:
+            return own_numbers(picture.names[value], layer)
+        if value in shared:
+            return value
+        return value.type, outside.setdefault(value, len(outside))
+
     found: list[object] = []
     for item in items:
         op = item.op
-        operands = tuple([_operand(picture, value, inside) for value in item.operands])
-        scope = numberless(op.loc.scope)
+        operands = tuple([wired(value) for value in item.operands])
+        scope = own_numbers(op.loc.scope, layer)
         found.append((op.name, op.attrs, item.types, operands, op.loc.file, op.loc.line, scope))
         for value in op.results:
             inside[value] = len(inside)
     return tuple(found)
-
-
-def _operand(picture: ModuleSnapshot, value: Value, inside: Mapping[Value, int]) -> object:
-    """A value of the layer by its place, an argument by its name, any other by its type."""
-    place = inside.get(value)
-    if place is not None:
-        return place
-    return numberless(picture.names[value]) if value.op is None else value.type
 
 
 def folded_lines(picture: ModuleSnapshot, function: str, folding: Folding) -> list[str]:
@@ -133,19 +160,26 @@ Lowered = Mapping[Op, tuple[str, int, str]]
 _MOST_ORIGINS = 12
 
 
-def report(recording: Recording, lowered: Lowered) -> dict[str, Json]:
+# Numbers of the rewrites at fault, by the label of their pass.
+Guilty = Mapping[str, Collection[int]]
+_NONE: Guilty = {}
+
+
+def report(recording: Recording, lowered: Lowered, guilty: Guilty = _NONE) -> dict[str, Json]:
     """Everything there is to tell about a run.
 
     Args:
         recording: of a pipeline.
         lowered: where ops of the module at the end are in its lowered form; may be empty.
+        guilty: rewrites at fault, which are marked and never folded.
     """
     folding = fold(recording)
     stages: list[Json] = []
     before = _texts(recording.start, folding)
     for stage in recording.stages:
         after = _texts(stage.after, folding)
-        stages.append(_stage(stage, _diff(before, after)))
+        diff = _diff(before, after)
+        stages.append(_stage(stage, diff, guilty.get(stage.label, ())))
         before = after
     return {
         "module": recording.module.name,
@@ -187,7 +221,7 @@ def _diff(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> li
     ]
 
 
-def _stage(stage: Stage, diff: list[Json]) -> dict[str, Json]:
+def _stage(stage: Stage, diff: list[Json], guilty: Collection[int]) -> dict[str, Json]:
     report = stage.report
     return {
         "label": stage.label,
@@ -199,7 +233,7 @@ def _stage(stage: Stage, diff: list[Json]) -> dict[str, Json]:
         "remarks": list(report.remarks),
         "cost": _costs(stage.after),
         "diff": diff,
-        "rewrites": _rewrites(stage),
+        "rewrites": _rewrites(stage, guilty),
         "misses": _misses(stage.misses),
     }
 
@@ -222,20 +256,37 @@ def _number(size: object) -> Json:
     return size if isinstance(size, int) else str(size)
 
 
-def _rewrites(stage: Stage) -> list[Json]:
+def _rewrites(stage: Stage, guilty: Collection[int]) -> list[Json]:
     """Rewrites in order of the first of each kind, with the places of all of the kind."""
     groups: dict[object, list[Rewrite]] = {}
-    for item in stage.applications:
-        groups.setdefault(_kind(item), []).append(item)
     names = stage.names()
-    return [_rewrite(group, names) for group in groups.values()]
+    for item in stage.applications:
+        # One at fault is alone, whatever it looks like.
+        kind = item.number if item.number in guilty else _kind(item, names)
+        groups.setdefault(kind, []).append(item)
+    return [
+        {**_rewrite(group, names), "guilty": group[0].number in guilty} for group in groups.values()
+    ]
 
 
-def _kind(item: Rewrite) -> object:
-    """Key of rewrites that are equal up to the number of their layer."""
-    ops = [(seen.op.name, seen.op.attrs, seen.types) for seen in (*item.before, *item.after)]
-    scope = numberless(item.loc.scope)
-    return numberless(item.rule), item.function, scope, item.source, len(item.before), *ops
+def _kind(item: Rewrite, names: StageNames) -> object:
+    """Key of rewrites that are equal up to the number of their layer, wiring included."""
+    numbers: dict[Value, int] = {}
+
+    def wired(value: Value) -> object:
+        """What is read by its order of appearance; an argument by its name, too."""
+        number = numbers.setdefault(value, len(numbers))
+        return number if value.op is not None else (number, own_numbers(names[value], layer))
+
+    layer = item.loc.scope
+    ops: list[object] = []
+    for seen in (*item.before, *item.after):
+        operands = tuple([wired(value) for value in seen.operands])
+        results = tuple([wired(value) for value in seen.op.results])
+        ops.append((seen.op.name, seen.op.attrs, seen.types, operands, results))
+    pairs = tuple([(wired(old), wired(new), str(how)) for old, new, how in item.replaced])
+    place = numberless(item.rule), item.function, numberless(layer), item.source
+    return *place, len(item.before), pairs, *ops
 
 
 def _rewrite(group: Sequence[Rewrite], names: StageNames) -> dict[str, Json]:

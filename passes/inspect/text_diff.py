@@ -126,7 +126,8 @@ def _place(start: int, length: int) -> str:
 
 
 _NAME = re.compile(r"%[\w.-]+")
-_LAYER = re.compile(r"\.\d+(?=[. ]|$)")
+_DIGITS = re.compile(r"\d+")
+_LAYER = re.compile(r"\.\d+(?=[.\s]|$)")
 _SCOPE = re.compile(r"# \S+:\d+ (\S+)")
 
 
@@ -135,7 +136,8 @@ def _alike(lines: list[str]) -> str:
     numbers: dict[str, str] = {}
 
     def number(match: re.Match[str]) -> str:
-        return numbers.setdefault(match[0], f"%{len(numbers)}")
+        # Words stay: one weight of a layer is not another one.
+        return numbers.setdefault(match[0], f"%{len(numbers)} {_DIGITS.sub('N', match[0])}")
 
     changed = "\n".join(line for line in lines[1:] if not line.startswith(" "))
     return _LAYER.sub(".N", _NAME.sub(number, changed))

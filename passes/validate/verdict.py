@@ -221,6 +221,13 @@ class Verdict:
         return found
 
     @property
+    def at_fault(self) -> frozenset[int]:
+        """Numbers of the rewrites that the verdict blames, or found wrong alone."""
+        alone = self.rewrites.having(RewriteStatus.WRONG) if self.rewrites is not None else []
+        blamed = [*self.together, *([self.guilty] if self.guilty is not None else [])]
+        return frozenset(one.number for one in (*blamed, *[check.rewrite for check in alone]))
+
+    @property
     def in_context(self) -> Rewrite | None:
         """The first rewrite that is right in context only."""
         found = self.rewrites.having(RewriteStatus.IN_CONTEXT) if self.rewrites else []
