@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from types import CellType, CodeType, FunctionType
 
 from graphgen.analysis.annotation_diff import lost_keys
 from graphgen.build import Builder
@@ -415,9 +416,62 @@ def _discard(function: Function, made: list[Op]) -> None:
 
 
 def _source_of(rule: Rule) -> str:
-    """The rule's ``file:line``."""
-    code = getattr(rule.apply, "__code__", None)
+    """``file:line`` of the rule: of the innermost function, where a factory wraps one."""
+    code = rule_code(rule.apply)
     return f"{source_name(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
+
+
+def rule_code(apply: object) -> CodeType | None:
+    """The code of the function that decides on a rewrite.
+
+    A wrapper, such as a factory of rules makes around functions, is passed over: a partial, a bound
+    method, what ``functools.wraps`` marks, and a closure that calls one function with the
+    parameters of a rule.
+    """
+    seen: list[object] = []
+    while apply is not None and apply not in seen:
+        seen.append(apply)
+        apply = _wrapped(apply)
+    codes = [getattr(one, "__code__", None) for one in reversed(seen)]
+    return next((code for code in codes if isinstance(code, CodeType)), None)
+
+
+def _wrapped(apply: object) -> object | None:
+    """The function that another one wraps, if it does."""
+    for name in ("func", "__wrapped__", "__func__"):
+        inner = getattr(apply, name, None)
+        if callable(inner):
+            return inner
+    if not isinstance(apply, FunctionType):
+        return None if isinstance(apply, type) else vars(type(apply)).get("__call__")
+    closed = [cell.cell_contents for cell in apply.__closure__ or () if _is_filled(cell)]
+    held = [one for one in closed if callable(one) and _is_called_as(one, apply)]
+    return held[0] if len(held) == 1 else None
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _is_called_as(inner: object, outer: FunctionType) -> bool:
+    """True for a function of an op and a builder, by names and annotations."""
+    code = None if isinstance(inner, type) else rule_code(inner)
+    if code is None or code.co_argcount < _PARAMETERS:
+        return False
+    op, builder = code.co_varnames[: code.co_argcount][-_PARAMETERS:]
+    own = outer.__code__.co_varnames[: outer.__code__.co_argcount][-_PARAMETERS:]
+    annotated = getattr(inner, "__annotations__", {}).get(builder)
+    named = (
+        builder in ("b", "builder", *own[1:]) if annotated is None else "Builder" in str(annotated)
+    )
+    return named and op in ("op", *own[:1])
+
+
+# A rule takes an op and a builder.
+_PARAMETERS = 2
 
 
 def _caller() -> str:

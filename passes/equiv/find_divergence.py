@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from graphgen.eval import Array
-from graphgen.ir import Loc, Value
+from graphgen.ir import Loc, Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.equiv.value_matching import ValueMatching, ancestors
 from graphgen.passes.equiv.value_trace import ValueTrace, close, views, worst_index
+from graphgen.report.units import short
+from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
 
 
@@ -182,8 +184,8 @@ def _described(search: _Search, ours: Value, theirs: Value) -> Divergence | None
     index = worst_index(*found)
     unpaired = _reaching(search, list(theirs.op.operands) if theirs.op is not None else [])
     return Divergence(
-        Maker(_text(twins.left, ours), _loc(ours), float(found[0][index])),
-        Maker(_text(twins.right, theirs), _loc(theirs), float(found[1][index])),
+        Maker(_text(twins.left, ours, theirs), _loc(ours), float(found[0][index])),
+        Maker(_text(twins.right, theirs, ours), _loc(theirs), float(found[1][index])),
         index,
         found[0].shape,
         len(unpaired),
@@ -208,11 +210,38 @@ def _loc(value: Value) -> Loc:
     return value.op.loc if value.op is not None else UNKNOWN
 
 
-def _text(run: ValueTrace, value: Value) -> str:
-    """``%y = add(%x, %1)``, with the names of the program's text."""
+def _text(run: ValueTrace, value: Value, other: Value) -> str:
+    """``%y = rms_norm(%x, %w) eps=1e-05``, with the names of the program's text.
+
+    Of the attributes those that differ from the ones of ``other``, where both are made by one kind
+    of op; where none differs, the types of the results if they do.
+    """
     names = value_names(run.function)
     if value.op is None:
         return f"arg {names[value]}"
-    results = ", ".join(names[result] for result in value.op.results)
-    operands = ", ".join(names[operand] for operand in value.op.operands)
-    return f"{results} = {value.op.name}({operands})"
+    op = value.op
+    results = ", ".join(names[result] for result in op.results)
+    operands = ", ".join(names[operand] for operand in op.operands)
+    return f"{results} = {op.name}({operands}){_apart(op, other.op)}"
+
+
+# Characters of an attribute that are shown.
+_WIDTH = 60
+
+
+def _apart(op: Op, other: Op | None) -> str:
+    """What an op has and another one of its kind has otherwise."""
+    if other is None or other.name != op.name:
+        return ""
+    both = dict.fromkeys((*op.attrs, *other.attrs))
+    keys = [key for key in both if op.attrs.get(key) != other.attrs.get(key)]
+    shown = "".join(f" {key}={short(_attribute(op, key), _WIDTH)}" for key in keys)
+    types, others = ([result.type.text for result in one.results] for one in (op, other))
+    return shown or ("" if types == others else f" : {', '.join(types)}")
+
+
+def _attribute(op: Op, key: str) -> str:
+    value = op.attrs.get(key)
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else format_attr(value)

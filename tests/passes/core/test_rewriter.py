@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 
 import pytest
 
@@ -14,6 +15,7 @@ from graphgen.ops import verify
 from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.pipeline import run_pipeline
+from graphgen.passes.core.rule import Apply, Rule
 from graphgen.passes.pipelines import parse as parse_pipeline
 from graphgen.text import parse, print_module
 from tests.oracles import small_modules as programs
@@ -180,3 +182,68 @@ func @main phase=main {
 def test_annotations_that_a_pass_drops_are_reported(pipeline: str, remarks: tuple[str, ...]):
     (report,) = run_pipeline(parse(ANNOTATED), parse_pipeline(pipeline))
     assert report.remarks == remarks
+
+
+def positive(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """The function that a factory makes a rule of."""
+    return [b.abs(op.operands[0])]
+
+
+def plain(make: Apply) -> Apply:
+    def apply(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        return list(make(op, b))  # pyright: ignore[reportArgumentType]
+
+    return apply
+
+
+def twice(make: Apply) -> Apply:
+    return plain(plain(make))
+
+
+def marked(make: Apply) -> Apply:
+    @wraps(make)
+    def apply(*given: object) -> Sequence[Value] | NoMatch:
+        return list(make(*given))  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    return apply
+
+
+class Called:
+    def __init__(self, make: Apply) -> None:
+        self.make = make
+
+    def method(self, op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        return [b.abs(op.operands[0])]
+
+
+def first_line(function: Callable[..., object]) -> int:
+    return function.__code__.co_firstlineno
+
+
+def rule_line(apply: Apply) -> int:
+    """The line that a rewrite by this function is attributed to."""
+    module = parse(programs.function("arg %x : f32[2]", *CHAIN[:1], "return y = %a"))
+    rewriter = Rewriter("test", journal := Journal())
+    rewriter.apply_rules(module.function("f"), [Rule("positive", ("negate",), apply)])
+    file, line = journal.applications[0].source.split(":")
+    assert file.endswith("test_rewriter.py")
+    return int(line)
+
+
+@pytest.mark.parametrize("factory", [plain, twice, marked, partial])
+def test_a_rule_is_where_its_innermost_function_is(factory: Callable[[Apply], Apply]):
+    assert rule_line(factory(positive)) == first_line(positive)
+
+
+def test_a_rule_is_where_its_own_function_is_beside_helpers():
+    def fits(one: Op, other: Op) -> bool:
+        return one is other
+
+    def wanted(op: Op) -> bool:
+        return fits(op, op)
+
+    def apply(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        return positive(op, b) if wanted(op) and fits(op, op) else no_match("none", op.result)
+
+    assert rule_line(apply) == first_line(apply)
+    assert rule_line(Called(positive).method) == first_line(Called.method)

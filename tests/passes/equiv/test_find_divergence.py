@@ -80,7 +80,8 @@ def test_a_constant_is_blamed_rather_than_what_reads_it():
         )
 
     found = first(scaled("0.5"), scaled("0.25"))
-    assert (found.left.text, found.right.text) == ("%c = constant()", "%c = constant()")
+    left, right = "%c = constant() value=f32[](0.5)", "%c = constant() value=f32[](0.25)"
+    assert (found.left.text, found.right.text) == (left, right)
     assert (found.left.number, found.right.number, found.between) == (0.5, 0.25, 0)
 
 
@@ -134,3 +135,20 @@ def test_a_mask_does_not_hide_what_stands_beside_it():
         )
 
     assert first(masked("sine"), masked("negate")).right.text == "%e = negate(%x)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("reverse(%x) dimensions=[0]", "reverse(%x) dimensions=[1]"),
+        ("compare(%x, %x) direction=LT", "compare(%x, %x) direction=EQ"),
+    ],
+)
+def test_the_attributes_that_differ_are_printed(old: str, new: str):
+    def with_op(op: str) -> Module:
+        kind = "pred" if op.startswith("compare") else "f32"
+        end = "%y = convert(%a) dtype=f32" if kind == "pred" else "%y = negate(%a)"
+        return program(f"%a = {op} : {kind}[2,3]", f"{end} : f32[2,3]")
+
+    found = first(with_op(old), with_op(new))
+    assert (found.left.text, found.right.text) == (f"%a = {old}", f"%a = {new}")
