@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from graphgen.passes.equiv.equiv import Equivalence
     from graphgen.passes.equiv.find_divergence import Divergence
     from graphgen.passes.equiv.paired_run import CompareOptions
+    from graphgen.passes.validate.drawn_equiv import DrawnEquivalence
     from graphgen.passes.workload.short_script import Script
 
 
@@ -118,8 +119,9 @@ def equiv(
     Modules with the same interface are run over one script and compared in logical types. Of any
     others one program each is compared, on the same inputs: values of one name go together, the
     rest in order among those of one type. Where they differ, the first value of B is named that
-    disagrees with its counterpart in A while what it reads agrees. Exit status 0 when equal, 1 when
-    different, 2 on an error.
+    disagrees with its counterpart in A while what it reads agrees. Where they agree, they are
+    compared on boundary values of inputs, weights and states, too, as rewrites are by 'validate'.
+    Exit status 0 when equal, 1 when different, 2 on an error.
 
     Of a program that 'graphgen lower' wrote, interface and weight preparation are read from the
     module beside it, decode.pb.gg or lowered.gg; a folder that it wrote stands for all programs.
@@ -147,25 +149,34 @@ def equiv(
       graphgen lower a.gg --target trn2 --to hlo -o programs/ && graphgen equiv a.gg programs/
     """
     from graphgen.passes.equiv.equiv import equivalent
+    from graphgen.passes.validate.drawn_equiv import equivalent_throughout
 
     terms = _terms(relation or [], inputs, program, seed, tolerance, on, script)
     first, second = ComparedModule(left), ComparedModule(right)
     with missing_module_named(first, second):
-        found = equivalent(first.module, second.module, terms)
+        whole = equivalent_throughout(first.module, second.module, terms)
+    found = whole.found
     sides = [] if found.equal else [side for side in (first, second) if side.beside is not None]
     inner = {side: equivalent(side.as_lowered(), side.module, terms) for side in sides}
     if found.empty:
         note(f"nothing to compare in {', '.join(found.empty)}: no finite element; try --inputs")
-    emit(as_json, lambda: _facts(found, inner), lambda: _text(found, left, right, inner))
+    emit(as_json, lambda: _facts(whole, inner), lambda: _text(whole, left, right, inner))
     if not found.equal:
         raise typer.Exit(1)
 
 
-def _facts(found: Equivalence, inner: Mapping[ComparedModule, Equivalence]) -> dict[str, Json]:
+def _facts(found: DrawnEquivalence, inner: Mapping[ComparedModule, Equivalence]) -> dict[str, Json]:
     from graphgen.passes.inspect.result_json import equivalence_json
+    from graphgen.passes.workload.coverage_report import coverage_json
 
     own: dict[str, Json] = {side.name: equivalence_json(each) for side, each in inner.items()}
-    return {**equivalence_json(found), "emission": own}
+    drawn: dict[str, Json] = {
+        "values": found.values or None,
+        "agreed": [*found.agreed],
+        "undecided": dict(found.undecided),
+        "coverage": coverage_json(found.coverage) if found.coverage is not None else None,
+    }
+    return {**equivalence_json(found.found), "emission": own, **drawn}
 
 
 def _terms(
@@ -202,10 +213,24 @@ def _array(file: str, name: str) -> Array:
 
 
 def _text(
-    found: Equivalence, left: str, right: str, inner: Mapping[ComparedModule, Equivalence]
+    found: DrawnEquivalence, left: str, right: str, inner: Mapping[ComparedModule, Equivalence]
 ) -> str:
     emissions = "".join(_emission(each, side) for side, each in inner.items())
-    return _comparison(found, left, right) + emissions
+    return _comparison(found.found, left, right) + emissions + _reached(found)
+
+
+def _reached(found: DrawnEquivalence) -> str:
+    """The values on which the modules differ or agree, and what the calls exercised."""
+    from graphgen.passes.workload.coverage_report import summary
+
+    if found.values:
+        return f"on drawn values ({found.values}); over the calls of the workload they agree\n"
+    if not found.found.equal or found.coverage is None:
+        return ""
+    tried = len(found.agreed) + len(found.undecided)
+    lines = [f"drawn values: {len(found.agreed)} of {tried} agree\n"] if tried else []
+    lines += [f"  {name}: undecided, {why}\n" for name, why in found.undecided.items()]
+    return "".join([*lines, summary([("", found.coverage)])])
 
 
 def _comparison(found: Equivalence, left: str, right: str) -> str:

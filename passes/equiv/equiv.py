@@ -7,12 +7,14 @@ arguments.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.eval import Array
 from graphgen.ir import Function, Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.equiv.deviation import NONE, Deviation, difference, worse
@@ -66,19 +68,14 @@ def equivalent(left: Module, right: Module, terms: CompareOptions | None = None)
             buckets have no size in common, GG0302 for a relation that does not fit.
     """
     terms = terms or CompareOptions()
-    _check_relations(left, right, terms)
     tolerance = terms.bound(left, right)
-    if same_phases(left, right):
-        _check_interfaces(left, right)
-        calls = by_workload(left, right, terms)
-    else:
-        calls = by_program(left, right, terms)
+    calls = paired_calls(left, right, terms)
     worst, at = NONE, None
     first: PairedCall | None = None
     telling: dict[str, bool] = {}
     for both in calls:
         for name, (a, b) in both.outputs.items():
-            telling[name] = telling.get(name, False) or bool(np.isfinite(a.astype(float)).any())
+            telling[name] = telling.get(name, False) or _has_finite(a)
             found = difference(name, both.number, a, b)
             if worse(worst, found) is found:
                 worst, at = found, both
@@ -89,6 +86,24 @@ def equivalent(left: Module, right: Module, terms: CompareOptions | None = None)
     right_at = UNKNOWN if at is None else _right_maker(at, worst.name)
     empty = tuple(name for name, tells in telling.items() if not tells)
     return Equivalence(worst, tolerance, left_at, right_at, named, empty)
+
+
+def _has_finite(array: Array) -> bool:
+    """True if an element is finite, both parts of a complex one."""
+    return bool(np.isfinite(array if array.dtype.kind == "c" else array.astype(float)).any())
+
+
+def paired_calls(left: Module, right: Module, terms: CompareOptions) -> Iterator[PairedCall]:
+    """Run two modules, one call of both at a time.
+
+    Raises:
+        GraphgenError: as :func:`equivalent`.
+    """
+    _check_relations(left, right, terms)
+    if not same_phases(left, right):
+        return by_program(left, right, terms)
+    _check_interfaces(left, right)
+    return by_workload(left, right, terms)
 
 
 def _check_relations(left: Module, right: Module, terms: CompareOptions) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, rank_index
-from graphgen.exec.inputs import with_arrays
 from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Function, Module, Role
 from graphgen.passes.core.relation import Relation
@@ -40,11 +39,12 @@ def by_program(left: Module, right: Module, terms: CompareOptions) -> Iterator[P
     forward = is_language_model(left) or not is_language_model(right)
     leader, function = (left, pairing.left) if forward else (right, pairing.right)
     workload = _workload(leader, function, pairing, terms)
-    runner = Runner(_only(leader, function), workload, terms.run, terms.arithmetic)
+    backend = terms.run(0 if forward else 1)
+    runner = Runner(only_program(leader, function), workload, backend, terms.arithmetic)
     for number, ran in enumerate(runner.calls()):
         if forward:
             given = _carried(right, pairing, ran.given, terms)
-            results = terms.run(right, pairing.right, given)
+            results = terms.run(1)(right, pairing.right, given)
             a, b = (
                 ProgramRun(left, ran.function, ran.given),
                 ProgramRun(right, pairing.right, given),
@@ -52,7 +52,7 @@ def by_program(left: Module, right: Module, terms: CompareOptions) -> Iterator[P
             yield _paired(number, a, ran.results, b, results, pairing, right, ran.call, terms)
         else:
             given = _carried(left, _reversed(pairing), ran.given, terms)
-            results = terms.run(left, pairing.left, given)
+            results = terms.run(0)(left, pairing.left, given)
             a, b = ProgramRun(left, pairing.left, given), ProgramRun(right, ran.function, ran.given)
             yield _paired(number, a, results, b, ran.results, pairing, right, ran.call, terms)
 
@@ -62,7 +62,7 @@ def _reversed(pairing: Pairing) -> Pairing:
     return replace(pairing, left=pairing.right, right=pairing.left, inputs=inputs)
 
 
-def _only(module: Module, function: Function) -> Module:
+def only_program(module: Module, function: Function) -> Module:
     """The module without its other programs."""
     kept = {n: f for n, f in module.functions.items() if not f.phase or f is function}
     copy = Module(module.name, module.level, module.mesh, kept, module.interface, module.meta)
@@ -82,12 +82,12 @@ def _workload(
         if len(known) == 4:
             active = known[2] if function.phase != "prefill" else known[1]
             sizes = WorkloadSizes(known[0], active, known[2], known[3])
-    workload = make_workload(_only(leader, function), terms.seed, sizes)
+    workload = make_workload(only_program(leader, function), terms.seed, sizes)
     fits = [call for call in workload.calls if _is_call_of(call, function)]
     if not fits:
         what = f"nothing is known to call @{function.name} with"
         raise GraphgenError("GG0402", what, help="give its inputs: --inputs FILE.npz")
-    return with_arrays(replace(workload, calls=tuple(fits)), leader, terms.inputs)
+    return terms.drawn(only_program(leader, function), replace(workload, calls=tuple(fits)))
 
 
 def _is_call_of(call: ProgramCall, function: Function) -> bool:

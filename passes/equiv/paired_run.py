@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
+from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, Observer, numpy_dtype
 from graphgen.exec.backend import Backend, NumpyBackend
 from graphgen.exec.inputs import with_arrays
 from graphgen.exec.session import CallResult, ProgramCall, Runner, Workload
@@ -41,6 +41,8 @@ class CompareOptions:
         evaluator: what runs the programs in their own types; ``None`` for NumPy in float64, which
             compares what they mean.
         script: the calls that language models of one interface are taken through.
+        redraw: changes the calls and arrays of the module given, before ``inputs`` are put in.
+        observers: of the runs of the first and of the second module, in NumPy.
     """
 
     seed: int = 0
@@ -50,16 +52,22 @@ class CompareOptions:
     program: str | None = None
     evaluator: Backend | None = None
     script: Script = "auto"
+    redraw: Callable[[Module, Workload], Workload] | None = None
+    observers: tuple[Observer | None, Observer | None] = (None, None)
 
     @property
     def arithmetic(self) -> Arithmetic:
         """In which floats weights are prepared and programs are traced."""
         return MEANING if self.evaluator is None else NATIVE
 
-    @property
-    def run(self) -> Backend:
-        """The backend of programs."""
-        return self.evaluator or NumpyBackend(MEANING)
+    def run(self, side: int) -> Backend:
+        """The backend of programs of the first module, 0, or of the second, 1."""
+        return self.evaluator or NumpyBackend(MEANING, self.observers[side])
+
+    def drawn(self, module: Module, workload: Workload) -> Workload:
+        """The workload of a module with the arrays that are given or drawn otherwise."""
+        changed = workload if self.redraw is None else self.redraw(module, workload)
+        return with_arrays(changed, module, self.inputs)
 
     def bound(self, left: Module, right: Module) -> float:
         """The largest relative difference of equal modules."""
@@ -176,11 +184,12 @@ def by_workload(left: Module, right: Module, terms: CompareOptions) -> Iterator[
     sized = [m for m in (left, right) if any(f.dims for f in m.programs())]
     named = left if is_language_model(left) or not sized else sized[0]
     workload = workload_of_stages(named, stages, terms.seed, terms.script)
-    workload = with_arrays(workload, left, terms.inputs)
+    workload = terms.drawn(left, workload)
     mesh = mesh_of(right)
     bound = terms.bound(left, right)
-    ours = Runner(left, workload, terms.run, terms.arithmetic)
-    theirs = Runner(right, _related(workload, right, terms, mesh), terms.run, terms.arithmetic)
+    ours = Runner(left, workload, terms.run(0), terms.arithmetic)
+    related = _related(workload, right, terms, mesh)
+    theirs = Runner(right, related, terms.run(1), terms.arithmetic)
     for number, (a, b) in enumerate(zip(ours.calls(), theirs.calls(), strict=True)):
         first, second = common_outcomes(left, right, a.call, a.outcome, b.outcome, bound)
         b = replace(b, outcome=second)

@@ -194,7 +194,9 @@ def _index(left: ValueTrace) -> dict[tuple[int, ...], list[tuple[float, Value, A
 
 def _feature(whole: Array) -> tuple[float, float]:
     """A number that arrays with the same elements share, and how much a relative error moves it."""
-    flat = np.nan_to_num(whole.astype(np.float64).ravel(), nan=7.0)
+    parts = [np.real(whole), np.imag(whole)] if whole.dtype.kind == "c" else [whole]
+    flat = np.concatenate([part.astype(np.float64).ravel() for part in parts])
+    flat = np.nan_to_num(flat, nan=7.0)
     flat = np.where(np.abs(flat) < SENTINEL, flat, 3.0 * np.sign(flat))
     weights = np.cos(np.arange(flat.size) * 0.7) + 0.01
     return float(flat @ weights), float(np.abs(flat).max(initial=0.0) * np.abs(weights).sum())

@@ -100,9 +100,14 @@ def close(a: Array, b: Array, tolerance: float) -> bool:
         return True
     if a.dtype.kind in "iub" and b.dtype.kind in "iub":
         return bool(np.array_equal(a, b))
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x, y = _wide(a), _wide(b)
     sizes = np.abs(x[np.abs(x) < SENTINEL])
     return bool(np.all(_gap(x, y) <= tolerance * float(sizes.max(initial=0.0))))
+
+
+def _wide(array: Array) -> Array:
+    """The array in f64, or in c128 if it is complex."""
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _gap(x: Array, y: Array) -> Array:
@@ -117,6 +122,6 @@ def worst_index(a: Array, b: Array) -> tuple[int, ...]:
     Elements that are masked in one of them are not compared.
     """
     hidden = np.ma.getmaskarray(a) | np.ma.getmaskarray(b)
-    gap = _gap(np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64))
+    gap = _gap(_wide(np.asarray(a)), _wide(np.asarray(b)))
     flat = int(np.argmax(np.where(hidden, -1.0, np.nan_to_num(gap, nan=np.inf))))
     return tuple(int(i) for i in np.unravel_index(flat, a.shape)) if a.shape else ()
