@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="DIR", help="Write a reproducer to a new folder."),
+    typer.Option("-o", "--output", metavar="DIR", help="Write a reproducer to a folder."),
 ]
 
 
@@ -52,7 +52,7 @@ def bisect(
         ),
     ] = None,
     rounding: Annotated[
-        bool, typer.Option("--rounding", help="Find what exceeds the rounding budget of a pass.")
+        bool, typer.Option("--rounding", help="Find only what exceeds the rounding budget.")
     ] = False,
     output: Output = None,
     plugin: Plugins = None,
@@ -66,11 +66,13 @@ def bisect(
 ) -> None:
     """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
 
-    The pass is found by running half of the pipeline, then a quarter; the rewrite by letting the
-    pass do half of its rewrites, then a quarter; the op by comparing values with and without it.
-    Faults repaired later are not reported. A rewrite that is right alone is named with the others
-    it takes to be wrong. A pass that raises an exception is a finding of its own, after any that
-    is wrong before it. A reproducer is written to DIR, or to a new folder beside those of crashes.
+    The pass is the first that 'graphgen validate' would call wrong, by the same checks: meaning,
+    rounding, each rewrite alone, and whether it is repeatable and records what it does. The rewrite
+    is found by letting the pass do half of its rewrites, then a quarter; the op by comparing values
+    with and without it. A rewrite that is right alone is named with the others it takes to be
+    wrong. A pass that raises an exception is a finding of its own, after any that is wrong before
+    it. With --check the pass is found by running half of the pipeline, then a quarter; faults
+    repaired later are not reported. A reproducer is written to DIR, or beside those of crashes.
 
     \b
     Examples:
@@ -90,7 +92,7 @@ def bisect(
         found = _by_command(module, passes, check)
     else:
         workload = given_workload(module, passes, seed, inputs, weights, script)
-        found = _by_numbers(module, passes, workload, on if rounding else None)
+        found = _by_numbers(module, passes, workload, on, rounding=rounding)
     if found is not None and found.wrong:
         options = _options(check, rounding, on, weights, seed)
         options += [] if script == "auto" else ["--script", script]
@@ -126,24 +128,31 @@ def _by_command(module: Module, passes: Sequence[Pass], check: str) -> Culprit |
 
     with StepProgress() as progress:
         wrong = by_command(check, "--check")
-        return find(module, passes, wrong, numeric=False, on_step=progress.step)
+        return find(module, passes, wrong, on_step=progress.step)
 
 
 def _by_numbers(
-    module: Module, passes: Sequence[Pass], workload: Workload, rounding_on: str | None
+    module: Module, passes: Sequence[Pass], workload: Workload, on: str, *, rounding: bool
 ) -> Culprit | None:
-    """Bisect by meaning, or by rounding on a backend."""
+    """Bisect by the checks of a validation, or by rounding alone."""
     from graphgen.cli.step_progress import StepProgress
-    from graphgen.passes.validate.bisect import bisect as find
-    from graphgen.passes.validate.bisect import bisect_rounding, by_numbers
+    from graphgen.passes.validate import PassChecks, Verdict
+    from graphgen.passes.validate.bisect import bisect_rounding, bisect_verdicts
 
+    verdicts: list[Verdict] = []
     with StepProgress() as progress:
         progress.step("the module as given")
-        if rounding_on is None:
-            wrong = by_numbers(module, workload, passes)
-            return find(module, passes, wrong, on_step=progress.step)
-        backend = rounding_backend(rounding_on)
-        return bisect_rounding(module, passes, workload, backend, progress.step)
+        backend = rounding_backend(on)
+        if rounding:
+            return bisect_rounding(module, passes, workload, backend, progress.step)
+        checks = PassChecks(
+            backend, each_rewrite=True, on_step=progress.step, on_verdict=verdicts.append
+        )
+        found = bisect_verdicts(module, passes, workload, checks)
+    for verdict in verdicts:
+        if verdict.passed and verdict.state != "ok":
+            note(f"{verdict.pass_text}: {verdict.state}; 'graphgen validate' has the reasons")
+    return found
 
 
 def _options(
@@ -158,11 +167,24 @@ def _options(
 
 
 def _check_outputs(folder: Path | None, page: str | None) -> None:
-    """Refuse a folder that exists and is not empty, and a page that cannot be written (GG0704)."""
+    """Refuse a folder that holds something else, and a page that cannot be written (GG0704)."""
     if page is not None:
         check_output(page)
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise GraphgenError("GG0704", f"{folder} exists", help="choose a new or empty folder")
+    if folder is None or not folder.exists():
+        return
+    if not folder.is_dir() or (any(folder.iterdir()) and not _is_reproducer(folder)):
+        what = "choose a new or empty folder, or that of an earlier bisection"
+        raise GraphgenError("GG0704", f"{folder} exists", help=what)
+
+
+def _is_reproducer(folder: Path) -> bool:
+    """True for what an earlier bisection wrote, which may be written over."""
+    command = folder / "command.txt"
+    return command.is_file() and command.read_bytes().startswith(_COMMAND.encode())
+
+
+# The beginning of the command in a reproducer.
+_COMMAND = "graphgen bisect "
 
 
 def _write_reproducer(

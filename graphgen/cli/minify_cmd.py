@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Check = Annotated[
     Literal["numeric", "crash"],
-    typer.Option("--check", help="A pass changes the meaning, or raises an exception."),
+    typer.Option("--check", help="A pass fails a check of validate, or raises."),
 ]
 Command = Annotated[
     str | None,
@@ -59,8 +59,9 @@ def minify(
     """Reduce a failing module to the few ops that still fail.
 
     Programs, layers, outputs, ops, sizes and attributes are removed while the check fails; a value
-    whose op was removed becomes an input. By numbers, the pass that is wrong for FILE has to be
-    wrong for what is left. Progress is on stderr.
+    whose op was removed becomes an input. By numbers, the first pass that 'graphgen validate' calls
+    wrong for FILE has to fail the same check for what is left: the meaning, the rounding, a rewrite
+    by itself, and so on. Progress is on stderr.
 
     \b
     Examples:
@@ -91,8 +92,8 @@ def _check(
     """The test that the smaller module has to fail."""
     from graphgen.passes.validate.failure_predicate import (
         after_passes,
+        at_fault,
         same_exception,
-        wrong_numbers,
     )
 
     if command is not None:
@@ -107,11 +108,22 @@ def _check(
             raise GraphgenError("GG0304", "the pipeline raises no exception for this module")
         note(f"it fails by {failure}")
         return fails
-    fails, item = wrong_numbers(module, passes, seed)
+    fails, item, state = at_fault(module, passes, seed)
     if item is None:
-        raise GraphgenError("GG0304", "no pass changes the meaning of this module")
-    note(f"{item} changes the meaning")
+        raise GraphgenError("GG0304", "no pass is at fault: validate calls none wrong")
+    note(f"{item} {_STATES.get(state, state)}")
     return fails
+
+
+# What a pass does, by the state of its verdict.
+_STATES = {
+    "WRONG": "changes the meaning",
+    "over budget": "goes over its rounding budget",
+    "WRONG rewrite": "makes a rewrite that is wrong by itself",
+    "not repeatable": "is not repeatable",
+    "silent": "records no rewrite",
+    "raised": "raises an exception",
+}
 
 
 class _Progress:

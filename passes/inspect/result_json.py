@@ -324,7 +324,16 @@ def _culprit_json(found: Culprit) -> dict[str, Json]:
         "recovered_pass": found.recovered_pass or None,
         "silent": found.silent,
         "varies": _varies_json(found.varies) if found.varies else None,
+        "state": found.verdict.state if found.verdict is not None else None,
+        "counterexample": _alone(found.verdict) if found.verdict is not None else None,
     }
+
+
+def _alone(verdict: Verdict) -> str | None:
+    """The counterexample of the first rewrite that is wrong alone."""
+    wrong = verdict.rewrites.wrong if verdict.rewrites is not None else None
+    example = wrong.counterexample if wrong is not None else None
+    return example.text if example is not None else None
 
 
 def replay_json(found: Replay) -> dict[str, Json]:

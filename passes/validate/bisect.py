@@ -1,8 +1,9 @@
 """Bisection of a pipeline: the first wrong pass, then its first wrong rewrite.
 
-The oracle is any predicate: the numbers of a workload, or the exit status of a command. The
-pipeline runs once, as far as it runs; a pass that raises an exception is a finding of its own. A
-temporary fault that a later rewrite repairs is not reported.
+By numbers, the checks are those of :func:`graphgen.passes.validate.validate`, pass by pass, so that
+both call the same wrong. With an oracle, such as the exit status of a command, the passes are
+bisected; a temporary fault that a later pass repairs is not reported then. A pass that raises an
+exception is a finding of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, NATIVE
+from graphgen.eval import NATIVE
 from graphgen.exec.backend import Backend, NumpyBackend
 from graphgen.exec.session import Workload
 from graphgen.ir import Module
@@ -22,11 +23,12 @@ from graphgen.passes.core.order import check_order
 from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.equiv.equiv import equivalent
 from graphgen.passes.equiv.find_divergence import Divergence
-from graphgen.passes.equiv.recorded_run import RecordedRun, check_outputs, record, with_derived
-from graphgen.passes.validate.blame import Oracle, blame, by_outcomes, last_turn
+from graphgen.passes.equiv.recorded_run import check_outputs, record, with_derived
+from graphgen.passes.validate.blame import Oracle, apply_pass, blame, by_outcomes, last_turn
 from graphgen.passes.validate.checked_run import raised_error, run_checked
 from graphgen.passes.validate.narrow_rounding import rounding_budget
-from graphgen.passes.validate.verdict import RaisedError, RunDifference
+from graphgen.passes.validate.validate import PassChecks, first_fault
+from graphgen.passes.validate.verdict import RaisedError, RunDifference, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Culprit:
         before: the module the pass was given.
         good: the module with one application less; as given where the pass is to blame.
         bad: the module with the guilty application, the first that is wrong.
-        first: by numbers, the op of ``bad`` that parts from ``good`` while what it reads agrees;
+        first: where modules are run, the op of ``bad`` that parts from ``good`` while what it reads
+            agrees;
             ``None`` where none can be named.
         together: where the guilty rewrite is right alone, the smallest set that is wrong.
         recovered: the number of rewrites after which a module that was wrong is right again; 0 if
@@ -67,6 +70,7 @@ class Culprit:
         varies: the first difference of two runs of the pass; ``None`` where they agree.
         raising: the pass at which the pipeline could not go on; the culprit itself where the module
             is right up to there.
+        verdict: of the pass, where the checks of a validation found it.
     """
 
     number: int
@@ -83,6 +87,7 @@ class Culprit:
     silent: bool = False
     varies: RunDifference | None = None
     raising: RaisingPass | None = None
+    verdict: Verdict | None = None
 
     @property
     def wrong(self) -> bool:
@@ -90,31 +95,63 @@ class Culprit:
         return self.raising is None or self.raising.number != self.number
 
 
-def by_numbers(module: Module, workload: Workload, passes: Sequence[Pass] = ()) -> Oracle:
-    """Wrong is what differs from ``module`` in float64, over a workload.
+def bisect_verdicts(
+    module: Module,
+    passes: Sequence[Pass],
+    workload: Workload,
+    checks: PassChecks | None = None,
+) -> Culprit | None:
+    """The first pass that does not pass the checks of a validation, and in it the rewrite.
 
     Args:
-        module: a right one.
+        module: where to start; unchanged.
+        passes: the pipeline.
         workload: what to compare over.
-        passes: those that may have run on the modules judged; outputs that they add or drop are
-            derived from those of ``module``.
+        checks: those of the validation, and callbacks.
+
+    Returns:
+        ``None`` when every pass passes.
+
+    Raises:
+        GraphgenError: GG0303 for passes in a wrong order; what a run of ``module`` itself raises.
     """
-    references = [record(module, workload, MEANING)]
-    for item in passes:
-        if item.output_changes() is not None:
-            references.append(with_derived(references[-1], item, workload))
+    fault = first_fault(module, passes, workload, checks)
+    if fault is None:
+        return None
+    number, item, verdict, before = fault.number, fault.item, fault.verdict, fault.before
+    if verdict.raised is not None:
+        raising = RaisingPass(number, item, verdict.raised)
+        return Culprit(number, item, 0, None, before, before, before, raising=raising)
+    # A pass after it may raise besides.
+    raising = _PipelineRun(module, passes, _ignored).raising
+    whole = Culprit(number, item, 0, None, before, before, fault.after, raising=raising)
+    whole = replace(whole, silent=verdict.silent, varies=verdict.varies, verdict=verdict)
+    if verdict.guilty is None:
+        return replace(whole, first=_first_op(whole))
+    fuel = verdict.guilty.number
+    good, bad = (_with_rewrites(before, item, count) for count in (fuel - 1, fuel))
+    found = replace(
+        whole,
+        fuel=fuel,
+        application=verdict.guilty,
+        good=good or before,
+        bad=bad or fault.after,
+        together=verdict.together,
+        recovered=verdict.recovered,
+    )
+    return replace(found, first=_first_op(found))
 
-    def wrong(other: Module) -> bool:
-        names = {name for function in other.programs() for name, _ in function.outputs}
-        fitting = [run for run in references if _names(run) == names]
-        return by_outcomes((fitting or references)[-1], workload)(other)
 
-    return wrong
-
-
-def _names(run: RecordedRun) -> set[str]:
-    """Names of all outputs and states of a run."""
-    return {name for outcome in run.outcomes for name in outcome}
+def _with_rewrites(before: Module, item: Pass, count: int) -> Module | None:
+    """The module after the first rewrites of a pass; ``None`` where it does not stop there."""
+    module = clone_module(before)
+    try:
+        rewriter = apply_pass(module, item, fuel=count)
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+    return module if rewriter.applications == count else None
 
 
 def bisect(
@@ -122,7 +159,6 @@ def bisect(
     passes: Sequence[Pass],
     wrong: Oracle,
     *,
-    numeric: bool = True,
     on_step: Callable[[str], None] | None = None,
 ) -> Culprit | None:
     """The pass of a pipeline, and in it the application, that makes a module wrong.
@@ -130,8 +166,7 @@ def bisect(
     Args:
         module: where to start; unchanged.
         passes: the pipeline.
-        wrong: the oracle.
-        numeric: whether the first op that differs is looked for by running the modules.
+        wrong: the oracle; no module is run besides.
         on_step: called before each step with its description, for progress.
 
     Returns:
@@ -152,8 +187,7 @@ def bisect(
         return run.raised_only()
     number, recovered = last_turn(len(run.states) - 1, lambda count: run.judged(count, wrong))
     found = run.culprit(number - 1, wrong)
-    found = replace(found, recovered_pass=recovered)
-    return replace(found, first=_first_op(found)) if numeric else found
+    return replace(found, recovered_pass=recovered)
 
 
 def bisect_rounding(

@@ -102,6 +102,58 @@ def validate(
     return check_each(passes, check, chosen.on_verdict)
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The first pass of a pipeline that does not pass its checks.
+
+    Attributes:
+        number: its place in the pipeline, from 0.
+        item: the pass.
+        verdict: the result of the checks.
+        before: the module that the pass was given.
+        after: what it left; not to be relied on where the pass itself raised.
+    """
+
+    number: int
+    item: Pass
+    verdict: Verdict
+    before: Module
+    after: Module
+
+
+def first_fault(
+    module: Module,
+    passes: Sequence[Pass],
+    workload: Workload,
+    checks: PassChecks | None = None,
+) -> Fault | None:
+    """Check the passes of a pipeline as :func:`validate` does, up to the first one at fault.
+
+    Args:
+        module: where to start; unchanged.
+        passes: the pipeline.
+        workload: what to compare over.
+        checks: more checks, and callbacks; by default none.
+
+    Raises:
+        GraphgenError: as :func:`validate`.
+    """
+    check_order(passes, module)
+    chosen = checks or PassChecks()
+    begin = chosen.on_step or no_progress
+    begin("the module as given")
+    validation = _Validation(clone_module(module), workload, chosen)
+    for number, item in enumerate(passes):
+        before = clone_module(validation.module)
+        begin(f"pass {number + 1} of {len(passes)}: {item}")
+        verdict = validation.verdict(item)
+        if chosen.on_verdict is not None:
+            chosen.on_verdict(verdict)
+        if not verdict.passed:
+            return Fault(number, item, verdict, before, validation.module)
+    return None
+
+
 class _Validation:
     """A module on its way through a pipeline, with its numbers.
 

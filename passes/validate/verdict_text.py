@@ -281,9 +281,19 @@ def bisection_text(found: Culprit | None, *, rounding: bool) -> str:
     return "".join(parts)
 
 
+# What a state of a verdict is called in front of the pass at fault.
+_FOUND = {
+    "over budget": "over its rounding budget after",
+    "WRONG rewrite": "a wrong rewrite by",
+    "not repeatable": "not repeatable:",
+    "silent": "silent:",
+}
+
+
 def _culprit(found: Culprit, rounding: bool) -> str:
-    what = "over its rounding budget after" if rounding else "wrong after"
-    lines = [f"{what} pass {found.number + 1}: {found.item}"]
+    state = found.verdict.state if found.verdict is not None else ""
+    state = "over budget" if rounding else state
+    lines = [f"{_FOUND.get(state, 'wrong after')} pass {found.number + 1}: {found.item}"]
     item = found.application
     if item is None:
         lines.append(f"  the pass as a whole is to blame: it {_why_whole(found)}")
@@ -296,6 +306,11 @@ def _culprit(found: Culprit, rounding: bool) -> str:
     if found.first is not None:
         lines.append(f"  first wrong op: {found.first.right.text}")
         lines.append(f"  instead of:     {found.first.left.text}")
+    alone = found.verdict.rewrites.wrong if found.verdict and found.verdict.rewrites else None
+    if state == "WRONG rewrite" and alone is not None:
+        lines.append(f"  wrong when checked alone, {alone.reason}")
+        if alone.counterexample is not None:
+            lines += [f"  {line}" for line in alone.counterexample.text.splitlines()]
     return "\n".join([*lines, ""])
 
 

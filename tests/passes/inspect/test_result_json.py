@@ -38,7 +38,7 @@ def found() -> Culprit:
     def one_negation(module: Module) -> bool:
         return sum(op.name == "negate" for op in module.function("f").ops) == 1
 
-    culprit = bisect(parse(TEXT), parse_pipeline("dce,cse"), one_negation, numeric=False)
+    culprit = bisect(parse(TEXT), parse_pipeline("dce,cse"), one_negation)
     assert culprit is not None
     return culprit
 

@@ -10,9 +10,12 @@ from typer.testing import CliRunner
 
 from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING
 from graphgen.ir import Module
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.validate.bisect import Oracle, bisect, by_numbers
+from graphgen.passes.equiv.recorded_run import record
+from graphgen.passes.validate.bisect import bisect, bisect_verdicts
+from graphgen.passes.validate.blame import Oracle, by_outcomes
 from graphgen.text import parse, print_module
 from tests.oracles.planted_bugs import BUGS, Bug, Planted, model, script
 
@@ -22,7 +25,8 @@ PLAIN = [bug for bug in BUGS if not (bug.after or bug.shuffled or bug.rounding)]
 
 
 def judge(bug: Bug) -> Oracle:
-    return by_numbers(model(bug.after, bug.element), script(bug.after, bug.element, bug.shuffled))
+    workload = script(bug.after, bug.element, bug.shuffled)
+    return by_outcomes(record(model(bug.after, bug.element), workload, MEANING), workload)
 
 
 @pytest.mark.one_in(3)
@@ -30,7 +34,9 @@ def judge(bug: Bug) -> Oracle:
 def test_the_guilty_rewrite_is_named(bug: Bug):
     planted = Planted(bug)
     front, back = (parse_pipeline(text) for text in AROUND)
-    found = bisect(model(bug.after, bug.element), [*front, planted, *back], judge(bug))
+    workload = script(bug.after, bug.element, bug.shuffled)
+    passes = [*front, planted, *back]
+    found = bisect_verdicts(model(bug.after, bug.element), passes, workload)
     assert found is not None
     assert (found.number, found.item) == (1, planted)
     assert found.application is not None
@@ -47,9 +53,9 @@ def test_the_guilty_rewrite_is_named(bug: Bug):
     assert wrong(found.bad)
 
 
-def test_the_first_wrong_op_is_looked_for_only_by_numbers():
+def test_with_an_oracle_no_first_wrong_op_is_looked_for():
     planted = Planted(PLAIN[0])
-    found = bisect(model(), [planted], judge(PLAIN[0]), numeric=False)
+    found = bisect(model(), [planted], judge(PLAIN[0]))
     assert found is not None
     assert (found.item, found.first) == (planted, None)
 
@@ -123,6 +129,9 @@ def test_the_command(tmp_path: Path):
     good, bad = (parse((folder / f"{name}.gg").read_text()) for name in ("good", "bad"))
     assert good.op_count() - bad.op_count() == 1
     assert "--plugin" in (folder / "command.txt").read_text()
+    # An earlier reproducer may be written over, anything else may not.
+    assert CliRunner().invoke(app, [*args, "-o", str(folder)]).stdout == shown.stdout
+    (folder / "command.txt").write_text("graphgen validate m.gg")
     again = CliRunner().invoke(app, ["bisect", str(file), "-o", str(folder)])
     assert again.exit_code == 1
     assert "GG0704" in again.output

@@ -6,7 +6,7 @@ from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, parse_pipeline
-from graphgen.passes.validate.failure_predicate import after_passes, same_exception, wrong_numbers
+from graphgen.passes.validate.failure_predicate import after_passes, at_fault, same_exception
 from graphgen.text import parse
 from tests.oracles.planted_bugs import Bug, Planted, only, operands
 from tests.oracles.small_modules import function
@@ -29,7 +29,8 @@ def passes(*first: str) -> list[Pass]:
 
 
 def test_the_first_pass_that_changes_numbers():
-    fails, guilty = wrong_numbers(small("subtract(%x, %z)"), passes("cse", "dce"), seed=1)
+    fails, guilty, state = at_fault(small("subtract(%x, %z)"), passes("cse", "dce"), seed=1)
+    assert state == "WRONG"
     assert guilty is WRONG
     assert fails(small("subtract(%x, %z)"))
     assert fails(small("subtract(%z, %x)"))
@@ -38,7 +39,7 @@ def test_the_first_pass_that_changes_numbers():
 
 
 def test_no_pass_changes_numbers():
-    fails, guilty = wrong_numbers(small("add(%x, %z)"), passes("cse"), seed=1)
+    fails, guilty, _ = at_fault(small("add(%x, %z)"), passes("cse"), seed=1)
     assert guilty is None
     assert not fails(small("subtract(%x, %z)"))
 
@@ -46,9 +47,9 @@ def test_no_pass_changes_numbers():
 def test_tokens_chosen_in_programs_are_compared_with_the_logits_they_follow_from():
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
     first = parse_pipeline("canonicalize,on-device-sampling{do_sample=true}")
-    assert wrong_numbers(module, first, seed=1)[1] is None
+    assert at_fault(module, first, seed=1)[1] is None
     item = Planted(Bug("swap", "multiply", "prefill", GATED, only(0)))
-    fails, guilty = wrong_numbers(module, [*first, item], seed=1)
+    fails, guilty, _ = at_fault(module, [*first, item], seed=1)
     assert guilty is item
     assert fails(module)
 
