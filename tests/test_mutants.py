@@ -102,8 +102,10 @@ def test_tests_that_killed_come_first_and_those_that_take_long_later():
     assert places == [2, 3, 1, 0]
 
 
-def run_alone(tests: Sequence[Path], enough_s: float, limit_s: float) -> Outcome:
-    """The outcome without a fault, found by a process of its own.
+def run_alone(
+    tests: Sequence[Path], enough_s: float, limit_s: float, file: str | None = None
+) -> Outcome:
+    """The outcome without a fault, or with the first one of a file, by a process of its own.
 
     The runner forks, which a process with threads, such as one that has run XLA, may not survive.
     """
@@ -111,7 +113,9 @@ def run_alone(tests: Sequence[Path], enough_s: float, limit_s: float) -> Outcome
     code = (
         "import json; from dataclasses import asdict;"
         "from tests.mutants.mutant_run import run_mutant;"
-        f"print(json.dumps(asdict(run_mutant(None, {names!r}, {enough_s}, {limit_s}))))"
+        "from tests.mutants.mutations import mutations;"
+        f"fault = mutations({file!r})[0] if {file!r} else None;"
+        f"print(json.dumps(asdict(run_mutant(fault, {names!r}, {enough_s}, {limit_s}))))"
     )
     command = [sys.executable, "-c", code]
     ran = subprocess.run(command, cwd=sources.ROOT, capture_output=True, text=True, check=False)
@@ -154,6 +158,63 @@ def test_a_test_that_does_not_end_is_stopped(tmp_path: Path):
     path.write_text("def test_it():\n    while True: pass\n")
     found = run_alone([path], 5.0, 1.5)
     assert (found.killed, found.by, found.hung) == (True, str(path), True)
+
+
+UNITS = "graphgen/report/units.py"
+# None of these fails because of the fault.
+STRAY = """
+def test_elsewhere():
+    assert False
+
+def test_left():
+    size(1000)
+    raise ResourceWarning("an open file")
+
+def test_collected():
+    size(1000)
+    raise ExceptionGroup("several", [pytest.PytestUnraisableExceptionWarning("a process")])
+"""
+SEES = """
+def test_sees():
+    assert size(1000) == "1.00 kB"
+"""
+WARNS = """
+def test_warns():
+    if size(1000) != "1.00 kB":
+        raise RuntimeWarning("overflow")
+"""
+# The result of a fixture that another test has made.
+SHARED = """
+@pytest.fixture(scope="module")
+def made():
+    return size(1000)
+
+def test_before(made):
+    pass
+
+def test_after(made):
+    assert made == "1.00 kB"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "killer", "how"),
+    [
+        (STRAY, "", ""),
+        (STRAY + SEES, "test_sees", ""),
+        (STRAY + WARNS, "test_warns", "in a second run by itself"),
+        (SHARED, "test_after", "in a second run by itself"),
+    ],
+    ids=["stray", "seen", "warning", "fixture"],
+)
+@pytest.mark.one_in(2)
+def test_a_kill_is_a_failure_of_a_test_that_executed_the_fault(
+    text: str, killer: str, how: str, tmp_path: Path
+):
+    path = tmp_path / "test_one.py"
+    path.write_text(f"import pytest\nfrom graphgen.report.units import size\n{text}")
+    found = run_alone([path], 80.0, 60.0, UNITS)
+    assert (found.killed, found.by.rpartition("::")[2], found.how) == (bool(killer), killer, how)
 
 
 def test_a_sample_is_the_same_each_time_and_smaller_in_fewer_files():

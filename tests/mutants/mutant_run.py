@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -48,7 +48,7 @@ SHARE, SHARE_ELSEWHERE, ELSEWHERE = 1 / 3, 1 / 8, 2
 # A hanging test may wait instead of computing: it gets this many times its CPU seconds.
 WAITING = 4
 # Options of pytest: in the order of the file, without files written to the tree.
-OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist")
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Outcome:
     Attributes:
         killed: whether a test failed, or did not end.
         by: the test that failed, or the file that did not end.
-        how: of a failure outside of a test.
+        how: of a failure outside of a test, or of one that counts only because it came again.
         hung: whether the time limit ended it.
         reached: whether the statement with the fault was executed at all.
         seconds: wall time.
@@ -90,9 +90,12 @@ def import_what_is_slow() -> None:
 def run_mutant(
     mutation: Mutation | None, tests: Sequence[str], enough_s: float, limit_s: float
 ) -> Outcome:
-    """Run test files one by one until a test fails.
+    """Run test files one by one until a test fails because of the fault.
 
-    A file other than the first that uses up its share of the time goes on after all others.
+    A failure by a warning, or of a test that did not execute the fault, is stray: that test runs
+    once more by itself, and counts only where it fails then for another reason than a warning of
+    what was left behind. A file other than the first that uses up its share of the time goes on
+    after all others.
 
     Args:
         mutation: None for the program as it is.
@@ -101,8 +104,8 @@ def run_mutant(
             statement, or ``ELSEWHERE`` times as many of tests that do not.
         limit_s: CPU seconds after which one file counts as hanging.
     """
-    # Executed at all; by the tests of the present file; when the module was imported.
-    reached = mmap.mmap(-1, 3)
+    # Executed at all; by tests of the present file; when imported; by the present test.
+    reached = mmap.mmap(-1, 4)
     events_in, events_out = os.pipe()
     scratch = tempfile.mkdtemp(prefix="mutant-")
     start = time.monotonic()
@@ -208,10 +211,17 @@ def _run_tests(
         run = _FileRun(near, enough_s, share, done, reached)
         folder = f"--basetemp={scratch / str(len(waiting))}-{done}"
         code = pytest.main([*OPTIONS, *QUIET, "-m", "not slow", folder, test], plugins=[run])
-        # 5: every test of the file is slow.
-        if run.failed or (not run.stopped and code not in (0, 5)):
+        # 1: only stray failures; 5: every test of the file is slow.
+        if run.failed or (not run.stopped and code not in (0, 1, 5)):
             _tell(events, failed=run.failed or test, how="" if run.failed else repr(code))
             return
+        for number, stray in enumerate(dict.fromkeys(run.stray)):
+            again = _FileRun(near, enough_s, 1.0, 0, reached, alone=True)
+            folder = f"--basetemp={scratch / str(len(waiting))}-{done}-{number}"
+            pytest.main([*OPTIONS, *QUIET, folder, stray], plugins=[again])
+            if again.failed:
+                _tell(events, failed=again.failed, how="in a second run by itself")
+                return
         _tell(events, spent=f"{run.spent:.2f}")
         if run.reached:
             spent += run.spent
@@ -230,6 +240,7 @@ class _Near:
     """
 
     def __init__(self, mutation: Mutation | None) -> None:
+        self.faulty = mutation is not None
         self.words = words_near(mutation) if mutation is not None else frozenset[str]()
         self.names = names_near(mutation) if mutation is not None else frozenset[str]()
 
@@ -243,24 +254,47 @@ class _Near:
         return -hits
 
 
+# Warnings about what other tests or processes left behind, which say nothing about a fault.
+_LEFT_BEHIND = (pytest.PytestWarning, ResourceWarning)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException | None]:
+    """An error, or those of a group."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _causes(one)
+    else:
+        yield error
+
+
 class _FileRun:
     """A plugin that runs a file from a test on until one fails or the file's share is spent.
 
     Tests that name what the fault is in run first.
 
     Attributes:
-        failed: the name of the first test that failed, or ``""``.
+        failed: the name of the first test that failed because of the fault, or ``""``.
+        stray: names of tests that failed by a warning, or without executing the fault.
         stopped: whether its share was spent.
         done: number of its tests that ran, with those of earlier runs.
     """
 
     def __init__(
-        self, near: _Near, enough_s: float, share: float, done: int, reached: mmap.mmap
+        self,
+        near: _Near,
+        enough_s: float,
+        share: float,
+        done: int,
+        reached: mmap.mmap,
+        *,
+        alone: bool = False,
     ) -> None:
         self.near = near
         self.enough_s, self.share, self.done, self._reached = enough_s, share, done, reached
         self.failed, self.stopped = "", False
+        self.stray: list[str] = []
         self.start = self.collected = time.process_time()
+        self._alone = alone
         reached[1] = 0
 
     @property
@@ -280,9 +314,34 @@ class _FileRun:
         # Imports and the collection of tests are not part of the share.
         self.collected = time.process_time()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.failed = self.failed or report.nodeid
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self._reached[3] = 0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[object]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if report.failed and not self.failed:
+            error = call.excinfo.value if call.excinfo is not None else None
+            if self._counts(error):
+                self.failed = report.nodeid
+                item.session.shouldfail = "a test saw the fault"
+            else:
+                # Whatever the root of the names of tests is.
+                self.stray.append(f"{item.path}::{report.nodeid.partition('::')[2]}")
+        return report
+
+    def _counts(self, error: BaseException | None) -> bool:
+        """True for a failure that is of the fault."""
+        executed = not self.near.faulty or self._reached[3] == 1 or self._reached[2] == 1
+        causes = list(_causes(error))
+        if all(isinstance(cause, _LEFT_BEHIND) for cause in causes):
+            return False
+        # A warning of a computation comes again.
+        warned = all(isinstance(cause, Warning) for cause in causes)
+        return executed and (self._alone or not warned)
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         self.done += 1
@@ -333,7 +392,7 @@ class _MutatedLoader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         def reach() -> None:
-            self.reached[0] = self.reached[1] = 1
+            self.reached[0] = self.reached[1] = self.reached[3] = 1
 
         setattr(module, REACHED, reach)
         before, self.reached[0] = self.reached[0], 0
