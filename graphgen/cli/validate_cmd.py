@@ -84,6 +84,8 @@ def run_layerwise(
     seed: int,
     weights: str | None,
     on_step: Callable[[str], None],
+    *,
+    rewrites: bool = True,
 ) -> list[Verdict]:
     """Validate layer by layer, with an estimate beforehand on stderr.
 
@@ -93,6 +95,7 @@ def run_layerwise(
         seed: of inputs and random weights.
         weights: a checkpoint; ``None`` or ``random`` for random ones.
         on_step: called before each step with its description.
+        rewrites: whether each rewrite of a small module is also checked alone.
 
     Raises:
         GraphgenError: GG0602 for a checkpoint that does not fit, GG0705 for a module without
@@ -107,8 +110,20 @@ def run_layerwise(
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
     workload = calls_without_weights(module, seed, shuffled=shuffled)
     runner = SegmentRunner(workload, _source(module, weights, seed))
-    note(str(estimate(module, workload, len(passes))))
-    return validate_layers(module, passes, runner, on_step=on_step)
+    cost = estimate(module, workload, len(passes))
+    note(str(cost))
+    alone = None
+    if rewrites and cost.weight_bytes <= _SMALL and weights in (None, RANDOM):
+        from graphgen.passes.workload.make_workload import workload_for
+
+        alone = workload_for(module, passes, seed)
+    elif rewrites:
+        note("rewrites are not checked alone here: 'graphgen validate' does so on a small twin")
+    return validate_layers(module, passes, runner, on_step=on_step, alone=alone)
+
+
+# Bytes of weights up to which each rewrite is checked alone in a validation by layers.
+_SMALL = 64 << 20
 
 
 def _source(module: Module, weights: str | None, seed: int) -> WeightSource:
@@ -231,7 +246,7 @@ def _of(
 ) -> ModuleVerdicts:
     """Validate a module at its own size: layer by layer, or over calls."""
     if layerwise:
-        return _by_layers(module, passes, options.seed, arrays[1], progress)
+        return _by_layers(module, passes, options, arrays[1], progress)
     return _over_calls(module, passes, arrays, options, progress)
 
 
@@ -268,12 +283,17 @@ def _options(
 
 
 def _by_layers(
-    module: Module, passes: Sequence[Pass], seed: int, weights: str | None, progress: StepProgress
+    module: Module,
+    passes: Sequence[Pass],
+    options: ValidationOptions,
+    weights: str | None,
+    progress: StepProgress,
 ) -> ModuleVerdicts:
     """Validate layer by layer."""
     from graphgen.runtime.accuracy.validate_model import ModuleVerdicts
 
-    verdicts = run_layerwise(module, passes, seed, weights, progress.step)
+    each = options.each_rewrite
+    verdicts = run_layerwise(module, passes, options.seed, weights, progress.step, rewrites=each)
     return ModuleVerdicts(module, passes, verdicts)
 
 

@@ -46,6 +46,7 @@ from graphgen.passes.validate.checked_run import (
     run_checked,
 )
 from graphgen.passes.validate.narrow_rounding import rounding_budget
+from graphgen.passes.validate.rewrite_checker import check_rewrites
 from graphgen.passes.validate.verdict import LayerResult, LayerResults, RaisedError, Verdict
 
 # First and last stage of a segment.
@@ -79,6 +80,7 @@ def validate_layers(
     runner: SegmentRunner,
     on_verdict: Callable[[Verdict], None] | None = None,
     on_step: Callable[[str], None] | None = None,
+    alone: Workload | None = None,
 ) -> list[Verdict]:
     """Run a pipeline on a copy of ``module`` and check each pass layer by layer.
 
@@ -88,6 +90,8 @@ def validate_layers(
         runner: has the calls and the weights.
         on_verdict: called after each pass.
         on_step: called before each step with its description, for progress.
+        alone: the workload, with weights, over which each rewrite is also checked alone; ``None``
+            for a module whose weights are too large for that.
 
     Returns:
         A verdict for each pass that ran, as :func:`graphgen.passes.validate.validate` gives them,
@@ -98,7 +102,8 @@ def validate_layers(
             a run of ``module`` itself raises.
     """
     check_order(passes, module)
-    validation = _LayerwiseValidation(clone_module(module), runner, on_step or no_progress)
+    begin = on_step or no_progress
+    validation = _LayerwiseValidation(clone_module(module), runner, begin, alone)
     validation.record()
     return check_each(passes, validation.verdict, on_verdict)
 
@@ -125,10 +130,18 @@ class _LayerwiseValidation:
         module: changed in place.
         runner: of segments.
         begin: called before each step.
+        alone: what each rewrite is checked over, if it is.
     """
 
-    def __init__(self, module: Module, runner: SegmentRunner, begin: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        runner: SegmentRunner,
+        begin: Callable[[str], None],
+        alone: Workload | None = None,
+    ) -> None:
         self.module = module
+        self.alone = alone
         self.runner = runner
         self.begin = begin
         self.original = layered(module, runner.workload)
@@ -161,7 +174,12 @@ class _LayerwiseValidation:
         results = attempt(lambda: self._results(item, ran, step), RUN_AFTER)
         if isinstance(results, RaisedError):
             return Verdict(str(item), raised=results, varies=ran.varies)
-        return replace(_summary(item, results), varies=ran.varies, silent=ran.silent)
+        verdict = replace(_summary(item, results), varies=ran.varies, silent=ran.silent)
+        if self.alone is None or not ran.rewrites or ran.varies is not None:
+            return verdict
+        checked = check_rewrites(ran.before, item, self.alone)
+        guilty = verdict.guilty or (checked.wrong.rewrite if checked.wrong is not None else None)
+        return replace(verdict, rewrites=checked, guilty=guilty)
 
     def _results(self, item: Pass, ran: CheckedRun, step: str) -> LayerResults:
         left = self.previous

@@ -22,9 +22,11 @@ from graphgen.passes.layerwise.validate_layers import validate_layers
 from graphgen.passes.layerwise.weight_sources import RandomWeights
 from graphgen.passes.pipelines import parse
 from graphgen.passes.validate import Verdict
+from graphgen.passes.workload.make_workload import workload_for
 from graphgen.text import print_module
 from tests.graphgen.cli.conftest import done, graphgen, process
 from tests.oracles.planted_bugs import BUGS, CONFIG, Bug, Planted
+from tests.oracles.wrong_rewrites import LAST_TIES
 
 BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 PLUGIN = str(Path(__file__).parents[2] / "oracles" / "planted_bugs_plugin.py")
@@ -169,3 +171,15 @@ def test_options_that_mean_nothing_layer_by_layer_are_refused() -> None:
     assert (numpy_only.exit_code, "--layerwise" in numpy_only.stderr) == (2, True)
     no_model = graphgen("validate", "some.gg", "--layers", "2")
     assert (no_model.exit_code, "a module file" in no_model.stderr) == (2, True)
+
+
+def test_a_rewrite_that_is_wrong_alone_is_found_layer_by_layer():
+    module = build(SHAPES["mixtral-8x7b"], dtype("f32"), mini=True)
+    runner = SegmentRunner(calls_without_weights(module, 0), RandomWeights(0))
+    plain = validate_layers(module, [LAST_TIES], runner)
+    assert [verdict.state for verdict in plain] == ["ok"]
+    whole = workload_for(module, [LAST_TIES], 0)
+    (found,) = validate_layers(module, [LAST_TIES], runner, alone=whole)
+    assert found.state == "WRONG rewrite"
+    assert found.guilty is not None
+    assert found.guilty.number == 1
