@@ -66,13 +66,12 @@ def bisect(
 ) -> None:
     """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
 
-    The pass is the first that 'graphgen validate' would call wrong, by the same checks: meaning,
-    rounding, each rewrite alone, and whether it is repeatable and records what it does. The rewrite
+    The pass is the first that 'graphgen validate' would call wrong, by the same checks. The rewrite
     is found by letting the pass do half of its rewrites, then a quarter; the op by comparing values
-    with and without it. A rewrite that is right alone is named with the others it takes to be
-    wrong. A pass that raises an exception is a finding of its own, after any that is wrong before
-    it. With --check the pass is found by running half of the pipeline, then a quarter; faults
-    repaired later are not reported. A reproducer is written to DIR, or beside those of crashes.
+    with and without it. A rewrite that is right alone is named with those it takes to be wrong. A
+    pass that raises is a finding of its own, after any that is wrong before it. With
+    --check the pass is found by halves; faults repaired later are not reported. A reproducer is
+    written to DIR, or beside those of crashes.
 
     \b
     Examples:
@@ -84,8 +83,7 @@ def bisect(
     from graphgen.passes.inspect.result_json import bisection_json
 
     _check_outputs(output, trace)
-    if check is not None and (rounding or inputs or weights):
-        raise typer.BadParameter("runs no module: leave out --rounding, --inputs and --weights")
+    _check_options(check, rounding=rounding, arrays=bool(inputs or weights))
     passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
     if check is not None:
@@ -102,6 +100,12 @@ def bisect(
     emit(as_json, lambda: bisection_json(found), lambda: bisection_text(found, rounding=rounding))
     if found is not None:
         raise typer.Exit(1)
+
+
+def _check_options(check: str | None, *, rounding: bool, arrays: bool) -> None:
+    """Refuse options of running modules beside a command."""
+    if check is not None and (rounding or arrays):
+        raise typer.BadParameter("runs no module: leave out --rounding, --inputs and --weights")
 
 
 def _write_trace(output: str, file: str, passes: Sequence[Pass], found: Culprit) -> None:

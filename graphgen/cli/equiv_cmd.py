@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -148,7 +148,6 @@ def equiv(
       graphgen equiv a.gg b.gg --on cpu
       graphgen lower a.gg --target trn2 --to hlo -o programs/ && graphgen equiv a.gg programs/
     """
-    from graphgen.passes.equiv.equiv import equivalent
     from graphgen.passes.validate.drawn_equiv import equivalent_throughout
 
     terms = _terms(relation or [], inputs, program, seed, tolerance, on, script)
@@ -156,13 +155,22 @@ def equiv(
     with missing_module_named(first, second):
         whole = equivalent_throughout(first.module, second.module, terms)
     found = whole.found
-    sides = [] if found.equal else [side for side in (first, second) if side.beside is not None]
-    inner = {side: equivalent(side.as_lowered(), side.module, terms) for side in sides}
+    inner = {} if found.equal else _emissions((first, second), terms)
     if found.empty:
         note(f"nothing to compare in {', '.join(found.empty)}: no finite element; try --inputs")
     emit(as_json, lambda: _facts(whole, inner), lambda: _text(whole, left, right, inner))
     if not found.equal:
         raise typer.Exit(1)
+
+
+def _emissions(
+    sides: Sequence[ComparedModule], terms: CompareOptions
+) -> dict[ComparedModule, Equivalence]:
+    """The comparison of each lowered file with the module beside it."""
+    from graphgen.passes.equiv.equiv import equivalent
+
+    lowered = [side for side in sides if side.beside is not None]
+    return {side: equivalent(side.as_lowered(), side.module, terms) for side in lowered}
 
 
 def _facts(found: DrawnEquivalence, inner: Mapping[ComparedModule, Equivalence]) -> dict[str, Json]:

@@ -115,7 +115,7 @@ def _check(
     return fails
 
 
-# What a pass does, by the state of its verdict.
+# The fault of a pass in words, by the state of its verdict.
 _STATES = {
     "WRONG": "changes the meaning",
     "over budget": "goes over its rounding budget",

@@ -241,7 +241,7 @@ _WIDTH = 60
 
 
 def _apart(op: Op, other: Op | None) -> str:
-    """What an op has and another one of its kind has otherwise."""
+    """The attributes, or else types, in which an op differs from another one of its kind."""
     if other is None or other.name != op.name:
         return ""
     both = dict.fromkeys((*op.attrs, *other.attrs))

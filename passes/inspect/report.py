@@ -274,7 +274,7 @@ def _kind(item: Rewrite, names: StageNames) -> object:
     numbers: dict[Value, int] = {}
 
     def wired(value: Value) -> object:
-        """What is read by its order of appearance; an argument by its name, too."""
+        """A value by its order of appearance; an argument by its name, too."""
         number = numbers.setdefault(value, len(numbers))
         return number if value.op is not None else (number, own_numbers(names[value], layer))
 

@@ -3,8 +3,8 @@
 After the calls of the workload, each program runs once for each spread of values: of inputs, states
 and weights, for a language model of states and weights. Where rounding alone moves a result by as
 much as the two modules are apart, a difference says nothing: results of arithmetic are moved by a
-few units of the last place, and a difference counts if it is larger than what that changes. What
-is exact, such as a tie, stays exact.
+few units of the last place, and a difference counts if it is larger than what that changes. Exact
+values, such as ties, stay exact.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHOOSING = frozenset({"top_k", "sort", "sort_by"})
 _MIXING = frozenset({"dot_general", "convolution", "experts"})
 # How many kinds of weights are made to tie, one after the other.
 _MOST_TIES = 4
-# A difference counts beyond so many times what rounding moves.
+# A difference counts beyond this multiple of what rounding moves.
 _BEYOND = 16.0
 # Results are moved by this part of them: a few units in the last place of f64.
 _NUDGE = 2.0**-49
@@ -303,7 +303,7 @@ def _scoring(op: Op) -> set[str]:
             continue
         inner = mixed or value.op.name in _MIXING
         if value.op.name == "rms_norm" or (mixed and value.op.name == "add"):
-            # What is mixed, not what it is mixed with.
+            # Only the operand of the product counts, not what it is mixed with.
             continue
         fresh = [(each, inner) for each in value.op.operands if (each, inner) not in seen]
         seen.update(fresh)

@@ -281,7 +281,7 @@ def bisection_text(found: Culprit | None, *, rounding: bool) -> str:
     return "".join(parts)
 
 
-# What a state of a verdict is called in front of the pass at fault.
+# Words for the state of a verdict in front of the pass at fault.
 _FOUND = {
     "over budget": "over its rounding budget after",
     "WRONG rewrite": "a wrong rewrite by",
