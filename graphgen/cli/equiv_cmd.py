@@ -249,6 +249,8 @@ def _comparison(found: Equivalence, left: str, right: str) -> str:
         f"different: {worst.name} of call {worst.call}, relative {worst.relative:.1e}, "
         f"absolute {worst.max_abs:.1e}\n"
     )
+    why = worst.beyond(found.tolerance)
+    head += f"  {why}\n" if why else ""
     if found.first is None:
         makers = f"  {left}: {found.left!r}\n  {right}: {found.right!r}\n"
         return f"{head}{makers}op by op they agree, as far as ops have counterparts\n"
@@ -266,12 +268,14 @@ def _emission(found: Equivalence, side: ComparedModule) -> str:
 
 
 def _first(first: Divergence, left: str, right: str) -> str:
+    from graphgen.eval.element_kinds import element_text
+
     shape = ",".join(map(str, first.shape))
     index = ",".join(map(str, first.index))
     width = max(len(left), len(right))
     lines = [f"first difference, at [{index}] of [{shape}]:"]
     for name, side in ((left, first.left), (right, first.right)):
-        lines.append(f"  {name:<{width}}  {side.number:.9g}")
+        lines.append(f"  {name:<{width}}  {element_text(side.number, 9)}")
         lines.append(f"  {'':<{width}}    {side.text}")
         if side.loc.line:
             lines.append(f"  {'':<{width}}    {side.loc!r}")

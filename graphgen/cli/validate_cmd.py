@@ -257,6 +257,8 @@ def _finish(trace: str | None, file: str, found: Sequence[ModuleVerdicts]) -> No
         write_validation_page(trace, file, run.module, run.passes, run.verdicts, run.calls)
     if not all(run.passed for run in found):
         raise typer.Exit(1)
+    if not all(verdict.budget_explained for run in found for verdict in run.verdicts):
+        raise typer.Exit(2)
 
 
 def _options(

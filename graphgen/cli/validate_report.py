@@ -36,6 +36,7 @@ def write_verdicts(found: Sequence[ModuleVerdicts], *, coverage: bool, as_json: 
 
 def _facts(found: ModuleVerdicts) -> dict[str, Json]:
     from graphgen.passes.inspect.result_json import verdict_json
+    from graphgen.passes.validate.subnormals import subnormals_json
     from graphgen.passes.validate.verdict import coverage_stages
     from graphgen.passes.workload.coverage_report import stages_json
 
@@ -43,6 +44,7 @@ def _facts(found: ModuleVerdicts) -> dict[str, Json]:
         "passes": [verdict_json(verdict) for verdict in found.verdicts],
         "not_run": [*found.not_run],
         "coverage": stages_json(coverage_stages(found.verdicts)),
+        "subnormals": subnormals_json(found.passes),
     }
     if found.twin is None:
         return facts
@@ -51,17 +53,26 @@ def _facts(found: ModuleVerdicts) -> dict[str, Json]:
 
 
 def _report(found: ModuleVerdicts, coverage: bool) -> Iterator[str | Table]:
+    from graphgen.passes.validate.subnormals import subnormals_text
     from graphgen.passes.validate.verdict import coverage_stages
-    from graphgen.passes.validate.verdict_text import proof_lines, verdict_faults, verdict_table
+    from graphgen.passes.validate.verdict_text import (
+        budget_text,
+        proof_lines,
+        verdict_faults,
+        verdict_table,
+    )
     from graphgen.passes.workload.coverage_report import summary, tables
 
     if found.twin is not None:
         yield f"{found.twin} twin, {len(found.calls)} calls, {found.values} values:"
     yield verdict_table(found.verdicts)
     yield from verdict_faults(found.verdicts, found.not_run, found.calls)
+    yield from budget_text(found.verdicts)
     yield from proof_lines(found.verdicts)
     stages = coverage_stages(found.verdicts)
     yield summary(stages)
+    if subnormals := subnormals_text(found.passes):
+        yield subnormals
     if coverage:
         yield from tables(stages)
 

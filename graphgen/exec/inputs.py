@@ -16,12 +16,13 @@ import numpy as np
 from graphgen.atomic_write import unreadable
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
+from graphgen.eval.element_kinds import NumberSource, drawn, has_floats
 from graphgen.exec.bind import given_array, typed_array
 from graphgen.exec.decode_steps import STEP_COUNTS, STOP_TOKENS
 from graphgen.exec.program_run import needed, ranks_of
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.exec.weights import default_layouts
-from graphgen.ir import Entry, Function, Module, Role, TensorType
+from graphgen.ir import DType, Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
 from graphgen.ops.token_tree import ANCESTORS
 
@@ -46,14 +47,7 @@ def safetensors_bytes(arrays: Mapping[str, Array]) -> bytes:
     """The content of a file; bf16, which :func:`read_safetensors` does not know, as f32."""
     from safetensors.numpy import save
 
-    return save(
-        {
-            name: np.ascontiguousarray(
-                array if array.dtype.kind in "biuf" else array.astype(np.float32)
-            )
-            for name, array in arrays.items()
-        }
-    )
+    return save({name: np.ascontiguousarray(_in_files(array)) for name, array in arrays.items()})
 
 
 # Standard deviation of random weights: what Llama's own initialization uses.
@@ -75,6 +69,11 @@ def read_arrays(name: str) -> dict[str, Array]:
         raise unreadable(name, error, help) from error
 
 
+def _in_files(array: Array) -> Array:
+    """The array, or one of f32 for element types that NumPy's files do not know."""
+    return array if array.dtype.kind in "biufc" else array.astype(np.float32)
+
+
 def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
     """Write an ``.npz`` file; bf16, which NumPy's files do not know, as f32.
 
@@ -82,9 +81,8 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
     """
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
-            known = array if array.dtype.kind in "biuf" else array.astype(np.float32)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, known, allow_pickle=False)
+                np.lib.format.write_array(entry, _in_files(array), allow_pickle=False)
 
 
 class RandomInputs:
@@ -169,15 +167,14 @@ class RandomInputs:
 
     def _any(self, name: str, type_: TensorType) -> Array:
         generator = self._generator(name)
-        if type_.dtype.is_complex:
-            parts = generator.standard_normal((2, *type_.dims)) * WEIGHT_SCALE
-            return np.asarray(parts[0] + 1j * parts[1]).astype(numpy_dtype(type_.dtype))
-        if type_.dtype.is_float:
-            wide = generator.standard_normal(type_.dims, np.float32)
-            return (wide * WEIGHT_SCALE).astype(numpy_dtype(type_.dtype))
-        if type_.dtype is pred:
-            return generator.integers(0, 2, type_.dims).astype(np.bool_)
-        return np.zeros(type_.dims, numpy_dtype(type_.dtype))
+
+        def floats(dims: tuple[int, ...]) -> Array:
+            return generator.standard_normal(dims, np.float32) * WEIGHT_SCALE
+
+        def whole(kind: DType, dims: tuple[int, ...]) -> Array:
+            return generator.integers(0, 2, dims) if kind is pred else np.zeros(dims, np.int64)
+
+        return drawn(NumberSource(floats, whole), type_.dtype, type_.dims)
 
     def all_steps(self, name: str, dims: tuple[int, ...]) -> Array:
         """As many steps as a launch makes."""
@@ -272,7 +269,7 @@ def program_inputs(
             own[row.name] = [given_array(array[rank], type_, row.name) for rank in range(ranks)]
         elif array is not None:
             shared[row.name] = given_array(array, type_, row.name)
-        elif per_rank and split and type_.dtype.is_float:
+        elif per_rank and split and has_floats(type_.dtype):
             own[row.name] = [maker.make(row, type_, rank) for rank in range(ranks)]
         else:
             shared[row.name] = maker.make(row, type_)

@@ -15,6 +15,7 @@ import numpy as np
 from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, Observer, rank_index
+from graphgen.eval.element_kinds import real_parts
 from graphgen.exec.backend import NumpyBackend, RunOnRanks
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_TOKENS, STEPS, step_inputs
 from graphgen.exec.program_run import Outcome, ProgramCall
@@ -325,7 +326,7 @@ _ALIKE = 1e-2
 
 def _alike(a: Array, b: Array) -> bool:
     """True where two ranks hold one value up to rounding."""
-    largest = np.abs(np.nan_to_num(b.astype(np.float64))).max(initial=0.0)
+    largest = np.abs(np.nan_to_num(real_parts(b).astype(np.float64))).max(initial=0.0)
     return _distance(a, b) <= _ALIKE * float(largest)
 
 
@@ -333,5 +334,5 @@ def _distance(a: Array, b: Array) -> float:
     """The largest difference of two arrays; infinite where one is NaN."""
     if a is b or a.tobytes() == b.tobytes():
         return 0.0
-    gap = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    gap = np.abs(real_parts(a).astype(np.float64) - real_parts(b).astype(np.float64))
     return float(np.nan_to_num(gap, nan=np.inf).max(initial=0.0))

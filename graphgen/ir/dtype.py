@@ -343,6 +343,12 @@ def highest(kind: DType) -> float | int:
 _DIGITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
 
 
+def rounding_unit(kind: DType) -> float:
+    """The largest relative error of rounding to a float type: half a step at 1."""
+    form = FORMATS.get(kind.name)
+    return 2.0 ** -(form.mantissa + 1 if form is not None else _DIGITS[kind.name])
+
+
 def holds(kind: DType, other: DType) -> bool:
     """True where every value of ``other`` is one of ``kind``, as far as it is known."""
     if kind is other:

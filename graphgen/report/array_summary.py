@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgen.eval import Array
-from graphgen.json_value import Json, json_number
+from graphgen.eval.element_kinds import Number, element_json, element_text, real_parts
+from graphgen.json_value import Json
 
 FIRST = 4
 
@@ -17,50 +18,61 @@ class ArraySummary:
     """Facts about an array; the moments are of its finite elements, ``None`` if there are none.
 
     Attributes:
-        least, greatest, mean, deviation: minimum, maximum, mean, population standard deviation.
+        least, greatest: minimum and maximum; of complex elements those of absolute values.
+        mean, deviation: mean, and population standard deviation, which is real.
         first: the first elements in row-major order.
-        nan, inf: how many elements are NaN, and infinite.
+        nan, inf: how many elements are NaN, and infinite; a complex one is NaN if a part is.
     """
 
     least: float | None
     greatest: float | None
-    mean: float | None
+    mean: Number | None
     deviation: float | None
-    first: tuple[float, ...]
+    first: tuple[Number, ...]
     nan: int
     inf: int
 
     def to_json(self) -> dict[str, Json]:
-        """The fields by the names that ``graphgen run --json`` prints."""
+        """The fields by the names that ``graphgen run --json`` prints.
+
+        A complex number is a list of its real and its imaginary part.
+        """
         return {
             "min": self.least,
             "max": self.greatest,
-            "mean": self.mean,
+            "mean": None if self.mean is None else element_json(self.mean),
             "std": self.deviation,
             "nan": self.nan,
             "inf": self.inf,
-            "first": [json_number(value) for value in self.first],
+            "first": [element_json(value) for value in self.first],
         }
 
     def cells(self) -> list[str]:
         """The cells of a table: moments, NaN count, first elements."""
         moments = [self.least, self.greatest, self.mean, self.deviation]
-        shown = ["-" if value is None else f"{value:.5g}" for value in moments]
+        shown = ["-" if value is None else element_text(value, 5) for value in moments]
         strange = str(self.nan) + (f" (+{self.inf} inf)" if self.inf else "")
-        return [*shown, strange, " ".join(f"{value:.5g}" for value in self.first)]
+        return [*shown, strange, " ".join(element_text(value, 5) for value in self.first)]
 
 
 def summarize(array: Array) -> ArraySummary:
-    """Describe an array of any element type; computed in float64."""
-    wide = np.asarray(array).astype(np.float64).ravel()
+    """Describe an array of any element type; computed in float64 or two of them."""
+    numbers = np.asarray(array)
+    if numbers.dtype.kind != "c":
+        numbers = real_parts(numbers).astype(np.float64)
+    else:
+        numbers = np.asarray(array).astype(np.complex128)
+    wide = numbers.ravel()
     finite = wide[np.isfinite(wide)]
+    sizes = np.abs(finite) if wide.dtype.kind == "c" else finite
     some = finite.size > 0
+    nan = np.isnan(wide)
     return ArraySummary(
-        float(finite.min()) if some else None,
-        float(finite.max()) if some else None,
-        float(finite.mean()) if some else None,
+        float(sizes.min()) if some else None,
+        float(sizes.max()) if some else None,
+        finite.mean().item() if some else None,
         float(finite.std()) if some else None,
-        tuple(float(value) for value in wide[:FIRST]),
-        int(np.isnan(wide).sum()),
-        int(np.isinf(wide).sum()),
+        tuple([value.item() for value in wide[:FIRST]]),
+        int(nan.sum()),
+        int((np.isinf(wide) & ~nan).sum()),
     )

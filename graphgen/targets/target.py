@@ -31,6 +31,8 @@ class Target:
             :mod:`graphgen.passes.legalize.legalization_rules`.
         hardware: the figures of :class:`graphgen.targets.Accelerator` with their sources; empty for
             a target without a device of its own.
+        flushes_subnormals: ``value``, whether it computes with subnormal numbers as with zeros,
+            ``None`` where that is not known, and ``source``.
         legality: the target whose rules in ``legality.json`` hold for this one; empty for its own
             name. Rules that name no target hold for all.
     """
@@ -41,7 +43,14 @@ class Target:
     narrow_products: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     hardware: Json = field(default_factory=dict[str, object])
+    flushes_subnormals: Json = field(default_factory=dict[str, object])
     legality: str = ""
+
+    @property
+    def flushes(self) -> bool | None:
+        """True if subnormal numbers are flushed to zero; ``None`` where it is not known."""
+        value = self.flushes_subnormals.get("value")
+        return value if isinstance(value, bool) else None
 
     @property
     def is_accelerator(self) -> bool:
@@ -126,5 +135,6 @@ def read_target(data: Json) -> Target:
         narrow_products=tuple(cast(list[str], data.get("narrow_products", []))),
         rules=tuple(cast(list[str], data.get("rules", []))),
         hardware=cast(Json, data.get("hardware", {})),
+        flushes_subnormals=cast(Json, data.get("flushes_subnormals", {})),
         legality=str(data.get("legality", "")),
     )

@@ -34,6 +34,8 @@ class Pass(ABC):
         approximation: what the pass changes in what a model means; empty for a pass that keeps it.
             Its verdict says how far results move, and passes after it are compared with what it
             left.
+        approximates: names of the ops whose results the pass approximates. A wrong rewrite of any
+            other op fails.
     """
 
     name: ClassVar[str]
@@ -45,6 +47,7 @@ class Pass(ABC):
     invalidates: ClassVar[tuple[str, ...]] = ()
     rounding: ClassVar[float] = 0.0
     approximation: ClassVar[str] = ""
+    approximates: ClassVar[tuple[str, ...]] = ()
 
     @property
     def budget(self) -> float:

@@ -52,7 +52,7 @@ class Equivalence:
     @property
     def equal(self) -> bool:
         """True if the difference is within the tolerance."""
-        return self.difference.relative <= self.tolerance
+        return self.difference.within(self.tolerance)
 
 
 def equivalent(left: Module, right: Module, terms: CompareOptions | None = None) -> Equivalence:
@@ -79,7 +79,7 @@ def equivalent(left: Module, right: Module, terms: CompareOptions | None = None)
             found = difference(name, both.number, a, b)
             if worse(worst, found) is found:
                 worst, at = found, both
-            if found.relative > tolerance and first is None:
+            if not found.within(tolerance) and first is None:
                 first = both
     named = None if first is None else _first(first, terms, tolerance)
     left_at = UNKNOWN if at is None else _maker(at.left.function, worst.name)
@@ -135,7 +135,7 @@ def _first(both: PairedCall, terms: CompareOptions, tolerance: float) -> Diverge
     wrong: dict[Value, DifferingOutput] = {}
     for theirs, ours in both.results.items():
         arrays = both.outputs[names[ours]]
-        if difference(names[ours], both.number, *arrays).relative > tolerance:
+        if not difference(names[ours], both.number, *arrays).within(tolerance):
             wrong[theirs] = DifferingOutput(ours, arrays)
     left, right = (
         trace(side.module, side.function, side.given, terms.arithmetic)

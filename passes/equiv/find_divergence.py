@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from graphgen.eval import Array
+from graphgen.eval.element_kinds import Number, element
 from graphgen.ir import Loc, Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.equiv.value_matching import ValueMatching, ancestors
@@ -29,7 +28,7 @@ class Maker:
 
     text: str
     loc: Loc
-    number: float
+    number: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,26 +182,17 @@ def _described(search: _Search, ours: Value, theirs: Value) -> Divergence | None
     found = search.outputs[theirs].arrays if theirs in search.outputs else found
     if found is None or found[0].shape != found[1].shape:
         return None
-    index = worst_index(*found)
-    numbers = _numbers(found[0][index], found[1][index])
+    index = worst_index(*found, twins.tolerance)
     unpaired = _reaching(search, list(theirs.op.operands) if theirs.op is not None else [])
     return Divergence(
-        Maker(_text(twins.left, ours, theirs), _loc(ours), numbers[0]),
-        Maker(_text(twins.right, theirs, ours), _loc(theirs), numbers[1]),
+        Maker(_text(twins.left, ours, theirs), _loc(ours), element(found[0][index])),
+        Maker(_text(twins.right, theirs, ours), _loc(theirs), element(found[1][index])),
         index,
         found[0].shape,
         len(unpaired),
         joined,
         _crossed(search, ours, theirs),
     )
-
-
-def _numbers(one: Array, other: Array) -> tuple[float, float]:
-    """Two elements as numbers; of complex ones the parts that differ."""
-    if "c" not in (one.dtype.kind, other.dtype.kind):
-        return float(one), float(other)
-    part = np.real if np.real(one) != np.real(other) else np.imag
-    return float(part(one)), float(part(other))
 
 
 def _crossed(search: _Search, ours: Value, theirs: Value) -> tuple[tuple[str, str, str], ...]:

@@ -8,9 +8,11 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 import numpy as np
 
 from graphgen.eval import Array
+from graphgen.eval.element_kinds import real_parts
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS
+from graphgen.passes.equiv.deviation import difference
 from graphgen.passes.equiv.value_trace import SENTINEL, ValueTrace, close, views, wholes
 
 
@@ -42,7 +44,10 @@ class ValueMatching:
     def same(self, ours: Value, theirs: Value) -> bool | None:
         """True if two values hold the same numbers; ``None`` where they cannot be compared."""
         found = views(self.left.parts[ours], self.right.parts[theirs])
-        return None if found is None else close(*found, self.tolerance)
+        if found is None:
+            return None
+        alike = close(*found, self.tolerance)
+        return alike and difference("", 0, *found).within(self.tolerance)
 
     def by_origin(self, value: Value) -> Value | None:
         """The counterpart that has the value's name, or was made by the same line of source."""
@@ -194,9 +199,7 @@ def _index(left: ValueTrace) -> dict[tuple[int, ...], list[tuple[float, Value, A
 
 def _feature(whole: Array) -> tuple[float, float]:
     """A number that arrays with the same elements share, and how much a relative error moves it."""
-    parts = [np.real(whole), np.imag(whole)] if whole.dtype.kind == "c" else [whole]
-    flat = np.concatenate([part.astype(np.float64).ravel() for part in parts])
-    flat = np.nan_to_num(flat, nan=7.0)
+    flat = np.nan_to_num(real_parts(whole).astype(np.float64).ravel(), nan=7.0)
     flat = np.where(np.abs(flat) < SENTINEL, flat, 3.0 * np.sign(flat))
     weights = np.cos(np.arange(flat.size) * 0.7) + 0.01
     return float(flat @ weights), float(np.abs(flat).max(initial=0.0) * np.abs(weights).sum())

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphgen.eval import Arithmetic, Array, evaluate_ranks
 from graphgen.ir import Function, Module, Op, Value
+from graphgen.passes.equiv.deviation import difference
 
 Parts = Sequence[Array]
 
@@ -116,12 +117,12 @@ def _gap(x: Array, y: Array) -> Array:
         return np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
 
 
-def worst_index(a: Array, b: Array) -> tuple[int, ...]:
-    """Index of the largest difference of two arrays of one shape; NaN in one only counts most.
+def worst_index(a: Array, b: Array, budget: float = 0.0) -> tuple[int, ...]:
+    """Index of the element because of which two arrays of one shape differ by more than a budget.
 
-    Elements that are masked in one of them are not compared.
+    That is the largest difference, NaN in one only counting most; where it is within the budget the
+    largest one over the element's own size, or the first sign of zero. Elements that are masked in
+    one of them are not compared.
     """
-    hidden = np.ma.getmaskarray(a) | np.ma.getmaskarray(b)
-    gap = _gap(_wide(np.asarray(a)), _wide(np.asarray(b)))
-    flat = int(np.argmax(np.where(hidden, -1.0, np.nan_to_num(gap, nan=np.inf))))
+    flat = difference("", 0, a, b).place(budget)
     return tuple(int(i) for i in np.unravel_index(flat, a.shape)) if a.shape else ()

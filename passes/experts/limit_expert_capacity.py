@@ -81,6 +81,7 @@ class LimitExpertCapacity(Pass):
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("specialized",)
     approximation: ClassVar[str] = "tokens are dropped that an expert has no place for"
+    approximates: ClassVar[tuple[str, ...]] = ("experts",)
     factor: float = 0.0
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from graphgen.eval.element_kinds import element_json
 from graphgen.ir import Op, Value
 from graphgen.json_value import Json, json_number
 from graphgen.passes.core import PassReport
@@ -181,7 +182,12 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
         "ulp": json_number(verdict.rounding.ulp),
         "cosine": json_number(verdict.rounding.cosine),
         "rounding": json_number(verdict.rounding.relative),
+        "meaning_element": json_number(verdict.meaning.element),
+        "rounding_element": json_number(verdict.rounding.element),
+        "other_bits": verdict.rounding.bits,
         "budget": verdict.budget,
+        "declared_budget": verdict.declared.declared if verdict.declared else None,
+        "explained_budget": verdict.declared.explained if verdict.declared else None,
         "where": verdict.meaning.name,
         "guilty": str(verdict.guilty) if verdict.guilty else None,
         "together": [rewrite_json(item) for item in verdict.together],
@@ -240,7 +246,13 @@ def _rewrites_json(found: RewriteSummary) -> dict[str, Json]:
 
 
 def _deviation_json(found: Deviation) -> dict[str, Json]:
-    return {"where": found.name, "call": found.call, "relative": json_number(found.relative)}
+    return {
+        "where": found.name,
+        "call": found.call,
+        "relative": json_number(found.relative),
+        "element": json_number(found.element),
+        "other_bits": found.bits,
+    }
 
 
 def _choices_json(found: ChoiceCounts) -> dict[str, Json]:
@@ -279,6 +291,8 @@ def equivalence_json(found: Equivalence) -> dict[str, Json]:
         "equal": found.equal,
         "tolerance": found.tolerance,
         "relative": json_number(worst.relative),
+        "element": json_number(worst.element),
+        "other_bits": worst.bits,
         "max_abs": json_number(worst.max_abs),
         "where": worst.name,
         "call": worst.call,
@@ -292,7 +306,7 @@ def equivalence_json(found: Equivalence) -> dict[str, Json]:
 def _maker_json(side: Maker) -> dict[str, Json]:
     return {
         "op": side.text,
-        "value": json_number(side.number),
+        "value": element_json(side.number),
         "file": side.loc.file,
         "line": side.loc.line,
         "scope": side.loc.scope,

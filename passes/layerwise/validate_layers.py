@@ -30,6 +30,7 @@ from graphgen.passes.equiv.deviation import (
     MEANING_BUDGET,
     NONE,
     Deviation,
+    RoundingNoise,
     compare,
     first_beyond,
     worse,
@@ -45,7 +46,7 @@ from graphgen.passes.validate.checked_run import (
     no_progress,
     run_checked,
 )
-from graphgen.passes.validate.narrow_rounding import rounding_budget
+from graphgen.passes.validate.narrow_rounding import rounding_budget, unit_of_modules
 from graphgen.passes.validate.rewrite_checker import check_rewrites
 from graphgen.passes.validate.verdict import LayerResult, LayerResults, RaisedError, Verdict
 
@@ -226,21 +227,24 @@ class _LayerwiseValidation:
         self._known[at] = other
         segment = other.segment
         meaning = compare(reference.of(MEANING), other.of(MEANING))
-        rounding = compare(reference.of(NATIVE), other.of(NATIVE))
-        kept, budget = meaning.relative <= MEANING_BUDGET, rounding_budget(item, reference.module)
-        ok = kept and rounding.relative <= budget
+        noise = RoundingNoise(unit_of_modules(before, self.module), reference.of(MEANING))
+        rounding = compare(reference.of(NATIVE), other.of(NATIVE), noise)
+        kept, budget = meaning.within(MEANING_BUDGET), rounding_budget(item, reference.module)
+        ok = kept and rounding.within(budget)
         named = _named(meaning, segment), _named(rounding, segment)
         made = LayerResult(segment.label, *named, ok, budget)
         if ok:
             return made
         how, limit = (NATIVE, budget) if kept else (MEANING, MEANING_BUDGET)
-        first = first_beyond(reference.of(how), other.of(how), limit)
+        known = noise if kept else None
+        first = first_beyond(reference.of(how), other.of(how), limit, known)
 
         def wrong(module: Module) -> bool:
             cut = layered(module, self.runner.workload, self.original.scopes)
             if at not in _ranges(cut, self._common(cut, cut)):
                 raise GraphgenError("GG0304", f"{segment.label} is not there half-way")
-            return compare(reference.of(how), self._outcomes(cut, at).of(how)).relative > limit
+            moved = compare(reference.of(how), self._outcomes(cut, at).of(how), known)
+            return not moved.within(limit)
 
         found = blame(before, item, wrong)
         shown = _named(first, segment) if first is not None else None

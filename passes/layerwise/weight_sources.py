@@ -13,7 +13,9 @@ from typing import Protocol
 import numpy as np
 
 from graphgen.eval import Array, numpy_dtype
+from graphgen.eval.element_kinds import has_floats
 from graphgen.ir import Entry, TensorType
+from graphgen.ir.dtype import part_of
 from graphgen.passes.layerwise.streamed_array import (
     TILE,
     MemoryMeter,
@@ -106,14 +108,18 @@ class RandomWeights:
         bits = np.random.SFC64(int.from_bytes(digest[:16], "little"))
         count = int(np.prod(shape, dtype=np.int64))
         raw = bits.random_raw(-(-count // 4)).view(np.uint16)[:count]
-        kind = numpy_dtype(type_.dtype)
-        if not type_.dtype.is_float:
+        kind = numpy_dtype(part_of(type_.dtype))
+        if not has_floats(type_.dtype):
             return (raw % 5).astype(kind).reshape(shape)
         if type_.rank > 1:
             table = _normal(kind, 1 / float(np.sqrt(type_.dims[-1])), 0.0)
         else:
             table = _normal(kind, 0.1, 1.0 if "norm" in name or "ln_" in name else 0.0)
-        return table.take(raw).reshape(shape)
+        made = table.take(raw)
+        if type_.dtype.is_complex:
+            # The same numbers in the other order.
+            made = (made + 1j * made[::-1]).astype(numpy_dtype(type_.dtype))
+        return made.reshape(shape)
 
 
 @cache

@@ -229,7 +229,7 @@ def bisect_rounding(
         except Exception as error:
             run.cut(number, error)
             break
-        if compare(before.outcomes, after.outcomes).relative > budget:
+        if not compare(before.outcomes, after.outcomes).within(budget):
             return run.culprit(number, by_outcomes(before, workload, NATIVE, budget, backend))
         before = after
     return run.raised_only()

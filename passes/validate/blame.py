@@ -22,7 +22,7 @@ from graphgen.passes.core import Pass
 from graphgen.passes.core.journal import Journal, Rewrite, RewriteKey, keys_of
 from graphgen.passes.core.pipeline import run_pass
 from graphgen.passes.core.rewriter import Rewriter
-from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
+from graphgen.passes.equiv.deviation import MEANING_BUDGET, RoundingNoise, compare
 from graphgen.passes.equiv.recorded_run import RecordedRun, record
 
 # True for a wrong module.
@@ -100,6 +100,7 @@ def by_outcomes(
     arithmetic: Arithmetic = MEANING,
     budget: float = MEANING_BUDGET,
     run: Backend | None = None,
+    noise: RoundingNoise | None = None,
 ) -> Oracle:
     """Wrong is a module with outcomes further than ``budget`` from ``reference``.
 
@@ -109,11 +110,12 @@ def by_outcomes(
         arithmetic: element types of the computation.
         budget: largest relative difference that is right.
         run: the backend; NumPy by default.
+        noise: the rounding, where it is not that of float64.
     """
 
     def wrong(module: Module) -> bool:
         found = record(module, workload, arithmetic, run, reference, budget)
-        return compare(reference.outcomes, found.outcomes).relative > budget
+        return not compare(reference.outcomes, found.outcomes, noise).within(budget)
 
     return wrong
 

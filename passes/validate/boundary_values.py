@@ -8,8 +8,11 @@ from enum import Enum
 
 import numpy as np
 
-from graphgen.eval import Array, numpy_dtype, rank_index
-from graphgen.ir import RANK, Dim, Function, Op, TensorType
+from graphgen.eval import Array, rank_index
+from graphgen.eval.arithmetic import name_of
+from graphgen.eval.element_kinds import NumberSource, drawn, has_floats
+from graphgen.ir import RANK, Dim, DType, Function, Op, TensorType, dtype
+from graphgen.ir.dtype import pred
 
 # Sizes of the symbols of language models: a call has at most as many rows as the cache, and a
 # cache at least as many slots as positions are attended to. All different, all 1, and alike.
@@ -132,31 +135,43 @@ _FAR = (0.0, -0.0, 1.0, -1.0, 0.25, 0.25, 1e-30, 1e3, -1e3)
 
 def draw_array(rng: np.random.Generator, type_: TensorType, spread: Spread) -> Array:
     """Values of a static type."""
-    dims, kind = type_.dims, numpy_dtype(type_.dtype)
-    if type_.dtype.is_float:
-        array = rng.standard_normal(dims) * 0.5
-        if spread is Spread.ADVERSARIAL:
-            array = _with_far(rng, array)
-        if spread in _SCALED:
-            scale, offset = _SCALED[spread]
-            array = array * scale + offset
-        if spread is Spread.NOT_FINITE:
-            odd = rng.choice((np.nan, np.inf, -np.inf), dims)
-            array = np.where(rng.random(dims) < 0.1, odd, array)
-        return np.asarray(array).astype(kind)
-    if type_.dtype.name == "pred":
-        return np.asarray(rng.integers(0, 2, dims)).astype(kind)
-    return _whole_numbers(rng, type_, spread).astype(kind)
+
+    def floats(dims: tuple[int, ...]) -> Array:
+        return _floats(rng, dims, spread)
+
+    def whole(kind: DType, dims: tuple[int, ...]) -> Array:
+        if kind is pred:
+            return np.asarray(rng.integers(0, 2, dims))
+        return _whole_numbers(rng, type_, spread)
+
+    return drawn(NumberSource(floats, whole), type_.dtype, type_.dims)
+
+
+def _floats(rng: np.random.Generator, dims: tuple[int, ...], spread: Spread) -> Array:
+    array = rng.standard_normal(dims) * 0.5
+    if spread is Spread.ADVERSARIAL:
+        array = _with_far(rng, array)
+    if spread in _SCALED:
+        scale, offset = _SCALED[spread]
+        array = array * scale + offset
+    if spread is Spread.NOT_FINITE:
+        odd = rng.choice((np.nan, np.inf, -np.inf), dims)
+        array = np.where(rng.random(dims) < 0.1, odd, array)
+    return np.asarray(array)
 
 
 def redrawn_floats(arrays: Mapping[str, Array], seed: int = 4) -> dict[str, Array]:
     """Arrays of the same shapes and types whose floats are drawn as ``Spread.ADVERSARIAL``."""
     rng, out = np.random.default_rng(seed), dict(arrays)
+
+    def floats(dims: tuple[int, ...]) -> Array:
+        return _with_far(rng, rng.standard_normal(dims) * 0.5)
+
+    source = NumberSource(floats, lambda kind, dims: np.zeros(dims, np.int64))
     for name, array in arrays.items():
-        # Types of ml_dtypes are of kind V.
-        if array.dtype.kind in "fV":
-            drawn = _with_far(rng, rng.standard_normal(array.shape) * 0.5)
-            out[name] = drawn.astype(array.dtype)
+        kind = dtype(name_of(array.dtype))
+        if has_floats(kind):
+            out[name] = drawn(source, kind, array.shape)
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphgen.eval import Array
+from graphgen.eval.element_kinds import element, element_text
 from graphgen.ir import Function
 from graphgen.passes.core.journal import describe
 from graphgen.passes.validate.rebuilt_functions import RebuiltDifference
@@ -71,8 +72,8 @@ def _short(array: Array, at: tuple[int, ...] = ()) -> str:
 
 
 def number_text(item: np.generic) -> str:
-    """An integer with all its digits, a float with six."""
-    return str(int(item)) if item.dtype.kind in "iub" else f"{float(item):.6g}"
+    """An integer with all its digits, a float with six, both parts of a complex number."""
+    return element_text(element(item))
 
 
 def _program(window: Function, pair: int) -> str:

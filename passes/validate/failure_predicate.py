@@ -151,13 +151,13 @@ class _FailingPass:
         reference = with_derived(record(before, workload, arithmetic), self.item, workload)
         found = record(after, workload, arithmetic, None, reference, budget)
         check_outputs(reference.outcomes, found.outcomes, self.item)
-        if compare(reference.outcomes, found.outcomes).relative > budget:
+        if not compare(reference.outcomes, found.outcomes).within(budget):
             return True
         other = None if rounded else permuted(after, workload)
         if other is None:
             return False
         moved = record(after, other, arithmetic, None, reference, budget)
-        return compare(reference.outcomes, moved.outcomes).relative > budget
+        return not compare(reference.outcomes, moved.outcomes).within(budget)
 
 
 def _runs(module: Module, passes: Sequence[Pass], number: int, seed: int) -> bool:

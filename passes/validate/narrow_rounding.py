@@ -1,12 +1,15 @@
-"""Rounding differences of passes in front of numbers of 8 bits."""
+"""Rounding budgets that element types explain, in front of numbers of 8 bits too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from graphgen.ir import DType, Module, Op
-from graphgen.ir.dtype import s8, u8
+from graphgen.ir.dtype import f32, part_of, rounding_unit, s8, u8
+from graphgen.ops import OPS
 from graphgen.passes.core import Pass
 from graphgen.passes.quantization.narrow_budgets import NARROW_BUDGETS
 from graphgen.passes.weights.derived import PreparedValues
@@ -30,6 +33,93 @@ def rounding_budget(item: Pass, before: Module) -> float:
         before: what it is given.
     """
     return item.budget + narrow_rounding(before) if item.budget else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredBudget:
+    """The rounding budget that a pass declares, beside the one that element types explain.
+
+    Attributes:
+        declared: the pass's own.
+        explained: see :func:`explained_budget`.
+        plugin: the pass is not one of graphgen.
+    """
+
+    declared: float
+    explained: float
+    plugin: bool
+
+    @classmethod
+    def of(cls, item: Pass, before: Module, after: Module) -> DeclaredBudget:
+        """The budget of a pass that made ``after`` of ``before``."""
+        plugin = not type(item).__module__.startswith("graphgen.")
+        explained = explained_budget(before, after) if item.budget else 0.0
+        return cls(item.budget, explained, plugin)
+
+    @property
+    def is_explained(self) -> bool:
+        """True if it is within what the types explain."""
+        return self.declared <= self.explained
+
+
+# Roundings on a path through layers, and steps of a sum for the root of each number summed up.
+_ROUNDINGS, _SUM_STEPS = 16.0, 64.0
+_SUMS = ("reduce", "all_reduce", "convolution")
+
+
+def explained_budget(before: Module, after: Module) -> float:
+    """The largest rounding budget that the element types of a pass's two modules explain.
+
+    16 roundings to the coarsest float; 64 times the root of the longest sum in roundings of its
+    accumulator, which is f32 for narrower floats; and what rounding to 8 bits and fewer makes. So
+    0.06 for bf16, and 3e-5 for f32 with sums of 64.
+
+    Args:
+        before, after: the module that the pass is given, and the one that it leaves.
+    """
+    functions = [*before.functions.values(), *after.functions.values()]
+    ops = [op for function in functions for op in function.block]
+    unit = unit_of(ops)
+    longest = max((_summed(op) for op in ops), default=1)
+    narrow = max((NARROW_BUDGETS.get(_element(op), 0.0) for op in ops if op.results), default=0.0)
+    sums = _SUM_STEPS * min(unit, rounding_unit(f32)) * longest**0.5
+    return _ROUNDINGS * unit + sums + narrow
+
+
+def unit_of_modules(*modules: Module) -> float:
+    """:func:`unit_of` of all ops of some modules."""
+    functions = [function for module in modules for function in module.functions.values()]
+    return unit_of(op for function in functions for op in function.block)
+
+
+def unit_of(ops: Iterable[Op]) -> float:
+    """Half a step at 1 of the coarsest float that ops read or make; 1 where they round to 8 bits.
+
+    0 without floats.
+    """
+    unit = 0.0
+    for op in ops:
+        if _rounds(op):
+            return 1.0
+        for value in (*op.operands, *op.results):
+            kind = part_of(value.dtype)
+            unit = max(unit, rounding_unit(kind) if kind.is_float else 0.0)
+    return unit
+
+
+def _summed(op: Op) -> int:
+    """Number of elements that one of the result sums up: the longest dimension that may be summed."""
+    if op.name == "dot_general":
+        shape = op.operands[0].type.shape
+        return prod(_fixed(shape[dim]) for dim in op.attrs.integers("lhs_contracting_dims"))
+    if not (OPS[op.name].composite or op.name.startswith(_SUMS)):
+        return 1
+    return max((_fixed(size) for value in op.operands for size in value.type.shape), default=1)
+
+
+def _fixed(size: object) -> int:
+    """A size that is a number; 1 for a symbol."""
+    return size if isinstance(size, int) else 1
 
 
 def narrow_rounding(module: Module) -> float:

@@ -158,11 +158,12 @@ class _Comparing:
         if self.active is not None and original.value.type.shape[:1] == (_ROWS,):
             axis = int(original.relation == EQUAL)
             a, b = (np.take(each, self.active, axis) for each in (a, b))
-        gap = difference("", 0, a, b).relative
-        if gap <= self.budget:
+        gap = difference("", 0, a, b)
+        if gap.within(self.budget):
             return parts
         rounding = self.arithmetic is NATIVE
-        self.found.setdefault(op, (original.value, differing(place, a, b, gap, rounding)))
+        worst = differing(place, a, b, gap, self.budget, rounding=rounding)
+        self.found.setdefault(op, (original.value, worst))
         return self._expected(original.relation, reference, parts)
 
     def _met(

@@ -16,13 +16,14 @@ import numpy as np
 from graphgen.eval import NATIVE, Array, evaluate_ranks, numpy_dtype
 from graphgen.ir import RANK, Dim, Function, Module, Op, Value
 from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.equiv.deviation import difference
 from graphgen.passes.proof.pass_proof import PassProof, Proof, Status
 from graphgen.passes.proof.prove_equal import Side
 from graphgen.passes.proof.prove_pass import sides_of
 from graphgen.passes.validate.counterexample import counterexample, number_text
 from graphgen.passes.validate.rewrite_verdict import Counterexample
 from graphgen.passes.validate.rewrite_window import WindowCut
-from graphgen.passes.validate.window_check import UNFIT, Differing, FailedSample
+from graphgen.passes.validate.window_check import UNFIT, Differing, FailedSample, differing
 
 # Most elements of an argument that are shown.
 _SHOWN = 6
@@ -163,11 +164,5 @@ def _arguments(window: _Window, proof: Proof) -> dict[str, Array]:
 
 def _difference(before: Array, after: Array) -> Differing | None:
     """The first element that is not the same, NaN being equal to itself."""
-    if before.shape != after.shape:
-        return Differing(0, (), float("nan"), float("nan"), float("inf"))
-    same = (before == after) | ((before != before) & (after != after))
-    if same.all():
-        return None
-    index = tuple(int(n) for n in np.argwhere(~same)[0])
-    a, b = float(before[index]), float(after[index])
-    return Differing(0, index, a, b, abs(a - b) / abs(a) if a else float("inf"))
+    found = difference("", 0, before, after)
+    return differing(0, before, after, found, 0, rounding=False) if found.max_abs else None

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate_ranks, rank_index
+from graphgen.eval.element_kinds import has_floats
 from graphgen.exec.session import Workload
 from graphgen.exec.weights import prepare_weights
 from graphgen.ir import RANK, Function, Module, Op, Role, TensorType, Value
@@ -139,10 +140,10 @@ class LiftedValues:
         results = evaluate_ranks(lifted.window, given, arithmetic, module=self.module)
         before = np.stack([result["before.0"] for result in results])
         after = np.stack([one[lifted.param] for one in whole])
-        gap = difference("", 0, before, after).relative
-        if gap <= budget:
+        gap = difference("", 0, before, after)
+        if gap.within(budget):
             return None
-        worst = differing(0, before, after, gap, arithmetic is NATIVE)
+        worst = differing(0, before, after, gap, budget, rounding=arithmetic is NATIVE)
         return FailedSample((lifted.pair,), lifted.window, {}, given, worst)
 
     def _arrays(self, arithmetic: Arithmetic, *, drawn: bool) -> list[dict[str, Array]]:
@@ -262,7 +263,8 @@ def check_rewrites(
     if rebuilt.rebuilt():
         rebuilt.run(workload)
         checker.judge_rebuilt(rebuilt)
-    return RewriteSummary.of(checker.checks, time.perf_counter() - start)
+    checks = [check.approximated(item.approximates) for check in checker.checks]
+    return RewriteSummary.of(checks, time.perf_counter() - start)
 
 
 # Both sides agree on all samples, at last.
@@ -434,7 +436,7 @@ class RewriteChecker:
     def _first_failure(self, cut: WindowCut, function: Function) -> DrawnSamples:
         """Draw samples up to the first that differs; one that cannot be run is passed over."""
         agreed, error = 0, None
-        chooses = any(not value.dtype.is_float for value in cut.boundary)
+        chooses = any(not has_floats(value.dtype) for value in cut.boundary)
         spreads = spreads_of(cut.ops)
         for sample in samples(cut.symbols(), function.dims, whole_numbers=chooses):
             if sample.spread not in spreads:
@@ -596,7 +598,7 @@ def _arguments(
         if any(name not in one for one in legal.given):
             return f"%{name} is not an argument of {legal.origin}"
         arrays = [one[name] for one in legal.given]
-        if spread is not None and value.dtype.is_float:
+        if spread is not None and has_floats(value.dtype):
             arrays = _redrawn(rng, value, arrays, legal, spread)
         for one, array in zip(out, arrays, strict=True):
             one[f"{place}.{name}"] = array

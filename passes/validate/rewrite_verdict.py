@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from graphgen.eval.element_kinds import Number, element_text
 from graphgen.passes.core.journal import Rewrite
 
 
@@ -19,6 +20,7 @@ class RewriteStatus(Enum):
         window or of calls. That these values cannot occur is not shown.
     WRONG: they differ on values that a call can have.
     TOGETHER: wrong alone, right with the rewrite after it.
+    APPROXIMATED: they differ, and the ops before are such that the pass says it approximates.
     UNDECIDED: they differ only on values that perhaps no call has, or could not be evaluated.
     UNCHECKED: there is nothing to compare within the function.
     """
@@ -28,6 +30,7 @@ class RewriteStatus(Enum):
     IN_CONTEXT = "right in context only"
     WRONG = "wrong"
     TOGETHER = "right together"
+    APPROXIMATED = "approximated"
     UNDECIDED = "undecided"
     UNCHECKED = "not checked"
 
@@ -44,7 +47,7 @@ class Counterexample:
         values: boundary values as text, by name with type.
         index: of the element that differs most.
         before, after: its values.
-        relative: largest difference over the largest value before.
+        relative: largest difference over the largest value before, or over the element's own.
         rounding: whether the meaning is equal, and only the rounding goes over the budget.
         program: both sides as IR.
     """
@@ -52,8 +55,8 @@ class Counterexample:
     sizes: Mapping[str, int]
     values: tuple[str, ...]
     index: tuple[int, ...]
-    before: float
-    after: float
+    before: Number
+    after: Number
     relative: float
     rounding: bool
     program: str
@@ -65,7 +68,9 @@ class Counterexample:
         sizes = ", ".join(f"{key}={value}" for key, value in self.sizes.items())
         what = "rounded differently" if self.rounding else "differs"
         lines = [f"{what}{' for ' + sizes if sizes else ''}: element {at or '[]'} is"]
-        lines[0] += f" {self.before:.9g} before and {self.after:.9g} after"
+        lines[0] += (
+            f" {element_text(self.before, 9)} before and {element_text(self.after, 9)} after"
+        )
         return "\n".join([*lines, *[f"  {value}" for value in self.values], self.program])
 
 
@@ -84,6 +89,13 @@ class RewriteCheck:
     status: RewriteStatus
     reason: str = ""
     counterexample: Counterexample | None = None
+
+    def approximated(self, names: Collection[str]) -> RewriteCheck:
+        """The check where the pass approximates the ops of these names."""
+        ops = {one.op.name for one in self.rewrite.before}
+        if self.status is not RewriteStatus.WRONG or ops.isdisjoint(names):
+            return self
+        return replace(self, status=RewriteStatus.APPROXIMATED)
 
     def __str__(self) -> str:
         reason = f" ({self.reason})" if self.reason else ""

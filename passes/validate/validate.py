@@ -19,7 +19,14 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
 from graphgen.passes.core.order import check_order
-from graphgen.passes.equiv.deviation import MEANING_BUDGET, Deviation, compare, first_beyond
+from graphgen.passes.equiv.deviation import (
+    MEANING_BUDGET,
+    Deviation,
+    RoundingNoise,
+    compare,
+    first_beyond,
+    worse,
+)
 from graphgen.passes.equiv.recorded_run import RecordedRun, check_outputs, record, with_derived
 from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_bounds import prove_indices
@@ -34,10 +41,14 @@ from graphgen.passes.validate.checked_run import (
     run_checked,
 )
 from graphgen.passes.validate.merged_adapters import adds_adapters, merged_run, without_adapters
-from graphgen.passes.validate.narrow_rounding import rounding_budget
+from graphgen.passes.validate.narrow_rounding import (
+    DeclaredBudget,
+    rounding_budget,
+    unit_of_modules,
+)
 from graphgen.passes.validate.replay_model import replayed
 from graphgen.passes.validate.rewrite_checker import check_rewrites
-from graphgen.passes.validate.rewrite_verdict import RewriteSummary
+from graphgen.passes.validate.rewrite_verdict import RewriteStatus, RewriteSummary
 from graphgen.passes.validate.verdict import RaisedError, Verdict
 from graphgen.passes.workload.coverage_collect import collect, uncovered_changes
 from graphgen.passes.workload.coverage_input import input_coverage
@@ -205,24 +216,27 @@ class _Validation:
         """The verdict of a pass that ran, by the numbers before and after."""
         before, (meaning, native) = ran.before, reference
         difference, workload = self._difference(meaning, changed=ran.changed)
-        rounded = compare(native.outcomes, self.native.outcomes)
+        noise = RoundingNoise(unit_of_modules(before, self.module), meaning.outcomes)
+        rounded = compare(native.outcomes, self.native.outcomes, noise)
         budget = self.budget + self.noise
         found: Blame | None = None
         first: Deviation | None = None
-        if difference.relative > MEANING_BUDGET and not item.approximation:
+        if not difference.within(MEANING_BUDGET) and not item.approximation:
             found = blame(before, item, by_outcomes(meaning, workload))
             outcomes = record(
                 self.module, workload, MEANING, None, meaning, MEANING_BUDGET
             ).outcomes
             first = first_beyond(meaning.outcomes, outcomes, MEANING_BUDGET)
-        elif rounded.relative > budget and not item.approximation:
-            wrong = by_outcomes(native, self.workload, NATIVE, budget, self.run)
+        elif not rounded.within(budget) and not item.approximation:
+            wrong = by_outcomes(native, self.workload, NATIVE, budget, self.run, noise)
             found = blame(before, item, wrong)
-            first = first_beyond(native.outcomes, self.native.outcomes, budget)
+            first = first_beyond(native.outcomes, self.native.outcomes, budget, noise)
         verdict = Verdict(str(item), difference, rounded, budget, varies=ran.varies)
         verdict = replace(verdict, silent=ran.silent, coverage=self.coverage)
-        if difference.relative > MEANING_BUDGET:
+        if not difference.within(MEANING_BUDGET):
             verdict = replace(verdict, approximation=item.approximation)
+        declared = DeclaredBudget.of(item, before, self.module)
+        verdict = replace(verdict, declared=declared)
         if ran.changed:
             counts = self.meaning.counts, self.native.counts
             uncovered = uncovered_changes(before, self.module, self.coverage)
@@ -232,6 +246,8 @@ class _Validation:
         # A pass that differs from run to run may make other rewrites, or fail, in a third.
         checked = ran.rewrites and ran.varies is None
         alone = self._rewrites(before, item) if checked else None
+        if alone is not None and alone.having(RewriteStatus.APPROXIMATED):
+            verdict = replace(verdict, approximation=item.approximation)
         return _blamed(replace(verdict, first=first, rewrites=alone), found)
 
     def _difference(self, meaning: RecordedRun, *, changed: bool) -> tuple[Deviation, Workload]:
@@ -242,7 +258,7 @@ class _Validation:
             return found, self.workload
         ran = record(self.module, other, MEANING, None, meaning, MEANING_BUDGET)
         moved = compare(meaning.outcomes, ran.outcomes)
-        return (moved, other) if moved.relative > found.relative else (found, self.workload)
+        return (moved, other) if worse(found, moved) is moved else (found, self.workload)
 
     def _rewrites(self, before: Module, item: Pass) -> RewriteSummary | None:
         """The results of checking each rewrite alone, if that is wanted."""

@@ -10,6 +10,7 @@ from graphgen.passes.equiv.choice_replay import ChoiceCounts
 from graphgen.passes.equiv.deviation import MEANING_BUDGET, NONE, Deviation
 from graphgen.passes.proof.pass_proof import PassProof, Status
 from graphgen.passes.proof.prove_bounds import IndexProof
+from graphgen.passes.validate.narrow_rounding import DeclaredBudget
 from graphgen.passes.validate.reproducer import Failure
 from graphgen.passes.validate.rewrite_verdict import Counterexample, RewriteStatus, RewriteSummary
 from graphgen.passes.workload.coverage import Coverage
@@ -46,7 +47,7 @@ class LayerResult:
     @property
     def within_budget(self) -> bool:
         """True if the rounding stayed within the budget."""
-        return self.rounding.relative <= self.budget
+        return self.rounding.within(self.budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class LayerResults:
 
 # State of a pass of which a rewrite has a counterexample that a wider window did not confirm.
 IN_CONTEXT = RewriteStatus.IN_CONTEXT.value
+# State of a pass whose rounding budget exceeds what the element types explain.
+NOT_EXPLAINED = "budget not explained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class Verdict:
         uncovered: functions and programs that the pass made or changed and no call reached.
         layers: the layers, where they were compared one by one.
         approximation: what the pass says that it changes in what the model means; else empty.
+        declared: the rounding budget of the pass; ``None`` where it was not looked at.
     """
 
     pass_text: str
@@ -166,23 +170,33 @@ class Verdict:
     uncovered: tuple[str, ...] = ()
     layers: LayerResults | None = None
     approximation: str = ""
+    declared: DeclaredBudget | None = None
 
     @property
     def means_the_same(self) -> bool:
         """True if the pass kept the meaning."""
-        return self.meaning.relative <= MEANING_BUDGET
+        return self.meaning.within(MEANING_BUDGET)
 
     @property
     def within_budget(self) -> bool:
         """True if the rounding stayed within the budget, in each layer within that of the layer."""
         if self.layers is not None:
             return all(layer.within_budget for layer in self.layers.changed)
-        return self.rounding.relative <= self.budget
+        return self.rounding.within(self.budget)
 
     @property
     def rewrites_right(self) -> bool:
-        """True if no rewrite was found wrong when it was checked alone."""
+        """True if no rewrite was found wrong when it was checked alone.
+
+        One of ops that the pass approximates is not: see ``Pass.approximates``.
+        """
         return self.rewrites is None or self.rewrites.wrong is None
+
+    @property
+    def budget_explained(self) -> bool:
+        """True if the element types explain the budget, or the pass is one of graphgen."""
+        own = self.declared is None or not self.declared.plugin
+        return own or (self.declared is not None and self.declared.is_explained)
 
     @property
     def refuted(self) -> bool:
@@ -241,10 +255,10 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """True if every check holds for all that was run."""
-        kept = self.means_the_same and self.within_budget and self.rewrites_right
-        numbers = (kept and not self.refuted) or bool(self.approximation)
+        kept = self.means_the_same and self.within_budget and not self.refuted
         return (
-            numbers
+            (kept or bool(self.approximation))
+            and self.rewrites_right
             and not self.refuted_wrongly
             and self.raised is None
             and self.repeatable
@@ -258,8 +272,8 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """True if every check holds, and all that the pass changed was run."""
-        return self.passed and not self.uncovered
+        """True if every check holds, all that changed was run, and the budget is explained."""
+        return self.passed and not self.uncovered and self.budget_explained
 
     @property
     def state(self) -> str:
@@ -279,6 +293,7 @@ class Verdict:
             (not self.repeatable, "not repeatable"),
             (self.silent, "silent"),
             (bool(self.uncovered), "not covered"),
+            (not self.budget_explained, NOT_EXPLAINED),
             (self.in_context is not None, IN_CONTEXT),
         )
         return next((name for found, name in faults if found), "ok")

@@ -142,12 +142,16 @@ def verdict_faults(
 
 
 def _wrong_numbers(verdict: Verdict, notes: Sequence[str]) -> str:
+    from graphgen.passes.equiv.deviation import MEANING_BUDGET
+
     kept = verdict.means_the_same
     worst = verdict.rounding if kept else verdict.meaning
     what = "rewrite that goes over the budget" if kept else "first wrong rewrite"
     lines = [f"{what}: {verdict.guilty or f'{verdict.pass_text}, as a whole'}"]
     lines += blame_notes(verdict.together, verdict.recovered)
     first = verdict.first or worst
+    why = first.beyond(verdict.budget if kept else MEANING_BUDGET)
+    lines += [f"  {why}"] if why else []
     note = notes[first.call] if first.call < len(notes) else ""
     lines.append(f"  seen at: {first.name} of call {first.call}{f' ({note})' if note else ''}")
     if (first.name, first.call) != (worst.name, worst.call):
@@ -224,6 +228,24 @@ def _refuted(verdict: Verdict, found: PassProof) -> Iterator[str]:
             if name in verdict.examples:
                 lines += [f"  {line}" for line in verdict.examples[name].text.splitlines()]
             yield "\n".join([*lines, ""])
+
+
+def budget_text(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Rounding budgets above what element types explain; of graphgen's own in one line."""
+    found = [(one.pass_text, one.declared) for one in verdicts]
+    above = [(name, each) for name, each in found if each is not None and not each.is_explained]
+    for name, each in above:
+        if each.plugin:
+            yield (
+                f"budget not explained: {name} may round by {each.declared:.1e}; the element types "
+                f"explain {each.explained:.1e}\n"
+                "  help: declare the rounding that the pass makes in this module; a larger budget "
+                "hides wrong numbers\n"
+            )
+    own = [(name, each) for name, each in above if not each.plugin]
+    if own:
+        listed = ", ".join(f"{name} {e.declared:.0e} ({e.explained:.0e})" for name, e in own)
+        yield f"budgets above what the element types explain, in brackets: {listed}\n"
 
 
 def silent_text(item: str) -> str:

@@ -9,14 +9,19 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate_ranks
+from graphgen.eval.element_kinds import Number, element
 from graphgen.ir import RANK, Dim, Function, Module
 from graphgen.ops import OPS
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core.relation import EQUAL, Partial, Relation, Sharded
-from graphgen.passes.equiv.deviation import MEANING_BUDGET, difference
+from graphgen.passes.equiv.deviation import (
+    MEANING_BUDGET,
+    Deviation,
+    RoundingNoise,
+    difference,
+)
 from graphgen.passes.equiv.relate import RankGrid, meet, steps
-from graphgen.passes.equiv.value_trace import worst_index
-from graphgen.passes.validate.narrow_rounding import rounding_of
+from graphgen.passes.validate.narrow_rounding import rounding_of, unit_of
 from graphgen.passes.validate.rewrite_window import Pair, WindowCut
 
 # Values of a wrong kind for an op, such as an index outside, make NumPy raise these.
@@ -33,14 +38,14 @@ class Differing:
         pair: number of the pair of values.
         index: of the element; the first dimension is the rank where there are several.
         before, after: its values; NaN where the shapes differ.
-        relative: the difference over the largest value before.
+        relative: the difference over the largest value before, or over the element's own.
         rounding: whether only the rounding differs, not the meaning.
     """
 
     pair: int
     index: tuple[int, ...]
-    before: float
-    after: float
+    before: Number
+    after: Number
     relative: float
     rounding: bool = False
 
@@ -101,10 +106,13 @@ class WindowEvaluator:
         try:
             # Infinities and NaN are compared as well, without a warning.
             with np.errstate(all="ignore"):
-                found = self._differing(window, relations, given, MEANING, MEANING_BUDGET)
+                meant = self._met_results(window, relations, given, MEANING)
+                found = _differing(meant, MEANING_BUDGET)
                 if found is None:
-                    budget = self._budget(cut)
-                    found = self._differing(window, relations, given, NATIVE, budget)
+                    native = self._met_results(window, relations, given, NATIVE)
+                    exact = [{"": before} for before, _ in meant]
+                    noise = RoundingNoise(unit_of(cut.ops), exact)
+                    found = _differing(native, self._budget(cut), noise)
         except UNFIT as error:
             return FailedSample(cut.pairs, window, sizes, given, None, str(error))
         if found is None:
@@ -115,23 +123,23 @@ class WindowEvaluator:
         """The budget of a window: a step of narrow numbers more where one side rounds to them."""
         return self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
 
-    def _differing(
+    def _met_results(
         self,
         window: Function,
         relations: Sequence[Relation],
         given: PerRank,
         arithmetic: Arithmetic,
-        budget: float,
-    ) -> Differing | None:
+    ) -> list[tuple[Array, Array]]:
+        """Per pair the values of both sides, as arrays that should be equal."""
         results = evaluate_ranks(window, given, arithmetic, None, self.module)
-        for place, relation in enumerate(relations):
-            old = [one[f"before.{place}"] for one in results]
-            new = [one[f"after.{place}"] for one in results]
-            a, b = self._met(relation, old, new)
-            found = difference("", 0, a, b)
-            if found.relative > budget:
-                return differing(place, a, b, found.relative, arithmetic is NATIVE)
-        return None
+        return [
+            self._met(
+                relation,
+                [one[f"before.{place}"] for one in results],
+                [one[f"after.{place}"] for one in results],
+            )
+            for place, relation in enumerate(relations)
+        ]
 
     def _met(
         self, relation: Relation, old: Sequence[Array], new: Sequence[Array]
@@ -151,9 +159,32 @@ def of_ranks(relation: Relation) -> bool:
     return any(isinstance(step, Sharded | Partial) for step in steps(relation))
 
 
-def differing(pair: int, a: Array, b: Array, relative: float, rounding: bool) -> Differing:
-    """The element of two arrays that differs most."""
+def _differing(
+    met: Sequence[tuple[Array, Array]], budget: float, noise: RoundingNoise | None = None
+) -> Differing | None:
+    """The element because of which the first pair differs by more than the budget."""
+    for place, (a, b) in enumerate(met):
+        unit, exact = (None, None) if noise is None else (noise.unit, noise.of(place, ""))
+        found = difference("", 0, a, b, unit, exact)
+        if not found.within(budget):
+            return differing(place, a, b, found, budget, rounding=noise is not None)
+    return None
+
+
+def differing(
+    pair: int, a: Array, b: Array, found: Deviation, budget: float, *, rounding: bool
+) -> Differing:
+    """The element because of which two arrays differ by more than a budget.
+
+    Args:
+        pair: its number.
+        a, b: the arrays.
+        found: their difference.
+        budget: largest difference allowed.
+        rounding: whether only the rounding differs.
+    """
     if a.shape != b.shape:
-        return Differing(pair, (), float("nan"), float("nan"), relative, rounding)
-    at = worst_index(a, b)
-    return Differing(pair, at, float(a[at]), float(b[at]), relative, rounding)
+        return Differing(pair, (), float("nan"), float("nan"), found.size, rounding)
+    at = np.unravel_index(found.place(budget), a.shape) if a.shape else ()
+    index = tuple(int(n) for n in at)
+    return Differing(pair, index, element(a[index]), element(b[index]), found.size, rounding)

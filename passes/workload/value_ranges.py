@@ -15,8 +15,9 @@ from typing import Protocol
 
 import numpy as np
 
-from graphgen.eval import Array, numpy_dtype
-from graphgen.ir import Entry, Role, TensorType
+from graphgen.eval import Array
+from graphgen.eval.element_kinds import NumberSource, drawn, has_floats
+from graphgen.ir import DType, Entry, Role, TensorType
 
 
 class ArraySource(Protocol):
@@ -52,16 +53,14 @@ def normal_numbers(rng: np.random.Generator, row: Entry, type_: TensorType) -> A
 
 
 def random_array(rng: np.random.Generator, type_: TensorType) -> Array:
-    """Normal numbers for floats and both parts of complex ones, small integers, both preds."""
-    dtype = numpy_dtype(type_.dtype)
-    if type_.dtype.is_complex:
-        parts = rng.standard_normal((2, *type_.dims)) * ORDINARY
-        return np.asarray(parts[0] + 1j * parts[1]).astype(dtype)
-    if type_.dtype.is_float:
-        # Of the size weights have: the variance of a product of 1/fan-in would vanish in norms.
-        return (rng.standard_normal(type_.dims) * 0.3).astype(dtype)
-    low, high = (0, 2) if type_.dtype.name == "pred" else (0, 5)
-    return rng.integers(low, high, type_.dims).astype(dtype)
+    """Normal numbers for floats and parts of complex numbers, small ones for integers and pred."""
+
+    def whole(kind: DType, dims: tuple[int, ...]) -> Array:
+        return rng.integers(0, 2 if kind.name == "pred" else 5, dims)
+
+    # Of the size weights have: the variance of a product of 1/fan-in would vanish in norms.
+    source = NumberSource(lambda dims: rng.standard_normal(dims) * 0.3, whole)
+    return drawn(source, type_.dtype, type_.dims)
 
 
 # Standard deviation of ordinary elements.
@@ -154,13 +153,16 @@ class RealisticNumbers:
 
         Integers are as plain ones.
         """
-        if not type_.dtype.is_float:
+        if not has_floats(type_.dtype):
             return random_array(rng, type_)
-        if row.role is Role.WEIGHT:
-            made = self._weight(rng, row.name, type_.dims)
-        else:
-            made = _vector_channels(rng, type_.dims)
-        return made.astype(numpy_dtype(type_.dtype))
+
+        def floats(dims: tuple[int, ...]) -> Array:
+            if row.role is Role.WEIGHT:
+                return self._weight(rng, row.name, dims)
+            return _vector_channels(rng, dims)
+
+        source = NumberSource(floats, lambda kind, dims: rng.integers(0, 2, dims))
+        return drawn(source, type_.dtype, type_.dims)
 
     def _weight(self, rng: np.random.Generator, name: str, dims: Sequence[int]) -> Array:
         place, layer = place_of(name)
