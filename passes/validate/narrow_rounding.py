@@ -108,7 +108,7 @@ def unit_of(ops: Iterable[Op]) -> float:
 
 
 def _summed(op: Op) -> int:
-    """Number of elements that one of the result sums up: the longest dimension that may be summed."""
+    """Number of elements that one of the result sums up, if its longest dimension is summed."""
     if op.name == "dot_general":
         shape = op.operands[0].type.shape
         return prod(_fixed(shape[dim]) for dim in op.attrs.integers("lhs_contracting_dims"))
