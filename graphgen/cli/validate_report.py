@@ -70,9 +70,9 @@ def _report(found: ModuleVerdicts, coverage: bool) -> Iterator[str | Table]:
     yield from budget_text(found.verdicts)
     yield from proof_lines(found.verdicts)
     stages = coverage_stages(found.verdicts)
-    yield summary(stages)
     if subnormals := subnormals_text(found.passes):
         yield subnormals
+    yield summary(stages)
     if coverage:
         yield from tables(stages)
 

@@ -183,3 +183,21 @@ def test_options_that_do_not_go_with_twins(words: tuple[str, ...], message: str)
     refused = graphgen("validate", *words)
     assert refused.exit_code == 2
     assert message in refused.output
+
+
+def test_a_budget_that_types_do_not_explain_is_exit_status_2(tmp_path: Path):
+    from graphgen.passes.core import PASSES
+
+    file, plugin = tmp_path / "m.gg", tmp_path / "clamp.py"
+    file.write_text(TEXT)
+    exact = PLUGIN.replace('b.binary("minimum", made, 1000.0)', "made")
+    budget = '    rounding: ClassVar[float] = 0.1\n    name: ClassVar[str] = "clamp-large"\n'
+    plugin.write_text(exact.replace('    name: ClassVar[str] = "clamp-large"\n', budget))
+    words = ("validate", file, "-p", "clamp-large", "--plugin", plugin)
+    try:
+        ran = graphgen(*words)
+    finally:
+        PASSES.pop("clamp-large", None)
+    assert ran.exit_code == 2, ran.output
+    assert ran.stdout.splitlines()[1].endswith(" budget not explained")
+    assert "budget not explained: clamp-large may round by 1.0e-01" in ran.stdout
