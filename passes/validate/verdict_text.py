@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graphgen.passes.proof.prove_bounds import IndexProof
     from graphgen.passes.validate import Verdict
     from graphgen.passes.validate.bisect import Culprit
+    from graphgen.passes.validate.narrow_rounding import DeclaredBudget
     from graphgen.passes.validate.rewrite_verdict import RewriteSummary
     from graphgen.passes.validate.verdict import RaisedError, RunDifference
 
@@ -133,6 +134,8 @@ def verdict_faults(
             yield from _checked_alone(verdict.rewrites, verdict.guilty if wrong else None)
         if verdict.proof is not None:
             yield from _refuted(verdict, verdict.proof)
+        if verdict.declared is not None and not verdict.budget_explained:
+            yield _unexplained(verdict.pass_text, verdict.declared)
         if verdict.silent:
             yield silent_text(verdict.pass_text)
         if verdict.varies is not None:
@@ -230,22 +233,26 @@ def _refuted(verdict: Verdict, found: PassProof) -> Iterator[str]:
             yield "\n".join([*lines, ""])
 
 
+def _unexplained(item: str, found: DeclaredBudget) -> str:
+    """The fault of a plugin's pass with a budget above what the element types explain."""
+    return (
+        f"budget not explained: {item} may round by {found.declared:.1e}; the element types "
+        f"explain {found.explained:.1e}\n"
+        "  help: declare the rounding that the pass makes in this module; a larger budget hides "
+        "wrong numbers\n"
+    )
+
+
 def budget_text(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Rounding budgets above what element types explain; of graphgen's own in one line."""
+    """A line with the budgets of graphgen's passes that are above what element types explain."""
     found = [(one.pass_text, one.declared) for one in verdicts]
-    above = [(name, each) for name, each in found if each is not None and not each.is_explained]
-    for name, each in above:
-        if each.plugin:
-            yield (
-                f"budget not explained: {name} may round by {each.declared:.1e}; the element types "
-                f"explain {each.explained:.1e}\n"
-                "  help: declare the rounding that the pass makes in this module; a larger budget "
-                "hides wrong numbers\n"
-            )
-    own = [(name, each) for name, each in above if not each.plugin]
-    if own:
-        listed = ", ".join(f"{name} {e.declared:.0e} ({e.explained:.0e})" for name, e in own)
-        yield f"budgets above what the element types explain, in brackets: {listed}\n"
+    listed = [
+        f"{name} {each.declared:.0e} ({each.explained:.0e})"
+        for name, each in found
+        if each is not None and not each.plugin and not each.is_explained
+    ]
+    if listed:
+        yield f"budgets above what the element types explain, in brackets: {', '.join(listed)}\n"
 
 
 def silent_text(item: str) -> str:
