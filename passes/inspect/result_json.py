@@ -146,6 +146,7 @@ def _proof_json(verdict: Verdict, proof: PassProof) -> dict[str, Json]:
             "status": str(one.status),
             "output": one.output,
             "why": one.why,
+            "rounding": one.rounding or None,
             "counterexample": dict(one.counterexample),
             "example": verdict.examples[name].text if name in verdict.examples else None,
         }

@@ -1,17 +1,26 @@
 """Element rules of integer and truth arithmetic, conversions, sums and products.
 
-Conversions between floats are the identity, as in the meaning check, but for those to 8 bits and
-fewer, whose range ends somewhere.
+The terms of one sum are added in one order by two ops only where these have the same shapes and
+attributes. In real arithmetic the order does not count, the type of the sum's range does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from graphgen.ir import Dim, DType, Op
+from graphgen.ir import Dim, Op
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly
+from graphgen.ir.dtype import f32, f64
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
+from graphgen.passes.proof.floats import (
+    CHOOSING,
+    PLAIN,
+    ProofLevel,
+    as_whole,
+    narrowed,
+    whole_number,
+)
 from graphgen.passes.proof.integers import (
     at_most_zero,
     both,
@@ -154,25 +163,20 @@ def _convert(e: Elements, op: Op, index: Index) -> Term | None:
     if source is target:
         return value
     if source.is_float and target.is_float:
-        return value if target.bits > 8 else _narrowed(e, value, target)
+        return _made(e, op, narrowed(e.terms, value, target, level=e.level))
     if isinstance(value, bool | Node) and is_truth(source):
         return choose(e.terms, value, number(e.terms, target, 1), number(e.terms, target, 0))
     if isinstance(value, int | Poly) and is_truth(target):
         return negated(e.terms, is_zero(e.terms, value))
     if isinstance(value, int | Poly) and target.is_integer:
         return fit(e.terms, value, target)
-    if isinstance(value, int) and target.is_float:
-        return number(e.terms, target, value)
-    if isinstance(value, Poly) and target.is_float:
-        return e.terms.node("fn", "to float", value)
-    return None
+    if isinstance(value, int | Poly) and target.is_float:
+        return _made(e, op, whole_number(e.terms, value, target, level=e.level))
+    return as_whole(e.terms, value, target) if target.is_integer else None
 
 
-def _narrowed(e: Elements, value: Term, target: DType) -> Term:
-    """A float of few bits; one that is of the type already stays as it is."""
-    what = f"to {target.name}"
-    narrow = isinstance(value, Node) and value.kind == "fn" and value.args[0] == what
-    return value if narrow else e.terms.node("fn", what, value)
+def _made(e: Elements, op: Op, term: Term) -> Term:
+    return e.made_by(term, op) if isinstance(term, Node) else term
 
 
 @element_rule("dot_general")
@@ -194,9 +198,28 @@ def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
             if axis not in place:
                 place[axis] = next(free)
         factors.append(e.at(operand, tuple(place[axis] for axis in range(operand.type.rank))))
-    product = e.terms.node("fn", "multiply", EMPTY, *sorted(factors, key=e.terms.order))
     sizes = [op.operands[0].shape[axis] for axis in contracted]
-    return e.terms.node("sum", "add", *sums, *sizes, product)
+    if e.level is ProofLevel.EXACT:
+        # The order of a sum may depend on the place of the element in the result.
+        product = e.terms.node("fn", "product", None, EMPTY, *factors)
+        return _sum(e, op, "add", [*index, *sums, *sizes, product])
+    # A product is a sum of the products of elements, taken at least in f32.
+    result = op.results[0].dtype
+    to = e.rounding(result if result in (f32, f64) else f32)
+    factors.sort(key=e.terms.order)
+    product = e.made_by(e.terms.node("fn", "multiply", to, EMPTY, *factors), op)
+    made = e.made_by(e.terms.node("sum", "add", to, None, *sums, *sizes, product), op)
+    return narrowed(e.terms, made, result, level=e.level)
+
+
+def _sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
+    """A sum, with the type that it is taken in and what decides on the order of its terms."""
+    if kind in CHOOSING and op.results[0].dtype in PLAIN:
+        return e.made_by(e.terms.node("sum", kind, None, None, *parts), op)
+    types = tuple([x.dtype for x in op.operands])
+    order = (op.name, op.attrs, *[x.shape for x in op.operands], *types)
+    to, how = e.rounding(op.results[0].dtype), order if e.level is ProofLevel.EXACT else None
+    return e.made_by(e.terms.node("sum", kind, to, how, *parts), op)
 
 
 @element_rule("reduce")
@@ -208,5 +231,4 @@ def _reduce(e: Elements, op: Op, index: Index) -> Term | None:
     rest = iter(index)
     place = tuple(sums[a] if a in sums else next(rest) for a in range(operand.type.rank))
     sizes = [operand.shape[axis] for axis in combined]
-    body = e.at(operand, place)
-    return e.terms.node("sum", op.attrs.text("kind"), *sums.values(), *sizes, body)
+    return _sum(e, op, op.attrs.text("kind"), [*sums.values(), *sizes, e.at(operand, place)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from graphgen.composites import DECOMPOSITIONS, decompose
 from graphgen.errors import GraphgenError
@@ -16,6 +17,7 @@ from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import Kind
 from graphgen.ops import OPS
 from graphgen.ops.traits import Trait
+from graphgen.passes.proof.floats import CHOOSING, PLAIN, ProofLevel, Rounding, span
 from graphgen.passes.proof.integers import fit, range_of
 from graphgen.passes.proof.terms import Node, Term, Terms
 
@@ -24,6 +26,32 @@ Index = tuple[Dim, ...]
 # or sizes the rule does not cover.
 Rule = Callable[["Elements", Op, Index], Term | None]
 RULES: dict[str, Rule] = {}
+# Ops whose float results change little where their float operands do; for other ops the types of
+# their operands count in real arithmetic, too.
+_CONTINUOUS = frozenset(
+    (
+        *("abs", "add", "atan2", "cbrt", "clamp", "cosine", "divide", "erf", "exponential"),
+        *("exponential_minus_one", "log", "log_plus_one", "logistic", "maximum", "minimum"),
+        *("multiply", "negate", "power", "rsqrt", "sine", "sqrt", "subtract", "tan", "tanh"),
+        *("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter"),
+        *("cholesky", "convolution", "fft", "reduce", "reduce_window", "triangular_solve"),
+        *("broadcast_in_dim", "dynamic_slice", "dynamic_update_slice", "gather", "pad", "reshape"),
+        *(
+            "bitcast_convert",
+            "scatter",
+            "select",
+            "take",
+            "dot_general",
+            "attention",
+            "attention_part",
+            "cache_read",
+        ),
+        *("dequantize", "dequantize_rows", "embedding", "gelu", "kv_move", "kv_update", "rope"),
+        *("last_token", "layer_norm", "rms_norm", "rope_table", "silu"),
+    )
+)
+# Sums and products of which only the order is another are equal in real arithmetic.
+_REASSOCIATED = ("add", "multiply")
 
 
 def element_rule(*names: str) -> Callable[[Rule], Rule]:
@@ -47,6 +75,9 @@ class Elements:
         made: for arguments that another function makes, such as prepared weights, its value there.
         expand: whether composites are replaced by their decompositions.
         ranges: lowest and highest element of arguments by name, if known.
+        level: how far rounding counts.
+        typed: of elements in real arithmetic, those of which types count; integers and truth
+            values are these, unless they are the bits of floats.
     """
 
     terms: Terms
@@ -54,16 +85,32 @@ class Elements:
     made: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
     expand: bool = False
     ranges: Mapping[str, tuple[Dim, Dim]] = field(default_factory=dict[str, tuple[Dim, Dim]])
+    level: ProofLevel = ProofLevel.EXACT
+    typed: Elements | None = None
     _known: dict[tuple[Value, Index], Term] = field(default_factory=dict[tuple[Value, Index], Term])
     # Of expanded composites: what each result is, and what each argument of the body stands for.
     _bodies: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _inner: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _kept: list[Function] = field(default_factory=list[Function])
     _heights: dict[Value, int] = field(default_factory=dict[Value, int])
+    _bits: dict[Value, bool] = field(default_factory=dict[Value, bool])
+
+    def in_real_arithmetic(self) -> Elements:
+        """The elements of the same values with rounding left out."""
+        typed = self._at_level(ProofLevel.TYPED)
+        return typed._at_level(ProofLevel.REAL, typed)
+
+    def _at_level(self, level: ProofLevel, typed: Elements | None = None) -> Elements:
+        given = self.terms, self.args, self.made, self.expand, self.ranges
+        out = Elements(*given, level, typed)
+        out._bodies, out._inner, out._kept = self._bodies, self._inner, self._kept
+        return out
 
     def at(self, value: Value, index: Index) -> Term:
         """The element of ``value`` at ``index``."""
         value = self._meaning(value)
+        if self.typed is not None and not value.dtype.is_float and not self.is_bits(value):
+            return self.typed.at(value, index)
         key = (value, index)
         found = self._known.get(key)
         if found is None:
@@ -97,6 +144,22 @@ class Elements:
                 below = max(below, self.height(operand))
             found = below + (op is not None and op.name in ("dot_general", "reduce"))
             self._heights[value] = found
+        return found
+
+    def is_bits(self, value: Value) -> bool:
+        """True for integers that are the bits of floats, moved or not, as caches may be."""
+        value = self._meaning(value)
+        found = self._bits.get(value)
+        if found is None:
+            op, source = value.op, self._inner.get(value) or self.made.get(value)
+            reads = [source] if source is not None else op.operands if op is not None else []
+            if op is not None and op.name == "bitcast_convert":
+                found = op.operands[0].dtype.is_float and not value.dtype.is_float
+            elif op is None or op.name == "select" or OPS[op.name].has(Trait.DATA_MOVEMENT):
+                found = any(x.dtype is value.dtype and self.is_bits(x) for x in reads)
+            else:
+                found = False
+            self._bits[value] = found
         return found
 
     def summed(self, op: Op, axis: int, size: Dim) -> Dim:
@@ -145,18 +208,46 @@ class Elements:
 
     def _opaque(self, op: Op, value: Value, index: Index) -> Term:
         """An element of an op without a rule."""
+        source = self if op.name in _CONTINUOUS or self.typed is None else self.typed
         if OPS[op.name].has(Trait.ELEMENTWISE):
-            parts = [self.at(x, index if x.type.rank else ()) for x in op.operands]
+            parts = [source.at(x, index if x.type.rank else ()) for x in op.operands]
             return self.of_type(self.apply(op, parts), value.dtype)
-        operands = [self.whole(operand) for operand in op.operands]
-        node = self.terms.node("op", op.name, op.attrs, value.index, *operands, *index)
-        return self.of_type(node, value.dtype)
+        operands = [source.whole(operand) for operand in op.operands]
+        how = (op.attrs, value.index, *[source.rounding(x.dtype) for x in op.operands])
+        made = self.terms.node("op", op.name, self.rounding(value.dtype), how, *operands, *index)
+        return self.of_type(self.made_by(made, op), value.dtype)
 
     def apply(self, op: Op, parts: list[Term]) -> Node:
         """An elementwise op on elements."""
         if OPS[op.name].has(Trait.COMMUTATIVE):
             parts = sorted(parts, key=self.terms.order)
-        return self.terms.node("fn", op.name, op.attrs, *parts)
+        made, given = op.results[0].dtype, op.operands[0].dtype
+        chosen = op.name in CHOOSING and made in PLAIN
+        decided = op.name in ("compare", "is_finite") and given.is_float
+        to = None if chosen or decided else self.rounding(made)
+        how: object = op.attrs
+        if to is not None and made is not given and not (op.name == "convert" and given.is_float):
+            how = (op.attrs, given)
+        if self.level is not ProofLevel.EXACT and op.name in _REASSOCIATED:
+            flat = [part for x in parts for part in self._joined(op.name, to, x)]
+            parts = sorted(flat, key=self.terms.order)
+        return self.made_by(self.terms.node("fn", op.name, to, how, *parts), op)
+
+    def _joined(self, name: str, to: Rounding | None, part: Term) -> list[Term]:
+        """The operands of a sum or product of the same range, else the element itself."""
+        if isinstance(part, Node) and part.kind == "fn" and part.args[:2] == (name, to):
+            return [cast(Term, x) for x in part.args[3:]]
+        return [part]
+
+    def rounding(self, dtype: DType) -> Rounding:
+        """Return the type, or the range, that an op with a result of this type rounds to."""
+        return span(dtype) if self.level is ProofLevel.REAL and dtype.is_float else dtype
+
+    def made_by(self, node: Node, op: Op) -> Node:
+        """The node, with the op as its maker if it is the first."""
+        if node not in self.terms.makers:
+            self.terms.makers[node] = place_of(op)
+        return node
 
     def of_type(self, node: Node, dtype: DType) -> Term:
         """A node as an element of this type: an integer becomes an atom in the type's range."""
@@ -167,6 +258,14 @@ class Elements:
     def fitted(self, value: Dim, type_: TensorType) -> Dim:
         """An integer result as its type holds it."""
         return fit(self.terms, value, type_.dtype)
+
+
+def place_of(op: Op) -> str:
+    """An op by name, result and source line."""
+    name = f" %{op.results[0].name}" if op.results and op.results[0].name else ""
+    line = f"{op.loc.file}:{op.loc.line}" if op.loc.line else ""
+    where = " ".join(part for part in (line, op.loc.scope) if part)
+    return f"{op.name}{name}{', ' + where if where else ''}"
 
 
 def is_truth(dtype: DType) -> bool:

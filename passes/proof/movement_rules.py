@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from hashlib import sha256
 from itertools import product as indices_of
 from math import prod
 
 from graphgen.ir import Attrs, Dim, DType, Literal, Op
 from graphgen.ir.dims import Poly, Shape
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
+from graphgen.passes.proof.floats import narrowed, whole_number
 from graphgen.passes.proof.integers import (
     at_most_zero,
     both,
@@ -32,15 +35,20 @@ def number(terms: Terms, dtype: DType, value: bool | float) -> Term:
     """A number as an element of this type."""
     if is_truth(dtype):
         return bool(value)
-    return int(value) if dtype.is_integer else terms.node("const", repr(float(value)))
+    if dtype.is_integer:
+        return int(value)
+    const = terms.node("const", repr(float(value)))
+    return narrowed(terms, const, dtype) if dtype.is_float else const
 
 
 @element_rule("constant")
 def _constant(e: Elements, op: Op, index: Index) -> Term | None:
     literal = op.attrs.literal("value")
-    if prod(literal.shape) == 1 or len(bytes(literal.data)) == literal.dtype.bytes:
+    small = prod(literal.shape) <= _LARGEST_TABLE
+    read = literal.dtype.is_number or is_truth(literal.dtype)
+    if read and (prod(literal.shape) == 1 or len(bytes(literal.data)) == literal.dtype.bytes):
         return number(e.terms, literal.dtype, literal.values()[0])
-    if prod(literal.shape) <= _LARGEST_TABLE:
+    if read and small:
         values = literal.values()
         if len(set(map(repr, values))) == 1:
             return number(e.terms, literal.dtype, values[0])
@@ -50,11 +58,18 @@ def _constant(e: Elements, op: Op, index: Index) -> Term | None:
         affine = _affine(literal, values, index) if literal.dtype.is_integer else None
         if affine is not None:
             return affine
-    node = e.terms.node("at", f"literal {id(literal)}", *index)
-    if literal.dtype.is_integer and prod(literal.shape) <= _LARGEST_TABLE:
+    # Small ones of one content are one table.
+    what = f"{literal.shape} {_digest(bytes(literal.data))}" if small else f"{id(literal)}"
+    node = e.terms.node("at", f"literal {what}", literal.dtype, *index)
+    if literal.dtype.is_integer and small:
         whole = [int(x) for x in literal.values()]
         return e.terms.atom(node, min(whole), max(whole))
     return e.of_type(node, literal.dtype)
+
+
+@lru_cache(64)
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
 
 
 def _affine(literal: Literal, values: list[bool | int | float], index: Index) -> Dim | None:
@@ -88,7 +103,7 @@ def _iota(e: Elements, op: Op, index: Index) -> Term | None:
     count = index[op.attrs.integer("dimension")]
     if dtype.is_integer:
         return e.fitted(count, op.results[0].type)
-    return e.terms.node("fn", "to float", count)
+    return whole_number(e.terms, count, dtype, level=e.level)
 
 
 @element_rule("broadcast_in_dim")

@@ -10,7 +10,8 @@ from enum import StrEnum
 class Status(StrEnum):
     """Result of a proof.
 
-    PROVED: equal for all sizes and arguments.
+    PROVED: equal for all sizes and arguments, each element rounded alike.
+    REAL: equal for all sizes and arguments in real arithmetic: rounding differs, ranges do not.
     REFUTED: the solver found sizes and arguments for which they differ.
     NOT_CONFIRMED: it did, and for these both programs compute the same in NumPy: the prover is
         wrong.
@@ -18,6 +19,7 @@ class Status(StrEnum):
     """
 
     PROVED = "proved"
+    REAL = "equal in real arithmetic"
     REFUTED = "refuted"
     NOT_CONFIRMED = "refuted wrongly"
     UNDECIDED = "undecided"
@@ -43,11 +45,13 @@ class Proof:
     """Result of comparing two programs for all sizes.
 
     Attributes:
-        status: proved for all sizes and arguments, refuted by sizes and indices, or undecided.
+        status: proved for all sizes and arguments, or in real arithmetic only, refuted by sizes
+            and indices, or undecided.
         output: the first output that is not proved; empty where all are equal.
         why: the reason of what is undecided.
         counterexample: sizes, and indices of an element that differs for some arguments.
         elements: of the arguments for which it differs; all others are zero.
+        rounding: of what is equal in real arithmetic, an op whose rounding differs, and its place.
     """
 
     status: Status
@@ -55,13 +59,19 @@ class Proof:
     why: str = ""
     counterexample: Mapping[str, int] = field(default_factory=dict[str, int])
     elements: tuple[ModelElement, ...] = ()
+    rounding: str = ""
 
     def __str__(self) -> str:
+        if self.status is Status.REAL:
+            output = f": {self.output}" if self.output else ""
+            return f"{self.status}{output}; rounding differs at {self.rounding}"
         sizes = ", ".join(f"{name}={value}" for name, value in self.counterexample.items())
         return ": ".join(part for part in (self.status, self.output, self.why or sizes) if part)
 
 
 PROVED = Proof(Status.PROVED)
+# The beginning of the text on a counterexample that differs by rounding only.
+ROUNDING_ONLY = "equal without rounding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,12 @@ class PassProof:
     @property
     def proved(self) -> int:
         """Number of programs that are proved equal."""
-        return sum(proof.status is Status.PROVED for proof in self.programs.values())
+        return len(self.having(Status.PROVED))
+
+    @property
+    def real(self) -> int:
+        """Number of programs that are proved equal in real arithmetic only."""
+        return len(self.having(Status.REAL))
 
     def having(self, status: Status) -> dict[str, Proof]:
         """The programs with this status."""
@@ -86,21 +101,23 @@ class PassProof:
     def disputed(self, reasons: Mapping[str, str]) -> PassProof:
         """Proofs that do not stand beside a counterexample: those of some programs are undecided.
 
+        A counterexample by rounding leaves what is equal in real arithmetic as it is.
+
         Args:
             reasons: by program, the counterexample that was found.
         """
-        made = {
-            name: Proof(Status.UNDECIDED, why=reasons[name])
-            if name in reasons and proof.status is Status.PROVED
-            else proof
-            for name, proof in self.programs.items()
-        }
+        made = dict(self.programs)
+        for name, why in reasons.items():
+            status = made[name].status
+            real = status is Status.REAL and not why.startswith(ROUNDING_ONLY)
+            if status is Status.PROVED or real:
+                made[name] = Proof(Status.UNDECIDED, why=why)
         return PassProof(made)
 
     @property
     def first(self) -> tuple[str, Proof] | None:
-        """The first program that is not proved, refuted ones before undecided ones."""
-        for status in (Status.REFUTED, Status.NOT_CONFIRMED, Status.UNDECIDED):
+        """The first program that is not proved, the most serious first."""
+        for status in (Status.REFUTED, Status.NOT_CONFIRMED, Status.UNDECIDED, Status.REAL):
             for name, proof in self.programs.items():
                 if proof.status is status:
                     return name, proof

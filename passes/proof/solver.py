@@ -62,7 +62,9 @@ class Solver:
         differ = self._term(claim) != self._term(other)
         for fact in self.facts:
             self._constraints.append(self._integer(fact) >= 0)
-        solver.add(differ, *self._constraints)
+        # Numbers that differ are different elements; -0 is another one than 0.
+        constants = [x for node, x in self._nodes.items() if node.kind == "const"]
+        solver.add(differ, *self._constraints, *([z3.Distinct(*constants)] if constants else []))
         found = solver.check()
         if found == z3.unsat:
             return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graphgen.ir import Dim
+from graphgen.ir import Dim, DType
 from graphgen.ir.dims import Poly, bind, symbol, symbols
 
 # Sizes of a program are assumed to be in this range, so that products of two fit into s64.
@@ -29,7 +29,8 @@ class Node:
             ``and``, ``not``, ``div`` (rounding down, by a positive number), ``const``, ``fn`` (an
             elementwise op), ``op`` (any other op on ``whole`` values), ``sum`` (over variables),
             ``truth`` (a node of one of these kinds that is true or false).
-        args: integers, nodes, and static data.
+        args: integers, nodes, and static data; of ``fn``, ``op`` and ``sum`` first the name of the
+            op, what it rounds to (``None`` for an op that does not round), and its attributes.
     """
 
     kind: str
@@ -58,10 +59,20 @@ class Terms:
     Attributes:
         bounds: of index variables and atoms, by name.
         atoms: the node of each atom.
+        fitting: whether elements are values of a float type, or within its range.
+        converted: elements converted to a float type, or to its range.
+        makers: text and place of the op that first made a node.
     """
 
     bounds: dict[str, Bounds] = field(default_factory=dict[str, Bounds])
     atoms: dict[str, Node] = field(default_factory=dict[str, Node])
+    fitting: dict[tuple[Node, DType, object], bool] = field(
+        default_factory=dict[tuple[Node, DType, object], bool]
+    )
+    converted: dict[tuple[Node, DType, object], Term] = field(
+        default_factory=dict[tuple[Node, DType, object], "Term"]
+    )
+    makers: dict[Node, str] = field(default_factory=dict[Node, str])
     _nodes: dict[tuple[object, ...], Node] = field(default_factory=dict[tuple[object, ...], Node])
     _names: dict[Node, str] = field(default_factory=dict[Node, str])
     _numbers: dict[Node, int] = field(default_factory=dict[Node, int])

@@ -5,11 +5,13 @@ differ, the window grows by the producers of the boundary: a rewrite may be righ
 what its operands are. Where it has grown to the arguments of the function, those are taken from
 calls. A wider window or calls that agree on their samples do not show that the values of the first
 difference cannot occur: the rewrite is right in context only, and keeps its counterexample. A
-proof of the wider window shows it, unless only the rounding differs, which proofs leave out.
+proof of the wider window shows it, unless only the rounding differs; one in real arithmetic does so
+for finite floats only.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.core.pipeline import run_pass
 from graphgen.passes.core.relation import EQUAL
 from graphgen.passes.equiv.deviation import MEANING_BUDGET, difference
+from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_equal import prove_values
 from graphgen.passes.validate.boundary_values import (
     Spread,
@@ -218,16 +221,17 @@ class WrongAlone:
         return cut
 
 
-def is_proved(cut: WindowCut) -> bool:
-    """True if every pair has equal values by the normal form of their elements alone."""
+def proof_of(cut: WindowCut) -> RewriteStatus:
+    """``PROVED`` or ``REAL`` by the normal form of all elements, else ``EQUAL``: samples only."""
     if any(relation is not EQUAL for _, _, relation in cut.pairs):
-        return False
+        return RewriteStatus.EQUAL
     window = cut.function({})
     outputs = dict(window.outputs)
     pairs = [(outputs[f"before.{n}"], outputs[f"after.{n}"]) for n in range(len(cut.pairs))]
-    return prove_values(window, pairs)
+    return _OF_PROOF.get(prove_values(window, pairs), RewriteStatus.EQUAL)
 
 
+_OF_PROOF = {Status.PROVED: RewriteStatus.PROVED, Status.REAL: RewriteStatus.REAL}
 # How many producers the boundary takes in, one attempt after the other.
 _STEPS = (1, 1, 2, 4, 8, 16, 1 << 30)
 # Most ops of a window.
@@ -268,7 +272,12 @@ def check_rewrites(
 
 
 # Both sides agree on all samples, at last.
-_AGREES = (RewriteStatus.PROVED, RewriteStatus.EQUAL, RewriteStatus.IN_CONTEXT)
+_AGREES = (
+    RewriteStatus.PROVED,
+    RewriteStatus.REAL,
+    RewriteStatus.EQUAL,
+    RewriteStatus.IN_CONTEXT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +309,7 @@ class RewriteChecker:
         lifted: values that have become parameters, by place in ``checks``.
         wrong_before: the last rewrite, if it is wrong alone.
         known: windows compared before, by their text up to names.
-        proved: windows equal for all values, by the same.
+        proofs: of windows that are equal on all samples, by the same.
     """
 
     evaluator: WindowEvaluator
@@ -312,7 +321,9 @@ class RewriteChecker:
     known: dict[tuple[object, ...], DrawnSamples] = field(
         default_factory=dict[tuple[object, ...], "DrawnSamples"]
     )
-    proved: dict[tuple[object, ...], bool] = field(default_factory=dict[tuple[object, ...], bool])
+    proofs: dict[tuple[object, ...], RewriteStatus] = field(
+        default_factory=dict[tuple[object, ...], RewriteStatus]
+    )
 
     def enter(self, item: Rewrite, function: Function | None) -> None:
         """Check one rewrite, and with it the one before where that is wrong alone."""
@@ -406,25 +417,27 @@ class RewriteChecker:
         if local.difference is None or widest.difference is None:
             return RewriteCheck(item, self._right(cut))
         reason = f"{_windows(differs)}; one of {len(cut.ops)} ops agrees on {samples} samples"
-        if self._proved_wider(cut):
-            if not (local.difference.rounding or widest.difference.rounding):
-                return RewriteCheck(item, RewriteStatus.PROVED)
-            reason += ", and is proved without rounding"
+        proof = self._proof_wider(cut)
+        if proof is not RewriteStatus.EQUAL:
+            rounding = local.difference.rounding or widest.difference.rounding
+            if not rounding and (proof is RewriteStatus.PROVED or all(map(_is_finite, differs))):
+                return RewriteCheck(item, proof)
+            reason += f", and is {proof.value}"
         return RewriteCheck(item, RewriteStatus.IN_CONTEXT, reason, counterexample(local))
 
-    def _proved_wider(self, cut: WindowCut) -> bool:
-        """True if the window, or a wider one, is equal for all values."""
-        while self._right(cut) is not RewriteStatus.PROVED:
+    def _proof_wider(self, cut: WindowCut) -> RewriteStatus:
+        """The proof of the window, or of a wider one; ``EQUAL`` for none."""
+        while (proof := self._right(cut)) is RewriteStatus.EQUAL:
             if not cut.widen(1) or len(cut.ops) > _PROOF_LIMIT:
-                return False
-        return True
+                return proof
+        return proof
 
     def _right(self, cut: WindowCut) -> RewriteStatus:
         """The status of a window that is equal on all samples: proved, if it is for all values."""
         key = cut.key()
-        if key not in self.proved:
-            self.proved[key] = is_proved(cut)
-        return RewriteStatus.PROVED if self.proved[key] else RewriteStatus.EQUAL
+        if key not in self.proofs:
+            self.proofs[key] = proof_of(cut)
+        return self.proofs[key]
 
     def _drawn(self, cut: WindowCut, function: Function) -> DrawnSamples:
         """The samples on which both sides agree, and the first on which they do not."""
@@ -515,6 +528,14 @@ def types_of(module: Module) -> dict[Value, TensorType]:
     values = [value for function in functions for value in function.args]
     values += [result for f in functions for op in f.block for result in op.results]
     return {value: value.type for value in values}
+
+
+def _is_finite(failed: FailedSample) -> bool:
+    """True for a difference of finite floats, which a proof in real arithmetic excludes."""
+    found = failed.difference
+    if found is None or not failed.pairs[found.pair][0].dtype.is_float:
+        return False
+    return math.isfinite(found.before) and math.isfinite(found.after)
 
 
 def _windows(differs: Differs) -> str:

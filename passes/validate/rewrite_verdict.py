@@ -14,7 +14,10 @@ from graphgen.passes.core.journal import Rewrite
 class RewriteStatus(Enum):
     """The result of checking one rewrite.
 
-    PROVED: both sides are the same for all sizes and values: their elements have one normal form.
+    PROVED: both sides are the same for all sizes and values: their elements have one normal form,
+        with the type that each op rounds to.
+    REAL: both sides are equal on all samples, and for all sizes and values in real arithmetic: the
+        rounding differs, the ranges of the types do not.
     EQUAL: both sides are equal on all samples.
     IN_CONTEXT: they differ on drawn values of a window, and are equal on the samples of a wider
         window or of calls. That these values cannot occur is not shown.
@@ -26,6 +29,7 @@ class RewriteStatus(Enum):
     """
 
     PROVED = "proved"
+    REAL = "equal in real arithmetic"
     EQUAL = "equal on samples"
     IN_CONTEXT = "right in context only"
     WRONG = "wrong"
@@ -35,7 +39,7 @@ class RewriteStatus(Enum):
     UNCHECKED = "not checked"
 
 
-_RIGHT = (RewriteStatus.PROVED, RewriteStatus.EQUAL)
+_RIGHT = (RewriteStatus.PROVED, RewriteStatus.REAL, RewriteStatus.EQUAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ def proof_lines(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
     for text, proof in proofs:
         first = proof.first
         open_ = "" if first is None else f"@{first[0]} {first[1]}"
-        rows.append((text, f"{proof.proved} of {len(proof.programs)}", open_))
+        real = f", {proof.real} in real arithmetic" if proof.real else ""
+        rows.append((text, f"{proof.proved} of {len(proof.programs)}{real}", open_))
     yield "programs before and after, compared for all sizes and inputs:"
     yield Table(("pass", "proved", "first that is not proved"), rows)
     indices = verdicts[-1].indices

@@ -16,7 +16,7 @@ from graphgen.ir.dtype import bf16, f32
 from graphgen.passes.core import Pass, Rewriter
 from graphgen.passes.inspect.result_json import verdict_json
 from graphgen.passes.proof.elements import RULES
-from graphgen.passes.proof.pass_proof import Status
+from graphgen.passes.proof.pass_proof import PROVED, PassProof, Proof, Status
 from graphgen.passes.proof.prove_pass import prove_pass
 from graphgen.passes.validate import PassChecks, Verdict, validate
 from graphgen.passes.validate.replay_model import replayed
@@ -51,13 +51,13 @@ class Approximating(Changed):
     approximation: ClassVar[str] = "large numbers are cut off"
 
 
-def program(element: str, *ops: str, size: str = "16") -> Module:
+def program(element: str, *ops: str, size: str = "16", result: str = "") -> Module:
     lines = "\n  ".join(ops)
     output = element if "compare" not in ops[-1] else "pred"
     return parse(f"""
 module @m level=logical {{
   input %x : {element}[{size}]
-  output %y : {output}[{size}]
+  output %y : {output}[{result or size}]
 }}
 
 func @f phase=main {{
@@ -208,8 +208,33 @@ def test_nothing_is_proved_beside_a_counterexample_of_rounding():
     assert verdict.state == "over budget"
     assert verdict.proof is not None
     (proof,) = verdict.proof.programs.values()
-    assert proof.status is Status.UNDECIDED
-    assert not any("proved equal" in str(part) for part in proof_lines([verdict]))
+    assert (proof.status, proof.rounding) == (Status.REAL, "convert")
+    (table,) = [part for part in proof_lines([verdict]) if not isinstance(part, str)]
+    assert [row[1:] for row in table.rows] == [
+        ("0 of 1, 1 in real arithmetic", f"@f {proof}"),
+    ]
+    assert str(proof) == "equal in real arithmetic: y; rounding differs at convert"
+    facts: Any = verdict_json(verdict)
+    assert facts["proof"]["f"]["status"] == "equal in real arithmetic"
+    assert facts["proof"]["f"]["rounding"] == "convert"
+
+
+def test_no_proof_in_real_arithmetic_stands_beside_a_counterexample_of_meaning():
+    proof = PassProof({"f": Proof(Status.REAL, rounding="convert"), "g": PROVED})
+    found = proof.disputed({"f": "the numbers of the calls differ", "g": "rewrite #1 differs"})
+    assert {one.status for one in found.programs.values()} == {Status.UNDECIDED}
+
+
+def test_signs_of_zero_are_replayed():
+    ops = (
+        "%c = constant() value=f32[]({}0.0) : f32[]",
+        "%y = pad(%x, %c) low=[0] high=[1] : f32[5]",
+    )
+    before, after = (
+        program("f32", ops[0].format(sign), ops[1], size="4", result="5") for sign in ("", "-")
+    )
+    example = example_of(before, after)
+    assert (str(example.before), str(example.after)) == ("0.0", "-0.0")
 
 
 def test_a_program_without_a_counterexample_stays_proved():
