@@ -214,7 +214,7 @@ def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
 
 def _sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
     """A sum, with the type that it is taken in and what decides on the order of its terms."""
-    if kind in CHOOSING and op.results[0].dtype in PLAIN:
+    if e.level is not ProofLevel.EXACT and kind in CHOOSING and op.results[0].dtype in PLAIN:
         return e.made_by(e.terms.node("sum", kind, None, None, *parts), op)
     types = tuple([x.dtype for x in op.operands])
     order = (op.name, op.attrs, *[x.shape for x in op.operands], *types)

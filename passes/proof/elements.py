@@ -219,7 +219,9 @@ class Elements:
 
     def apply(self, op: Op, parts: list[Term]) -> Node:
         """An elementwise op on elements."""
-        if OPS[op.name].has(Trait.COMMUTATIVE):
+        # Of two zeros the larger one may be either.
+        exact = self.level is ProofLevel.EXACT and op.results[0].dtype.is_float
+        if OPS[op.name].has(Trait.COMMUTATIVE) and not (exact and op.name in CHOOSING):
             parts = sorted(parts, key=self.terms.order)
         made, given = op.results[0].dtype, op.operands[0].dtype
         chosen = op.name in CHOOSING and made in PLAIN

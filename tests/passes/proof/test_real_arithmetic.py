@@ -103,7 +103,7 @@ SIBLINGS: dict[str, tuple[Status, Both]] = {
         lambda b, x, y: (b.reduce(x, [1], "add"), b.reduce(b.transpose(x, [1, 0]), [0], "add")),
     ),
     "largest of a transpose": (
-        PROVED,
+        REAL,
         lambda b, x, y: (
             b.reduce(x, [1], "maximum"),
             b.reduce(b.transpose(x, [1, 0]), [0], "maximum"),
@@ -118,6 +118,14 @@ SIBLINGS: dict[str, tuple[Status, Both]] = {
         lambda b, x, y: (b.multiply(b.multiply(x, y), x), b.multiply(y, b.multiply(x, x))),
     ),
     "swapped summands": (PROVED, lambda b, x, y: (b.add(x, y), b.add(y, x))),
+    "the largest of swapped operands": (
+        REAL,
+        lambda b, x, y: (b.maximum(x, y), b.maximum(y, x)),
+    ),
+    "the largest in f64": (
+        PROVED,
+        lambda b, x, y: (b.maximum(x, y), in_type(b, "maximum", F64, x, y)),
+    ),
     "product in f16": (
         UNDECIDED,
         lambda b, x, y: (b.multiply(x, y), in_type(b, "multiply", F16, x, y)),
