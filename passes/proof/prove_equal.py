@@ -143,19 +143,17 @@ def _compare(a: Value, b: Value, left: Side, right: Side, given: Assumptions) ->
         pair = sides[-1][0].at(a, index), sides[-1][1].at(b, index)
         if _alike(*pair):
             return PROVED
-    found = _solve(terms, pair, given)
-    if found.status is not Status.UNDECIDED:
-        return found
-    where = rounding_place(terms, *pair)
-    exact = pair
+    exact, where = pair, rounding_place(terms, *pair)
     for ours, theirs in sides:
         pair = ours.in_real_arithmetic().at(a, index), theirs.in_real_arithmetic().at(b, index)
         if _alike(*pair):
+            # Integers are alike as well: a solver knows no more about rounding.
             return Proof(Status.REAL, rounding=where)
-    real = _solve(terms, pair, given) if pair != exact else found
-    if real.status is Status.PROVED:
-        return Proof(Status.REAL, rounding=where)
-    return real
+    found = _solve(terms, exact, given)
+    if found.status is not Status.UNDECIDED or pair == exact:
+        return found
+    real = _solve(terms, pair, given)
+    return Proof(Status.REAL, rounding=where) if real.status is Status.PROVED else real
 
 
 def _alike(a: Term, b: Term) -> bool:
