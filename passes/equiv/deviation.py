@@ -193,7 +193,7 @@ def difference(
         return Deviation(name, call, 0.0, 0.0, 0.0, 1.0)
     a, b = _numbers(reference, other)
     pair = _Differing.of(a, b)
-    if unit is None and reference.dtype in (np.float64, np.complex128):
+    if unit is None and reference.dtype.name in ("float64", "complex128"):
         unit = WIDE_UNIT
     counts = reference.dtype.kind in "iu" and reference.dtype.itemsize >= 4
     relative, largest = pair.relative(counts=counts)

@@ -16,14 +16,13 @@ import numpy as np
 from graphgen.eval import NATIVE, Array, evaluate_ranks, numpy_dtype
 from graphgen.ir import RANK, Dim, Function, Module, Op, Value
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.equiv.deviation import difference
 from graphgen.passes.proof.pass_proof import PassProof, Proof, Status
 from graphgen.passes.proof.prove_equal import Side
 from graphgen.passes.proof.prove_pass import sides_of
 from graphgen.passes.validate.counterexample import counterexample, number_text
 from graphgen.passes.validate.rewrite_verdict import Counterexample
 from graphgen.passes.validate.rewrite_window import WindowCut
-from graphgen.passes.validate.window_check import UNFIT, Differing, FailedSample, differing
+from graphgen.passes.validate.window_check import UNFIT, Differing, FailedSample
 
 # Most elements of an argument that are shown.
 _SHOWN = 6

@@ -11,7 +11,7 @@ for finite floats only.
 
 from __future__ import annotations
 
-import math
+import cmath
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -535,7 +535,7 @@ def _is_finite(failed: FailedSample) -> bool:
     found = failed.difference
     if found is None or not failed.pairs[found.pair][0].dtype.is_float:
         return False
-    return math.isfinite(found.before) and math.isfinite(found.after)
+    return cmath.isfinite(found.before) and cmath.isfinite(found.after)
 
 
 def _windows(differs: Differs) -> str:

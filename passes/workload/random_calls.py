@@ -87,7 +87,9 @@ class RandomCalls:
     def _call(self, function: Function, dims: Mapping[str, Dim], turn: int) -> ProgramCall:
         rows = self._rows(function)
         types = {row.name: row.logical.bind(dims) for row in rows}
-        shared = self._prompt(function, types, dims, turn) if takes_prompts(types) else {}
+        shared: Mapping[str, Array] = (
+            self._prompt(function, types, dims, turn) if takes_prompts(types) else {}
+        )
         rest = [row for row in rows if row.name not in shared]
 
         def drawn(row: Entry, rank: int = 0) -> Array:

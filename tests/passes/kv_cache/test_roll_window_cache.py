@@ -291,4 +291,4 @@ def test_rewrites_stop_with_the_fuel_and_leave_a_whole_module():
         apply_pass(some, RollWindowCache(), fuel=fuel)
         assert sum(row.last > 0 for row in some.entries(Role.STATE)) == 2 * fuel
         outcomes = [Runner(each, script).outcomes() for each in (module, some)]
-        assert compare(*outcomes).relative < 1e-9
+        assert compare(outcomes[0], outcomes[1]).relative < 1e-9

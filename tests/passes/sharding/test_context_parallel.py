@@ -157,7 +157,7 @@ def test_ranks_compute_what_one_does_in_the_end():
     made = clone_module(module)
     run_pipeline(made, default(config))
     runs = [Runner(each, workload, arithmetic=MEANING).outcomes() for each in (module, made)]
-    assert compare(*runs).relative <= MEANING_BUDGET
+    assert compare(runs[0], runs[1]).relative <= MEANING_BUDGET
     held = made.interface["model.layers.0.self_attn.k_cache"]
     # Two of four rows, and one of two heads, which nothing copies.
     assert (held.logical.shape, held.physical.shape) == ((4, 8, 2, 8), (2, 8, 1, 8))
