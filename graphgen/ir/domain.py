@@ -86,6 +86,15 @@ class Domain:
         ends = [bind(end, sizes) if isinstance(end, Poly) else end for end in (self.low, self.high)]
         return Domain(ends[0], ends[1])
 
+    def within(self, dtype: DType) -> Domain:
+        """The domain with ends that a type has: a size may be larger than its numbers."""
+        if self.numbers is None or self.values:
+            return self
+        low, high = self.numbers
+        if lowest(dtype) <= low and high <= highest(dtype):
+            return self
+        return Domain(max(low, lowest(dtype)), min(high, highest(dtype)))
+
     def ends(self, dtype: DType) -> tuple[int | float, int | float]:
         """The least and the greatest value of a type; an unbound end is that of the type."""
         low = lowest(dtype) if isinstance(self.low, Poly) else self.low

@@ -72,8 +72,8 @@ class Entry:
 
     def bind(self, sizes: Mapping[str, Dim]) -> Entry:
         """The entry with the symbols of ``sizes`` replaced in types and domain."""
-        domain = self.domain.bind(sizes) if self.domain is not None else None
         logical, physical = self.logical.bind(sizes), self.physical.bind(sizes)
+        domain = self.domain.bind(sizes).within(logical.dtype) if self.domain is not None else None
         return replace(self, logical=logical, physical=physical, domain=domain)
 
 

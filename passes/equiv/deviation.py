@@ -24,6 +24,8 @@ from graphgen.ir.dtype import bf16, f16, f32, f64, lowest
 MEANING_BUDGET = 1e-9
 # Half a step of a float64 of size 1.
 WIDE_UNIT = 2.0**-53
+# Budgets from here on are those of quantized numbers.
+COARSE = 2.0**-5
 # The lowest floats, which masked scores are set to: they say nothing about the size of others.
 _MASKS: Final = tuple([float(lowest(kind)) for kind in (f16, bf16, f32, f64)])
 
@@ -57,8 +59,14 @@ class Deviation:
     places: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)
 
     def within(self, budget: float) -> bool:
-        """True if neither distance exceeds the budget; under budget 0, if all bits are equal."""
-        return self.bits == 0 if budget == 0 else self.size <= budget
+        """True if neither distance exceeds the budget; under budget 0, if all bits are equal.
+
+        Numbers of a few bits are off by a share of the whole: under their budgets elements are not
+        held against their own size.
+        """
+        if budget == 0:
+            return self.bits == 0
+        return self.relative <= budget and (self.element <= budget or budget >= COARSE)
 
     @property
     def size(self) -> float:
@@ -69,7 +77,7 @@ class Deviation:
         """Flat index of an element because of which the difference exceeds the budget."""
         if self.relative > budget:
             return self.places[0]
-        return self.places[1] if self.element > budget else self.places[2]
+        return self.places[1] if COARSE > budget < self.element else self.places[2]
 
     def beyond(self, budget: float) -> str:
         """Words on a difference that the relative distance does not show; empty where it does."""

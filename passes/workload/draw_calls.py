@@ -150,10 +150,10 @@ def slot_of_row(seq_ids: Array, rows: int, slots: int, seed: int = 0) -> Array:
     """s32 [B]: the adapter of each row; a slot that does not exist has none.
 
     A row of the cache has the same slot in all calls; idle rows have -1. Rows have none, the last
-    slot, the one after it, the first one, the largest number, then the others; a seed begins at
-    another of these.
+    slot, the first one, the one after the last, the largest number, then the others; a seed begins
+    at another of these.
     """
-    order = dict.fromkeys((-1, slots - 1, slots, 0, 2**31 - 1, *range(1, slots)))
+    order = dict.fromkeys((-1, slots - 1, 0, slots, 2**31 - 1, *range(1, slots)))
     slot = np.roll(np.array([*order], np.int64), -seed)
     return np.where(seq_ids < rows, slot[seq_ids % len(slot)], -1).astype(np.int32)
 

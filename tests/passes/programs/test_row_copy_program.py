@@ -12,6 +12,7 @@ from graphgen.ir import Module, Role, entry, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops import verify
 from graphgen.passes.equiv.equiv import equivalent
+from graphgen.passes.equiv.paired_run import CompareOptions
 from graphgen.passes.programs.cache_programs import row_copy_module
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import build_model
@@ -61,7 +62,8 @@ def test_a_copy_of_the_wrong_row_is_found(modules: dict[int, Module]):
 
     text = print_module(modules[2], locs=False)
     wrong = parse(text.replace("k_cache, %source,", "k_cache, %target,", 1))
-    assert not equivalent(modules[1], wrong).equal
+    rows = {"source": np.int32(1), "target": np.int32(0)}
+    assert not equivalent(modules[1], wrong, CompareOptions(inputs=rows)).equal
 
 
 def test_rows_of_blocks_are_not_copied(tmp_path: Path):

@@ -59,7 +59,7 @@ def test_each_rank_of_a_read_program_has_inputs_of_its_own():
     after = f"specialize{{batch=[3],context=[8],tokens=[8]}},{RANKS},legalize"
     module = foreign(after, "decode.b3.c8")
     assert (module.ranks, module.level) == (2, "sharded")
-    (call,) = make_workload(module, 0).calls
+    call = make_workload(module, 0).calls[0]
     weight = call.parts["model.layers.0.mlp.gate_proj.weight"]
     assert len(weight) == 2
     assert (weight[0] != weight[1]).any()

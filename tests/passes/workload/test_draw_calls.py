@@ -83,7 +83,7 @@ def test_ids_outside_go_on_from_call_to_call_of_a_phase():
 def test_adapter_slots_are_those_there_are_and_others():
     rows = np.arange(8)
     slots = slot_of_row(rows, 7, 3)
-    assert slots.tolist() == [-1, 2, 3, 0, 2**31 - 1, 1, -1, -1]
+    assert slots.tolist() == [-1, 2, 0, 3, 2**31 - 1, 1, -1, -1]
     assert (slot_of_row(rows, 7, 3) == slots).all()
     assert slot_of_row(rows, 7, 3, 1).tolist() != slots.tolist()
 
