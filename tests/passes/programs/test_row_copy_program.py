@@ -62,7 +62,7 @@ def test_a_copy_of_the_wrong_row_is_found(modules: dict[int, Module]):
 
     text = print_module(modules[2], locs=False)
     wrong = parse(text.replace("k_cache, %source,", "k_cache, %target,", 1))
-    rows = {"source": np.int32(1), "target": np.int32(0)}
+    rows = {"source": np.array(1, np.int32), "target": np.array(0, np.int32)}
     assert not equivalent(modules[1], wrong, CompareOptions(inputs=rows)).equal
 
 
