@@ -114,7 +114,8 @@ class RandomInputs:
             raise
         name = f"{row.name}@{rank}" if rank else row.name
         if row.role is Role.STATE:
-            zero = row.domain is None or row.domain.bind(self._sizes).holds(0)
+            domain = row.bind(self._sizes).domain
+            zero = domain is None or domain.holds(0)
             return np.zeros(type_.dims, kind) if zero else self._within(name, row, type_)
         if row.role is Role.LAYOUT:
             return self._layouts[row.name]
@@ -151,7 +152,7 @@ class RandomInputs:
 
     def _within(self, name: str, row: Entry, type_: TensorType) -> Array:
         """Values of the domain of a row, or any."""
-        domain = row.domain.bind(self._sizes) if row.domain is not None else None
+        domain = row.bind(self._sizes).domain
         if domain is None:
             return self._any(name, type_)
         generator, kind = self._generator(name), numpy_dtype(type_.dtype)

@@ -343,10 +343,15 @@ def highest(kind: DType) -> float | int:
 _DIGITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
 
 
+def float_digits(kind: DType) -> int:
+    """Number of binary digits of a float type, the leading 1 included."""
+    form = FORMATS.get(kind.name)
+    return _DIGITS[kind.name] if form is None else form.mantissa + 1
+
+
 def rounding_unit(kind: DType) -> float:
     """The largest relative error of rounding to a float type: half a step at 1."""
-    form = FORMATS.get(kind.name)
-    return 2.0 ** -(form.mantissa + 1 if form is not None else _DIGITS[kind.name])
+    return 2.0 ** -float_digits(kind)
 
 
 def holds(kind: DType, other: DType) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgen.eval import Array
-from graphgen.eval.element_kinds import Number, element_json, element_text, real_parts
+from graphgen.eval.element_kinds import Number, element_json, element_text
 from graphgen.json_value import Json
 
 FIRST = 4
@@ -57,14 +57,11 @@ class ArraySummary:
 
 def summarize(array: Array) -> ArraySummary:
     """Describe an array of any element type; computed in float64 or two of them."""
-    numbers = np.asarray(array)
-    if numbers.dtype.kind != "c":
-        numbers = real_parts(numbers).astype(np.float64)
-    else:
-        numbers = np.asarray(array).astype(np.complex128)
-    wide = numbers.ravel()
+    given = np.asarray(array)
+    is_complex = given.dtype.kind == "c"
+    wide = given.astype(np.complex128 if is_complex else np.float64).ravel()
     finite = wide[np.isfinite(wide)]
-    sizes = np.abs(finite) if wide.dtype.kind == "c" else finite
+    sizes = np.abs(finite) if is_complex else finite
     some = finite.size > 0
     nan = np.isnan(wide)
     return ArraySummary(

@@ -46,7 +46,10 @@ def paired_rows(first: Module, second: Module) -> list[tuple[Entry | None, Entry
 
 
 def interface_differences(first: Module, second: Module) -> list[str]:
-    """The differences of the interfaces of two modules and of their meshes, in words."""
+    """The differences of the interfaces of two modules and of their meshes, in words.
+
+    A domain that one module alone states is not a difference: dumps cannot hold any.
+    """
     found = _of_roles(first.interface, second.interface)
     for one, other in paired_rows(first, second):
         if one is None or other is None:
@@ -57,7 +60,7 @@ def interface_differences(first: Module, second: Module) -> list[str]:
         changed = [
             (what, a, b)
             for (what, a), (_, b) in zip(_facts(one), _facts(other), strict=True)
-            if a != b
+            if a != b and not (what == "domain" and "none" in (a, b))
         ]
         name = f"{one.role.value} {one.name}"
         found += [f"{name}: {what} {a} / {b}" for what, a, b in changed]
@@ -89,6 +92,7 @@ def _facts(row: Entry) -> Sequence[tuple[str, str]]:
         *named,
         ("sharding", "none" if row.sharding is None else str(row.sharding)),
         ("positions", keeps),
+        ("domain", "none" if row.domain is None else row.domain.text),
     )
 
 

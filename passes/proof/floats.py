@@ -17,7 +17,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, DType, TensorType
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly
-from graphgen.ir.dtype import bf16, decode, encode, f16, f32, f64, highest, holds
+from graphgen.ir.dtype import bf16, decode, encode, f16, f32, f64, float_digits, highest, holds
 from graphgen.ir.small_float import FORMATS, read_small
 from graphgen.passes.proof.integers import choose, range_of
 from graphgen.passes.proof.terms import Node, Term, Terms
@@ -26,8 +26,6 @@ from graphgen.passes.proof.terms import Node, Term, Terms
 CHOOSING = frozenset(("abs", "clamp", "maximum", "minimum", "negate"))
 # Types with both zeros, both infinities and NaN, in which these ops agree.
 PLAIN = (bf16, f16, f32, f64)
-# Binary digits of a number.
-_DIGITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
 
 
 class ProofLevel(Enum):
@@ -99,8 +97,7 @@ def _holds_whole(terms: Terms, value: Dim, target: DType) -> bool:
     form = FORMATS.get(target.name)
     if form is not None and not form.signed:
         return False
-    digits = _DIGITS[target.name] if form is None else form.mantissa + 1
-    end = min(1 << digits, int(highest(target)))
+    end = min(1 << float_digits(target), int(highest(target)))
     return terms.within(value, -end, end)
 
 
@@ -108,7 +105,7 @@ def whole_number(
     terms: Terms, value: Dim, target: DType, *, level: ProofLevel = ProofLevel.EXACT
 ) -> Term:
     """An integer as an element of a float type."""
-    if isinstance(value, int) and abs(value) < 1 << _DIGITS["f64"]:
+    if isinstance(value, int) and abs(value) < 1 << float_digits(f64):
         return narrowed(terms, terms.node("const", repr(float(value))), target, level=level)
     return narrowed(terms, terms.node("fn", "float", None, EMPTY, value), target, level=level)
 

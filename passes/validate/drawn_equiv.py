@@ -18,9 +18,10 @@ import numpy as np
 from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, Columns
+from graphgen.eval.element_kinds import has_floats
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.exec.weights import weight_programs
-from graphgen.ir import Function, Module, Op, Role, TensorType, Value, dtype, tensor
+from graphgen.ir import Function, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ops.control import CONTROL
 from graphgen.passes.equiv.deviation import Deviation, difference
 from graphgen.passes.equiv.equiv import Equivalence, equivalent, paired_calls
@@ -32,9 +33,8 @@ from graphgen.passes.workload.coverage_collect import collect
 from graphgen.passes.workload.coverage_input import input_coverage
 from graphgen.passes.workload.coverage_recorder import CoverageRecorder
 from graphgen.passes.workload.make_workload import is_language_model
+from graphgen.passes.workload.random_calls import PLACES
 
-# Inputs that say where tokens are: what they may be depends on one another.
-_PLACED = frozenset({"positions", "lengths", "seq_ids"})
 # Ops that choose by scores, and those that mix what they read.
 _CHOOSING = frozenset({"top_k", "sort", "sort_by"})
 _MIXING = frozenset({"dot_general", "convolution", "experts"})
@@ -125,7 +125,7 @@ def _apart(calls: Sequence[PairedCall], tolerance: float) -> _Apart:
         for both in calls
         for name, (a, b) in both.outputs.items()
     }
-    return {key: gap for key, gap in found.items() if gap.relative > tolerance}
+    return {key: gap for key, gap in found.items() if not gap.within(tolerance)}
 
 
 def _named(
@@ -136,7 +136,7 @@ def _named(
         with np.errstate(all="ignore"):
             return equivalent(left, right, terms)
     except UNFIT:
-        worst = max(apart.values(), key=lambda gap: gap.relative)
+        worst = max(apart.values(), key=lambda gap: gap.size)
         return replace(plain, difference=worst)
 
 
@@ -189,7 +189,8 @@ class _Drawing:
         counter = iter(range(1 << 30))
 
         def drawn(arrays: Mapping[str, Array], inputs: bool) -> dict[str, Array]:
-            keep = arrays.keys() >= _PLACED and inputs
+            # Positions, lengths and rows depend on one another.
+            keep = arrays.keys() >= PLACES and inputs
             return {
                 name: array
                 if keep and array.dtype.kind in "iub"
@@ -219,7 +220,7 @@ class _Drawing:
         """Another array for one of a name; whole numbers of a language model stay."""
         row = module.interface.get(name)
         wanted = self.chosen is None or name in self.chosen
-        if row is None or not wanted or not (free or row.logical.dtype.is_float):
+        if row is None or not wanted or not (free or has_floats(row.logical.dtype)):
             return array
         return self.draw(name, tensor(row.logical.dtype, array.shape), number)
 
@@ -242,22 +243,12 @@ def _drawings(left: Module, right: Module) -> Iterator[_Drawing]:
 def _of_spread(spread: Spread, seed: int) -> Draw:
     def draw(name: str, type_: TensorType, number: int) -> Array:
         rng = np.random.default_rng([seed, number])
-        part = _PARTS.get(type_.dtype.name)
-        if part is not None:
-            # Both parts of a complex number.
-            pair = [draw_array(rng, tensor(dtype(part), type_.shape), spread) for _ in range(2)]
-            whole = np.empty(pair[0].shape, np.complex64 if part == "f32" else np.complex128)
-            whole.real, whole.imag = pair
-            return whole
         array = draw_array(rng, type_, spread)
         if spread is Spread.NOT_FINITE and type_.dtype.is_float:
             return _with_specials(array, number + seed)
         return array
 
     return draw
-
-
-_PARTS = {"c64": "f32", "c128": "f64"}
 
 
 def _with_specials(array: Array, number: int) -> Array:
@@ -361,8 +352,8 @@ def _explained_by_rounding(
 
 def _explained(name: str, plain: tuple[Array, Array], moved: tuple[Array, Array]) -> bool:
     """True if two arrays are about as far apart as each is from itself, moved."""
-    apart = difference(name, 0, *plain).relative
-    own = max(difference(name, 0, a, b).relative for a, b in zip(plain, moved, strict=True))
+    apart = difference(name, 0, *plain).size
+    own = max(difference(name, 0, a, b).size for a, b in zip(plain, moved, strict=True))
     return apart <= _BEYOND * own
 
 

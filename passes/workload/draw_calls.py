@@ -135,10 +135,10 @@ class CallDrawer:
             return rng.random(rows).astype(np.float32)
         if row.name == "top_p_min_tokens":
             return rng.integers(1, 4, rows).astype(np.int32)
-        type_ = row.logical.bind(dims)
-        if row.domain is not None:
-            return draw_within(rng, type_, row.domain.bind(dims), turn=int(rng.integers(0, 8)))
-        return self.source(rng, row, type_)
+        bound = row.bind(dims)
+        if bound.domain is not None:
+            return draw_within(rng, bound.logical, bound.domain, turn=int(rng.integers(0, 8)))
+        return self.source(rng, row, bound.logical)
 
 
 def outside_ids(vocabulary: int) -> tuple[int, ...]:

@@ -71,14 +71,15 @@ class RandomCalls:
 
     def _turns(self, function: Function, row: Entry, dims: Mapping[str, Dim]) -> int:
         """Number of calls that place the special values of an input."""
-        type_ = row.logical.bind(dims)
+        bound = row.bind(dims)
+        type_ = bound.logical
         if not type_.dtype.is_integer:
             return 0
         if self._stands_in_a_prompt(function, row.name, dims):
             return int(row.name in ("tokens", "positions"))
         use = use_of(self.module, function, row.name, dims)
-        domain = row.domain.bind(dims) if row.domain is not None else None
-        return calls_for(len(special_integers(type_.dtype, use, domain)), count_of(type_))
+        specials = special_integers(type_.dtype, use, bound.domain)
+        return calls_for(len(specials), count_of(type_))
 
     def _stands_in_a_prompt(self, function: Function, name: str, dims: Mapping[str, Dim]) -> bool:
         types = {row.name: row.logical.bind(dims) for row in self._rows(function)}
@@ -111,8 +112,8 @@ class RandomCalls:
         dims: Mapping[str, Dim],
         turn: int,
     ) -> Array:
-        type_ = row.logical.bind(dims)
-        domain = row.domain.bind(dims) if row.domain is not None else None
+        bound = row.bind(dims)
+        type_, domain = bound.logical, bound.domain
         if type_.dtype.is_integer:
             use = use_of(self.module, function, row.name, dims)
             return draw_integers(rng, type_, use, domain, turn)
@@ -122,8 +123,8 @@ class RandomCalls:
 
     def _state(self, row: Entry, dims: Mapping[str, Dim]) -> Array:
         """An initial state; of several integers half are special ones."""
-        rng, type_ = own_generator(self.seed, row.name), row.logical.bind(dims)
-        domain = row.domain.bind(dims) if row.domain is not None else None
+        rng, bound = own_generator(self.seed, row.name), row.bind(dims)
+        type_, domain = bound.logical, bound.domain
         if not type_.dtype.is_integer:
             if domain is not None:
                 return draw_within(rng, type_, domain)
@@ -177,8 +178,8 @@ class RandomCalls:
         As the domain of the positions has it, else as the caches [R,M,K,D] that the program writes.
         """
         rows, width = types["positions"].dims
-        row = self.module.interface["positions"]
-        stated = row.domain.bind(dims).numbers if row.domain is not None else None
+        domain = self.module.interface["positions"].bind(dims).domain
+        stated = domain.numbers if domain is not None else None
         if stated is not None:
             return max(int(stated[1]) + 1, 1)
         shapes = [

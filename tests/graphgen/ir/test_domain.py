@@ -12,7 +12,19 @@ from graphgen.analysis import fingerprint
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.exec.bind import bind_module
-from graphgen.ir import Domain, DomainLike, Entry, Function, Module, Role, as_domain, dtype, symbol
+from graphgen.ir import (
+    Domain,
+    DomainLike,
+    Entry,
+    Function,
+    Module,
+    Role,
+    as_domain,
+    dtype,
+    entry,
+    symbol,
+    tensor,
+)
 from graphgen.ir.clone import clone_module
 from graphgen.ir.domain import check_domain, hull, parse_domain
 from graphgen.models import build, known_shape
@@ -85,6 +97,16 @@ def test_sizes_replace_symbols_and_others_stay():
     assert Domain(0, C).ends(dtype("s16")) == (0, 2**15 - 1)
     assert Domain(0, C).holds(10**6)
     assert not Domain(0, C).holds(-1)
+
+
+def test_a_bound_row_has_ends_that_its_type_has():
+    given = entry(Role.INPUT, "at", tensor(dtype("s8"), (symbol("B"),)), Domain(-1, C + -1))
+    bound = given.bind({"C": 16, "B": 2}).domain
+    assert bound == Domain(-1, 15)
+    # More slots than an index can name.
+    assert given.bind({"C": 1000, "B": 2}).domain == Domain(-1, 127)
+    few = entry(Role.INPUT, "at", tensor(dtype("s8"), (2,)), Domain.of({0, 3}))
+    assert few.bind({}).domain == Domain.of({0, 3})
 
 
 def test_the_hull_of_domains():

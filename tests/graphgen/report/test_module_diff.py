@@ -345,6 +345,14 @@ def test_rows_of_the_interface_count(old: str, new: str, what: str):
     assert what in found.module
 
 
+def test_other_domains_count_and_a_missing_one_does_not():
+    row = "input %x : f32[2,4]"
+    stated = parse(swapped(PREPARED, (row, f"{row} domain=[0.0,1.0]")))
+    other = parse(swapped(PREPARED, (row, f"{row} domain=[0.0,2.0]")))
+    assert diff_modules(stated, other).module == ["input x: domain [0.0,1.0] / [0.0,2.0]"]
+    assert diff_modules(parse(PREPARED), stated).same
+
+
 def test_a_renamed_copy_with_functions_that_prepare_is_equal():
     names = [
         ("%w", "%v"),

@@ -76,6 +76,18 @@ def test_a_small_wrong_channel_beside_a_large_one_is_seen():
     assert found.beyond(MEANING_BUDGET) == "an element is off by 2.0e+00 of its own size"
 
 
+@pytest.mark.parametrize(("budget", "seen"), [(1e-2, True), (2.0**-5, False), (1.25, False)])
+def test_numbers_of_a_few_bits_are_held_against_the_whole(budget: float, seen: bool):
+    a = np.linspace(1.0, 2.0, 16)
+    a[3] = 1e-6
+    b = a.copy()
+    b[3] = 5e-6
+    found = difference("", 0, a, b)
+    assert found.relative < 1e-5
+    assert found.within(budget) is not seen
+    assert found.place(budget) == 3
+
+
 def test_what_is_left_where_large_numbers_cancel_is_not_wrong():
     rng = np.random.default_rng(2)
     large = rng.standard_normal(256) * 3

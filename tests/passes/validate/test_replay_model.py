@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pytest
 
 from graphgen.build import Builder
 from graphgen.cli.validate_report import validation_view
-from graphgen.exec.session import Workload
 from graphgen.ir import Module, Op, Value
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import bf16, f32
@@ -23,8 +22,8 @@ from graphgen.passes.validate import PassChecks, Verdict, validate
 from graphgen.passes.validate.replay_model import replayed
 from graphgen.passes.validate.rewrite_verdict import Counterexample
 from graphgen.passes.validate.verdict_text import proof_lines, verdict_faults, verdict_table
-from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
+from tests.oracles.workloads import one_call
 
 Change = Callable[[Op, Builder], Sequence[Value]]
 
@@ -74,12 +73,6 @@ def limit(value: int) -> list[str]:
         f"%c = constant() value=s32[]({value}) : s32[]",
         "%e = broadcast_in_dim(%c) shape=[16] : s32[16]",
     ]
-
-
-def one_call(module: Module) -> Workload:
-    """A workload of ordinary values alone: those that its other calls have are not reached."""
-    made = make_workload(module)
-    return replace(made, calls=made.calls[:1])
 
 
 def validated(module: Module, item: Pass, *, alone: bool = True) -> Verdict:

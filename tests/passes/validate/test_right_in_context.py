@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pytest
 
 from graphgen.build import Builder
 from graphgen.cli.validate_report import validation_view
-from graphgen.exec.session import Workload
 from graphgen.ir import Module, Op, Value
 from graphgen.ir.dtype import bf16, f32
 from graphgen.models import build, known_shape
@@ -25,6 +24,7 @@ from graphgen.passes.validate.verdict_text import verdict_faults, verdict_table
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
+from tests.oracles.workloads import one_call
 
 Change = Callable[[Op, Builder], Sequence[Value] | None]
 
@@ -52,12 +52,6 @@ class RoundedChanges(Changes):
     """The same, of a pass that may round."""
 
     rounding: ClassVar[float] = 1e-6
-
-
-def one_call(module: Module) -> Workload:
-    """A workload of ordinary values alone: those that its other calls have are not reached."""
-    made = make_workload(module)
-    return replace(made, calls=made.calls[:1])
 
 
 def validated(module: Module, item: Pass) -> Verdict:
