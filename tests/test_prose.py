@@ -11,7 +11,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -119,9 +119,8 @@ def literal_text(node: ast.expr) -> str | None:
             return None
 
 
-def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def literals(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """String literals without docstrings; an f-string is one text."""
-    nodes = list(ast.walk(tree))
     skipped = {id(docstring_of(node)) for node in nodes}
     skipped |= {
         id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values
@@ -133,14 +132,14 @@ def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, " ".join(text.split())
 
 
-def module_prose(source: str) -> Iterator[tuple[int, str]]:
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+def module_prose(source: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         text = docstring_of(node)
         if text is not None:
             yield from paragraphs(str(text.value), text.lineno)
     yield from comments(source)
-    yield from literals(tree)
+    yield from literals(nodes)
 
 
 def page_prose(text: str) -> Iterator[tuple[int, str]]:
@@ -151,9 +150,9 @@ def page_prose(text: str) -> Iterator[tuple[int, str]]:
 def prose() -> tuple[tuple[str, str], ...]:
     """Each paragraph of the packages and pages, after its place."""
     found: list[tuple[str, str]] = []
-    for path in FILES:
-        rows = module_prose(path.read_text())
-        found += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in rows]
+    for name, tree in trees().items():
+        rows = module_prose((ROOT / name).read_text(), tree)
+        found += [(f"{name}:{line}", text) for line, text in rows]
     for path in PAGES:
         rows = page_prose(path.read_text())
         found += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in rows]
@@ -260,7 +259,7 @@ TEXTS = {"a": "the scale is no longer read", "b": "it was told"}
 
 
 def test_prose_is_found_across_lines_and_in_formatted_strings():
-    texts = [(str(line), text) for line, text in module_prose(EXAMPLE)]
+    texts = [(str(line), text) for line, text in module_prose(EXAMPLE, ast.parse(EXAMPLE))]
     found = [hit.split(": ")[1].split()[:3] for hit in hits(IS_NO, texts)]
     assert found == [
         ["is", "no", "ring"],

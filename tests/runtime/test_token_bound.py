@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.tokenizer.token_bound import BYTE_OF, token_bound
+from graphgen.runtime.tokenizer.token_bound import BYTE_OF, TokenBound, token_bound
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer as ModelTokenizer
 from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.smollm2 import smollm2_path
@@ -133,6 +133,11 @@ def backend(name: str) -> Tokenizer:
     return load_tokenizer(smollm2_path()).parts.backend if name == "smollm2" else BOUNDED[name]()
 
 
+@cache
+def bound_of(name: str) -> TokenBound | None:
+    return token_bound(backend(name))
+
+
 # Runs, since they are what tokens merge and what normalizers and splits drop.
 RUN = st.tuples(
     st.one_of(
@@ -158,8 +163,7 @@ TEXT = st.lists(RUN, max_size=6).map(lambda runs: "".join(starmap(str.__mul__, r
 @given(text=TEXT)
 @settings(max_examples=150, deadline=None)
 def test_no_text_that_fits_is_refused(name: str, text: str):
-    made = backend(name)
-    bound, count = token_bound(made), len(made.encode(text, add_special_tokens=False).ids)
+    bound, count = bound_of(name), len(backend(name).encode(text, add_special_tokens=False).ids)
     assert bound is not None
     assert bound.least(text) <= count
     for most in (0, 1, count // 2, count, count + 1):
@@ -168,7 +172,7 @@ def test_no_text_that_fits_is_refused(name: str, text: str):
 
 @pytest.mark.parametrize("name", ["smollm2", *BOUNDED])
 def test_a_long_text_is_refused(name: str):
-    bound = token_bound(backend(name))
+    bound = bound_of(name)
     assert bound is not None
     assert 1 <= bound.longest <= 400
     assert bound.exceeds("ab" * bound.longest * 8, 15)
