@@ -11,7 +11,7 @@ import pytest
 from graphgen.composites import DECOMPOSITIONS
 from graphgen.ops import OPS
 from graphgen.passes.core import PASSES
-from graphgen.passes.core.registry import PIPELINES, all_passes
+from graphgen.passes.core.registry import LOADED, PIPELINES, all_passes
 from graphgen.targets import target as targets
 from tests.graphgen.cli.conftest import done, error, process
 
@@ -67,7 +67,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A folder with a module; what plugins register is taken away at the end."""
     all_passes()
     tables: list[dict[str, Any]] = [PASSES, PIPELINES, OPS, DECOMPOSITIONS]
-    kept = [(table, dict(table)) for table in tables]
+    kept, loaded = [(table, dict(table)) for table in tables], list(LOADED)
     monkeypatch.setattr(targets, "_REGISTERED", {})
     monkeypatch.chdir(tmp_path)
     Path("m.gg").write_text(TEXT)
@@ -76,6 +76,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for table, entries in kept:
         table.clear()
         table.update(entries)
+    # Reproducers of later tests would run these plugins again.
+    LOADED[:] = loaded
 
 
 COMMANDS = {
