@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -160,6 +160,25 @@ def _programs_are_compiled_once() -> Generator[None]:
         patch.setattr(pjrt, "compile_text", compiled_once)
         yield
     compiled.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _jax_compiles_quickly() -> Generator[None]:
+    """Compile what oracles compute in JAX as our own programs, mostly for a single run."""
+    from jax._src import compiler
+
+    from graphgen.lowering.cpu import pjrt
+
+    options_of = compiler.get_compile_options
+
+    def quick_options(*args: Any, **kwargs: Any) -> Any:
+        options = options_of(*args, **kwargs)
+        options.env_option_overrides = list(pjrt._overrides().items())
+        return options
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "get_compile_options", quick_options)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
