@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.config.compile_config import CompileConfig
@@ -78,18 +78,54 @@ def make_plan(
     Raises:
         GraphgenError: GG0302 unknown rules, or a configuration that is not supported.
     """
-    if rules not in RULES:
-        raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
     demand = replace(demand, target=target.name)
-    # A configuration that cannot be read is refused before any degree is tried.
-    period = layer_period(config)
-    one = estimate(config, _for_one_rank(demand), 1, period)
     looked = sorted({*_candidates(target), tp} - {0})
-    degrees = tuple(_degree(config, target, demand, rules, one, n, period) for n in looked)
+    degrees = tuple(_degrees(config, target, demand, rules, looked))
     serving = [item for item in degrees if item.serves]
     wanted = [item for item in degrees if item.tp == tp] if tp else serving
     chosen = wanted[0] if wanted else None
     return CapacityPlan(target, demand, rules, degrees, chosen, _instance(target, chosen))
+
+
+def degrees_up_to_choice(
+    config: Mapping[str, object], target: Accelerator, demand: CompileConfig, tp: int = 0
+) -> tuple[Degree, ...]:
+    """The degrees up to the one that :func:`make_plan` chooses, the last; no other is looked at.
+
+    Args:
+        config, target, demand: as for :func:`make_plan`; the rules are graphgen's.
+        tp: the only degree to look at; 0 for all up to the smallest that serves.
+
+    Returns:
+        At least one; the last one does not serve where none does.
+
+    Raises:
+        GraphgenError: a configuration that is not supported.
+    """
+    looked = [tp] if tp else sorted(_candidates(target))
+    found: list[Degree] = []
+    for degree in _degrees(config, target, replace(demand, target=target.name), RULES[0], looked):
+        found.append(degree)
+        if degree.serves:
+            break
+    return tuple(found)
+
+
+def _degrees(
+    config: Mapping[str, object],
+    target: Accelerator,
+    demand: CompileConfig,
+    rules: str,
+    looked: Iterable[int],
+) -> Iterator[Degree]:
+    """One degree after the other, as they are asked for."""
+    if rules not in RULES:
+        raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
+    # A configuration that cannot be read is refused before any degree is tried.
+    period = layer_period(config)
+    one = estimate(config, _for_one_rank(demand), 1, period)
+    for tp in looked:
+        yield _degree(config, target, demand, rules, one, tp, period)
 
 
 def _candidates(target: Accelerator) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree, make_plan
+from graphgen.lowering.plan.capacity_plan import Degree, degrees_up_to_choice
 from graphgen.targets import Accelerator, accelerator
 from graphgen.targets.accelerator import accelerator_names
 
@@ -112,8 +112,9 @@ def place(wanted: Sequence[WantedModel], instance: str, threads: int, lnc: int =
     """
     device = device_of(instance, lnc)
     cores = device.cores(instance)
-    plans = [(item, make_plan(item.config, device, item.demand, tp=item.tp)) for item in wanted]
-    degrees = {item.name: _degree(item, plan) for item, plan in plans}
+    looked = [degrees_up_to_choice(item.config, device, item.demand, item.tp) for item in wanted]
+    chosen = [_chosen(item, device, found) for item, found in zip(wanted, looked, strict=True)]
+    degrees = {item.name: degree for item, degree in zip(wanted, chosen, strict=True)}
     order = sorted(wanted, key=lambda item: -degrees[item.name].tp)
     total = sum(degree.tp for degree in degrees.values())
     if threads < len(wanted):
@@ -136,21 +137,20 @@ def place(wanted: Sequence[WantedModel], instance: str, threads: int, lnc: int =
     return Placement(instance, device, tuple(placed), cores - total)
 
 
-def _degree(item: WantedModel, plan: CapacityPlan) -> Degree:
+def _chosen(item: WantedModel, device: Accelerator, found: Sequence[Degree]) -> Degree:
     """The ranks of a model, which fits on them (GG1006)."""
-    chosen = plan.chosen
-    if chosen is not None and chosen.serves:
-        return chosen
-    why = chosen.why_not if chosen is not None else _reasons(plan)
+    if found[-1].serves:
+        return found[-1]
+    why = found[-1].why_not if item.tp else _reasons(found)
     raise GraphgenError(
         "GG1006",
-        f"{item.name} does not fit {plan.target.name}: {why}",
+        f"{item.name} does not fit {device.name}: {why}",
         help="give it more ranks (tp), fewer rows (batch) or shorter sequences (seq)",
     )
 
 
-def _reasons(plan: CapacityPlan) -> str:
-    return "; ".join(f"tp {item.tp}: {item.why_not}" for item in plan.degrees[-2:])
+def _reasons(found: Sequence[Degree]) -> str:
+    return "; ".join(f"tp {item.tp}: {item.why_not}" for item in found[-2:])
 
 
 def _too_few(placed: Sequence[PlacedModel], instance: str, cores: int) -> GraphgenError:

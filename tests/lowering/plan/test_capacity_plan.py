@@ -8,7 +8,7 @@ import pytest
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.capacity_plan import make_plan
+from graphgen.lowering.plan.capacity_plan import degrees_up_to_choice, make_plan
 from graphgen.lowering.plan.measure import estimate, few_layers, layer_period, measure
 from graphgen.models import known_shape, read_model_config
 from graphgen.targets import accelerator
@@ -192,6 +192,19 @@ def test_heads_that_do_not_divide_are_laid_out_and_said():
     assert "4 key-value heads" in plan.chosen.use.heads
     # Copies of heads and padding are told as bytes beyond one copy.
     assert plan.chosen.use.replicated(4) > 0
+
+
+def test_no_degree_is_looked_at_beyond_the_choice():
+    plan = make_plan(SMOLLM2, accelerator("inf2"), demand_of(seq=256, context=128), tp=4)
+    given = SMOLLM2, accelerator("inf2"), demand_of(seq=256, context=128)
+    assert degrees_up_to_choice(*given, 4) == (plan.chosen,)
+    assert degrees_up_to_choice(*given) == plan.degrees[:1]
+    # Of which none serves, all are told.
+    small = replace(accelerator("inf2"), hbm_bytes=1)
+    assert (
+        degrees_up_to_choice(given[0], small, given[2])
+        == make_plan(given[0], small, given[2]).degrees
+    )
 
 
 def test_unknown_rules():

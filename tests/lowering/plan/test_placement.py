@@ -10,7 +10,7 @@ import pytest
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan import placement
-from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
+from graphgen.lowering.plan.capacity_plan import Degree
 from graphgen.lowering.plan.placement import WantedModel, place
 from graphgen.targets import Accelerator
 from tests.graphgen.cli.conftest import facts, graphgen
@@ -27,14 +27,13 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of models of 30 GB, so that one core of 25.8 GB is too few."""
 
     def plan(
-        config: Mapping[str, object], target: Accelerator, demand: CompileConfig, *, tp: int
-    ) -> CapacityPlan:
+        config: Mapping[str, object], target: Accelerator, demand: CompileConfig, tp: int
+    ) -> tuple[Degree, ...]:
         needs = 30_000_000_000 // tp if config else 1_000_000_000
         why = f"needs {needs}" if needs > target.hbm_bytes else ""
-        degree = Degree(tp, None, needs, why)
-        return CapacityPlan(target, demand, "graphgen", (degree,), degree, "")
+        return (Degree(tp, None, needs, why),)
 
-    monkeypatch.setattr(placement, "make_plan", plan)
+    monkeypatch.setattr(placement, "degrees_up_to_choice", plan)
 
 
 LARGE = WantedModel("a", {"large": True}, CompileConfig(), 1)
