@@ -182,6 +182,16 @@ def _jax_compiles_quickly() -> Generator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _memory_is_measured_on_little_of_it() -> Generator[None]:
+    """Read megabytes for the floor of ``generate --summary``: two gigabytes take seconds."""
+    from graphgen.lowering.cpu import memory_bandwidth
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_bandwidth, "GIB", 1 << 20)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _files_are_not_forced_to_disk() -> Generator[None]:
     """No test of this process outlives the machine: what a disk has at its end is not read."""
     with pytest.MonkeyPatch.context() as patch:
