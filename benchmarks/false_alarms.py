@@ -4,8 +4,10 @@
     python -m benchmarks.false_alarms --runs 100 --first 5000 --json alarms.json
 
 Run n draws a cell of the matrix (family, ranks, types, weights, caches, sampling, target, ...) and
-the seed of its arrays from n alone, and validates every pass of its pipeline. The passes are right,
-so each failed verdict is a false alarm, or a defect that nobody has found.
+the seed of its arrays from n alone, and validates every pass of its pipeline, with ``--rewrites``
+each rewrite alone as well. The passes are right, so each verdict that is wrong, unknown or not
+covered is a false alarm, or a defect that nobody has found. Rewrites whose counterexample no call
+was found to reach (``searched``) are counted beside.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -31,7 +34,7 @@ RUNS = 4000
 # The element types of the runs; a run in f16 is one more rounding of the same kind.
 DTYPES = ("f32", "bf16")
 
-# The fields of a result: number, cell, seed, seconds, alarms (texts), error.
+# The fields of a result: number, cell, seed, seconds, alarms (texts), error, rewrites, searched.
 Result = Mapping[str, object]
 
 
@@ -50,20 +53,31 @@ def draw(number: int) -> tuple[Mapping[str, str], int]:
             return cell, random.randrange(1 << 30)
 
 
-def run(number: int) -> Result:
-    """Validate one pipeline; an exception is recorded as an error."""
-    from graphgen.passes.validate import validate
+def run(number: int, *, rewrites_alone: bool = False) -> Result:
+    """Validate one pipeline; an exception is recorded as an error.
+
+    Args:
+        number: of the run.
+        rewrites_alone: whether each rewrite is checked alone as well.
+    """
+    from graphgen.passes.validate import PassChecks, validate
     from tests.matrix.axes import label
     from tests.matrix.cells import cell_run
 
     cell, seed = draw(number)
     start, alarms, error = time.monotonic(), list[str](), ""
+    rewrites = searched = 0
     try:
         # Of four runs three have one layer, which makes them twice as fast. The first layers of
         # some families have no experts to divide over groups of ranks.
         one_layer = number % 4 != 0 and cell["groups of experts"] == "1"
         made = cell_run(cell, seed, one_layer=one_layer)
-        for verdict in validate(made.module, made.passes, made.workload):
+        workload = replace(made.workload, seed=seed)
+        checks = PassChecks(each_rewrite=rewrites_alone)
+        for verdict in validate(made.module, made.passes, workload, checks):
+            if verdict.rewrites is not None:
+                rewrites += verdict.rewrites.total
+                searched += verdict.rewrites.searched
             if _flagged(verdict, cell):
                 alarms.append(_alarm(verdict))
     except Exception as raised:  # one run that fails must not lose the others
@@ -76,6 +90,8 @@ def run(number: int) -> Result:
         "seconds": seconds,
         "alarms": alarms,
         "error": error,
+        "rewrites": rewrites,
+        "searched": searched,
     }
 
 
@@ -84,6 +100,9 @@ def _alarm(verdict: Verdict) -> str:
     begin = f"{verdict.state}: {verdict.pass_text}:"
     if verdict.raised is not None:
         return f"{begin} {verdict.raised.failure.what}"
+    if verdict.passed or not verdict.rewrites_right:
+        found = verdict.rewrites.remarkable if verdict.rewrites is not None else []
+        return f"{begin} {'; '.join(str(one) for one in found)} {verdict.uncovered or ''}"
     return (
         f"{begin} meaning {verdict.meaning.relative:.1e},"
         f" rounding {verdict.rounding.relative:.1e} of {verdict.budget:.1e}"
@@ -96,9 +115,10 @@ def _flagged(verdict: Verdict, cell: Mapping[str, str]) -> bool:
     No script launches several steps of a program that begins to choose tokens in the pipeline, or
     whose tokens rounding may change: programs of such launches are not run.
     """
-    if cell["launches"] == "one step":
-        return not verdict.ok
-    return not verdict.passed
+    left_open = verdict.left_open - {"searched"}
+    if cell["launches"] != "one step":
+        left_open -= {"not-covered"}
+    return not verdict.passed or bool(left_open)
 
 
 def report(results: Sequence[Result]) -> dict[str, object]:
@@ -109,6 +129,8 @@ def report(results: Sequence[Result]) -> dict[str, object]:
         "runs": len(results),
         "alarms": sum(bool(result["alarms"]) for result in results),
         "errors": sum(bool(result["error"]) for result in results),
+        "rewrites": sum(int(str(result.get("rewrites", 0))) for result in results),
+        "searched": sum(int(str(result.get("searched", 0))) for result in results),
         "seconds": round(seconds, 1),
         "wrong": wrong,
     }
@@ -122,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known: dict[int, Result] = {int(str(row["number"])): row for row in file.read()}
     waiting = [number for number in wanted if number not in known]
     for count, number in enumerate(waiting, 1):
-        row = known[number] = run(number)
+        row = known[number] = run(number, rewrites_alone=args.rewrites)
         if row["alarms"] or row["error"]:
             print(f"run {number}, {row['cell']}: {row['alarms'] or row['error']}", file=sys.stderr)
         if file.write_in_time(known.values(), last=count == len(waiting)):
@@ -165,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--runs", type=int, default=RUNS, help="how many runs")
     add("--first", type=int, default=0, help="number of the first run")
+    add("--rewrites", action="store_true", help="check each rewrite alone, too")
     add("--results", type=Path, default=RESULTS, help="file of JSON lines to go on with")
     add("--json", type=Path, help="write the report to a file, too")
     add("--record", type=Path, help="add the report as a line to a file, such as results/*.jsonl")

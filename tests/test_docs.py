@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from graphgen.text import parse
+from tests.graphgen.cli.conftest import graphgen
 
 ROOT = Path(__file__).resolve().parent.parent
 # Guides, and the least number of commands each shows.
@@ -252,11 +256,19 @@ def readme_commands(entry: str) -> list[str]:
     return found[1].splitlines()
 
 
-def outcome(command: str, folder: Path, status: int = 0) -> str:
-    """What a command of the README prints, which ends with that status."""
-    ran = run(["bash", "-c", command], folder)
-    assert ran.returncode == status, f"{command}\n{ran.stdout}"
-    return ran.stdout
+def outcome(line: str, folder: Path, status: int = 0) -> str:
+    """What a line of the README prints, run in this process; it ends with that status."""
+    words, printed = shlex.split(line, comments=True), ""
+    for after, command in groupby(words, lambda word: word == "&&"):
+        if after:
+            continue
+        program, *arguments = command
+        assert program == "graphgen"
+        with chdir(folder):
+            ran = graphgen(*arguments)
+        assert ran.exit_code == status, f"{line}\n{ran.output}"
+        printed += ran.output
+    return printed
 
 
 @pytest.fixture(scope="module")
@@ -271,10 +283,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verdicts_of(printed: str) -> dict[str, str]:
     """The verdict of each pass of a table of ``validate``; of passes of one name, the last."""
-    rows = re.findall(r"^([\w-]+)(?:\{.*?\})? .* (ok|WRONG|raised)$", printed, re.MULTILINE)
+    rows = re.findall(r"^([\w-]+)(?:\{.*?\})?  .* (ok|WRONG|raised)$", printed, re.MULTILINE)
     return dict(rows)
 
 
+@pytest.mark.usefixtures("registry")
 def test_the_pass_of_the_readme_is_run_and_right(checkout: Path):
     _, opt, validate = readme_commands("Write a pass")
     last = outcome(opt, checkout).splitlines()[-1].split()
@@ -286,6 +299,7 @@ def test_the_pass_of_the_readme_is_run_and_right(checkout: Path):
     assert set(verdicts.values()) == {"ok"}
 
 
+@pytest.mark.usefixtures("registry")
 def test_the_planted_bug_of_the_readme_is_found(checkout: Path):
     validate, bisect, minify = readme_commands("Debug a miscompile")
     verdicts = verdicts_of(outcome(validate, checkout, status=1))
@@ -318,7 +332,7 @@ def test_the_dump_of_the_readme_is_read(checkout: Path):
     page = (checkout / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!")
     assert "decode.b1.c128" in page
-    assert "\nequal: " in outcome(diff, checkout)
+    assert re.search(r"^equal: ", outcome(diff, checkout), re.MULTILINE)
     assert "mlp.down_proj.weight" in outcome(grep, checkout)
     values = outcome(part, checkout)
     assert re.search(r"^model\.layers\.1\.self_attn\.k_cache ", values, re.MULTILINE)

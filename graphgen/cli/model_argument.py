@@ -25,9 +25,7 @@ ModelOrFile = Annotated[
 ]
 Twins = Annotated[
     Literal["auto", "mini", "wide", "both"] | None,
-    typer.Option(
-        "--twins", help="Small twins of a model to run; auto, the default: by what passes touch."
-    ),
+    typer.Option("--twins", help="Small twins of a model to run; auto, the default, is both."),
 ]
 Thorough = Annotated[
     bool,

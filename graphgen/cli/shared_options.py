@@ -138,7 +138,7 @@ FirstLayers = Annotated[
 ]
 ScriptOption = Annotated[
     Literal["short", "adversarial", "auto"],
-    typer.Option("--script", help="Calls of a language model; auto: by what passes touch."),
+    typer.Option("--script", help="Calls of a language model; auto is adversarial."),
 ]
 PlotFile = Annotated[
     str | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,6 +137,30 @@ def _source(module: Module, weights: str | None, seed: int) -> WeightSource:
     return StoredWeights(lambda row: read_weight(checkpoint, row))
 
 
+# States of verdicts that are neither right nor wrong, as '--allow' names them.
+ALLOWED = ("unknown", "searched", "not-covered", "budget")
+
+
+def allowed_states(text: str) -> frozenset[str]:
+    """The states of ``--allow``, which stand between commas."""
+    given = [part.strip() for part in text.split(",") if part.strip()]
+    for part in given:
+        if part not in ALLOWED:
+            raise typer.BadParameter(
+                f"there is no state {part}: choose of {', '.join(ALLOWED)}",
+                param_hint="'--allow'",
+            )
+    return frozenset(given)
+
+
+def exit_status(found: Sequence[ModuleVerdicts], allowed: Collection[str]) -> int:
+    """1 where a check failed, 2 where something is left open, 0 for what is right."""
+    if not all(run.passed for run in found):
+        return 1
+    left_open = {name for run in found for verdict in run.verdicts for name in verdict.left_open}
+    return 2 if left_open - set(allowed) else 0
+
+
 Layerwise = Annotated[
     bool,
     typer.Option("--layerwise", help="Compare layer by layer, in a few GB whatever the model."),
@@ -153,6 +177,20 @@ RequireCoverage = Annotated[
     bool,
     typer.Option(
         "--require-coverage", help="Exit with 1 when a program, branch or loop body was not run."
+    ),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick", help="A few calls, by what the passes touch: 'ok of what was tried', status 2."
+    ),
+]
+Allow = Annotated[
+    str,
+    typer.Option(
+        "--allow",
+        metavar="STATES",
+        help=f"States that do not count for the exit status: some of {','.join(ALLOWED)}.",
     ),
 ]
 Trace = Annotated[
@@ -184,6 +222,8 @@ def validate(
     dims: Dims = "",
     prove: Prove = False,
     rewrites: EachRewrite = True,
+    quick: Quick = False,
+    allow: Allow = "",
     layerwise: Layerwise = False,
     layers: FirstLayers = None,
     coverage: Coverage = False,
@@ -193,14 +233,14 @@ def validate(
 ) -> None:
     """Run passes over a module and compare the numbers before and after each.
 
-    A language model is taken through calls that fit its programs and what the passes make of them;
-    '--script adversarial' adds prefixes, full buckets, last slots, rows used again. 'meaning' is
-    computed in float64 without rounding, 'rounding' in the module's own types. Exit status 1 when a
-    pass fails; the rewrite at fault is named. A pass also fails that raises an exception, differs
-    when run again or records no rewrite; one whose change no call reached is "not covered".
+    A language model is taken through calls that fit its programs and those that passes make of it:
+    prefixes, full buckets, rows used again, every position of small programs in every row.
+    'meaning' is computed in float64, 'rounding' in the module's own types. Exit status 1 when a
+    pass fails; the rewrite at fault is named. 2 when a rewrite is unknown or searched only, a part
+    is not covered, or --quick tried less, unless --allow names these states.
 
-    A model is validated on its small twins: the mini, and a wide one, whose ids and positions pass
-    16 bits. --layers, --weights, --inputs and --layerwise (layer by layer) take it at its own size.
+    A model is validated on its small twins, a mini and a wide one, whose positions pass 16 bits; a
+    file as it is, and on the wide twin of its model. --layerwise goes layer by layer, at full size.
 
     \b
     Examples:
@@ -209,26 +249,65 @@ def validate(
       graphgen validate llama-3.1-405b --layers 1 --layerwise
     """
     check_page(trace)
+    allowed = allowed_states(allow)
     if layerwise:
-        one_blas_thread()
         covered = coverage or require_coverage
         refuse_with_layerwise(on, inputs, prove=prove, coverage=covered, thorough=thorough)
-    on_twins = check_twins(
-        file, twins, own_size=bool(layerwise or layers or weights or inputs or dims)
-    )
+        one_blas_thread()
+    own_size = bool(layerwise or layers or weights or inputs or dims)
     options = _options(script, twins, on, thorough=thorough, require_coverage=require_coverage)
     ranges = measured_ranges(statistics, given=bool(weights or layerwise))
-    options = replace(options, seed=seed, each_rewrite=rewrites, prove=prove, statistics=ranges)
+    options = replace(options, each_rewrite=rewrites, prove=prove, quick=quick)
+    options = replace(options, seed=seed, statistics=ranges)
     with StepProgress() as progress:
-        if on_twins:
+        if check_twins(file, twins, own_size=own_size):
             found = run_twins(file, pipeline, plugin, options, progress.step)
         else:
-            module = read_model(file, layers)
-            passes = load_pipeline(pipeline, plugin, small=True, dims=pipeline_sizes(module, dims))
-            arrays = (inputs, weights, parse_sizes(dims))
-            found = [_of(module, passes, arrays, options, progress, layerwise=layerwise)]
+            given = (file, pipeline, plugin, layers, inputs, weights, dims)
+            found = _in_file(given, options, progress, layerwise=layerwise)
     write_verdicts(found, coverage=coverage, as_json=as_json)
-    _finish(trace, file, found)
+    _finish(trace, file, found, allowed)
+
+
+def _in_file(
+    given: tuple[str, str, list[str] | None, int | None, str | None, str | None, str],
+    options: ValidationOptions,
+    progress: StepProgress,
+    *,
+    layerwise: bool,
+) -> list[ModuleVerdicts]:
+    """Validate a module at its own size, and its wide twin if nothing says how large it is.
+
+    The wide twin of a module that failed is not run.
+
+    Args:
+        given: a file or model, passes, plugins, layers, inputs, weights and sizes.
+        options: of the validation.
+        progress: of its steps.
+        layerwise: whether layers are compared one by one.
+    """
+    file, pipeline, plugin, layers, inputs, weights, dims = given
+    module = read_model(file, layers)
+    passes = load_pipeline(pipeline, plugin, small=True, dims=pipeline_sizes(module, dims))
+    arrays = (inputs, weights, parse_sizes(dims))
+    found = [_of(module, passes, arrays, options, progress, layerwise=layerwise)]
+    own_size = layerwise or layers or inputs or weights or dims
+    if own_size or not found[0].passed:
+        return found
+    return found + _wide(module, pipeline, options, progress)
+
+
+def _wide(
+    module: Module, pipeline: str, options: ValidationOptions, progress: StepProgress
+) -> list[ModuleVerdicts]:
+    """Validate the wide twin of a module in a file, if it has one and not less is wanted."""
+    if options.partial:
+        return []
+    from graphgen.passes.pipelines import parse
+    from graphgen.runtime.accuracy.validate_model import validate_wide
+
+    found = validate_wide(module, lambda sizes: parse(pipeline, sizes), options, progress.step)
+    return [found] if found is not None else []
 
 
 # A file of inputs, a checkpoint, and sizes of symbols.
@@ -250,15 +329,15 @@ def _of(
     return _over_calls(module, passes, arrays, options, progress)
 
 
-def _finish(trace: str | None, file: str, found: Sequence[ModuleVerdicts]) -> None:
-    """Write the page of the last module that was run; exit with 1 if any failed."""
+def _finish(
+    trace: str | None, file: str, found: Sequence[ModuleVerdicts], allowed: Collection[str]
+) -> None:
+    """Write the page of a module that failed, else of the first one; exit with the status."""
     if trace is not None:
-        run = found[-1]
+        run = next((run for run in found if not run.passed), found[0])
         write_validation_page(trace, file, run.module, run.passes, run.verdicts, run.calls)
-    if not all(run.passed for run in found):
-        raise typer.Exit(1)
-    if not all(verdict.budget_explained for run in found for verdict in run.verdicts):
-        raise typer.Exit(2)
+    if status := exit_status(found, allowed):
+        raise typer.Exit(status)
 
 
 def _options(
@@ -309,7 +388,7 @@ def _over_calls(
     """Validate over calls, with the arrays that the user gives."""
     from graphgen.runtime.accuracy.validate_model import validate_over
 
-    seed, calls = options.seed, options.script
+    seed, calls = options.seed, options.calls
     source = options.source_for(module, passes)
     workload = given_workload(module, passes, seed, *arrays[:2], calls, source, arrays[2])
     return validate_over(module, passes, workload, options, progress.step)

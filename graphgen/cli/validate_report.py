@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,27 @@ def write_verdicts(found: Sequence[ModuleVerdicts], *, coverage: bool, as_json: 
     """
     emit(
         as_json,
-        lambda: {"twins": [_facts(one) for one in found]} if found[0].twin else _facts(found[0]),
+        lambda: {"twins": [_facts(one) for one in found]} if found[0].twin else _of_file(found),
         lambda: [part for one in found for part in _report(one, coverage)],
     )
+
+
+def _of_file(found: Sequence[ModuleVerdicts]) -> dict[str, Json]:
+    """The verdicts on a module, those of its wide twin in place of right ones, and the latter."""
+    from graphgen.passes.inspect.result_json import verdict_json
+
+    run, *others = found
+    facts = _facts(run)
+    for wide in others:
+        rows: list[Json] = []
+        pairs = zip_longest(run.verdicts, [] if wide.whole else wide.verdicts)
+        for own, other in pairs:
+            worse = other is not None and not other.passed and (own is None or own.passed)
+            chosen = other if worse or own is None else own
+            assert chosen is not None
+            rows.append({**verdict_json(chosen), **({"twin": "wide"} if worse else {})})
+        facts |= {"passes": rows, "wide": _facts(wide)}
+    return facts
 
 
 def _facts(found: ModuleVerdicts) -> dict[str, Json]:
@@ -57,6 +76,7 @@ def _report(found: ModuleVerdicts, coverage: bool) -> Iterator[str | Table]:
     from graphgen.passes.validate.verdict import coverage_stages
     from graphgen.passes.validate.verdict_text import (
         budget_text,
+        finite_text,
         proof_lines,
         verdict_faults,
         verdict_table,
@@ -64,10 +84,14 @@ def _report(found: ModuleVerdicts, coverage: bool) -> Iterator[str | Table]:
     from graphgen.passes.workload.coverage_report import summary, tables
 
     if found.twin is not None:
-        yield f"{found.twin} twin, {len(found.calls)} calls, {found.values} values:"
-    yield verdict_table(found.verdicts)
+        calls = f"{found.twin} twin, {len(found.calls)} calls, {found.values} values:"
+        ends = f" {found.verdicts[0].pass_text}: {found.verdicts[0].state}\n"
+        yield calls + ends if found.whole else calls
+    if not found.whole:
+        yield verdict_table(found.verdicts)
     yield from verdict_faults(found.verdicts, found.not_run, found.calls)
     yield from budget_text(found.verdicts)
+    yield from finite_text(found.verdicts)
     yield from proof_lines(found.verdicts)
     stages = coverage_stages(found.verdicts)
     if subnormals := subnormals_text(found.passes):
@@ -119,8 +143,8 @@ def write_validation_page(
     if output != STANDARD:
         note(f"wrote {output}: {len(verdicts)} verdicts")
         for stage, verdict in pairs:
-            shown = verdict.guilty or verdict.in_context
-            if not verdict.ok or verdict.in_context:
+            shown = verdict.guilty or verdict.searched
+            if not verdict.ok or verdict.searched:
                 place = {"rewrite": shown.number} if shown else {}
                 note(f"{verdict.state}: {page_link(output, pass_=stage.label, **place)}")
 
@@ -158,7 +182,7 @@ def validation_view(
 
 def _shown_number(verdict: Verdict) -> int | None:
     """The number of the rewrite that a row of the table of verdicts links to."""
-    shown = verdict.guilty or verdict.in_context
+    shown = verdict.guilty or verdict.searched
     return None if shown is None else shown.number
 
 

@@ -6,7 +6,7 @@ hold under the names of the files in ``graphgen/ops``.
 
 from __future__ import annotations
 
-from graphgen.eval.arithmetic import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
+from graphgen.eval.arithmetic import MEANING, NATIVE, WITH_INTEGERS, Arithmetic, Array, numpy_dtype
 from graphgen.eval.evaluate import (
     arguments_of,
     checked,
@@ -27,6 +27,7 @@ __all__ = [
     "NATIVE",
     "RULES",
     "SEVERAL",
+    "WITH_INTEGERS",
     "Arithmetic",
     "Array",
     "Columns",

@@ -146,9 +146,13 @@ class Arithmetic:
             that quantized values times their scale are the numbers that were quantized: a wrong
             scale shows to the last digit, and values that do not fit their type show too. How far
             the rounding takes a result away is what computing with ``None`` shows.
+        integers: whether a float converted to an 8-bit integer becomes that integer all the same,
+            and rounding to whole numbers rounds: programs that are written in integers differ in
+            the fractions that these do not have.
     """
 
     wide: np.dtype[Any] | None = None
+    integers: bool = False
 
     def dtype(self, dtype: DType) -> np.dtype[Any]:
         """The NumPy type values of ``dtype`` are held in."""
@@ -184,11 +188,11 @@ class Arithmetic:
 
     def whole(self, x: Array) -> Array:
         """The nearest whole numbers, even ones for ties; ``x`` itself where nothing is rounded."""
-        return np.rint(x) if self.wide is None else x
+        return np.rint(x) if self.wide is None or self.integers else x
 
     def quantized(self, x: Array, dtype: DType) -> Array | None:
         """Floats as a narrow integer type carries them unrounded; ``None`` where it rounds them."""
-        if self.wide is None or dtype.bits > 8 or not dtype.is_integer:
+        if self.wide is None or self.integers or dtype.bits > 8 or not dtype.is_integer:
             return None
         low, high = ends(NUMPY[dtype.name])
         return np.clip(x.astype(self.wide), low - 0.5, high + 0.5)
@@ -221,3 +225,4 @@ def ends(dtype: np.dtype[Any]) -> tuple[float | int, float | int]:
 
 NATIVE = Arithmetic()
 MEANING = Arithmetic(np.dtype(np.float64))
+WITH_INTEGERS = Arithmetic(np.dtype(np.float64), integers=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +26,30 @@ def _bitcast_convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array
     if (_width(operand), dtype.bits) == (4, 8):
         nibbles = _unsigned(operand)
         return (nibbles[..., 0] | nibbles[..., 1] << np.uint8(4)).view(how.dtype(dtype))
+    if _is_of_bytes(operand.dtype, _width(operand)) and _is_of_bytes(
+        numpy_dtype(dtype), dtype.bits
+    ):
+        return _seen_as(operand, dtype).astype(how.dtype(dtype), copy=False)
     old, new = _pairs(operand), dtype.bits // 2
     if new > old.shape[-1]:
         old = old.reshape(*operand.shape[:-1], new)
     parts = old.shape[-1] // new
     out = _from_pairs(old.reshape(*old.shape[:-1], parts, new), dtype)
     return (out[..., 0] if parts == 1 else out).astype(how.dtype(dtype))
+
+
+def _is_of_bytes(held: np.dtype[Any], bits: int) -> bool:
+    """True if NumPy keeps a type of ``bits`` bits in as many, whole bytes."""
+    return 8 * held.itemsize == bits
+
+
+def _seen_as(x: Array, dtype: DType) -> Array:
+    """The bytes of an array as elements of another type of whole bytes."""
+    kind = numpy_dtype(dtype)
+    flat = np.ascontiguousarray(x).reshape(-1).view(kind)
+    if kind.itemsize < x.dtype.itemsize:
+        return flat.reshape(*x.shape, x.dtype.itemsize // kind.itemsize)
+    return flat.reshape(x.shape[:-1] if kind.itemsize > x.dtype.itemsize else x.shape)
 
 
 def carried_parts(how: Arithmetic, x: Array, shape: Sequence[int]) -> Array:

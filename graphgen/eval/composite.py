@@ -124,11 +124,13 @@ def _key_distance(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence
 @composite_rule("cache_read")
 def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     attended, parts = cast(int, attrs.dim("attended")), attrs.integer("parts")
-    found = x[0]
+    cache = x[0]
+    # Before rows are copied: programs read little of a long cache, or all rows as they are.
+    found = cache.reshape(cache.shape[0], parts, -1, *cache.shape[2:])[:, :, : attended // parts]
     if attrs.text("rows") != "in_place":
-        found = found[np.clip(x[1], 0, found.shape[0] - 1)]
-    apart = found.reshape(found.shape[0], parts, -1, *found.shape[2:])[:, :, : attended // parts]
-    return [apart.reshape(found.shape[0], attended, *found.shape[2:])]
+        rows: Array = np.clip(x[1], 0, cache.shape[0] - 1)
+        found = found if rows.tolist() == [*range(cache.shape[0])] else found[rows]
+    return [found.reshape(found.shape[0], attended, *cache.shape[2:])]
 
 
 @composite_rule("kv_update")

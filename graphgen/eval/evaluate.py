@@ -13,8 +13,10 @@ from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
 from graphgen.eval.bits import carried_parts
 from graphgen.eval.control import run_control
 from graphgen.eval.external import kernel
+from graphgen.eval.float_bits import computes_with_bits, is_made_of_floats
 from graphgen.eval.map_reduce import run_applied
 from graphgen.eval.observer import Columns, Observer
+from graphgen.eval.registry import EvalRule
 from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import bind_function
@@ -364,13 +366,7 @@ def _step(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> Co
 def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> list[list[Array]]:
     rule = RULES.get(op.name)
     if rule is not None:
-        arithmetic, attrs = machine.arithmetic, op.attrs
-        if op.name == "bitcast_convert":
-            shape = op.result.type.dims
-            given = [[carried_parts(arithmetic, x, shape) for x in column] for column in given]
-        if _alike(given):
-            return [[rule(arithmetic, attrs, [column[0] for column in given])] * len(ranks)]
-        return [[rule(arithmetic, attrs, arrays) for arrays in zip(*given, strict=True)]]
+        return [_by_rule(rule, op, given, ranks, machine.arithmetic)]
     collective = COLLECTIVES.get(op.name)
     if collective is not None:
         if len(ranks) < machine.ranks:
@@ -389,6 +385,29 @@ def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) ->
         return [[result] * len(ranks) for result in one]
     rows = [_local(op, arrays, machine.arithmetic) for arrays in zip(*given, strict=True)]
     return [[results[i] for results in rows] for i in range(len(op.results))]
+
+
+def _by_rule(
+    rule: EvalRule, op: Op, given: Columns, ranks: Sequence[int], arithmetic: Arithmetic
+) -> list[Array]:
+    """The result of an op, per rank."""
+    if op.name in ("bitcast_convert", "convert") and _is_read_as_bits(op, given, arithmetic):
+        kind, arithmetic = op.operands[0].dtype, NATIVE
+        given = [[NATIVE.round(x, kind) for x in column] for column in given]
+    elif op.name == "bitcast_convert":
+        shape = op.result.type.dims
+        given = [[carried_parts(arithmetic, x, shape) for x in column] for column in given]
+    if _alike(given):
+        return [rule(arithmetic, op.attrs, [column[0] for column in given])] * len(ranks)
+    return [rule(arithmetic, op.attrs, arrays) for arrays in zip(*given, strict=True)]
+
+
+def _is_read_as_bits(op: Op, given: Columns, arithmetic: Arithmetic) -> bool:
+    """True for wide floats that become integers with which the program computes."""
+    if not any(arithmetic.carries(x) for column in given for x in column):
+        return False
+    whole = arithmetic.integers and op.name == "convert" and is_made_of_floats(op)
+    return whole or computes_with_bits(op)
 
 
 def _alike(given: Columns) -> bool:

@@ -30,6 +30,8 @@ class ProgramCall:
         active: rows whose outputs matter, ``None`` for all.
         parts: inputs that differ by rank, in physical types: name -> one array per rank.
         note: what the call is made for, in words; empty where no script planned it.
+        exact: whether a validation makes the call in float64 only, where a wrong program differs
+            by more than any rounding.
     """
 
     phase: str
@@ -38,6 +40,7 @@ class ProgramCall:
     active: tuple[int, ...] | None = None
     parts: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
     note: str = ""
+    exact: bool = False
 
 
 # Outputs and states after one call, by name, in logical types; a masked array where some elements

@@ -16,6 +16,7 @@ from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, Observer, rank_index
 from graphgen.eval.element_kinds import real_parts
+from graphgen.eval.float_bits import bits_of
 from graphgen.exec.backend import NumpyBackend, RunOnRanks
 from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_TOKENS, STEPS, step_inputs
 from graphgen.exec.program_run import Outcome, ProgramCall
@@ -52,6 +53,12 @@ class Workload:
         dims: sizes of the symbols that hold for all calls, such as R and M.
         states: initial states by name, in logical types; zeros by default.
         layouts: by name, of modules that have such; by default those that serve any calls.
+        exhaustive: whether the calls were planned to reach every place of small programs; a place
+            that they miss is then a fault of the validation.
+        rings: whether some cache keeps its newest positions only, so that a row goes on where it is
+            or begins again.
+        whole: whether prompts begin at their first token.
+        seed: that the arrays were drawn with, and that further values are drawn with.
     """
 
     weights: Mapping[str, Array]
@@ -59,6 +66,10 @@ class Workload:
     dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
     states: Mapping[str, Array] = field(default_factory=dict[str, Array])
     layouts: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    exhaustive: bool = False
+    rings: bool = False
+    whole: bool = False
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,8 @@ class Runner:
             programs run in NumPy.
         observer: sees every op of the programs, and may replace results; only where ``run`` is
             left out.
+        last_states: whether outcomes have the states after the last call only; each call reads
+            what the one before left all the same.
     """
 
     def __init__(
@@ -102,9 +115,13 @@ class Runner:
         run: RunOnRanks | None = None,
         arithmetic: Arithmetic = MEANING,
         observer: Observer | None = None,
+        *,
+        last_states: bool = False,
     ) -> None:
         self.module = module
         self.workload = workload
+        self._last_states = last_states
+        self._shows_states = True
         self.arithmetic = arithmetic
         self._run: RunOnRanks = run or NumpyBackend(arithmetic, observer)
         self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
@@ -121,7 +138,9 @@ class Runner:
 
     def calls(self) -> Iterator[CallResult]:
         """Run the calls in order, one at a time."""
-        for call in self.workload.calls:
+        for number, call in enumerate(self.workload.calls, 1):
+            last = number == len(self.workload.calls)
+            self._shows_states = last or not self._last_states
             yield self._call(call)
 
     def _prepare_weights(self) -> list[dict[str, Array]]:
@@ -182,15 +201,16 @@ class Runner:
         results = self._run(self.module, function, given)
         self._fill(call, results)
         outcome: Outcome = {}
-        for name, _ in function.outputs:
+        for name, value in function.outputs:
             parts = [result[name] for result in results]
-            whole = self._unpack(function, name, parts, call)
             row = self.module.interface[name]
             if row.role is Role.STATE:
                 for states, part in zip(self._states, parts, strict=True):
                     states[name] = part
-                outcome[name] = self._defined(row, whole)
+                if self._shows_states:
+                    outcome[name] = self._defined(row, self._unpack(function, name, parts, call))
             else:
+                whole = bits_of(value, self._unpack(function, name, parts, call))
                 shown = _of_tokens(row, whole, call)
                 outcome[name] = shown if call.active is None else shown[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))

@@ -62,13 +62,13 @@ class BloomConfig:
         return replace(self, vocab_size=257, hidden_size=heads * 8, n_layer=layers, n_head=heads)
 
     def wide(self) -> BloomConfig:
-        """One layer, six or three heads, more ids than 16 bits hold."""
+        """Two layers, six or three heads, more ids than 16 bits hold."""
         heads = wide_heads(self.n_head)
         return replace(
             self,
             vocab_size=WIDE_VOCABULARY,
             hidden_size=heads * WIDE_HEAD_DIM,
-            n_layer=1,
+            n_layer=min(self.n_layer, 2),
             n_head=heads,
         )
 

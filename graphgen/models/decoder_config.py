@@ -216,7 +216,7 @@ def smaller(config: Config) -> Config:
 
 
 def wider(config: Config) -> Config:
-    """One layer, six or three KV heads, up to two query heads per KV head, large numbers.
+    """Two layers, six or three KV heads, up to two query heads per KV head, large numbers.
 
     The middle width is even and no multiple of 4: no tile of a product fits it.
     """
@@ -230,7 +230,7 @@ def wider(config: Config) -> Config:
         config,
         hidden_size=heads * WIDE_HEAD_DIM,
         intermediate_size=heads * 8 + 2,
-        num_hidden_layers=1,
+        num_hidden_layers=min(config.num_hidden_layers, 2),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=6 if own_head_dim else WIDE_HEAD_DIM,

@@ -116,9 +116,8 @@ class DeepseekConfig(DecoderConfig):
         return replace(small, **heads, hidden_size=32, intermediate_size=64)
 
     def wide(self) -> DeepseekConfig:
-        """See :func:`~.decoder_config.wider`; two layers, if there are both kinds."""
-        dense = min(self.first_k_dense_replace, 1)
-        small = self._small(replace(wider(self), num_hidden_layers=dense + 1), dense)
+        """See :func:`~.decoder_config.wider`; a layer of each kind, if there are both."""
+        small = self._small(wider(self), min(self.first_k_dense_replace, 1))
         return replace(small, kv_lora_rank=8, moe_intermediate_size=9)
 
     def _small(self, made: DeepseekConfig, dense: int) -> DeepseekConfig:

@@ -80,12 +80,12 @@ class FalconConfig:
         return self._small(kv, min(group, 5 if kv == 1 else 4), 8, 257)
 
     def wide(self) -> FalconConfig:
-        """One layer, six, three or one key-value heads, large numbers."""
+        """Two layers, six, three or one key-value heads, large numbers."""
         kv, group = wide_heads(self.num_kv_heads), self.num_attention_heads // self.num_kv_heads
         # Scores are scaled by another number than the 1/2 of GELU.
         size = WIDE_HEAD_DIM + 2
         made = self._small(kv, min(group, 5 if kv == 1 else 2), size, WIDE_VOCABULARY)
-        made = replace(made, num_hidden_layers=1, max_position_embeddings=WIDE_POSITIONS)
+        made = replace(made, max_position_embeddings=WIDE_POSITIONS)
         return replace(made, ffn_hidden_size=made.num_attention_heads * 8 + 2)
 
     def _small(self, kv: int, group: int, size: int, words: int) -> FalconConfig:

@@ -83,14 +83,14 @@ class Gpt2Config:
         )
 
     def wide(self) -> Gpt2Config:
-        """One layer, six or three heads, more ids and positions than 16 bits hold."""
+        """Two layers, six or three heads, more ids and positions than 16 bits hold."""
         heads = wide_heads(self.n_head)
         return replace(
             self,
             vocab_size=WIDE_VOCABULARY,
             n_positions=WIDE_POSITIONS,
             n_embd=heads * WIDE_HEAD_DIM,
-            n_layer=1,
+            n_layer=min(self.n_layer, 2),
             n_head=heads,
             n_inner=heads * 8 + 2,
         )

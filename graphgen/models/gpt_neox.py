@@ -75,14 +75,14 @@ class GptNeoxConfig:
         )
 
     def wide(self) -> GptNeoxConfig:
-        """One layer, six or three heads with the same rotated fraction, large numbers."""
+        """Two layers, six or three heads with the same rotated fraction, large numbers."""
         heads = wide_heads(self.num_attention_heads)
         # A head of 16 has four rotated elements where a quarter is rotated.
         return replace(
             self,
             vocab_size=WIDE_VOCABULARY,
             hidden_size=heads * 4 * WIDE_HEAD_DIM,
-            num_hidden_layers=1,
+            num_hidden_layers=min(self.num_hidden_layers, 2),
             num_attention_heads=heads,
             intermediate_size=heads * 8 + 2,
             max_position_embeddings=WIDE_POSITIONS,

@@ -65,7 +65,7 @@ class GptjConfig:
         )
 
     def wide(self) -> GptjConfig:
-        """One layer, six or three heads with the same rotated fraction, large numbers."""
+        """Two layers, six or three heads with the same rotated fraction, large numbers."""
         heads = wide_heads(self.n_head)
         whole = self.rotary_dim * self.n_head == self.n_embd
         return replace(
@@ -73,7 +73,7 @@ class GptjConfig:
             vocab_size=WIDE_VOCABULARY,
             n_positions=WIDE_POSITIONS,
             n_embd=heads * 2 * WIDE_HEAD_DIM,
-            n_layer=1,
+            n_layer=min(self.n_layer, 2),
             n_head=heads,
             n_inner=heads * 8 + 2,
             rotary_dim=2 * WIDE_HEAD_DIM if whole else WIDE_HEAD_DIM,

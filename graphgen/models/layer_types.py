@@ -54,8 +54,9 @@ def read_rotated(reader: ConfigReader, layers: int) -> tuple[bool, ...]:
 
 
 def kinds(types: Sequence[str]) -> tuple[str, ...]:
-    """The types of a wide model's layers: one of each."""
-    return tuple(dict.fromkeys(types))
+    """The types of a wide model's layers: one of each, and two layers where all are alike."""
+    found = tuple(dict.fromkeys(types))
+    return found if len(found) > 1 else tuple(types[:2])
 
 
 def ends(types: Sequence[str]) -> tuple[str, ...]:

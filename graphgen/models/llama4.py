@@ -103,7 +103,7 @@ class Llama4Config(DecoderConfig):
     def _kinds(self, twin: Self, chunk: int, each: int) -> Self:
         """The twin with ``each`` layers of each kind, short chunks and few experts."""
         kinds = dict.fromkeys(zip(self.layer_types, self.rotated, self.sparse, strict=True))
-        layers = list(kinds) * each
+        layers = list(kinds) * (each if len(kinds) > 1 else 2)
         types, rotated, sparse = zip(*layers, strict=True)
         experts, chosen = small_experts(self.num_local_experts, self.num_experts_per_tok)
         # Equal where they are in the model, as constants of it are.

@@ -69,7 +69,7 @@ class OptConfig:
         )
 
     def wide(self) -> OptConfig:
-        """One layer, six or three heads, more ids and positions than 16 bits hold."""
+        """Two layers, six or three heads, more ids and positions than 16 bits hold."""
         heads = wide_heads(self.num_attention_heads)
         width = heads * WIDE_HEAD_DIM
         projected = self.word_embed_proj_dim != self.hidden_size
@@ -77,7 +77,7 @@ class OptConfig:
             self,
             vocab_size=WIDE_VOCABULARY,
             hidden_size=width,
-            num_hidden_layers=1,
+            num_hidden_layers=min(self.num_hidden_layers, 2),
             ffn_dim=heads * 8 + 2,
             num_attention_heads=heads,
             word_embed_proj_dim=width // 2 if projected else width,

@@ -50,7 +50,8 @@ class SmolLm3Config(DecoderConfig):
         return self._kinds(wider(self), 1, WIDE_WINDOW)
 
     def _kinds(self, twin: Self, each: int, window: int) -> Self:
-        layers = list(dict.fromkeys(zip(self.layer_types, self.rotated, strict=True))) * each
+        kinds = list(dict.fromkeys(zip(self.layer_types, self.rotated, strict=True)))
+        layers = kinds * (each if len(kinds) > 1 else 2)
         types, rotated = zip(*layers, strict=True)
         return replace(
             twin,

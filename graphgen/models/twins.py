@@ -35,4 +35,4 @@ def twin_buckets(twin: TwinName) -> CompileConfig:
     """Batch sizes and buckets of a twin's programs, which NumPy evaluates in seconds."""
     if twin == "mini":
         return CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
-    return CompileConfig(batch=(2,), context=(12,), tokens=(12, 300, WIDE_SLOTS))
+    return CompileConfig(batch=(2,), context=(12,), tokens=(WIDE_SLOTS,))

@@ -118,7 +118,7 @@ def _degrees(
     rules: str,
     looked: Iterable[int],
 ) -> Iterator[Degree]:
-    """One degree after the other, as they are asked for."""
+    """Compile for one degree after the other; those that are not read are not compiled."""
     if rules not in RULES:
         raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
     # A configuration that cannot be read is refused before any degree is tried.

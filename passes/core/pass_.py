@@ -36,6 +36,8 @@ class Pass(ABC):
             left.
         approximates: names of the ops whose results the pass approximates. A wrong rewrite of any
             other op fails.
+        finite_math_only: whether rewrites are right for finite floats only, as under the flag of
+            that name of C compilers: ``0 * x`` is 0. Verdicts print it.
     """
 
     name: ClassVar[str]
@@ -48,6 +50,7 @@ class Pass(ABC):
     rounding: ClassVar[float] = 0.0
     approximation: ClassVar[str] = ""
     approximates: ClassVar[tuple[str, ...]] = ()
+    finite_math_only: ClassVar[bool] = False
 
     @property
     def budget(self) -> float:

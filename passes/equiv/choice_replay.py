@@ -256,12 +256,12 @@ class ReplayObserver:
                 (other, other.followed, theirs),
             )
         )
-        flipped = np.nonzero(((mine != before) | (mine != wanted)).any(axis=-1))
-        if not flipped[0].size:
+        flipped = np.argwhere(((mine != before) | (mine != wanted)).any(axis=-1))
+        if not len(flipped):
             return own.places[rank]
         scale = _largest(other.scores[theirs])
         places = own.places[rank].copy()
-        for line in zip(*flipped, strict=True):
+        for line in map(tuple, flipped.tolist()):
             left = _Line(other, theirs, line, count)
             right = _Line(own, rank, line, count)
             order = right.in_order(wanted[line])
@@ -325,15 +325,13 @@ def _largest(scores: Array) -> float:
 class _Line:
     """One line of a choice on one rank, its elements by id."""
 
-    def __init__(self, choice: Choice, rank: int, line: tuple[Array, ...], count: int) -> None:
-        self.scores = choice.scores[rank][line]
-        self.places = choice.places[rank][line]
-        size = self.scores.size
-        self.ids = (
-            np.arange(size) if choice.ids is None else choice.ids[rank][line].astype(np.int64)
-        )
-        self.chosen = self.ids[self.places[:count]]
-        self._by_id = np.argsort(self.ids, kind="stable")
+    def __init__(self, choice: Choice, rank: int, line: tuple[int, ...], count: int) -> None:
+        self.scores: Array = np.asarray(choice.scores[rank][line])
+        self.places: Array = np.asarray(choice.places[rank][line])
+        ids = np.arange(self.scores.size) if choice.ids is None else choice.ids[rank][line]
+        self.ids: Array = np.asarray(ids).astype(np.int64)
+        self.chosen: Array = self.ids[self.places[:count]]
+        self._by_id: Array = np.argsort(self.ids, kind="stable")
 
     def of(self, ids: Array) -> Array | None:
         """Scores f64 of elements; ``None`` where one is not among those of the line."""

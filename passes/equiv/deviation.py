@@ -10,8 +10,8 @@ where larger numbers cancel: see :class:`RoundingNoise`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -24,10 +24,13 @@ from graphgen.ir.dtype import bf16, f16, f32, f64, lowest
 MEANING_BUDGET = 1e-9
 # Half a step of a float64 of size 1.
 WIDE_UNIT = 2.0**-53
+# Independent roundings add up as their root: as many are the error of 64 on a path.
+PATH_ROUNDINGS = 8.0
 # Budgets from here on are those of quantized numbers.
 COARSE = 2.0**-5
 # The lowest floats, which masked scores are set to: they say nothing about the size of others.
 _MASKS: Final = tuple([float(lowest(kind)) for kind in (f16, bf16, f32, f64)])
+_LEAST_MASK: Final = min(-mask for mask in _MASKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,10 @@ class Deviation:
         bits: number of elements that do not have the same bits, all NaN being equal.
         places: flat indices of the elements with the largest difference, the largest one over its
             own size, and the first other bits.
+        amplified: whether ``relative`` is at most the error that the reference has itself, and that
+            is more than a path of roundings explains: see :class:`RoundingNoise`.
+        unexplained: the largest distance of those that are not amplified rounding, of all that this
+            one is the worst of.
     """
 
     name: str
@@ -57,6 +64,8 @@ class Deviation:
     element: float = 0.0
     bits: int = 0
     places: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)
+    amplified: bool = field(default=False, compare=False)
+    unexplained: float = field(default=0.0, compare=False)
 
     def within(self, budget: float) -> bool:
         """True if neither distance exceeds the budget; under budget 0, if all bits are equal.
@@ -66,6 +75,8 @@ class Deviation:
         """
         if budget == 0:
             return self.bits == 0
+        if self.amplified and self.unexplained <= budget:
+            return True
         return self.relative <= budget and (self.element <= budget or budget >= COARSE)
 
     @property
@@ -103,6 +114,10 @@ class RoundingNoise:
     size that the reference has right, far more exactly than that, show that nothing cancels there;
     64 times their own error counts then.
 
+    A program that amplifies rounding, as a softmax of large scores does, is far from what it means
+    by itself. Where the reference is off by more than 8 roundings, as many as the path through a
+    few layers adds up to, a difference that is not larger than its own error is rounding as well.
+
     Attributes:
         unit: half a step at 1 of the coarsest float type that either side computes in.
         exact: what the reference is in float64, of each call; ``None`` where it is not known.
@@ -136,11 +151,11 @@ def compare(
 
 def first_beyond(
     reference: Sequence[dict[str, Array]],
-    other: Sequence[dict[str, Array]],
+    other: Iterable[dict[str, Array]],
     limit: float,
     noise: RoundingNoise | None = None,
 ) -> Deviation | None:
-    """The first call and output whose difference exceeds ``limit``."""
+    """The first call and output whose difference exceeds ``limit``; later calls are not run."""
     for call, (left, right) in enumerate(zip(reference, other, strict=True)):
         for name, array in left.items():
             found = _named(name, call, array, right[name], noise)
@@ -159,7 +174,9 @@ def _named(
 
 def worse(one: Deviation, other: Deviation) -> Deviation:
     """The larger one of two differences."""
-    return other if _rank(other) > _rank(one) else one
+    large, small = (other, one) if _rank(other) > _rank(one) else (one, other)
+    left = max(large.unexplained, small.unexplained)
+    return large if left == large.unexplained else replace(large, unexplained=left)
 
 
 def _rank(found: Deviation) -> tuple[float, float, int]:
@@ -205,14 +222,14 @@ def difference(
         unit = WIDE_UNIT
     counts = reference.dtype.kind in "iu" and reference.dtype.itemsize >= 4
     relative, largest = pair.relative(counts=counts)
-    element, smallest = 0.0, 0
+    element, smallest, own = 0.0, 0, 0.0
     if unit is not None and reference.dtype.kind not in "iub" and pair.scale:
-        right = exact if exact is not None and exact.shape == reference.shape else None
-        element, smallest = pair.by_element(unit, None if right is None else _numbers(right)[0])
-    per = a.size // reference.size
-    places = [int(place) // per for place in (largest, smallest, pair.first)]
-    if at is not None:
-        places = [int(at[place]) for place in places]
+        known = exact is not None and exact.shape == reference.shape
+        right = _numbers(exact)[0] if exact is not None and known else None
+        element, smallest = pair.by_element(unit, right)
+        own = 0.0 if right is None else pair.error(right)
+    amplified = unit is not None and relative <= own and own > PATH_ROUNDINGS * unit
+    places = _places((largest, smallest, pair.first), a.size // reference.size, at)
     return Deviation(
         name,
         call,
@@ -222,8 +239,18 @@ def difference(
         _cosine(a.astype(np.float64), b.astype(np.float64)),
         element,
         pair.bits,
-        (places[0], places[1], places[2]),
+        places,
+        amplified,
+        element if amplified else max(relative, element),
     )
+
+
+def _places(found: tuple[int, int, int], per: int, at: Array | None) -> tuple[int, int, int]:
+    """Places of elements, ``per`` numbers each, in the array before elements were masked."""
+    first, second, third = (int(place) // per for place in found)
+    if at is None:
+        return first, second, third
+    return int(at[first]), int(at[second]), int(at[third])
 
 
 def _same_bits(a: Array, b: Array) -> bool:
@@ -281,8 +308,10 @@ class _Differing:
             x, y = a[apart], b[apart]
             gap = _gap(x, y)
             sizes = np.abs(a.astype(np.float64))
-        known = np.isfinite(sizes) & ~np.isin(a, _MASKS)
-        scale = float(sizes[known].max(initial=0.0))
+        scale = float(sizes.max(initial=0.0))
+        if not scale < _LEAST_MASK:
+            known = np.isfinite(sizes) & ~np.isin(a, _MASKS)
+            scale = float(sizes[known].max(initial=0.0))
         other = apart | signs
         found = np.flatnonzero(apart)
         first = int(np.argmax(other)) if other.any() else 0
@@ -328,6 +357,16 @@ class _Differing:
         far = np.nan_to_num(far, nan=0.0, posinf=np.inf)
         place = int(np.argmax(far)) if far.size else 0
         return (float(far[place]), int(self.where[place])) if far.size else (0.0, 0)
+
+    def error(self, exact: Array) -> float:
+        """The largest error of the reference, relative to its largest value.
+
+        Args:
+            exact: the whole reference in float64.
+        """
+        known = np.isfinite(self.sizes) & np.isfinite(exact) & (self.sizes <= self.scale)
+        error = np.abs(np.where(known, self._error(exact), 0.0))
+        return float(error.max(initial=0.0)) / self.scale
 
     def _own(self) -> Array:
         return self.sizes[self.where]

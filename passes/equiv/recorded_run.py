@@ -6,7 +6,7 @@ say which other choice is right as well, and by how much the scores would have t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -108,6 +108,8 @@ def record(
     reference: RecordedRun | None = None,
     bound: float = 0.0,
     observer: Observer | None = None,
+    *,
+    last_states: bool = False,
 ) -> RecordedRun:
     """Run a workload, and replay the choices of a reference where they are within the margin.
 
@@ -120,28 +122,80 @@ def record(
         reference: a run of the module that this one is compared with.
         bound: the largest difference, relative to the largest value, of right scores.
         observer: sees what is run, where that is NumPy, after choices are replayed.
+        last_states: whether states are compared after the last call only, which takes less time
+            and memory; each call reads what the one before left.
     """
     watch = _Watch(reference.log if reference is not None else None, bound)
-    if run is None or isinstance(run, NumpyBackend):
-        chain = watch if observer is None else ObserverChain(watch, observer)
-        run = NumpyBackend(arithmetic, chain)
-    calls = Runner(module, workload, run, arithmetic).calls()
-    reference_records = reference.records if reference is not None else None
-    records = reference_records or dict[str, ScoreRecord]()
-    outcomes: list[Outcome] = []
-    for number, call in enumerate(workload.calls):
-        watch.call, watch.active, watch.nearest = number, call.active, None
-        watch.wanted = _with_ties(records, number)
-        outcome = next(calls).outcome
-        if reference is not None:
-            for name, kept in records.items():
-                if name in outcome and name in reference.outcomes[number]:
-                    settle = _Settling(kept, number, call, watch.nearest, bound)
-                    before = reference.outcomes[number][name]
-                    outcome[name] = settle.settled(before, outcome[name], watch.counts)
-        outcomes.append(outcome)
+    given = _Watched(watch, reference, bound, observer)
+    outcomes = list(given.outcomes(module, workload, arithmetic, run, last_states=last_states))
     found = RecordedRun(outcomes, watch.log, watch.counts)
-    return replace(found, records=_next_records(module, workload, found, records, bound))
+    return replace(found, records=_next_records(module, workload, found, given.records, bound))
+
+
+def outcomes_beside(
+    reference: RecordedRun,
+    module: Module,
+    workload: Workload,
+    arithmetic: Arithmetic,
+    run: Backend | None = None,
+    bound: float = 0.0,
+) -> Iterator[Outcome]:
+    """The outcomes that :func:`record` has, each when its call has run, so that one may stop early.
+
+    Args:
+        reference: a run of the module that this one is compared with.
+        module, workload, arithmetic, run, bound: as for :func:`record`.
+    """
+    given = _Watched(_Watch(reference.log, bound), reference, bound)
+    return given.outcomes(module, workload, arithmetic, run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A run whose choices are compared with those of a reference.
+
+    Attributes:
+        watch: sees its ops.
+        reference, bound, observer: as for :func:`record`.
+    """
+
+    watch: _Watch
+    reference: RecordedRun | None
+    bound: float
+    observer: Observer | None = None
+
+    @property
+    def records(self) -> Mapping[str, ScoreRecord]:
+        """The scores of the reference, by output."""
+        records = self.reference.records if self.reference is not None else None
+        return records or dict[str, ScoreRecord]()
+
+    def outcomes(
+        self,
+        module: Module,
+        workload: Workload,
+        arithmetic: Arithmetic,
+        run: Backend | None,
+        *,
+        last_states: bool = False,
+    ) -> Iterator[Outcome]:
+        """Outputs and states after each call."""
+        watch, reference, records = self.watch, self.reference, self.records
+        if run is None or isinstance(run, NumpyBackend):
+            chain = watch if self.observer is None else ObserverChain(watch, self.observer)
+            run = NumpyBackend(arithmetic, chain)
+        calls = Runner(module, workload, run, arithmetic, last_states=last_states).calls()
+        for number, call in enumerate(workload.calls):
+            watch.call, watch.active, watch.nearest = number, call.active, None
+            watch.wanted = _with_ties(records, number)
+            outcome = next(calls).outcome
+            if reference is not None:
+                for name, kept in records.items():
+                    if name in outcome and name in reference.outcomes[number]:
+                        settle = _Settling(kept, number, call, watch.nearest, self.bound)
+                        before = reference.outcomes[number][name]
+                        outcome[name] = settle.settled(before, outcome[name], watch.counts)
+            yield outcome
 
 
 def _with_ties(records: Mapping[str, ScoreRecord], call: int) -> Array | None:

@@ -238,6 +238,9 @@ def _scale(step: Quantized, value: Array, mesh: RankGrid) -> Array:
     view = [1] * value.ndim
     for size, dim in zip(scale.shape, step.dims, strict=True):
         _check_dim(dim, value)
+        if size not in (1, value.shape[dim]):
+            what = f"a scale of {size} does not fit dim {dim} of a tensor {list(value.shape)}"
+            raise GraphgenError("GG0302", what)
         view[dim] = size
     return scale.astype(np.float64).reshape(view)
 

@@ -45,7 +45,11 @@ def trace(
     for value in function.args:
         arrays = [np.asarray(one[value.name or ""]) for one in given]
         wide = arithmetic.dtype(value.dtype)
-        parts[value] = [a if a.dtype == arithmetic.wide else a.astype(wide) for a in arrays]
+        # Integers may carry a float, or a pair of them.
+        parts[value] = [
+            a if arithmetic.carries(a) or arithmetic.carries_pair(a) else a.astype(wide)
+            for a in arrays
+        ]
 
     def keep(op: Op, results: Sequence[Sequence[Array]]) -> None:
         parts.update(zip(op.results, results, strict=True))

@@ -178,6 +178,7 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
     """
 
     name: ClassVar[str] = "dispatch-experts"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # The results of a token's experts are summed in another order.

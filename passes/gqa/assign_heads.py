@@ -192,6 +192,7 @@ f32[1,2,4]
     """
 
     name: ClassVar[str] = "heads"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # The sum over the heads has zeros more, and may be taken in another order.

@@ -189,6 +189,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
         "budget": verdict.budget,
         "declared_budget": verdict.declared.declared if verdict.declared else None,
         "explained_budget": verdict.declared.explained if verdict.declared else None,
+        "finite_math_only": verdict.finite_math_only,
         "where": verdict.meaning.name,
         "guilty": str(verdict.guilty) if verdict.guilty else None,
         "together": [rewrite_json(item) for item in verdict.together],

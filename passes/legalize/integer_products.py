@@ -95,6 +95,7 @@ dtype=s32 : s32[2,6]
     """
 
     name: ClassVar[str] = "integer-products"
+    finite_math_only: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("specialized",)
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     # Two digits leave 1e-5; a 16-bit float that this takes over an edge is rounded to the next one.

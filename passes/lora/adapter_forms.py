@@ -95,6 +95,7 @@ lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[2,6]
     """
 
     name: ClassVar[str] = "adapter-forms"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # Sums with zeros of other slots, or without.

@@ -100,6 +100,7 @@ dtype=f32 : f32[2,6]
     """
 
     name: ClassVar[str] = "multi-lora"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # Merged weights, which it is compared with, are rounded after the sum.

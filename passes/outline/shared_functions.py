@@ -30,15 +30,16 @@ class SharedFunctions:
         function.name = name
         text = print_function(function, locs=False)
         if text not in self._names:
-            taken, number = {*self.module.functions, *self._made}, 1
+            taken, number = set(self.module.functions), 1
             while f"{name}.{number}" in taken:
                 number += 1
             function.name = self._names[text] = f"{name}.{number}"
-            self._made[function.name] = function
+            # There at once, for checks of the op that runs it; last, since put_first orders them.
+            self._made[function.name] = self.module.functions[function.name] = function
         return self._names[text]
 
     def put_first(self) -> list[Function]:
-        """Add the functions to the module, and return the new ones."""
+        """Move the new functions before the others of the module, and return them."""
         made, self._made = self._made, {}
         self.module.functions = {**made, **self.module.functions}
         return list(made.values())

@@ -66,6 +66,7 @@ class AttentionDtype(Pass):
     """
 
     name: ClassVar[str] = "attention-dtype"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     # Queries and keys in bf16 are off by 2**-8 of themselves at most; 0.0095 was measured.
     rounding: ClassVar[float] = 5e-2

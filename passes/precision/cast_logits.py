@@ -61,6 +61,7 @@ f32[1,8]
     """
 
     name: ClassVar[str] = "cast-logits"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     # A number in bf16 is off by 2**-8 of itself at most.
     rounding: ClassVar[float] = 2**-8

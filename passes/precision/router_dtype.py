@@ -77,6 +77,7 @@ bf16[1,2]
     """
 
     name: ClassVar[str] = "router-dtype"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     # Logits in bf16 are off by 2**-8 of themselves at most, and the weights of experts by less.
     rounding: ClassVar[float] = 5e-2

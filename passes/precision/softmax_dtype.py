@@ -86,6 +86,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=bf16 : bf16[1,2,1,1,4]
     """
 
     name: ClassVar[str] = "softmax-dtype"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     # Powers in bf16 are off by 2**-8 of themselves at most, so is their sum; 0.012 was measured.
     rounding: ClassVar[float] = 5e-2

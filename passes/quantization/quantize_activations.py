@@ -108,6 +108,8 @@ s32[2,6]
     """
 
     name: ClassVar[str] = "quantize-activations"
+    # A static scale clamps activations outside of the calibrated ranges.
+    approximates: ClassVar[tuple[str, ...]] = ("dot_general",)
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     native: tuple[str, ...] = ()
     clamp_bound: float = 0.0

@@ -213,6 +213,7 @@ f32[1,6]
     """
 
     name: ClassVar[str] = "pad-to-mesh"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # A sum has zeros more, and may be taken in another order.

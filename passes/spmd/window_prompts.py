@@ -124,6 +124,7 @@ class WindowPrompts(Pass):
     """
 
     name: ClassVar[str] = "window-prompts"
+    finite_math_only: ClassVar[bool] = True
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "raw-weights")
     # Products are of other shapes.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import NATIVE
+from graphgen.eval import MEANING, NATIVE
 from graphgen.exec.backend import Backend, NumpyBackend
 from graphgen.exec.session import Workload
 from graphgen.ir import Module
@@ -20,13 +20,13 @@ from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.journal import Rewrite
 from graphgen.passes.core.order import check_order
-from graphgen.passes.equiv.deviation import compare
+from graphgen.passes.equiv.deviation import RoundingNoise, compare
 from graphgen.passes.equiv.equiv import equivalent
 from graphgen.passes.equiv.find_divergence import Divergence
 from graphgen.passes.equiv.recorded_run import check_outputs, record, with_derived
 from graphgen.passes.validate.blame import Oracle, apply_pass, blame, by_outcomes, last_turn
 from graphgen.passes.validate.checked_run import raised_error, run_checked
-from graphgen.passes.validate.narrow_rounding import rounding_budget
+from graphgen.passes.validate.narrow_rounding import rounding_budget, unit_of_modules
 from graphgen.passes.validate.validate import PassChecks, first_fault
 from graphgen.passes.validate.verdict import RaisedError, RunDifference, Verdict
 
@@ -230,9 +230,18 @@ def bisect_rounding(
             run.cut(number, error)
             break
         if not compare(before.outcomes, after.outcomes).within(budget):
-            return run.culprit(number, by_outcomes(before, workload, NATIVE, budget, backend))
+            own = _rounding_noise(run.states[number], state, workload)
+            if not compare(before.outcomes, after.outcomes, own).within(budget):
+                wrong = by_outcomes(before, workload, NATIVE, budget, backend, own)
+                return run.culprit(number, wrong)
         before = after
     return run.raised_only()
+
+
+def _rounding_noise(before: Module, after: Module, workload: Workload) -> RoundingNoise:
+    """The rounding of both modules, with what the first one is in float64."""
+    exact = record(before, workload, MEANING).outcomes
+    return RoundingNoise(unit_of_modules(before, after), exact)
 
 
 def _ignored(step: str) -> None:

@@ -22,6 +22,11 @@ _SIZES: tuple[Mapping[str, int], ...] = (
     {"B": 3, "S": 4, "C": 4, "R": 3, "M": 8},
 )
 _OTHERS = (4, 1, 3)
+# Slots beyond the range of 8 bits, for windows whose values depend on positions.
+_LONG: Mapping[str, int] = {"B": 2, "S": 3, "C": 300, "R": 3, "M": 301}
+
+# Seeds of the samples of one seed.
+_SEEDS = 10_000
 
 
 class Spread(Enum):
@@ -34,6 +39,7 @@ class Spread(Enum):
     HUGE: floats near 1e6, beyond the range of f16.
     HIGH: floats near 500 that differ little.
     LOW: floats near -500; an exponential of them is 0 in f32.
+    TIES: floats of three numbers, so that the greatest is there more than once.
     NOT_FINITE: a tenth of the floats are infinite or NaN.
     """
 
@@ -43,6 +49,7 @@ class Spread(Enum):
     HUGE = "huge"
     HIGH = "high"
     LOW = "low"
+    TIES = "ties"
     NOT_FINITE = "not finite"
 
 
@@ -66,6 +73,11 @@ def is_masked(ops: Iterable[Op]) -> bool:
     return any(op.name in _MASKED for op in ops)
 
 
+def sorts_ids(ops: Iterable[Op]) -> bool:
+    """True if ids are sorted by scores, among which NaN has no place."""
+    return any(op.name == "sort" and len(op.operands) > 1 for op in ops)
+
+
 def spreads_of(ops: Iterable[Op], *, masked: bool = False) -> list[Spread]:
     """The distributions of floats that ops are compared on.
 
@@ -73,7 +85,9 @@ def spreads_of(ops: Iterable[Op], *, masked: bool = False) -> list[Spread]:
         ops: of the window.
         masked: the rewrite may leave out what masks exclude.
     """
+    ops = list(ops)
     finite = masked or any(op.name in _OF_FINITE for op in ops)
+    finite = finite or sorts_ids(ops)
     return [spread for spread in Spread if not (finite and spread is Spread.NOT_FINITE)]
 
 
@@ -93,7 +107,11 @@ class Sample:
 
 
 def samples(
-    names: Collection[str], dims: Mapping[str, Dim], *, whole_numbers: bool = False
+    names: Collection[str],
+    dims: Mapping[str, Dim],
+    *,
+    whole_numbers: bool = False,
+    seed: int = 0,
 ) -> list[Sample]:
     """The samples for a window with these symbols.
 
@@ -102,7 +120,9 @@ def samples(
         dims: sizes that the program fixes.
         whole_numbers: whether integers or booleans are drawn: they choose elements, so that one
             sample shows little.
+        seed: of all samples.
     """
+    first = _SEEDS * seed
     fixed = {name: size for name, size in dims.items() if isinstance(size, int)}
     tables = _SIZES if set(names) - fixed.keys() else _SIZES[:1]
     out: list[Sample] = []
@@ -111,8 +131,14 @@ def samples(
         ordinary = (4 if whole_numbers else 1) if number != 1 else 1
         spreads = [Spread.ORDINARY] * ordinary + [Spread.ADVERSARIAL]
         if number == 0:
-            spreads += [*_SCALED, Spread.NOT_FINITE]
-        out += [Sample(sizes, spread, 20 * number + at) for at, spread in enumerate(spreads)]
+            spreads += [*_SCALED, Spread.TIES, Spread.NOT_FINITE]
+        out += [
+            Sample(sizes, spread, first + 20 * number + at) for at, spread in enumerate(spreads)
+        ]
+    if "C" in names and "C" not in fixed:
+        long = {**_LONG, "C": min(_LONG["C"], fixed.get("M", _LONG["M"]))}
+        sizes = {name: fixed.get(name, long.get(name, 4)) for name in names}
+        out += [Sample(sizes, Spread.ORDINARY, first + at) for at in (60, 61, 62)]
     return out
 
 
@@ -154,15 +180,17 @@ def _floats(rng: np.random.Generator, dims: tuple[int, ...], spread: Spread) -> 
     if spread in _SCALED:
         scale, offset = _SCALED[spread]
         array = array * scale + offset
+    if spread is Spread.TIES:
+        array = np.sign(np.trunc(array * 4))
     if spread is Spread.NOT_FINITE:
         odd = rng.choice((np.nan, np.inf, -np.inf), dims)
         array = np.where(rng.random(dims) < 0.1, odd, array)
     return np.asarray(array)
 
 
-def redrawn_floats(arrays: Mapping[str, Array], seed: int = 4) -> dict[str, Array]:
+def redrawn_floats(arrays: Mapping[str, Array], seed: int) -> dict[str, Array]:
     """Arrays of the same shapes and types whose floats are drawn as ``Spread.ADVERSARIAL``."""
-    rng, out = np.random.default_rng(seed), dict(arrays)
+    rng, out = np.random.default_rng([seed, 4]), dict(arrays)
 
     def floats(dims: tuple[int, ...]) -> Array:
         return _with_far(rng, rng.standard_normal(dims) * 0.5)

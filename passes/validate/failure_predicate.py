@@ -22,7 +22,8 @@ from graphgen.passes.validate.reproducer import Failure, failure_of
 from graphgen.passes.validate.rewrite_checker import check_rewrites
 from graphgen.passes.validate.validate import PassChecks, first_fault
 from graphgen.passes.workload.layout_tables import permuted
-from graphgen.passes.workload.make_workload import workload_for
+from graphgen.passes.workload.make_workload import is_language_model, workload_for
+from graphgen.passes.workload.short_script import Script
 
 # True for a module that fails; it may be changed.
 Fails = Callable[[Module], bool]
@@ -41,20 +42,25 @@ def at_fault(module: Module, passes: Sequence[Pass], seed: int) -> tuple[Fails, 
     Raises:
         GraphgenError: what a run of ``module`` itself raises.
     """
+    calls = _Calls(seed)
     with _quiet():
         checks = PassChecks(each_rewrite=True)
-        fault = first_fault(module, passes, workload_for(module, passes, seed), checks)
+        fault = first_fault(module, passes, calls.of(module, passes), checks)
+        if fault is None and is_language_model(module):
+            # The fault may show at some positions only, which takes more calls of each candidate.
+            calls = replace(calls, script="auto")
+            fault = first_fault(module, passes, calls.of(module, passes), checks)
     if fault is None:
         return _never, None, ""
     raised = fault.verdict.raised
     failure = None if raised is None else raised.failure
-    own = _FailingPass(passes, fault.number, seed, fault.verdict.state, failure)
+    own = _FailingPass(passes, fault.number, calls, fault.verdict.state, failure)
     # Calls that the whole pipeline touches are made where those of the pass do not show it.
     chosen = own if own.fails(module) else replace(own, whole=True)
-    runs = _runs(module, passes, fault.number, seed)
+    runs = _runs(module, passes, fault.number, calls)
 
     def fails(other: Module) -> bool:
-        return chosen.fails(other) and (not runs or _runs(other, passes, fault.number, seed))
+        return chosen.fails(other) and (not runs or _runs(other, passes, fault.number, calls))
 
     return fails, fault.item, fault.verdict.state
 
@@ -70,13 +76,30 @@ def _quiet() -> AbstractContextManager[object]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Calls:
+    """Seed and script of the calls of a candidate.
+
+    Attributes:
+        seed: of the workload.
+        script: of the calls of a language model.
+    """
+
+    seed: int = 0
+    script: Script = "quick"
+
+    def of(self, module: Module, passes: Sequence[Pass]) -> Workload:
+        """The workload of a module."""
+        return workload_for(module, passes, self.seed, script=self.script)
+
+
+@dataclass(frozen=True, slots=True)
 class _FailingPass:
     """A pass, and the check that it fails.
 
     Attributes:
         passes: the pipeline.
         number: place of the pass.
-        seed: of the workload.
+        calls: of the workload.
         state: of its verdict.
         failure: of a pass that raises.
         whole: compare over the calls of the whole pipeline, not over those of the pass.
@@ -84,7 +107,7 @@ class _FailingPass:
 
     passes: Sequence[Pass]
     number: int
-    seed: int
+    calls: _Calls
     state: str
     failure: Failure | None
     whole: bool = False
@@ -101,7 +124,7 @@ class _FailingPass:
                 before = clone_module(module)
                 run_pipeline(before, self.passes[: self.number])
                 passes = self.passes if self.whole else [self.item]
-                workload = workload_for(module if self.whole else before, passes, self.seed)
+                workload = self.calls.of(module if self.whole else before, passes)
                 return self._failing(before, workload)
         except MemoryError:
             raise
@@ -160,11 +183,11 @@ class _FailingPass:
         return not compare(reference.outcomes, moved.outcomes).within(budget)
 
 
-def _runs(module: Module, passes: Sequence[Pass], number: int, seed: int) -> bool:
+def _runs(module: Module, passes: Sequence[Pass], number: int, calls: _Calls) -> bool:
     """True if a module runs over its own workload as given and after ``number`` passes."""
     before = clone_module(module)
     try:
-        workload = workload_for(module, passes, seed)
+        workload = calls.of(module, passes)
         Runner(module, workload, arithmetic=MEANING).outcomes()
         with _quiet():
             run_pipeline(before, passes[:number])
@@ -185,12 +208,12 @@ def same_exception(module: Module, passes: Sequence[Pass]) -> tuple[Fails, Failu
         The check, and how ``module`` fails; ``None`` where it does not.
     """
     wanted = _failure(module, passes)
-    runs = wanted is not None and _runs(module, passes, 0, 0)
+    runs = wanted is not None and _runs(module, passes, 0, _Calls())
 
     def fails(other: Module) -> bool:
         found = _failure(other, passes)
         alike = wanted is not None and found is not None and found.like(wanted)
-        return alike and (not runs or _runs(other, passes, 0, 0))
+        return alike and (not runs or _runs(other, passes, 0, _Calls()))
 
     return fails, wanted
 

@@ -52,7 +52,7 @@ def _own_call(module: Module, function: Function, workload: Workload) -> Workloa
     names = free_symbols([function]) | free_symbols(module.functions.values())
     sample = samples(names, function.dims)[0]
     dims: dict[str, Dim] = {**sample.sizes, **workload.dims, **function.dims}
-    maker, rng = RandomInputs(module, function, 1), np.random.default_rng(1)
+    maker, rng = RandomInputs(module, function, 1 + workload.seed), _generator(workload, 1)
     read = {value.name for value in function.args}
     inputs = {
         row.name: maker.make(row, row.logical.bind(dims))
@@ -80,12 +80,21 @@ class LegalCalls:
         self._workload = workload
         self._found: dict[str, list[LegalArguments]] | None = None
 
+    def takes(self, name: str) -> bool:
+        """True for a name in the interface before the pass."""
+        return name in self._module.interface
+
     def of(self, name: str) -> list[LegalArguments]:
         """Arguments of the function called ``name``; none where it is not known who runs it."""
         if self._found is None:
             self._found = {}
             self._collect(self._found)
         return self._found.get(name, [])
+
+    def prepares(self, name: str) -> bool:
+        """True for a function that no op runs: it prepares weights, packs or unpacks a state."""
+        function = self._module.functions.get(name)
+        return function is not None and not _is_callee(self._module, function)
 
     def _collect(self, found: dict[str, list[LegalArguments]]) -> None:
         for workload, origin in workloads(self._module, self._workload):
@@ -141,7 +150,7 @@ class LegalCalls:
     def _preparation(self, found: dict[str, list[LegalArguments]]) -> None:
         """Arguments of functions that prepare weights, and that pack and unpack states."""
         module, dims = self._module, self._workload.dims
-        rng = np.random.default_rng(2)
+        rng = _generator(self._workload, 2)
         for function in module.functions.values():
             if function.phase or function.name in found or _is_callee(module, function):
                 continue
@@ -166,6 +175,10 @@ class LegalCalls:
                 type_ = value.type.bind(self._workload.dims)
                 given[name] = draw_array(rng, type_, Spread.ORDINARY)
         return given
+
+
+def _generator(workload: Workload, number: int) -> np.random.Generator:
+    return np.random.default_rng([workload.seed, number])
 
 
 def _is_call_of(call: ProgramCall, function: Function) -> bool:

@@ -97,14 +97,14 @@ def unit_of(ops: Iterable[Op]) -> float:
 
     0 without floats.
     """
-    unit = 0.0
+    found: set[DType] = set()
     for op in ops:
         if _rounds(op):
             return 1.0
         for value in (*op.operands, *op.results):
-            kind = part_of(value.dtype)
-            unit = max(unit, rounding_unit(kind) if kind.is_float else 0.0)
-    return unit
+            found.add(value.type.dtype)
+    parts = [part_of(kind) for kind in found]
+    return max((rounding_unit(kind) for kind in parts if kind.is_float), default=0.0)
 
 
 def _summed(op: Op) -> int:
@@ -145,8 +145,10 @@ def _rounded_to(module: Module) -> Iterator[DType]:
 
 def _rounds(op: Op) -> bool:
     """True for an op from wide floats to numbers of 8 bits."""
-    wide = any(value.dtype.is_float and value.dtype.bits > 8 for value in op.operands)
-    return wide and any(result.dtype in _ROUNDING for result in op.results)
+    # Most ops fail the cheaper test.
+    return any(result.type.dtype in _ROUNDING for result in op.results) and any(
+        value.dtype.is_float and value.dtype.bits > 8 for value in op.operands
+    )
 
 
 def _element(op: Op) -> DType:

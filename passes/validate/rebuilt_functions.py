@@ -221,7 +221,9 @@ class RebuiltFunctions:
         """Compare over a workload, and over calls of programs that it does not run."""
         for each, origin in workloads(self.after, workload):
             drawn = replace(
-                each, weights=redrawn_floats(each.weights), states=redrawn_floats(each.states, 5)
+                each,
+                weights=redrawn_floats(each.weights, 2 * each.seed),
+                states=redrawn_floats(each.states, 2 * each.seed + 1),
             )
             for given, arithmetic, budget, found in (
                 (each, MEANING, MEANING_BUDGET, self.found),

@@ -19,8 +19,10 @@ class RewriteStatus(Enum):
     REAL: both sides are equal on all samples, and for all sizes and values in real arithmetic: the
         rounding differs, the ranges of the types do not.
     EQUAL: both sides are equal on all samples.
-    IN_CONTEXT: they differ on drawn values of a window, and are equal on the samples of a wider
-        window or of calls. That these values cannot occur is not shown.
+    IN_CONTEXT: they differ on values that the ranges of the operands exclude, and are equal on all
+        samples within these ranges.
+    SEARCHED: they differ on drawn values of a window; no call was found that gives such values, and
+        that these cannot occur is not shown.
     WRONG: they differ on values that a call can have.
     TOGETHER: wrong alone, right with the rewrite after it.
     APPROXIMATED: they differ, and the ops before are such that the pass says it approximates.
@@ -31,7 +33,8 @@ class RewriteStatus(Enum):
     PROVED = "proved"
     REAL = "equal in real arithmetic"
     EQUAL = "equal on samples"
-    IN_CONTEXT = "right in context only"
+    IN_CONTEXT = "right in its context"
+    SEARCHED = "right in its context (searched)"
     WRONG = "wrong"
     TOGETHER = "right together"
     APPROXIMATED = "approximated"
@@ -40,6 +43,8 @@ class RewriteStatus(Enum):
 
 
 _RIGHT = (RewriteStatus.PROVED, RewriteStatus.REAL, RewriteStatus.EQUAL)
+# Right, with something to show.
+_SHOWN = (RewriteStatus.TOGETHER, RewriteStatus.IN_CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +143,21 @@ class RewriteSummary:
 
     @property
     def right(self) -> int:
-        """Number of rewrites that are right, alone or together with the next.
+        """Number of rewrites that are right: alone, together with the next, or in their context.
 
-        Those that are right in context only are not among them.
+        Those whose counterexample was only searched for are not among them.
         """
-        return sum(self.counts.get(one, 0) for one in (*_RIGHT, RewriteStatus.TOGETHER))
+        return sum(self.counts.get(one, 0) for one in (*_RIGHT, *_SHOWN))
 
     @property
-    def in_context(self) -> int:
-        """Number of rewrites that have a counterexample, and are right in context only."""
-        return self.counts.get(RewriteStatus.IN_CONTEXT, 0)
+    def unchecked(self) -> int:
+        """Number of rewrites of which nothing is compared alone: changes of the interface."""
+        return self.counts.get(RewriteStatus.UNCHECKED, 0)
+
+    @property
+    def searched(self) -> int:
+        """Number of rewrites with a counterexample that no call was found to reach."""
+        return self.counts.get(RewriteStatus.SEARCHED, 0)
 
     @property
     def wrong(self) -> RewriteCheck | None:

@@ -9,20 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
-from graphgen.ir import Dim, Function, Op, Value
+from graphgen.eval.element_kinds import has_floats
+from graphgen.ir import RANK, Dim, Function, Op, Value
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dims import symbols
 from graphgen.ops import Trait, has_trait
 from graphgen.passes.core.journal import Rewrite
-from graphgen.passes.core.relation import Relation
+from graphgen.passes.core.relation import EQUAL, Chain, Quantized, Relation
 
 Pair = tuple[Value, Value, Relation]
 
 
+# Most ops that read a value, of those that are looked at.
+_READERS = 4
+# Ops that choose elements, or fill with zeros.
+_FACTS = ("constant", "iota", "slice", "take", "pad")
+
+
+def _named_scales(relation: Relation) -> set[str]:
+    """The names of values that a relation scales with."""
+    if isinstance(relation, Chain):
+        return {name for step in relation.steps for name in _named_scales(step)}
+    if isinstance(relation, Quantized) and isinstance(relation.scale, str):
+        return {relation.scale}
+    return set()
+
+
 def _is_fact(op: Op) -> bool:
     """True for an op that carries a fact about its result, at no cost: always inside."""
-    return has_trait(op, Trait.RELAYOUT) or op.name in ("constant", "iota", "slice")
+    return has_trait(op, Trait.RELAYOUT) or op.name in _FACTS
 
 
 @dataclass(slots=True)
@@ -35,6 +52,7 @@ class WindowCut:
         inside: the ops that are part of the window, where either side reads their results.
         ops: those that are read, in program order.
         boundary: values from outside, in the order of first use.
+        scales: values after that relations scale with, by name.
     """
 
     pairs: tuple[Pair, ...]
@@ -42,6 +60,7 @@ class WindowCut:
     inside: set[Op]
     ops: list[Op] = field(default_factory=list[Op])
     boundary: list[Value] = field(default_factory=list[Value])
+    scales: dict[str, Value] = field(default_factory=dict[str, Value])
 
     @classmethod
     def of(cls, item: Rewrite, pairs: Iterable[Pair]) -> WindowCut:
@@ -49,6 +68,35 @@ class WindowCut:
         reads = {one.op: one.operands for one in (*item.after, *item.before) if not one.op.block}
         ops = {one.op for one in (*item.before, *item.after)}
         cut = cls(tuple(pairs), reads, ops)
+        made = {v.name or "": v for op in (*item.created, *ops) for v in op.results}
+        named = {name for _, _, how in cut.pairs for name in _named_scales(how)}
+        cut.scales = {name: made[name] for name in sorted(named & made.keys())}
+        cut.settle()
+        return cut
+
+    @classmethod
+    def of_readers(cls, item: Rewrite, pairs: Iterable[Pair], function: Function) -> Self | None:
+        """The window of what reads the values before: as it is, and with the values after.
+
+        Returns:
+            ``None`` where the function returns one, a value after is not an equal one, or there are
+            too many readers.
+        """
+        new_of = {old: new for old, new, how in pairs if how == EQUAL}
+        gone = {one.op for one in item.before} | set(item.created)
+        readers = list(dict.fromkeys(op for old in new_of for op in old.users if op not in gone))
+        if not 0 < len(readers) <= _READERS or any(function.returns(old) for old in new_of):
+            return None
+        reads = {one.op: one.operands for one in (*item.after, *item.before) if not one.op.block}
+        made: list[Pair] = []
+        inside = {one.op for one in (*item.before, *item.after)}
+        for op in readers:
+            # Its operands are in ``reads``: the graph does not see the copy.
+            copy = Op(op.name, (), tuple([r.type for r in op.results]), op.attrs, op.loc, ())
+            reads[copy] = tuple([new_of.get(value, value) for value in op.operands])
+            made += [(a, b, EQUAL) for a, b in zip(op.results, copy.results, strict=True)]
+            inside |= {op, copy}
+        cut = cls(tuple(made), reads, inside)
         cut.settle()
         return cut
 
@@ -72,10 +120,61 @@ class WindowCut:
         self.settle()
         return True
 
+    def close(self) -> bool:
+        """Take in the ops through which boundary values are determined.
+
+        Those by which one is computed from others, those of a value that depends on constants and
+        the rank only, and, where floats are compared, those of integers, which choose elements:
+        positions, masks, indices. Values of a closed window's boundary can be drawn independently.
+
+        Returns:
+            False where none of them does.
+        """
+        grown, floats = False, all(has_floats(old.dtype) for old, _, _ in self.pairs)
+        while True:
+            added = self._between()
+            if floats:
+                added |= {v.op for v in self.boundary if v.op and not has_floats(v.dtype)}
+            if not added:
+                return grown
+            self.inside |= added
+            self.settle()
+            grown = True
+
+    def _between(self) -> set[Op]:
+        """The ops on paths from a boundary value to another one, or to the rank alone."""
+        ends = set(self.boundary)
+        # Whether an op depends on a value of the boundary, and on any argument but the rank.
+        reaches: dict[Op, bool] = {}
+        free: dict[Op, bool] = {}
+        for value in self.boundary:
+            work = [value.op] if value.op is not None else []
+            while work:
+                op = work[-1]
+                if op in reaches:
+                    work.pop()
+                    continue
+                operands = self.operands(op)
+                unseen = [v.op for v in operands if v.op is not None and v.op not in reaches]
+                if unseen:
+                    work += unseen
+                    continue
+                reaches[op] = any(
+                    v in ends or (v.op is not None and reaches[v.op]) for v in operands
+                )
+                free[op] = any(
+                    value.name != RANK if value.op is None else free[value.op] for value in operands
+                )
+                work.pop()
+        made = {value.op for value in self.boundary if value.op is not None}
+        fixed = {op for op in made if not free[op]}
+        return {op for op, found in reaches.items() if found and op not in self.inside} | fixed
+
     @property
     def roots(self) -> list[Value]:
-        """The values before and after."""
-        return [value for old, new, _ in self.pairs for value in (old, new)]
+        """The values before and after, and scales."""
+        compared = [value for old, new, _ in self.pairs for value in (old, new)]
+        return [*compared, *self.scales.values()]
 
     def unshared(self) -> list[Op]:
         """The ops that one side reads and the other does not, in program order."""
@@ -133,10 +232,14 @@ class WindowCut:
             for result in op.results:
                 number[result] = len(number)
         roots = tuple([(number[old], number[new], how) for old, new, how in self.pairs])
-        return (arguments, tuple(body), roots)
+        scales = tuple([(name, number[value]) for name, value in self.scales.items()])
+        return (arguments, tuple(body), roots, scales)
 
     def function(self, sizes: Mapping[str, Dim]) -> Function:
-        """The window with its symbols bound: ``before.N`` and ``after.N`` of its boundary."""
+        """The window with its symbols bound: ``before.N`` and ``after.N`` of its boundary.
+
+        A scale that a relation names is the output ``scale.NAME``.
+        """
         made = Function("window")
         cloner = Cloner(symbols=sizes, shardings=False)
         for place, value in enumerate(self.boundary):
@@ -147,6 +250,8 @@ class WindowCut:
         for place, (old, new, _) in enumerate(self.pairs):
             made.outputs.append((f"before.{place}", cloner.mapping[old]))
             made.outputs.append((f"after.{place}", cloner.mapping[new]))
+        for name, value in self.scales.items():
+            made.outputs.append((f"scale.{name}", cloner.mapping[value]))
         return made
 
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from graphgen.eval import MEANING, NATIVE
+from graphgen.eval import MEANING, NATIVE, WITH_INTEGERS
 from graphgen.exec.backend import Backend, NumpyBackend
-from graphgen.exec.session import Workload
+from graphgen.exec.session import Outcome, ProgramCall, Workload
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
 from graphgen.passes.core.order import check_order
 from graphgen.passes.equiv.deviation import (
     MEANING_BUDGET,
+    NONE,
     Deviation,
     RoundingNoise,
     compare,
@@ -40,6 +41,7 @@ from graphgen.passes.validate.checked_run import (
     no_progress,
     run_checked,
 )
+from graphgen.passes.validate.integer_meaning import integer_budget
 from graphgen.passes.validate.merged_adapters import adds_adapters, merged_run, without_adapters
 from graphgen.passes.validate.narrow_rounding import (
     DeclaredBudget,
@@ -50,10 +52,15 @@ from graphgen.passes.validate.replay_model import replayed
 from graphgen.passes.validate.rewrite_checker import check_rewrites
 from graphgen.passes.validate.rewrite_verdict import RewriteStatus, RewriteSummary
 from graphgen.passes.validate.verdict import RaisedError, Verdict
+from graphgen.passes.validate.whole_pipeline import ends_agree
 from graphgen.passes.workload.coverage_collect import collect, uncovered_changes
 from graphgen.passes.workload.coverage_input import input_coverage
 from graphgen.passes.workload.coverage_recorder import CoverageRecorder
 from graphgen.passes.workload.layout_tables import permuted
+from graphgen.passes.workload.make_workload import rounded_calls
+
+# Passes from which on the two ends are compared first at every position, which most often agree.
+_MANY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ class PassChecks:
         each_rewrite: whether each rewrite is also checked alone, on boundary values of its own.
         on_step: called before each step with its description, for progress.
         on_verdict: called after each pass.
+        partial: whether more would have been tried by default, which verdicts then say.
     """
 
     evaluator: Backend | None = None
@@ -75,6 +83,7 @@ class PassChecks:
     each_rewrite: bool = False
     on_step: Callable[[str], None] | None = None
     on_verdict: Callable[[Verdict], None] | None = None
+    partial: bool = False
 
 
 def validate(
@@ -100,12 +109,18 @@ def validate(
     check_order(passes, module)
     chosen = checks or PassChecks()
     begin = chosen.on_step or no_progress
+    beside: Sequence[ProgramCall] = ()
+    if len(passes) >= _MANY and any(call.exact for call in workload.calls):
+        begin("all passes together, at every position")
+        if ends_agree(module, passes, workload):
+            # Each pass is compared on the other calls.
+            beside = [call for call in workload.calls if call.exact]
     begin("the module as given")
-    validation = _Validation(clone_module(module), workload, chosen)
+    validation = _Validation(clone_module(module), workload, chosen, beside)
 
     def check(item: Pass, step: str) -> Verdict:
         begin(step)
-        verdict = validation.verdict(item)
+        verdict = replace(validation.verdict(item), partial=chosen.partial)
         if chosen.prove and item is passes[-1] and verdict.raised is None:
             return replace(verdict, indices=prove_indices(validation.module))
         return verdict
@@ -172,17 +187,26 @@ class _Validation:
         module: changed in place.
         workload: what to compare over.
         checks: besides the comparison of numbers.
+        beside: calls on which the first module and the last agree.
     """
 
-    def __init__(self, module: Module, workload: Workload, checks: PassChecks) -> None:
+    def __init__(
+        self,
+        module: Module,
+        workload: Workload,
+        checks: PassChecks,
+        beside: Sequence[ProgramCall] = (),
+    ) -> None:
         self.module = module
-        self.workload = workload
+        self.inputs = input_coverage(module, workload)
+        self.rounded = rounded_calls(workload)
+        self.workload = self.rounded if beside else workload
+        self.beside = beside
         self.run = checks.evaluator or NumpyBackend(NATIVE)
         self.checks = checks
         self.noise = self.run.noise(module)
         # Of the pass that is checked.
         self.budget = 0.0
-        self.inputs = input_coverage(module, workload)
         self.meaning, self.native = self._first_runs()
         # The fingerprint that the last pass left.
         self._left = ""
@@ -215,20 +239,19 @@ class _Validation:
     ) -> Verdict:
         """The verdict of a pass that ran, by the numbers before and after."""
         before, (meaning, native) = ran.before, reference
-        difference, workload = self._difference(meaning, changed=ran.changed)
+        difference, workload, outcomes = self._difference(meaning, changed=ran.changed)
         noise = RoundingNoise(unit_of_modules(before, self.module), meaning.outcomes)
         rounded = compare(native.outcomes, self.native.outcomes, noise)
         budget = self.budget + self.noise
+        if not (item.budget or difference.within(MEANING_BUDGET)) and rounded.within(0.0):
+            difference = self._of_integers(item, before, workload, difference)
         found: Blame | None = None
         first: Deviation | None = None
         if not difference.within(MEANING_BUDGET) and not item.approximation:
             found = blame(before, item, by_outcomes(meaning, workload))
-            outcomes = record(
-                self.module, workload, MEANING, None, meaning, MEANING_BUDGET
-            ).outcomes
             first = first_beyond(meaning.outcomes, outcomes, MEANING_BUDGET)
         elif not rounded.within(budget) and not item.approximation:
-            wrong = by_outcomes(native, self.workload, NATIVE, budget, self.run, noise)
+            wrong = by_outcomes(native, self.rounded, NATIVE, budget, self.run, noise)
             found = blame(before, item, wrong)
             first = first_beyond(native.outcomes, self.native.outcomes, budget, noise)
         verdict = Verdict(str(item), difference, rounded, budget, varies=ran.varies)
@@ -248,17 +271,39 @@ class _Validation:
         alone = self._rewrites(before, item) if checked else None
         if alone is not None and alone.having(RewriteStatus.APPROXIMATED):
             verdict = replace(verdict, approximation=item.approximation)
-        return _blamed(replace(verdict, first=first, rewrites=alone), found)
+        finite = alone is not None and item.finite_math_only
+        verdict = replace(verdict, first=first, rewrites=alone, finite_math_only=finite)
+        return _blamed(verdict, found)
 
-    def _difference(self, meaning: RecordedRun, *, changed: bool) -> tuple[Deviation, Workload]:
-        """The larger difference of the default layouts and of permuted ones, and its workload."""
+    def _difference(
+        self, meaning: RecordedRun, *, changed: bool
+    ) -> tuple[Deviation, Workload, Sequence[Outcome]]:
+        """The larger difference of the default layouts and of permuted ones, and where it is seen.
+
+        Returns:
+            The difference, the workload with these layouts, and the outcomes of its calls.
+        """
         found = compare(meaning.outcomes, self.meaning.outcomes)
         other = permuted(self.module, self.workload) if changed else None
         if other is None:
-            return found, self.workload
+            return found, self.workload, self.meaning.outcomes
         ran = record(self.module, other, MEANING, None, meaning, MEANING_BUDGET)
         moved = compare(meaning.outcomes, ran.outcomes)
-        return (moved, other) if worse(found, moved) is moved else (found, self.workload)
+        if worse(found, moved) is moved:
+            return moved, other, ran.outcomes
+        return found, self.workload, self.meaning.outcomes
+
+    def _of_integers(
+        self, item: Pass, before: Module, workload: Workload, found: Deviation
+    ) -> Deviation:
+        """The difference in float64 of modules with the same bits, where integers are integers."""
+        functions = [*before.functions.values(), *self.module.functions.values()]
+        budget = integer_budget(op for function in functions for op in function.block)
+        if budget is None or adds_adapters(before, self.module):
+            return found
+        meaning = with_derived(record(before, workload, WITH_INTEGERS), item, workload)
+        ran = record(self.module, workload, WITH_INTEGERS, None, meaning, budget)
+        return NONE if compare(meaning.outcomes, ran.outcomes).within(budget) else found
 
     def _rewrites(self, before: Module, item: Pass) -> RewriteSummary | None:
         """The results of checking each rewrite alone, if that is wanted."""
@@ -266,31 +311,31 @@ class _Validation:
             return None
         # Each rewrite is compared with what was there, which has no adapters.
         none = adds_adapters(before, self.module)
-        workload = without_adapters(self.workload) if none else self.workload
+        workload = without_adapters(self.rounded) if none else self.rounded
         return check_rewrites(before, item, workload)
 
     def _first_runs(self) -> tuple[RecordedRun, RecordedRun]:
         recorder = CoverageRecorder()
         meant = record(self.module, self.workload, MEANING, observer=recorder)
-        self.coverage = collect(self.module, self.workload, recorder, self.inputs)
-        return meant, record(self.module, self.workload, NATIVE, self.run)
+        self.coverage = collect(self.module, self.workload, recorder, self.inputs, self.beside)
+        return meant, record(self.module, self.rounded, NATIVE, self.run)
 
     def _next_runs(self, item: Pass, before: Module) -> tuple[RecordedRun, RecordedRun]:
         """Run the module that ``item`` left; return the runs that it is compared with."""
         meaning, native = self.meaning, self.native
         if adds_adapters(before, self.module):
             meaning = merged_run(before, self.module, self.workload, MEANING)
-            native = merged_run(before, self.module, self.workload, NATIVE, self.run)
+            native = merged_run(before, self.module, self.rounded, NATIVE, self.run)
         meaning = with_derived(meaning, item, self.workload)
-        native = with_derived(native, item, self.workload)
+        native = with_derived(native, item, self.rounded)
         self.noise = max(self.noise, self.run.noise(self.module))
         budget = self.budget + self.noise
         recorder = CoverageRecorder()
         self.meaning = record(
             self.module, self.workload, MEANING, None, meaning, MEANING_BUDGET, recorder
         )
-        self.coverage = collect(self.module, self.workload, recorder, self.inputs)
-        self.native = record(self.module, self.workload, NATIVE, self.run, native, budget)
+        self.coverage = collect(self.module, self.workload, recorder, self.inputs, self.beside)
+        self.native = record(self.module, self.rounded, NATIVE, self.run, native, budget)
         check_outputs(meaning.outcomes, self.meaning.outcomes, item)
         return meaning, native
 

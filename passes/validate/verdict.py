@@ -73,10 +73,14 @@ class LayerResults:
         return [result for result in self.changed if not result.ok]
 
 
-# State of a pass of which a rewrite has a counterexample that a wider window did not confirm.
-IN_CONTEXT = RewriteStatus.IN_CONTEXT.value
+# State of a pass of which a rewrite has a counterexample that no call was found to reach.
+SEARCHED = RewriteStatus.SEARCHED.value
 # State of a pass whose rounding budget exceeds what the element types explain.
 NOT_EXPLAINED = "budget not explained"
+# State of a pass of which a rewrite could not be judged.
+UNKNOWN = "unknown"
+# State of a right pass where more would have been tried by default.
+TRIED = "ok of what was tried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,8 @@ class Verdict:
         layers: the layers, where they were compared one by one.
         approximation: what the pass says that it changes in what the model means; else empty.
         declared: the rounding budget of the pass; ``None`` where it was not looked at.
+        partial: whether more would have been tried by default.
+        finite_math_only: whether rewrites alone were checked for finite floats only.
     """
 
     pass_text: str
@@ -171,6 +177,8 @@ class Verdict:
     layers: LayerResults | None = None
     approximation: str = ""
     declared: DeclaredBudget | None = None
+    partial: bool = False
+    finite_math_only: bool = False
 
     @property
     def means_the_same(self) -> bool:
@@ -228,7 +236,10 @@ class Verdict:
             enter(where, "equal without rounding; the rounding goes over the budget")
         for check in self.rewrites.remarkable if self.rewrites is not None else ():
             example = check.counterexample
-            if example is not None and check.status is not RewriteStatus.TOGETHER:
+            if example is not None and check.status in (
+                RewriteStatus.WRONG,
+                RewriteStatus.SEARCHED,
+            ):
                 what = "equal without rounding; " if example.rounding else ""
                 number = check.rewrite.number
                 enter(check.rewrite.function, f"{what}rewrite #{number} has a counterexample")
@@ -242,9 +253,9 @@ class Verdict:
         return frozenset(one.number for one in (*blamed, *[check.rewrite for check in alone]))
 
     @property
-    def in_context(self) -> Rewrite | None:
-        """The first rewrite that is right in context only."""
-        found = self.rewrites.having(RewriteStatus.IN_CONTEXT) if self.rewrites else []
+    def searched(self) -> Rewrite | None:
+        """The first rewrite with a counterexample that no call was found to reach."""
+        found = self.rewrites.having(RewriteStatus.SEARCHED) if self.rewrites else []
         return found[0].rewrite if found else None
 
     @property
@@ -271,16 +282,33 @@ class Verdict:
         return self.coverage is not None and self.coverage.complete
 
     @property
+    def undecided(self) -> Rewrite | None:
+        """The first rewrite of which it is not known whether it is right."""
+        found = self.rewrites.having(RewriteStatus.UNDECIDED) if self.rewrites else []
+        return found[0].rewrite if found else None
+
+    @property
+    def left_open(self) -> frozenset[str]:
+        """Open questions of the verdict, as ``--allow`` names them; empty for ``ok``."""
+        found = {
+            "unknown": self.undecided is not None,
+            "searched": self.searched is not None,
+            "not-covered": bool(self.uncovered) or self.partial,
+            "budget": not self.budget_explained,
+        }
+        return frozenset(name for name, is_open in found.items() if is_open)
+
+    @property
     def ok(self) -> bool:
-        """True if every check holds, all that changed was run, and the budget is explained."""
-        return self.passed and not self.uncovered and self.budget_explained
+        """True if every check holds, and nothing is left open."""
+        return self.passed and not self.left_open
 
     @property
     def state(self) -> str:
         """The most serious fault in a few words, or ``ok``.
 
-        ``right in context only`` is not a fault: each check of the programs holds, and a rewrite
-        alone has a counterexample of which it is not shown that it cannot occur.
+        Open questions come after the faults: a rewrite that is ``unknown``, or has a
+        counterexample that no call was found to reach, and what was not covered.
         """
         faults = (
             (self.raised is not None, "raised"),
@@ -292,11 +320,12 @@ class Verdict:
             (self.refuted_wrongly, "prover error"),
             (not self.repeatable, "not repeatable"),
             (self.silent, "silent"),
+            (self.undecided is not None, UNKNOWN),
             (bool(self.uncovered), "not covered"),
             (not self.budget_explained, NOT_EXPLAINED),
-            (self.in_context is not None, IN_CONTEXT),
+            (self.searched is not None, SEARCHED),
         )
-        return next((name for found, name in faults if found), "ok")
+        return next((name for found, name in faults if found), TRIED if self.partial else "ok")
 
 
 def coverage_stages(verdicts: Iterable[Verdict]) -> list[tuple[str, Coverage]]:

@@ -54,8 +54,8 @@ def _open_text(proof: IndexProof) -> str:
 # By values of ``RewriteStatus``, which is not imported before a command runs.
 _TITLES = {
     "wrong": "wrong when checked alone",
-    "right in context only": "right in context only",
-    "undecided": "undecided",
+    "right in its context (searched)": "right in its context (searched)",
+    "undecided": "unknown",
 }
 
 # By values of the ``Status`` of a proof.
@@ -106,12 +106,18 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _rewrites(verdict: Verdict) -> str:
-    """``70/75, 2 in context``: how many of the rewrites are right when checked alone."""
+    """``70/75, 2 searched, 3 by calls``: how many of the rewrites are right when checked alone.
+
+    Changes of the interface are checked by calls of the whole program only.
+    """
     found = verdict.rewrites
     if found is None:
         return "-"
-    text = f"{found.right}/{found.total}"
-    return f"{text}, {found.in_context} in context" if found.in_context else text
+    others = (
+        (found.searched, "searched"),
+        (found.unchecked, "by calls"),
+    )
+    return ", ".join([f"{found.right}/{found.total}", *[f"{n} {word}" for n, word in others if n]])
 
 
 def verdict_faults(
@@ -254,6 +260,12 @@ def budget_text(verdicts: Sequence[Verdict]) -> Iterator[str]:
     ]
     if listed:
         yield f"budgets above what the element types explain, in brackets: {', '.join(listed)}\n"
+
+
+def finite_text(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """A line with the passes whose rewrites were checked for finite floats only."""
+    if listed := [one.pass_text for one in verdicts if one.finite_math_only]:
+        yield f"rewrites checked for finite floats only: {', '.join(listed)}\n"
 
 
 def silent_text(item: str) -> str:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate_ranks
-from graphgen.eval.element_kinds import Number, element
-from graphgen.ir import RANK, Dim, Function, Module
+from graphgen.eval import MEANING, NATIVE, WITH_INTEGERS, Arithmetic, Array, evaluate_ranks
+from graphgen.eval.arithmetic import name_of
+from graphgen.eval.element_kinds import Number, element, has_floats, real_parts
+from graphgen.eval.float_bits import bits_of
+from graphgen.ir import RANK, Dim, Function, Module, Op, dtype
 from graphgen.ops import OPS
 from graphgen.ops.control import CONTROL
-from graphgen.passes.core.relation import EQUAL, Partial, Relation, Sharded
+from graphgen.passes.core.relation import EQUAL, Partial, Quantized, Relation, Sharded
 from graphgen.passes.equiv.deviation import (
     MEANING_BUDGET,
+    PATH_ROUNDINGS,
     Deviation,
     RoundingNoise,
     difference,
 )
 from graphgen.passes.equiv.relate import RankGrid, meet, steps
+from graphgen.passes.validate.boundary_values import sorts_ids
+from graphgen.passes.validate.integer_meaning import integer_budget
 from graphgen.passes.validate.narrow_rounding import rounding_of, unit_of
 from graphgen.passes.validate.rewrite_window import Pair, WindowCut
 
@@ -79,10 +85,12 @@ class WindowEvaluator:
         module: has the functions that are called, and the mesh.
         budget: largest relative difference in the program's own types, of windows that do not
             round to narrow numbers.
+        finite: whether elements are compared only where both sides are finite.
     """
 
     module: Module
     budget: float
+    finite: bool = False
 
     def ranks(self, cut: WindowCut) -> int:
         """Number of ranks it takes to evaluate a window."""
@@ -92,7 +100,14 @@ class WindowEvaluator:
         return self.module.ranks if speaks or ranked or related else 1
 
     def failure(
-        self, cut: WindowCut, window: Function, sizes: Mapping[str, Dim], given: PerRank
+        self,
+        cut: WindowCut,
+        window: Function,
+        sizes: Mapping[str, Dim],
+        given: PerRank,
+        *,
+        finite: bool = False,
+        tokens: Array | None = None,
     ) -> FailedSample | None:
         """The failure of both sides to agree on these values, if they do.
 
@@ -101,23 +116,59 @@ class WindowEvaluator:
             window: made of it, with its symbols bound.
             sizes: of the symbols.
             given: per rank its arguments.
+            finite: whether values in the program's own types are compared by being finite only.
+            tokens: pred[B,S] of a call, false for padding, at which values are not defined.
         """
         relations = [how for _, _, how in cut.pairs]
         try:
             # Infinities and NaN are compared as well, without a warning.
             with np.errstate(all="ignore"):
-                meant = self._met_results(window, relations, given, MEANING)
+                shown = partial(_shown, tokens=tokens, finite=self.finite or sorts_ids(cut.ops))
+                meant = shown(self._met_results(window, relations, given, MEANING))
                 found = _differing(meant, MEANING_BUDGET)
+                if found is not None and self._is_of_integers(window, relations, given, tokens):
+                    return None
                 if found is None:
                     native = self._met_results(window, relations, given, NATIVE)
+                    native = shown(native)
                     exact = [{"": before} for before, _ in meant]
                     noise = RoundingNoise(unit_of(cut.ops), exact)
-                    found = _differing(native, self._budget(cut), noise)
+                    budget = self._budget(cut)
+                    # Errors of narrow numbers have the size of all that a product adds up, which
+                    # may cancel: the numbers are held against the budget, calls hold the product.
+                    narrow = [n for n, how in enumerate(relations) if _is_scaled(how)]
+                    held = () if finite else narrow or range(len(native))
+                    large = amplifies(cut.ops)
+                    found = _differing(native, budget, noise, held, large=large)
+                    found = found or _overflowed(native, held)
         except UNFIT as error:
             return FailedSample(cut.pairs, window, sizes, given, None, str(error))
         if found is None:
             return None
         return FailedSample(cut.pairs, window, sizes, given, found)
+
+    def _is_of_integers(
+        self,
+        window: Function,
+        relations: Sequence[Relation],
+        given: PerRank,
+        tokens: Array | None,
+    ) -> bool:
+        """True if sides that differ in float64 have the same bits, and mean the same integers.
+
+        That is asked where bits have to agree only: see :mod:`.integer_meaning`.
+        """
+        limit = integer_budget(window.block)
+        if self.budget or limit is None:
+            return False
+
+        def differ(how: Arithmetic, budget: float) -> bool:
+            met = _of_tokens(self._met_results(window, relations, given, how), tokens)
+            return _differing(met, budget) is not None
+
+        if differ(NATIVE, 0.0):
+            return False
+        return not differ(WITH_INTEGERS, limit)
 
     def _budget(self, cut: WindowCut) -> float:
         """The budget of a window: a step of narrow numbers more where one side rounds to them."""
@@ -132,26 +183,95 @@ class WindowEvaluator:
     ) -> list[tuple[Array, Array]]:
         """Per pair the values of both sides, as arrays that should be equal."""
         results = evaluate_ranks(window, given, arithmetic, None, self.module)
+        results = [as_bits(window, one) for one in results]
         return [
             self._met(
                 relation,
                 [one[f"before.{place}"] for one in results],
                 [one[f"after.{place}"] for one in results],
+                [_scale_of(one) for one in results],
             )
             for place, relation in enumerate(relations)
         ]
 
     def _met(
-        self, relation: Relation, old: Sequence[Array], new: Sequence[Array]
+        self,
+        relation: Relation,
+        old: Sequence[Array],
+        new: Sequence[Array],
+        scales: Sequence[Callable[[str], Array]],
     ) -> tuple[Array, Array]:
         """Two arrays that are equal if the relation holds on every rank."""
         if relation is not EQUAL and of_ranks(relation):
-            return meet(relation, old[0], list(new), RankGrid(self.module.mesh))
-        alone = RankGrid({})
-        met = [meet(relation, a, [b], alone) for a, b in zip(old, new, strict=True)]
+            return meet(relation, old[0], list(new), RankGrid(self.module.mesh, scales[0]))
+        grids = [RankGrid({}, scale) for scale in scales]
+        met = [meet(relation, a, [b], grid) for a, b, grid in zip(old, new, grids, strict=True)]
         if len(met) == 1:
             return met[0]
         return np.stack([a for a, _ in met]), np.stack([b for _, b in met])
+
+
+def as_bits(window: Function, results: Mapping[str, Array]) -> dict[str, Array]:
+    """The results of a window, with bits on both sides of a pair that has them on one."""
+    out, values = dict(results), dict(window.outputs)
+    for name in results:
+        side, _, place = name.partition(".")
+        other = results.get(f"after.{place}") if side == "before" else None
+        if other is not None and other.dtype != results[name].dtype:
+            for one in (name, f"after.{place}"):
+                out[one] = bits_of(values[one], results[one])
+    return out
+
+
+def _scale_of(results: Mapping[str, Array]) -> Callable[[str], Array]:
+    """The values of a window that relations scale with (GG0302 for one that it does not make)."""
+
+    def scale(name: str) -> Array:
+        if f"scale.{name}" not in results:
+            what = f"the rewrite does not make the value '{name}', which its relation scales with"
+            raise GraphgenError("GG0302", what)
+        return results[f"scale.{name}"]
+
+    return scale
+
+
+def _shown(
+    met: list[tuple[Array, Array]], *, tokens: Array | None, finite: bool
+) -> list[tuple[Array, Array]]:
+    """Both sides with zeros where they are not defined: padding, or floats not finite."""
+    met = _of_tokens(met, tokens)
+    return [_of_finite(a, b) for a, b in met] if finite else met
+
+
+def _of_tokens(met: list[tuple[Array, Array]], tokens: Array | None) -> list[tuple[Array, Array]]:
+    """Both sides with zeros at padding, in arrays [B,S,...] or, of several ranks, [n,B,S,...]."""
+    if tokens is None or tokens.all():
+        return met
+    out: list[tuple[Array, Array]] = []
+    for a, b in met:
+        axis = next((n for n in (0, 1) if a.shape[n : n + 2] == tokens.shape), None)
+        if axis is not None and a.shape == b.shape:
+            where = tokens.reshape((1,) * axis + tokens.shape + (1,) * (a.ndim - axis - 2))
+            a, b = (np.where(where, array, np.zeros_like(array)) for array in (a, b))
+        out.append((a, b))
+    return out
+
+
+def _of_finite(before: Array, after: Array) -> tuple[Array, Array]:
+    """Both sides with zeros where one is not finite."""
+    if before.shape != after.shape or not has_floats(dtype(name_of(before.dtype))):
+        return before, after
+    finite = np.isfinite(before) & np.isfinite(after)
+    if finite.all():
+        return before, after
+    return np.where(finite, before, 0).astype(before.dtype), np.where(finite, after, 0).astype(
+        after.dtype
+    )
+
+
+def amplifies(ops: Iterable[Op]) -> bool:
+    """True if ops make large differences of small ones."""
+    return any(op.name in _AMPLIFY for op in ops)
 
 
 def of_ranks(relation: Relation) -> bool:
@@ -159,16 +279,83 @@ def of_ranks(relation: Relation) -> bool:
     return any(isinstance(step, Sharded | Partial) for step in steps(relation))
 
 
+def _is_scaled(relation: Relation) -> bool:
+    """True if the value after is one of narrow numbers, and a scale."""
+    return any(isinstance(step, Quantized) for step in steps(relation))
+
+
 def _differing(
-    met: Sequence[tuple[Array, Array]], budget: float, noise: RoundingNoise | None = None
+    met: Sequence[tuple[Array, Array]],
+    budget: float,
+    noise: RoundingNoise | None = None,
+    held: Collection[int] | None = None,
+    *,
+    large: bool = False,
 ) -> Differing | None:
-    """The element because of which the first pair differs by more than the budget."""
+    """The element because of which the first pair differs by more than the budget.
+
+    Args:
+        met: pairs of arrays that should be equal.
+        budget: largest difference.
+        noise: the rounding, where they were not computed in float64.
+        held: places of the pairs that are compared; by default all.
+        large: whether ops make large differences of small ones.
+    """
     for place, (a, b) in enumerate(met):
+        if held is not None and place not in held:
+            continue
         unit, exact = (None, None) if noise is None else (noise.unit, noise.of(place, ""))
         found = difference("", 0, a, b, unit, exact)
-        if not found.within(budget):
+        if found.within(budget):
+            continue
+        least = 0.0 if found.relative <= budget else PATH_ROUNDINGS * (unit or 0.0)
+        alike = large and exact is not None and _as_exact(a, b, exact, least)
+        if not (budget and alike):
             return differing(place, a, b, found, budget, rounding=noise is not None)
     return None
+
+
+def _overflowed(met: Sequence[tuple[Array, Array]], held: Collection[int]) -> Differing | None:
+    """The first element that is finite before and not after, of pairs that are not ``held``."""
+    for place, (a, b) in enumerate(met):
+        if place in held or a.shape != b.shape or not has_floats(dtype(name_of(a.dtype))):
+            continue
+        lost = np.isfinite(a) & ~np.isfinite(b)
+        if lost.any():
+            at = np.unravel_index(int(np.argmax(lost)), lost.shape) if lost.shape else ()
+            index = tuple(int(n) for n in at)
+            return Differing(place, index, element(a[index]), element(b[index]), np.inf, True)
+    return None
+
+
+# Ops that make large differences of small ones, as a softmax of large scores does.
+_AMPLIFY = frozenset({"attention", "exponential", "softmax"})
+# Errors of the side after that rounding in another order explains, in errors of the side before;
+# much smaller ones are those of wider numbers.
+_MORE, _WIDER = 4, 64
+
+
+def _as_exact(before: Array, after: Array, exact: Array, least: float) -> bool:
+    """True if the side after is about as near to the float64 values as the side before.
+
+    Where a window amplifies rounding, as a softmax of large scores does, the sides may differ by
+    more than a budget and be equally right.
+
+    Args:
+        before, after: both sides.
+        exact: the float64 values.
+        least: error of the side before, relative to its largest value, that is amplified.
+    """
+    if before.dtype.kind in "biu" or not before.shape == after.shape == exact.shape:
+        return False
+    wide = [real_parts(array).astype(np.float64) for array in (before, after, exact)]
+    finite = [np.isfinite(array) for array in wide]
+    if not np.array_equal(finite[0], finite[1]) or not np.array_equal(finite[1], finite[2]):
+        return False
+    errors = [np.abs(array - wide[2])[finite[2]].max(initial=0.0) for array in wide[:2]]
+    scale = np.abs(wide[0])[finite[0]].max(initial=0.0)
+    amplified = bool(least * scale <= errors[0])
+    return amplified and bool(errors[0] / _WIDER <= errors[1] <= _MORE * errors[0])
 
 
 def differing(

@@ -9,12 +9,18 @@ from __future__ import annotations
 from itertools import pairwise
 
 from graphgen.passes.workload.call_plan import CallPlan, CallWriter, Span, TokenIds
+from graphgen.passes.workload.position_sweep import sweep
 from graphgen.passes.workload.program_shapes import ProgramShape, ServingSizes
 from graphgen.passes.workload.short_script import call_the_rest
 
 
-def adversarial_script(sizes: ServingSizes) -> tuple[CallPlan, ...]:
-    """Calls of every program in the situations that rewrites are most often wrong in."""
+def adversarial_script(sizes: ServingSizes, *, swept: bool = True) -> tuple[CallPlan, ...]:
+    """Calls of every program in the situations that rewrites are most often wrong in.
+
+    Args:
+        sizes: of the programs and the cache.
+        swept: whether programs are called at all of their positions as well.
+    """
     writer = CallWriter(sizes)
     # Positions that no prompt reaches come first, while rows can begin on any prefix.
     last_slot(writer)
@@ -25,6 +31,25 @@ def adversarial_script(sizes: ServingSizes) -> tuple[CallPlan, ...]:
     next_tokens(writer)
     equal_rows(writer)
     several_tokens(writer)
+    call_the_rest(writer)
+    if swept:
+        sweep(writer, sizes.largest)
+    return tuple(writer.plans)
+
+
+def long_script(sizes: ServingSizes) -> tuple[CallPlan, ...]:
+    """Calls with large numbers: positions at the ends of integer types, ids outside of all of them.
+
+    For long caches, over which each call takes time; a small model has calls with small numbers.
+    The first calls, up to one of each program, are made in all arithmetics.
+
+    Args:
+        sizes: of the programs and the cache.
+    """
+    writer = CallWriter(sizes)
+    prompts_on_a_prefix(writer)
+    several_tokens(writer)
+    sweep(writer, sizes.largest)
     call_the_rest(writer)
     return tuple(writer.plans)
 

@@ -16,8 +16,8 @@ from graphgen.ir import VERIFYING
 from graphgen.passes.workload.program_shapes import ProgramShape, ServingSizes
 
 # Token ids of a call: random ones; with the first and the last of the vocabulary; with some outside
-# of it, which an embedding clamps.
-TokenIds = Literal["random", "ends", "outside"]
+# of it, which an embedding clamps; the same one in every place.
+TokenIds = Literal["random", "ends", "outside", "one"]
 # Phases of programs whose rows go on, with one token or several.
 _GOING_ON = ("decode", *VERIFYING)
 
@@ -52,6 +52,7 @@ class CallPlan:
         rows: for each row of the call, the row of the cache and the tokens; ``None`` if idle.
         ids: which token ids are drawn.
         equal: whether all rows get the same tokens.
+        exact: whether only the comparison in float64 makes the call.
     """
 
     situation: str
@@ -59,6 +60,13 @@ class CallPlan:
     rows: tuple[tuple[int, Span] | None, ...]
     ids: TokenIds = "random"
     equal: bool = False
+    exact: bool = False
+
+    @property
+    def places(self) -> set[tuple[int, int]]:
+        """The position of each token, and the row of the call that it is in."""
+        filled = [(index, row[1]) for index, row in enumerate(self.rows) if row is not None]
+        return {(at, index) for index, span in filled for at in range(span.start, span.end)}
 
     @property
     def active(self) -> tuple[int, ...]:
@@ -155,9 +163,13 @@ class CallWriter:
                 rows[row] = (row, span)
         else:
             rows = _shuffled([*spans.items()], shape.rows, len(self.plans))
-        self.plans.append(CallPlan(situation, shape, tuple(rows), ids, equal))
-        self.used[shape] += 1
-        self.lengths |= {row: span.end for row, span in spans.items()}
+        self.append(CallPlan(situation, shape, tuple(rows), ids, equal))
+
+    def append(self, plan: CallPlan) -> None:
+        """Append a call whose rows are chosen."""
+        self.plans.append(plan)
+        self.used[plan.shape] += 1
+        self.lengths |= {row[0]: row[1].end for row in plan.rows if row is not None}
 
 
 def _shuffled(

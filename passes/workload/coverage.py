@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-HoleKind = Literal["program", "function", "branch", "loop", "predicate", "unused"]
+from graphgen.passes.workload.place_coverage import PlaceCoverage
+
+HoleKind = Literal[
+    "program", "function", "branch", "loop", "place", "untried", "predicate", "unused"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,8 @@ class ProgramCoverage:
         dims: its symbols that are bound, such as B, S, C.
         calls: number of calls of the workload that ran it.
         sizes: for each symbol that is not bound, the sizes it had in those calls, ascending.
+        places: the positions and rows that the calls had tokens at; ``None`` where they do not
+            say.
     """
 
     name: str
@@ -26,6 +32,7 @@ class ProgramCoverage:
     dims: Mapping[str, int]
     calls: int
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    places: PlaceCoverage | None = None
 
     @property
     def text(self) -> str:
@@ -165,8 +172,10 @@ class Hole:
     """Something in a module that no call reached.
 
     Attributes:
-        kind: its kind; ``predicate`` for an op that chose the same for every element, ``unused``
-            for a function that nothing refers to.
+        kind: its kind; ``place`` for positions, rows or adapters of a program that was run,
+            ``untried`` for those that the calls were not planned to reach, ``predicate`` for an op
+            that chose the same for every element, ``unused`` for a function that nothing refers
+            to.
         name: the function it is in.
         text: a description for reports.
         where: source line and module scope, empty for a function.
@@ -180,7 +189,7 @@ class Hole:
     @property
     def blocking(self) -> bool:
         """True if the module is not covered while the hole is there: something was never run."""
-        return self.kind not in ("predicate", "unused")
+        return self.kind not in ("untried", "predicate", "unused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +204,7 @@ class Coverage:
         ranges: by function and kind of op.
         predicates: ops that choose by element, in functions that were run.
         inputs: of the workload.
+        exhaustive: whether the calls were planned to reach all places of the programs.
     """
 
     programs: tuple[ProgramCoverage, ...]
@@ -204,10 +214,11 @@ class Coverage:
     ranges: tuple[ElementRange, ...]
     predicates: tuple[PredicateCoverage, ...]
     inputs: InputCoverage
+    exhaustive: bool = False
 
     @property
     def complete(self) -> bool:
-        """True if every program, function, branch and loop body was run."""
+        """True if all programs, functions, branches, loop bodies and planned places were run."""
         return not any(hole.blocking for hole in self.holes())
 
     def not_run(self) -> list[str]:
@@ -215,9 +226,23 @@ class Coverage:
         programs = [program.name for program in self.programs if not program.calls]
         return programs + [name for name, reached in self.functions.items() if not reached]
 
+    def not_everywhere(self) -> list[str]:
+        """The programs that were run, but not at all places that the calls were planned for."""
+        return [hole.name for hole in self._missed_places() if hole.blocking]
+
+    def _missed_places(self) -> list[Hole]:
+        """The places of each program that no call reached."""
+        kind: HoleKind = "place" if self.exhaustive else "untried"
+        return [
+            Hole(kind, program.name, f"@{program.name} {', '.join(program.places.missed_texts)}")
+            for program in self.programs
+            if program.places is not None and program.places.missed_texts
+        ]
+
     def holes(self) -> list[Hole]:
         """All that was not run, then what does not count: constant choices, unused functions."""
         found = [Hole("program", p.name, p.text) for p in self.programs if not p.calls]
+        found += self._missed_places()
         explained = {name for each in self.controls for name in each.runs}
         for each in self.controls:
             found += _missed(each)

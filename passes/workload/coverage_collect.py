@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from graphgen.analysis import called, function_fingerprint, inlined
 from graphgen.analysis.calls import run_by_programs
-from graphgen.exec.session import ProgramCall, Workload, runs_of
+from graphgen.exec.adapters import adapter_rows
+from graphgen.exec.session import ProgramCall, Workload, program_of, runs_of
 from graphgen.exec.weights import weight_programs
 from graphgen.ir import Function, Module, Op, Role
 from graphgen.ir.dims import symbols
@@ -20,10 +22,15 @@ from graphgen.passes.workload.coverage import (
     ProgramCoverage,
 )
 from graphgen.passes.workload.coverage_recorder import ControlRecord, CoverageRecorder, RangeRecord
+from graphgen.passes.workload.place_coverage import PlaceCoverage, place_coverage
 
 
 def collect(
-    module: Module, workload: Workload, recorder: CoverageRecorder, inputs: InputCoverage
+    module: Module,
+    workload: Workload,
+    recorder: CoverageRecorder,
+    inputs: InputCoverage,
+    beside: Sequence[ProgramCall] = (),
 ) -> Coverage:
     """The coverage of a module.
 
@@ -32,6 +39,7 @@ def collect(
         workload: all its calls.
         recorder: of the run.
         inputs: coverage of the inputs of the calls.
+        beside: calls that the first and the last module are compared on: they count for places.
     """
     ran = list(zip(recorder.programs, _runs(module, workload), strict=True))
     reached = recorder.entered | _prepared(module)
@@ -39,14 +47,19 @@ def collect(
         if program.name in recorder.entered:
             reached |= _inlined_into(module, program)
     referred = run_by_programs(module) | _prepared(module)
+    adapters = [row for pair in adapter_rows(module).values() for row in pair]
+    slots = adapters[0].logical.dims[0] if adapters else 0
+    others = [(program_of(module, call).name, call) for call in beside]
+    places = partial(place_coverage, whole=workload.whole, rings=workload.rings, slots=slots)
     return Coverage(
-        tuple(_program(program, ran) for program in module.programs()),
+        tuple(_program(program, ran, others, places) for program in module.programs()),
         {name: name in reached for name in module.functions if name in referred},
         tuple(f.name for f in module.functions.values() if not f.phase and f.name not in referred),
         tuple(_controls(module, recorder)),
         tuple(_ranges(recorder)),
         tuple(_predicates(recorder)),
         inputs,
+        workload.exhaustive,
     )
 
 
@@ -57,21 +70,26 @@ def _runs(module: Module, workload: Workload) -> Iterator[ProgramCall]:
 
 
 def uncovered_changes(before: Module, after: Module, coverage: Coverage) -> tuple[str, ...]:
-    """The functions and programs that a pass made or changed, and that no call reached.
+    """Functions that a pass made or changed and no call reached, or not at all planned places.
 
     Args:
         before, after: the module around the pass.
         coverage: of ``after``.
     """
     changed: list[str] = []
-    for name in coverage.not_run():
+    for name in (*coverage.not_run(), *dict.fromkeys(coverage.not_everywhere())):
         old, new = before.functions.get(name), after.functions[name]
         if old is None or function_fingerprint(old) != function_fingerprint(new):
             changed.append(name)
     return tuple(changed)
 
 
-def _program(program: Function, ran: Iterable[tuple[str, ProgramCall]]) -> ProgramCoverage:
+def _program(
+    program: Function,
+    ran: Iterable[tuple[str, ProgramCall]],
+    beside: Iterable[tuple[str, ProgramCall]],
+    places: Callable[[Iterable[ProgramCall]], PlaceCoverage | None],
+) -> ProgramCoverage:
     calls = [call for name, call in ran if name == program.name]
     dims = {name: size for name, size in program.dims.items() if isinstance(size, int)}
     free = {name for value in program.args for name in symbols(value.type.shape)} - dims.keys()
@@ -79,7 +97,8 @@ def _program(program: Function, ran: Iterable[tuple[str, ProgramCall]]) -> Progr
         name: tuple(sorted({s for call in calls if isinstance(s := call.dims.get(name), int)}))
         for name in sorted(free)
     }
-    return ProgramCoverage(program.name, program.phase, dims, len(calls), sizes)
+    every = calls + [call for name, call in beside if name == program.name]
+    return ProgramCoverage(program.name, program.phase, dims, len(calls), sizes, places(every))
 
 
 def _prepared(module: Module) -> set[str]:

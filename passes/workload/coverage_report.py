@@ -6,11 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from graphgen.json_value import Json, json_number
 from graphgen.passes.workload.coverage import Coverage, Hole, InputCoverage, IntegerRange
+from graphgen.passes.workload.place_coverage import PlaceCoverage
 from graphgen.report.table import Table
 
 # A coverage after each pass: the pass as text, and the coverage.
 Stages = Sequence[tuple[str, Coverage]]
-_HOLES = {"predicate": "constant", "unused": "unused"}
+_HOLES = {
+    "predicate": "constant",
+    "unused": "unused",
+    "place": "not covered",
+    "untried": "not tried",
+}
 
 
 def holes_with_passes(stages: Stages) -> list[tuple[Hole, str]]:
@@ -23,7 +29,7 @@ def holes_with_passes(stages: Stages) -> list[tuple[Hole, str]]:
 
 
 def summary(stages: Stages) -> str:
-    """One line of what was exercised, then one for each thing that was not run at some stage."""
+    """Two lines of what was exercised, then one for each thing that was not at some stage."""
     if not stages:
         return ""
     coverage = stages[-1][1]
@@ -31,15 +37,27 @@ def summary(stages: Stages) -> str:
     facts = [f"programs {run} of {len(coverage.programs)}", *_size_text(coverage)]
     facts += _input_text(coverage.inputs)
     holes = holes_with_passes(stages)
+    untried = {hole for hole in coverage.holes() if hole.kind == "untried"}
     missing = [
-        f"not run: {hole.text}{f' ({hole.where})' if hole.where else ''}, after {since}\n"
+        f"{_HOLES.get(hole.kind, 'not run')}: {hole.text}"
+        f"{f' ({hole.where})' if hole.where else ''}, after {since}\n"
         for hole, since in holes
-        if hole.blocking
+        if hole.blocking or hole in untried
     ]
     constant = len([hole for hole, _ in holes if hole.kind == "predicate"])
     if constant:
         facts.append(f"constant predicates {constant}")
-    return f"coverage: {', '.join(facts)}\n{''.join(missing)}"
+    return f"coverage: {', '.join(facts)}\n{_places_text(coverage)}{''.join(missing)}"
+
+
+def _places_text(coverage: Coverage) -> str:
+    """The positions and rows of each program of a language model that was run, in one line."""
+    texts: dict[str, list[str]] = {}
+    for program in coverage.programs:
+        if program.places is not None:
+            texts.setdefault(program.places.text, []).append(f"@{program.name}")
+    found = [f"{' '.join(names)} {text}" for text, names in texts.items()]
+    return f"places: {'; '.join(found)}\n" if found else ""
 
 
 def _size_text(coverage: Coverage) -> list[str]:
@@ -76,15 +94,17 @@ def tables(stages: Stages) -> list[Table]:
 
 
 def _program_table(coverage: Coverage) -> Table:
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     for program in coverage.programs:
         sizes = [f"{name}={' '.join(map(str, bound))}" for name, bound in program.sizes.items()]
         calls = str(program.calls) if program.calls else "0, not run"
-        rows.append((program.text, calls, ", ".join(sizes)))
+        places = program.places.text if program.places is not None else ""
+        rows.append((program.text, calls, ", ".join(sizes), places))
     rows += [
-        (f"@{name}", "yes" if run else "not run", "") for name, run in coverage.functions.items()
+        (f"@{name}", "yes" if run else "not run", "", "")
+        for name, run in coverage.functions.items()
     ]
-    return Table(("program or function", "calls", "sizes bound"), rows)
+    return Table(("program or function", "calls", "sizes bound", "places"), rows)
 
 
 def _input_table(inputs: InputCoverage) -> Table:
@@ -146,6 +166,9 @@ def _hole_table(stages: Stages) -> Table:
 def coverage_json(coverage: Coverage) -> dict[str, Json]:
     """Coverage of one module without the inputs, which :func:`inputs_json` has.
 
+    Of the places of a program ``sizes`` are pairs of positions and rows, ``missed`` pairs of a
+    position and a row.
+
     Of the ops that choose by element, only those are listed that chose the same for every element.
     """
     return {
@@ -157,6 +180,7 @@ def coverage_json(coverage: Coverage) -> dict[str, Json]:
                 "dims": dict(program.dims),
                 "calls": program.calls,
                 "sizes": {name: list(bound) for name, bound in program.sizes.items()},
+                "places": _places_json(program.places),
             }
             for program in coverage.programs
         ],
@@ -195,6 +219,18 @@ def coverage_json(coverage: Coverage) -> dict[str, Json]:
             if one.constant
             for outcome in [name for name, seen in one.outcomes.items() if seen]
         ],
+    }
+
+
+def _places_json(places: PlaceCoverage | None) -> Json:
+    if places is None:
+        return None
+    return {
+        "sizes": [list(size) for size in places.sizes],
+        "text": places.text,
+        "missed": [list(place) for place in places.missed],
+        "adapters": list(places.adapters),
+        "missed_adapters": list(places.missed_adapters),
     }
 
 

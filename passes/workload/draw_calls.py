@@ -75,7 +75,7 @@ class CallDrawer:
             elif name not in (*_PLANNED, *_OF_STEPS):
                 inputs[name] = self._other(rng, row, dims, shape.rows)
         known = {name: array for name, array in inputs.items() if name in self.inputs}
-        return ProgramCall(shape.phase, dims, known, plan.active, note=plan.note)
+        return ProgramCall(shape.phase, dims, known, plan.active, note=plan.note, exact=plan.exact)
 
     def _places(self, plan: CallPlan) -> dict[str, Array]:
         """Positions, lengths and seq_ids; -1, 0 and R for padding and idle rows."""
@@ -101,7 +101,9 @@ class CallDrawer:
         tokens = rng.integers(0, self.vocabulary, (shape.rows, shape.active)).astype(np.int32)
         if plan.equal:
             tokens[:] = tokens[0]
-        if plan.ids != "random":
+        if plan.ids == "one":
+            tokens[:] = tokens[0, 0]
+        elif plan.ids != "random":
             ends = boundary_ids(self.vocabulary)
             outside = outside_ids(self.vocabulary)
             turned = np.roll(outside, -placed).tolist()

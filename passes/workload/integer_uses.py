@@ -21,6 +21,8 @@ _INDEXED: Mapping[str, tuple[tuple[int, int, int], ...]] = {
     "kv_update": ((2, 0, 0), (3, 0, 1)),
     "kv_move": ((1, 0, 0), (2, 0, 1), (3, 0, 0), (4, 0, 1)),
     "experts": ((1, 3, 0),),
+    # A limit of tokens, of which there is one more than proposals.
+    "accept": ((1, 0, 1),),
     "attention_mask": ((0, 1, 1), (1, 1, 1)),
     "last_token": ((1, 0, 1), (2, 0, 1)),
 }

@@ -21,9 +21,14 @@ from graphgen.exec.session import Workload
 from graphgen.ir import ADAPTER_IDS, MAIN, Dim, Module, Role
 from graphgen.ir.dims import symbols
 from graphgen.passes.core import Pass
-from graphgen.passes.workload.adversarial_script import adversarial_script
+from graphgen.passes.workload.adversarial_script import adversarial_script, long_script
+from graphgen.passes.workload.call_plan import CallPlan
 from graphgen.passes.workload.draw_calls import CallDrawer
 from graphgen.passes.workload.program_shapes import (
+    FEW_ROWS,
+    LONG,
+    LONG_ROWS,
+    MORE_ROWS,
     ProgramShape,
     ServingSizes,
     StagePrograms,
@@ -101,7 +106,8 @@ def make_workload(
     calls = drawer.draw(seed, short_script(chosen))
     dims: dict[str, Dim] = {"R": chosen.rows, "M": chosen.slots}
     weights = _drawn(module, Role.WEIGHT, dims, seed, source)
-    return Workload({**weights, **_adapters([stage_of(module)], seed, source)}, calls, dims)
+    weights |= _adapters([stage_of(module)], seed, source)
+    return Workload(weights, calls, dims, seed=seed)
 
 
 def workload_for(
@@ -109,7 +115,7 @@ def workload_for(
     passes: Sequence[Pass],
     seed: int = 0,
     *,
-    script: Script = "auto",
+    script: Script = "quick",
     source: ArraySource = normal_numbers,
     slots: int = 0,
     dims: Mapping[str, int] = NO_SIZES,
@@ -125,7 +131,7 @@ def workload_for(
         module: at any level; unchanged.
         passes: the pipeline; empty for the module alone.
         seed: of weights, states and inputs.
-        script: the situations that the calls make; by default those that the passes touch.
+        script: the situations that the calls make; by default a few, by what the passes touch.
         source: draws weights, states, and inputs that language models do not have.
         slots: M, positions that a row of a cache has room for, where no program states it; by
             default a few.
@@ -135,8 +141,9 @@ def workload_for(
     stages = (*ran.stages, of_sizes(module, dims)) if dims else ran.stages
     if not is_language_model(module):
         return random_workload(module, seed, source, stages)
-    chosen = choose_script(ran.journal) if script == "auto" else script
-    return workload_of_stages(module, stages, seed, chosen, source, slots=slots)
+    swept = script != "quick"
+    chosen = script if swept else choose_script(ran.journal)
+    return workload_of_stages(module, stages, seed, chosen, source, slots=slots, swept=swept)
 
 
 def workload_of_stages(
@@ -147,6 +154,7 @@ def workload_of_stages(
     source: ArraySource = normal_numbers,
     *,
     slots: int = 0,
+    swept: bool = True,
 ) -> Workload:
     """The workload whose calls fit the programs of several modules.
 
@@ -155,9 +163,11 @@ def workload_of_stages(
             random inputs; names weights and states, in logical types.
         stages: of the modules.
         seed: of weights, states and inputs.
-        script: the situations that the calls make; ``auto`` is the adversarial one.
+        script: the situations that the calls make; ``auto`` is the adversarial one, and ``quick``
+            is as well, for want of passes.
         source: draws weights, states, and inputs that language models do not have.
         slots: as of :func:`workload_for`.
+        swept: whether programs are called at all of their positions, beside the short script.
 
     Raises:
         GraphgenError: GG0402 when no call fits all stages.
@@ -165,8 +175,15 @@ def workload_of_stages(
     if not is_language_model(module):
         return random_workload(module, seed, source, stages)
     short = script == "short"
-    sizes = serving_sizes(module, stages, several=not short, room=slots)
-    plans = (short_script if short else adversarial_script)(sizes)
+    exhaustive = swept and not short
+    sizes = serving_sizes(
+        module,
+        stages,
+        several=not short,
+        room=slots,
+        free_rows=_free_rows(slots) if exhaustive else FEW_ROWS,
+    )
+    plans = _plans(sizes, script, swept=swept)
     if not plans:
         raise GraphgenError(
             "GG0402",
@@ -180,7 +197,29 @@ def workload_of_stages(
     weights, states = (
         _drawn(module, role, dims, seed, source) for role in (Role.WEIGHT, Role.STATE)
     )
-    return Workload({**weights, **_adapters(stages, seed, source)}, calls, dims, states)
+    weights |= _adapters(stages, seed, source)
+    made = Workload(
+        weights, calls, dims, states, exhaustive=exhaustive, rings=sizes.rings, seed=seed
+    )
+    return replace(made, whole=any(shape.whole for shape in sizes.shapes))
+
+
+def _plans(sizes: ServingSizes, script: Script, *, swept: bool) -> tuple[CallPlan, ...]:
+    if script == "short":
+        return short_script(sizes)
+    if script == "long":
+        return long_script(sizes)
+    return adversarial_script(sizes, swept=swept)
+
+
+def _free_rows(slots: int) -> int:
+    """Rows of calls to all places; fewer of caches that are long."""
+    return LONG_ROWS if slots > LONG else MORE_ROWS
+
+
+def rounded_calls(workload: Workload) -> Workload:
+    """The calls that are compared in the program's own types as well, which come first."""
+    return replace(workload, calls=tuple(call for call in workload.calls if not call.exact))
 
 
 def random_workload(
@@ -213,7 +252,8 @@ def random_workload(
         drawn.states({**sizes, **dims}),
         _drawn(module, Role.WEIGHT, {**sizes, **dims}, seed, source),
     )
-    return Workload({**weights, **_adapters(stages, seed, source)}, calls, dims, states)
+    weights |= _adapters(stages, seed, source)
+    return Workload(weights, calls, dims, states, seed=seed)
 
 
 def _adapters(stages: Sequence[StagePrograms], seed: int, source: ArraySource) -> dict[str, Array]:

@@ -17,8 +17,10 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.pipeline import run_pass
 from graphgen.passes.core.settings import OFF, debug
 
-# Rows of a cache, and the smallest bucket, where programs leave them free.
-_ROWS, _FIRST = 3, 8
+# Rows of a cache, of a few calls and of many, and the smallest bucket, where programs leave them
+# free; rows of a cache of more than LONG slots.
+FEW_ROWS, MORE_ROWS, _FIRST = 3, 5, 8
+LONG_ROWS, LONG = 2, 4096
 # The largest window, in positions, that free sizes are chosen to pass twice.
 _LARGEST_WINDOW = 64
 # Levels at which programs still state that they take row b of a call for row b of the cache.
@@ -76,8 +78,13 @@ class StagePrograms:
 
     def has(self, phase: str, dims: Mapping[str, Dim]) -> bool:
         """True if a program can be called with these sizes, for several steps one by one."""
+        return self.called(phase, dims) >= 0
+
+    def called(self, phase: str, dims: Mapping[str, Dim]) -> int:
+        """The number of the program that is called with these sizes; -1 if there is none."""
         phase = self._called(phase)
-        return any(_fits(own, dims) for name, own, _ in self.programs if name == phase)
+        fits = (n for n, (p, own, _) in enumerate(self.programs) if p == phase and _fits(own, dims))
+        return next(fits, -1)
 
     def _called(self, phase: str) -> str:
         """The phase of the programs of a call: that of one step where none makes several."""
@@ -178,6 +185,8 @@ class ServingSizes:
         slots: M, positions a row has room for.
         rings: whether some cache keeps its newest positions only at some stage.
         window: largest number of positions that a layer with a sliding window attends to, or 0.
+        largest: of the shapes that are the same program at every stage, those of which no other
+            one has as many slots and rows.
     """
 
     shapes: tuple[ProgramShape, ...]
@@ -185,10 +194,16 @@ class ServingSizes:
     slots: int
     rings: bool = False
     window: int = 0
+    largest: tuple[ProgramShape, ...] = ()
 
 
 def serving_sizes(
-    module: Module, stages: Sequence[StagePrograms], *, several: bool = True, room: int = 0
+    module: Module,
+    stages: Sequence[StagePrograms],
+    *,
+    several: bool = True,
+    room: int = 0,
+    free_rows: int = FEW_ROWS,
 ) -> ServingSizes:
     """Sizes of calls that fit every stage: its programs' sizes, small ones for free symbols.
 
@@ -198,6 +213,7 @@ def serving_sizes(
         several: whether a program with free symbols is called with several batch sizes and with
             prompts on a prefix.
         room: M where no stage states it; 0 for a few slots.
+        free_rows: R and B where no stage states them.
     """
     window = _window(module)
     whole = any(stage.whole for stage in stages)
@@ -206,11 +222,11 @@ def serving_sizes(
     states = caches_by_length(module, module.programs())
     batch = [size for dims in known if isinstance(size := dims.get("B"), int)]
     attended = [size for dims in known if isinstance(size := dims.get("C"), int)]
-    rows = _first_size(known, "R", [shape[0] for shape in states], max(batch, default=_ROWS))
+    rows = _first_size(known, "R", [shape[0] for shape in states], max(batch, default=free_rows))
     last = max(attended, default=room) or _last_bucket(window if several else 0)
     slots = _first_size(known, "M", [shape[1] for shape in states], last)
     fixed = {phase for phase, dims, _ in found if _bound(dims)}
-    shapes: set[ProgramShape] = set()
+    shapes: dict[ProgramShape, tuple[int, ...]] = {}
     for phase, dims, _ in found:
         if phase in fixed and not _bound(dims):
             continue
@@ -221,9 +237,22 @@ def serving_sizes(
                 if not in_place or calls == rows:
                     steps = cast(int, dims[COUNT]) if phase == STEPS else 1
                     given = ProgramShape(phase, attends, active, calls, in_place, steps)
-                    shapes.add(replace(given, whole=phase == "prefill" and whole))
+                    given = replace(given, whole=phase == "prefill" and whole)
+                    shapes[given] = tuple([stage.called(phase, sizes) for stage in stages])
     rings = any(stage.rings for stage in stages)
-    return ServingSizes(tuple(sorted(shapes)), rows, slots, rings, window)
+    return ServingSizes(tuple(sorted(shapes)), rows, slots, rings, window, _largest(shapes))
+
+
+def _largest(shapes: Mapping[ProgramShape, tuple[int, ...]]) -> tuple[ProgramShape, ...]:
+    """Of the shapes of the same programs those of which no other has as many slots and rows."""
+
+    def inside(one: ProgramShape, other: ProgramShape) -> bool:
+        sizes = [(shape.attended, shape.rows, shape.active) for shape in (one, other)]
+        fits = all(small <= large for small, large in zip(*sizes, strict=True))
+        return shapes[one] == shapes[other] and sizes[0] != sizes[1] and fits
+
+    every = sorted(shapes)
+    return tuple(one for one in every if not any(inside(one, other) for other in every))
 
 
 def random_sizes(

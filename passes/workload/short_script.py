@@ -11,9 +11,11 @@ from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.workload.call_plan import CallPlan, CallWriter, Span
 from graphgen.passes.workload.program_shapes import ProgramShape, ServingSizes
 
-# The calls that a module is taken through: a few; those of adversarial situations; or whichever of
-# the two shows what the passes touch.
-Script = Literal["short", "adversarial", "auto"]
+# The calls that a module is taken through: a few; those of adversarial situations and of all
+# positions, which ``auto`` takes as well; for a quick look, a few or those of adversarial
+# situations alone, by what the passes touch; or those with large numbers, of a model with long
+# caches beside a small one that goes through the others.
+Script = Literal["short", "adversarial", "auto", "quick", "long"]
 
 # Ops on parts of arrays, which may be states, whatever their element type; and control flow.
 _PARTS = (Trait.ALIGNED, Trait.PARTIAL_READ, Trait.CONTROL)

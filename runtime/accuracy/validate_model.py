@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from graphgen.analysis import fingerprint
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
@@ -23,7 +25,8 @@ from graphgen.passes.quantization.quantize_weights import QuantizeWeights
 from graphgen.passes.validate import PassChecks, Verdict
 from graphgen.passes.validate import validate as compare_passes
 from graphgen.passes.validate.twin_choice import twins_for
-from graphgen.passes.workload.make_workload import workload_for
+from graphgen.passes.validate.whole_pipeline import verdict_of_ends
+from graphgen.passes.workload.make_workload import is_language_model, workload_for
 from graphgen.passes.workload.program_shapes import dry_run
 from graphgen.passes.workload.short_script import Script
 from graphgen.passes.workload.value_ranges import (
@@ -116,6 +119,8 @@ class ValidationOptions:
         statistics: ranges of the weights of a checkpoint, by their names without layers; they
             replace those of ``realistic``.
         evaluator: computes the rounding check, NumPy if ``None``.
+        quick: few calls, by what the passes touch, and the wide twin where they touch large
+            numbers: the verdicts are of what was tried.
     """
 
     script: Script = "auto"
@@ -128,6 +133,17 @@ class ValidationOptions:
     prove: bool = False
     statistics: Mapping[str, Sequence[Statistics]] | None = None
     evaluator: Backend | None = None
+    quick: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """True if more would be tried by default."""
+        return self.quick or self.script == "short"
+
+    @property
+    def calls(self) -> Script:
+        """The script that workloads are made of."""
+        return "quick" if self.quick and self.script == "auto" else self.script
 
     def values_for(self, passes: Sequence[Pass]) -> Literal["plain", "realistic", "measured"]:
         """The numbers that a pipeline gets: ``measured`` are those of a checkpoint's statistics."""
@@ -174,6 +190,7 @@ class ModuleVerdicts:
         calls: what each call that was compared is made for.
         require_coverage: whether all of the module has to be run.
         values: the numbers of weights and states: plain, realistic, or measured in a checkpoint.
+        whole: whether the one verdict is on all passes together.
     """
 
     module: Module
@@ -183,16 +200,26 @@ class ModuleVerdicts:
     calls: Sequence[str] = ()
     require_coverage: bool = False
     values: str = "plain"
+    whole: bool = False
 
     @property
     def not_run(self) -> list[str]:
         """The passes after one that raised."""
+        if self.whole:
+            return []
         return [str(item) for item in self.passes[len(self.verdicts) :]]
+
+    @property
+    def not_covered(self) -> bool:
+        """True if calls missed a part of what a pass changed, or more would be tried by default."""
+        return any(verdict.uncovered or verdict.partial for verdict in self.verdicts)
 
     @property
     def passed(self) -> bool:
         """True if every pass ran and no check failed; all was run where that is required."""
-        covered = not self.require_coverage or all(v.complete and v.ok for v in self.verdicts)
+        covered = not self.require_coverage or all(
+            v.complete and not v.uncovered for v in self.verdicts
+        )
         return covered and not self.not_run and all(v.passed for v in self.verdicts)
 
 
@@ -245,15 +272,89 @@ def validate_module(
         GraphgenError: GG0303 for passes in a wrong order; what a run of ``module`` raises.
     """
     options = options or ValidationOptions()
+    beside = twin == "wide" and options.twins == "auto" and not options.partial
     workload = workload_for(
         module,
         passes,
         options.seed,
-        script=options.script,
+        script="long" if beside and options.script == "auto" else options.calls,
         source=options.source_for(module, passes),
         slots=WIDE_SLOTS if twin == "wide" else 0,
     )
+    if beside:
+        found = _ends(module, passes, workload, options, on_step)
+        if found is not None:
+            return found
+        # Rewrites alone are checked on the mini, whose programs are the same but for their sizes.
+        options = replace(options, each_rewrite=False)
     return validate_over(module, passes, workload, options, on_step, twin)
+
+
+def validate_wide(
+    module: Module,
+    passes: PassesFor,
+    options: ValidationOptions,
+    on_step: Callable[[str], None] | None = None,
+) -> ModuleVerdicts | None:
+    """Validate a pipeline on the wide twin of a module; ``None`` where the module has none.
+
+    Args:
+        module: as it was built from a configuration, which it holds.
+        passes: gives the pipeline for the buckets of a twin.
+        options: of the validation.
+        on_step: called before each step with its description.
+
+    Raises:
+        GraphgenError: as :func:`validate_module`.
+    """
+    wide = wide_twin(module)
+    if wide is None:
+        return None
+    step = partial(_named_step, on_step, "wide") if on_step is not None else None
+    return validate_module(wide, passes(twin_buckets("wide")), options, step, "wide")
+
+
+def wide_twin(module: Module) -> Module | None:
+    """The wide twin of the configuration that a module was built from.
+
+    ``None`` for a module that has none, is another one than its configuration gives, as after
+    passes, or is a wide twin itself.
+    """
+    if not module.meta.keys() >= {"config", "dtype"}:
+        return None
+    config, kind = json.loads(module.meta["config"]), dtype(module.meta["dtype"])
+    phases = tuple(function.phase for function in module.programs())
+    try:
+        again, wide = (build(config, kind, phases=phases, twin=twin) for twin in (None, "wide"))
+    except GraphgenError:
+        return None
+    own = fingerprint(module)
+    return wide if own == fingerprint(again) and own != fingerprint(wide) else None
+
+
+def _ends(
+    module: Module,
+    passes: Sequence[Pass],
+    workload: Workload,
+    options: ValidationOptions,
+    on_step: Callable[[str], None] | None,
+) -> ModuleVerdicts | None:
+    """The verdict on all passes together, of a wide twin; ``None`` where each has to be checked."""
+    if options.prove:
+        return None
+    found = verdict_of_ends(module, passes, workload, options.evaluator, on_step)
+    if found is None:
+        return None
+    return ModuleVerdicts(
+        module,
+        passes,
+        [found],
+        "wide",
+        [call.note for call in workload.calls],
+        options.require_coverage,
+        options.values_for(passes),
+        whole=True,
+    )
 
 
 def validate_over(
@@ -277,7 +378,10 @@ def validate_over(
     Raises:
         GraphgenError: as :func:`validate_module`.
     """
-    checks = PassChecks(options.evaluator, options.prove, options.each_rewrite, on_step)
+    less = options.partial and is_language_model(module)
+    checks = PassChecks(
+        options.evaluator, options.prove, options.each_rewrite, on_step, partial=less
+    )
     return ModuleVerdicts(
         module,
         passes,
@@ -301,5 +405,7 @@ def _chosen(
         return TWINS
     if options.twins != "auto":
         return (options.twins,)
+    if not options.partial:
+        return TWINS
     module = build(config, dtype(options.dtype), twin="mini")
     return twins_for(dry_run(module, passes(twin_buckets("mini"))).journal)

@@ -65,6 +65,7 @@ def test_programs_of_kernels_are_not_launched_twice_at_their_first_step():
 @needs_kernels
 def test_a_program_is_looked_through_for_products_once(monkeypatch: pytest.MonkeyPatch):
     # Looking through all ops took a twentieth of each step.
+    folder, expected = made()
     asked: list[str] = []
 
     def plans(module: Module, program: str) -> bool:
@@ -72,5 +73,5 @@ def test_a_program_is_looked_through_for_products_once(monkeypatch: pytest.Monke
         return plans_products(module, program)
 
     monkeypatch.setattr(session, "plans_products", plans)
-    assert answer(start(made()[0] / "artifact", None)) == made()[1]
+    assert answer(start(folder / "artifact", None)) == expected
     assert asked == ["prefill.b2.s64", "decode.b2.c64"]

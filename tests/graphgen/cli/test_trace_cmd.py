@@ -250,7 +250,7 @@ def test_a_run_without_passes_shows_the_ops(mini: Path, tmp_path: Path):
 
 def test_validation_adds_verdicts_and_coverage(mini: Path, tmp_path: Path):
     out = tmp_path / "v.html"
-    calls = ("--script", "short", "--no-rewrites")
+    calls = ("--script", "short", "--no-rewrites", "--allow", "not-covered")
     result = done("validate", mini, "-p", "canonicalize,fuse-projections", *calls, "--trace", out)
     assert "v.html: 2 verdicts" in result.stderr
     found = re.search(r'id="data">(.*?)</script>', out.read_text())
@@ -258,7 +258,8 @@ def test_validation_adds_verdicts_and_coverage(mini: Path, tmp_path: Path):
     data = json.loads(found[1])
     assert [stage["label"] for stage in data["stages"]] == ["canonicalize", "fuse-projections"]
     view = data["validation"]
-    assert (view["states"], view["faults"], view["not_run"]) == (["ok", "ok"], [[], []], [])
+    tried = "ok of what was tried"
+    assert (view["states"], view["faults"], view["not_run"]) == ([tried] * 2, [[], []], [])
     assert [row[0] for row in view["verdicts"]["rows"]] == ["canonicalize", "fuse-projections"]
     assert view["coverage"]["complete"]
     assert view["summary"].startswith("coverage: programs 2 of 2")
@@ -284,7 +285,7 @@ def test_validation_adds_verdicts_and_coverage(mini: Path, tmp_path: Path):
         snap(page, "coverage")
         page.run(CLICK % "fuse-projections")
         page.settle()
-        assert page.run("document.getElementById('verdict').innerText") == "validation: ok"
+        assert page.run("document.getElementById('verdict').innerText") == f"validation: {tried}"
         assert page.complaints == []
     finally:
         page.close()
@@ -300,7 +301,7 @@ def test_a_pass_that_raises_is_a_verdict_of_the_page_and_has_no_stage(mini: Path
     data = json.loads(found[1])
     assert [stage["label"] for stage in data["stages"]] == ["cse"]
     view = data["validation"]
-    assert view["states"] == ["ok", "raised"]
+    assert view["states"] == ["ok of what was tried", "raised"]
     assert view["not_run"] == ["dce"]
     assert "global_topk" in view["faults"][1][0]
 

@@ -133,17 +133,18 @@ def test_what_no_call_reaches_is_never_ok(tmp_path: Path):
     words = (*alone, "--no-rewrites")
     missed = "not run: branch 0 (@less) of the conditional in @f, after clamp-large"
     try:
-        shown = done(*words)
+        shown = graphgen(*words)
         del PASSES["clamp-large"]
         required = graphgen(*words, "--require-coverage", "--coverage")
         del PASSES["clamp-large"]
-        found = facts(*words)
+        found = facts(*words, "--allow", "not-covered")
         del PASSES["clamp-large"]
         checked = graphgen(*alone)
     finally:
         PASSES.pop("clamp-large", None)
     # Each rewrite alone needs no call: numbers over 1000 are drawn.
     assert checked.stdout.splitlines()[1].endswith(" WRONG rewrite")
+    assert shown.exit_code == 2
     assert shown.stdout.splitlines()[1].endswith(" not covered")
     assert f"coverage: programs 1 of 1\n{missed}\n" in shown.stdout
     assert required.exit_code == 1
@@ -201,3 +202,97 @@ def test_a_budget_that_types_do_not_explain_is_exit_status_2(tmp_path: Path):
     assert ran.exit_code == 2, ran.output
     assert ran.stdout.splitlines()[1].endswith(" budget not explained")
     assert "budget not explained: clamp-large may round by 1.0e-01" in ran.stdout
+
+
+# Hides slot 0 from the token at position 11 of decode steps, which few calls make.
+HIDING = """\
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.passes.core import Pass, no_match, register, rule
+
+
+@rule("attention_mask")
+def hide(op, b):
+    if "hide" in op.loc.via:
+        return no_match("it is done", op.result)
+    seen = b.emit(op.name, op.operands, dict(op.attrs)).result
+    if b.function.phase != "decode":
+        return [seen]
+    positions, keys = op.operands
+    here = b.compare(positions, b.full(11, positions.type), "EQ")
+    first = b.compare(keys, b.full(0, keys.type), "EQ")
+    shape = seen.type.shape
+    both = b.and_(b.broadcast_in_dim(here, shape, [0, 1]), b.broadcast_in_dim(first, shape, [0, 2]))
+    return [b.and_(seen, b.not_(both))]
+
+
+@register
+@dataclass(frozen=True)
+class Hide(Pass):
+    name: ClassVar[str] = "hide"
+
+    def run(self, module, rewriter):
+        for function in module.functions.values():
+            rewriter.apply_rules(function, [hide])
+"""
+
+
+def hidden(words: tuple[object, ...], plugin: Path) -> tuple[int, str]:
+    """The exit status and the output of a validation with the pass that hides slot 0."""
+    from graphgen.passes.core import PASSES
+
+    try:
+        ran = graphgen("validate", *words, "-p", "hide", "--plugin", plugin, "--no-rewrites")
+    finally:
+        PASSES.pop("hide", None)
+    return ran.exit_code, ran.stdout
+
+
+def test_a_quick_validation_is_never_ok_alone(mini: Path, tmp_path: Path):
+    plugin = tmp_path / "hide.py"
+    plugin.write_text(HIDING)
+    status, shown = hidden((mini,), plugin)
+    assert status == 1
+    assert shown.splitlines()[1].endswith(" WRONG")
+    status, shown = hidden((mini, "--quick"), plugin)
+    assert status == 2
+    assert shown.splitlines()[1].endswith(" ok of what was tried")
+    assert "not tried: @decode positions" in shown
+    assert hidden((mini, "--quick", "--allow", "not-covered"), plugin)[0] == 0
+    # What is wrong is wrong, whatever is allowed.
+    assert hidden((mini, "--allow", "unknown,searched,not-covered,budget"), plugin)[0] == 1
+
+
+def test_a_right_file_is_ok_at_all_places_and_on_its_wide_twin(mini: Path):
+    words = ("validate", mini, "-p", "canonicalize,cse", "--no-rewrites")
+    shown = done(*words).stdout
+    assert "places: " in shown
+    assert "positions 0..15 of 16 in rows 0..4" in shown
+    assert re.search(r"^wide twin, \d+ calls, plain values: all 2 passes: ok$", shown, re.M)
+    found = facts(*words)
+    assert (found["wide"]["twin"], found["wide"]["passed"]) == ("wide", True)
+    assert found["coverage"]["holes"] == []
+    short = graphgen(*words, "--script", "short")
+    assert short.exit_code == 2
+    assert "wide twin" not in short.stdout
+
+
+def test_a_part_that_is_not_covered_is_exit_status_2(tmp_path: Path):
+    from graphgen.passes.core import PASSES
+
+    file, plugin = tmp_path / "m.gg", tmp_path / "clamp.py"
+    file.write_text(NEVER)
+    plugin.write_text(PLUGIN.replace('"maximum"', '"negate"'))
+    words = ("validate", file, "-p", "clamp-large", "--plugin", plugin, "--no-rewrites")
+    for more, status in (((), 2), (("--allow", "not-covered"), 0), (("--allow", "searched"), 2)):
+        try:
+            assert graphgen(*words, *more).exit_code == status
+        finally:
+            PASSES.pop("clamp-large", None)
+
+
+def test_a_state_to_allow_that_does_not_exist(tmp_path: Path):
+    refused = graphgen("validate", tmp_path / "m.gg", "--allow", "ok")
+    assert refused.exit_code == 2
+    assert "there is no state ok" in refused.output

@@ -61,7 +61,11 @@ def test_more_numbers_in_one_are_refused():
     assert caught.value.code == "GG0403"
 
 
-def test_the_bits_of_a_pair_are_not_computed_with():
-    text = PACKED.replace("return y = %y", "%z = and(%turned, %turned) : u8[2,3]\n  return y = %y")
-    with pytest.raises(GraphgenError, match="the bits of a float"):
-        evaluate(parse(text).function("f"), {"x": np.ones((3, 4))}, MEANING)
+def test_the_bits_of_a_pair_are_those_of_whole_numbers():
+    text = PACKED.replace("  return y = %y", "  %z = not(%turned) : u8[2,3]\n  return y = %y")
+    text = text.replace("return bytes = %turned", "return bytes = %z")
+    x = np.asarray([[-7.25, 3.5, 0.0, 6.75], [1.5, 2.5, -3.5, 4.5], [0.1, 0.2, 0.3, 0.4]])
+    function = parse(text).function("f")
+    wide, own = (evaluate(function, {"x": x}, how) for how in (MEANING, NATIVE))
+    assert np.array_equal(wide["bytes"], own["bytes"])
+    assert np.array_equal(wide["y"], own["y"])

@@ -64,7 +64,7 @@ def test_both_parts_of_complex_numbers_are_drawn_alone_and_together():
     type_, rng = TensorType((12,), c64), np.random.default_rng(3)
     for array in (random_array(rng, type_), draw_array(rng, type_, Spread.ORDINARY)):
         assert parts_of_draws(array) == {"both", "real", "imaginary"}
-    redrawn = redrawn_floats({"x": np.zeros(64, np.complex64)})["x"]
+    redrawn = redrawn_floats({"x": np.zeros(64, np.complex64)}, 0)["x"]
     assert parts_of_draws(redrawn) >= {"both", "real", "imaginary"}
     odd = draw_array(rng, TensorType((400,), c64), Spread.NOT_FINITE)
     assert np.isnan(np.imag(odd)).any()

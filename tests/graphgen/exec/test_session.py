@@ -7,6 +7,9 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.exec.session import ProgramCall, Runner, Workload
+from graphgen.ir import Role, dtype
+from graphgen.models import build, known_shape
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 
 ON_TWO_RANKS = """\
@@ -114,3 +117,16 @@ func @decode.{rows} phase=decode dims={{B={rows},S=1}} {{
     with pytest.raises(GraphgenError, match=f"no {phase} program for B=3") as refused:
         list(Runner(parse(text), Workload({}, (call,))).calls())
     assert (refused.value.code, refused.value.help) == ("GG0402", help_)
+
+
+def test_states_after_the_last_call_only():
+    module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
+    workload = make_workload(module)
+    every = Runner(module, workload).outcomes()
+    last = Runner(module, workload, last_states=True).outcomes()
+    states = {row.name for row in module.entries(Role.STATE)}
+    assert [states & one.keys() for one in last[:-1]] == [set()] * (len(every) - 1)
+    for one, other in zip(every, last, strict=True):
+        for name, array in other.items():
+            assert np.array_equal(one[name], array)
+    assert every[-1].keys() == last[-1].keys()

@@ -11,7 +11,7 @@ from graphgen.models.layer_types import FULL, SLIDING, ends, kinds
     ("types", "two", "one_of_each"),
     [
         ((FULL,), (FULL,), (FULL,)),
-        ((FULL,) * 3, (FULL, FULL), (FULL,)),
+        ((FULL,) * 3, (FULL, FULL), (FULL, FULL)),
         ((SLIDING, SLIDING, FULL, SLIDING), (SLIDING, FULL), (SLIDING, FULL)),
     ],
 )

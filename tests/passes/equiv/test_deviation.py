@@ -147,6 +147,47 @@ def test_the_worst_of_several_outputs_is_by_either_distance():
     assert compare(*zeros, RoundingNoise(F32, zeros[0])).within(1e-6)
 
 
+BF16 = 2.0**-8
+EXACT = np.linspace(0.5, 1.0, 16)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "right"),
+    [
+        (0.1, 0.15, True),
+        (0.1, 0.05, True),
+        (0.1, 0.25, False),
+        # As many roundings a path has without being amplified.
+        (6 * BF16, 12 * BF16, False),
+        (0.0, 0.05, False),
+        (0.1, NAN, False),
+    ],
+)
+def test_a_difference_below_the_error_of_the_module_before_is_amplified_rounding(
+    own: float, other: float, right: bool
+):
+    one, two = ({"y": (EXACT + error).astype(np.float32)} for error in (own, other))
+    noise = RoundingNoise(BF16, [{"y": EXACT}])
+    found = compare([one], [two], noise)
+    assert found.within(2e-2) == right
+    assert not found.within(0)
+    assert not compare([one], [two]).within(2e-2)
+    assert (first_beyond([one], [two], 2e-2, noise) is None) == right
+
+
+def test_amplified_rounding_of_a_call_hides_no_smaller_difference_of_another_one():
+    calls = [{"y": EXACT + error} for error in (0.1, 0.0)]
+    others = [{"y": EXACT + error} for error in (0.19, 0.03)]
+    noise = RoundingNoise(BF16, [{"y": EXACT}] * 2)
+    found = compare(calls, others, noise)
+    assert found.call == 0
+    assert not found.within(2e-2)
+    assert compare(calls[:1], others[:1], noise).within(2e-2)
+    second = first_beyond(calls, others, 2e-2, noise)
+    assert second is not None
+    assert second.call == 1
+
+
 def test_masked_elements_are_not_compared():
     a = np.ma.masked_array([1.0, 2.0, 3.0], [True, False, False])
     found = difference("", 0, a, np.array([9.0, 2.0, 4.0]))

@@ -45,11 +45,12 @@ def test_adversarial_integers_may_be_negative_where_the_type_has_a_sign(kind: st
     assert (int(drawn.min()), int(drawn.max())) == (low, 8)
 
 
-def test_sizes_are_different_then_all_1_then_alike():
+def test_sizes_are_different_then_all_1_then_alike_then_long():
     sizes = [sample.sizes for sample in samples(["B", "S", "C", "R", "M", "N"], {"R": 6})]
     distinct = [dict(item) for item in dict.fromkeys(tuple(each.items()) for each in sizes)]
     assert distinct == [
         {"B": 2, "S": 3, "C": 5, "R": 6, "M": 7, "N": 4},
         {"B": 1, "S": 1, "C": 1, "R": 6, "M": 1, "N": 1},
         {"B": 3, "S": 4, "C": 4, "R": 6, "M": 8, "N": 3},
+        {"B": 2, "S": 3, "C": 300, "R": 6, "M": 301, "N": 4},
     ]

@@ -12,11 +12,13 @@ import pytest
 from graphgen.config.compile_config import CompileConfig
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.ir import Module
-from graphgen.ir.dtype import f32
+from graphgen.ir.dtype import f32, s8
 from graphgen.passes.core import Pass, Rewriter
+from graphgen.passes.core.relation import Chain, Quantized, Relation, Take
 from graphgen.passes.pipelines import default
 from graphgen.passes.validate.rewrite_checker import check_rewrites
 from graphgen.passes.validate.rewrite_verdict import RewriteStatus
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse as parse_text
 from tests.passes.layerwise.test_validate_layers import BUCKETS, check, four_layers
 
@@ -103,3 +105,66 @@ def test_layers_with_narrow_caches_have_the_budget_of_their_type():
         for layer in changed:
             more = 0.36 if behind and "layers" in layer.label else 0
             assert layer.budget == pytest.approx(item.budget + more)
+
+
+PRODUCT = """\
+module @m level=logical {
+  input %x : f32[2,4]
+  weight %w : f32[4,3]
+  output %y : f32[2,3]
+}
+
+func @f phase=main {
+  arg %x : f32[2,4]
+  arg %w : f32[4,3]
+  %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 : f32[2,3]
+  return y = %y
+}
+"""
+
+
+@dataclass(frozen=True)
+class Narrow(Pass):
+    """The product with the numbers of a quantized weight, and how these relate to the weight."""
+
+    name: ClassVar[str] = "narrow"
+    rounding: ClassVar[float] = 0.1
+    relation: Relation
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        if rewriter.exhausted:
+            return
+        function = module.function("f")
+        (op,) = function.block
+        x, weight = op.operands
+        b = rewriter.before(function, op)
+        numbers, scale = b.quantize(weight, s8, (0,), 127.0)
+        double = b.binary("multiply", scale, 2.0)
+        numbers.name, scale.name, double.name = "numbers", "scale", "double"
+        product = b.emit("dot_general", (x, b.convert(numbers, f32)), dict(op.attrs)).result
+        made = b.multiply(product, b.broadcast_in_dim(scale, product.shape, (1,)))
+        related = ((weight, numbers, self.relation),)
+        rewriter.replace(function, op, [made], related=related)
+
+
+@pytest.mark.parametrize(
+    ("relation", "status"),
+    [
+        (Quantized("scale", (1,)), RewriteStatus.EQUAL),
+        (Chain((Take(1, (0, 1, 2)), Quantized("scale", (1,)))), RewriteStatus.EQUAL),
+        (Quantized("double", (1,)), RewriteStatus.WRONG),
+        (Chain((Take(1, (1, 0, 2)), Quantized("scale", (1,)))), RewriteStatus.WRONG),
+        (Quantized("scale", (0,)), RewriteStatus.UNDECIDED),
+        (Quantized("another", (1,)), RewriteStatus.UNDECIDED),
+    ],
+    ids=str,
+)
+def test_numbers_are_compared_with_the_scale_that_their_relation_names(
+    relation: Relation, status: RewriteStatus
+):
+    module = parse_text(PRODUCT)
+    found = check_rewrites(module, Narrow(relation), make_workload(module))
+    assert found.counts == {status: 1}
+    if status is RewriteStatus.UNDECIDED:
+        (check,) = found.remarkable
+        assert "scale" in check.reason

@@ -173,17 +173,17 @@ def test_two_rewrites_that_are_right_together_are_not_wrong():
     module = parse(CHAIN.format(first="sine", last="cosine(%c)"))
     calls = make_workload(module)
 
-    def halved(op: Op, b: Builder) -> Sequence[Value]:
-        return [b.binary("multiply", b.op("sine", *op.operands), 0.5)]
-
     def doubled(op: Op, b: Builder) -> Sequence[Value]:
-        half = op.operands[0].producer("multiply")
-        if half is None or half.operands[0].producer("sine") is None:
+        return [b.binary("multiply", b.op("sine", *op.operands), 2.0)]
+
+    def halved(op: Op, b: Builder) -> Sequence[Value]:
+        twice = op.operands[0].producer("multiply")
+        if twice is None or twice.operands[0].producer("sine") is None:
             return [b.op("negate", *op.operands)]
-        return [b.binary("multiply", b.op("negate", *op.operands), 2.0)]
+        return [b.binary("multiply", b.op("negate", *op.operands), 0.5)]
 
     (verdict,) = validate(
-        module, [Edits({"sine": halved, "negate": doubled})], calls, PassChecks(each_rewrite=True)
+        module, [Edits({"sine": doubled, "negate": halved})], calls, PassChecks(each_rewrite=True)
     )
     assert verdict.ok
     assert verdict.rewrites is not None

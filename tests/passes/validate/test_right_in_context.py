@@ -1,4 +1,4 @@
-"""Counterexamples that a wider window, or the calls, did not confirm: kept, counted and shown."""
+"""Counterexamples of windows: reached by a call, excluded by ranges or proofs, or searched for."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def validated(module: Module, item: Pass) -> Verdict:
     return verdict
 
 
-def checks_in_context(verdict: Verdict) -> list[RewriteCheck]:
+def checks_with(verdict: Verdict, status: RewriteStatus) -> list[RewriteCheck]:
     assert verdict.rewrites is not None
-    return verdict.rewrites.having(RewriteStatus.IN_CONTEXT)
+    return verdict.rewrites.having(status)
 
 
-def program(element: str, *ops: str) -> Module:
+def program(element: str, *ops: str, domain: str = "") -> Module:
     lines = "\n  ".join(ops)
     return parse(f"""
 module @m level=logical {{
-  input %x : {element}[16]
+  input %x : {element}[16]{domain}
   output %y : {element}[16]
 }}
 
@@ -102,7 +102,7 @@ def absolute_dropped(op: Op, b: Builder) -> Sequence[Value]:
 
 
 EIGHT = (constant("c", 8), spread("e", "c"))
-# Op, the program's lines, its change. Each differs for an integer that the call does not have.
+# Op, the program's lines, its change. Each differs for an integer that the script does not have.
 DROPPED: dict[str, tuple[str, Sequence[str], Change]] = {
     "remainder of a negative number": (
         "remainder",
@@ -132,42 +132,96 @@ DROPPED: dict[str, tuple[str, Sequence[str], Change]] = {
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_values_that_no_call_has_are_kept_as_a_counterexample(name: str):
+def test_a_value_of_the_type_of_an_argument_is_a_counterexample(name: str):
     kind, lines, change = DROPPED[name]
     verdict = validated(program("s32", *lines), Changes({kind: change}))
-    (check,) = checks_in_context(verdict)
-    assert (verdict.state, verdict.passed) == ("right in context only", True)
-    assert verdict.rewrites is not None
-    assert (verdict.rewrites.right, verdict.rewrites.total) == (0, 1)
+    (check,) = checks_with(verdict, RewriteStatus.WRONG)
+    assert (verdict.state, verdict.passed, verdict.ok) == ("WRONG rewrite", False, False)
+    assert check.reason == "for arguments that a call of @f may have"
     found = check.counterexample
     assert found is not None
     assert found.before != found.after
-    # The text has the number of x at the element that differs, wherever that is.
-    (at,) = found.index
-    (given,) = [value for value in found.values if ".x : " in value or ".m : " in value]
-    x = found.before if name != "absolute value" else found.after
-    if not name.startswith("remainder"):
-        assert str(int(found.after.real)) in given.partition("=")[2], (at, given, x)
-    assert "agrees on" in check.reason
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_domain_excludes_the_counterexample(name: str):
+    kind, lines, change = DROPPED[name]
+    module = program("s32", *lines, domain=" domain=[0,6]")
+    verdict = validated(module, Changes({kind: change}))
+    assert verdict.state == "ok"
+    assert verdict.rewrites is not None
+    assert verdict.rewrites.right == verdict.rewrites.total == 1
+
+
+MASKED = (constant("c", 7), spread("e", "c"), "%m = and(%x, %e) : s32[16]")
+
+
+def test_ranges_of_operands_exclude_the_counterexample_which_is_kept():
+    module = program("s32", *MASKED, "%y = abs(%m) : s32[16]")
+    verdict = validated(module, Changes({"abs": absolute_dropped}))
+    (check,) = checks_with(verdict, RewriteStatus.IN_CONTEXT)
+    assert check.reason == "for the values that its operands can have"
+    assert check.counterexample is not None
+    assert check.counterexample.after.real < 0
+    assert verdict.rewrites is not None
+    assert (verdict.state, verdict.ok, verdict.rewrites.right) == ("ok", True, 1)
+
+
+def test_a_range_that_holds_the_counterexample_excludes_nothing():
+    # abs of the smallest number is that number: its low end is not 0.
+    module = program("s32", "%a = abs(%x) : s32[16]", "%y = abs(%a) : s32[16]")
+
+    def second(op: Op, b: Builder) -> Sequence[Value] | None:
+        x = op.operands[0]
+        return None if x.name == "x" else [b.maximum(x, b.full(0, x.type))]
+
+    verdict = validated(module, Changes({"abs": second}))
+    (check,) = checks_with(verdict, RewriteStatus.WRONG)
+    assert check.counterexample is not None
+    assert check.counterexample.before == -(2**31)
+
+
+# x (x + 1) is even, which no range says.
+EVEN = (
+    *(constant("c", 1), spread("e", "c"), "%n = add(%x, %e) : s32[16]"),
+    *("%p = multiply(%x, %n) : s32[16]", "%y = and(%p, %e) : s32[16]"),
+)
+
+
+def zero(op: Op, b: Builder) -> Sequence[Value]:
+    return [b.full(0, op.result.type)]
+
+
+def test_a_counterexample_that_no_call_reaches_is_searched_for_and_shown():
+    verdict = validated(program("s32", *EVEN), Changes({"and": zero}))
+    (check,) = checks_with(verdict, RewriteStatus.SEARCHED)
+    assert verdict.state == "right in its context (searched)"
+    assert (verdict.passed, verdict.ok) == (True, False)
+    assert verdict.left_open == {"searched"}
+    assert verdict.rewrites is not None
+    assert (verdict.rewrites.right, verdict.rewrites.searched) == (0, 1)
+    assert check.reason.startswith("windows of ")
+    assert check.reason.endswith("calls of @f agree")
+    assert check.counterexample is not None
 
 
 def test_table_text_json_and_page_have_it():
-    kind, lines, change = DROPPED["absolute value"]
-    verdict = validated(program("s32", *lines), Changes({kind: change}))
+    verdict = validated(program("s32", *EVEN), Changes({"and": zero}))
+    state = "right in its context (searched)"
     (row,) = verdict_table([verdict]).rows
-    assert row[-2:] == ("0/1, 1 in context", "right in context only")
+    assert row[-2:] == ("0/1, 1 searched", state)
     (text,) = verdict_faults([verdict])
-    assert text.startswith("right in context only: changes #1: change-abs at %y = abs(%x)")
-    assert "with those of a call of @f it agrees on" in text
-    assert "%0.x : s32[16] = [" in text
+    assert text.startswith(f"{state}: changes #1: change-and at %y = and(%p, %e)")
+    assert "calls of @f agree" in text
+    assert " : s32[16] = [" in text
     facts: Any = verdict_json(verdict)
-    assert (facts["state"], facts["ok"]) == ("right in context only", True)
+    assert (facts["state"], facts["ok"]) == (state, False)
     rewrites = facts["rewrites"]
-    assert rewrites["counts"] == {"right in context only": 1}
+    assert rewrites["counts"] == {state: 1}
     (one,) = rewrites["remarkable"]
     assert one["counterexample"].startswith("differs: element [")
     page = validation_view([verdict], [])
-    assert (page["states"], page["faults"]) == (["right in context only"], [[text]])
+    assert (page["states"], page["faults"]) == ([state], [[text]])
 
 
 def root_of_square(op: Op, b: Builder) -> Sequence[Value] | None:
@@ -175,15 +229,15 @@ def root_of_square(op: Op, b: Builder) -> Sequence[Value] | None:
     return None if square is None else [square.operands[0]]
 
 
-def test_samples_of_a_wider_window_are_no_proof():
+def test_values_that_determine_each_other_are_not_drawn_independently():
+    # The window of sqrt alone has %s and %a, of which %s is the square.
     ops = ("%a = abs(%x) : f32[16]", "%s = multiply(%a, %a) : f32[16]")
     module = program("f32", *ops, "%y = sqrt(%s) : f32[16]")
     verdict = validated(module, RoundedChanges({"sqrt": root_of_square}))
-    (check,) = checks_in_context(verdict)
+    (check,) = checks_with(verdict, RewriteStatus.WRONG)
+    # The square of what is small, or large, has no root that is near.
     assert check.counterexample is not None
-    # A negative number is no root: the window of sqrt alone may be given one.
-    assert check.counterexample.after.real < 0
-    assert check.reason.startswith("a window of 1 ops differs; one of 3 ops agrees on ")
+    assert abs(check.counterexample.after.real) not in (0.0, 1.0)
 
 
 def test_a_proof_of_the_wider_window_excludes_the_counterexample():
@@ -193,7 +247,7 @@ def test_a_proof_of_the_wider_window_excludes_the_counterexample():
     module = program("s32", *ops, "%y = minimum(%o, %e) : s32[16]")
     verdict = validated(module, Changes({"minimum": operand}))
     assert verdict.rewrites is not None
-    assert verdict.rewrites.counts == {RewriteStatus.PROVED: 1}
+    assert verdict.rewrites.right == 1
     assert verdict.state == "ok"
 
 
@@ -205,7 +259,8 @@ def through_bf16(op: Op, b: Builder) -> Sequence[Value]:
 def test_a_proof_without_rounding_excludes_no_counterexample_of_rounding():
     # Products of -1, 0 and 1 are exact in bf16, those of other numbers are not.
     module = program("f32", "%a = sign(%x) : f32[16]", "%y = multiply(%a, %a) : f32[16]")
-    (check,) = checks_in_context(validated(module, Changes({"multiply": through_bf16})))
+    verdict = validated(module, Changes({"multiply": through_bf16}))
+    (check,) = checks_with(verdict, RewriteStatus.SEARCHED)
     assert check.counterexample is not None
     assert check.counterexample.rounding
 
@@ -218,7 +273,7 @@ def one_more(op: Op, b: Builder) -> Sequence[Value] | None:
     return [b.binary("add", b.op("negate", x), b.full(1, x.type))] if x.name == "x" else None
 
 
-def test_two_rewrites_that_are_right_together_for_the_calls_only():
+def test_two_rewrites_that_are_wrong_together_for_other_integers():
     def second(op: Op, b: Builder) -> Sequence[Value] | None:
         first = one_more(op, b)
         if first is not None:
@@ -228,12 +283,8 @@ def test_two_rewrites_that_are_right_together_for_the_calls_only():
         return [b.minimum(again, b.full(6, a.type))]
 
     verdict = validated(program("s32", *NEGATED_TWICE), Changes({"negate": second}))
-    found = checks_in_context(verdict)
+    found = checks_with(verdict, RewriteStatus.WRONG)
     assert [check.rewrite.number for check in found] == [1, 2]
-    assert [check.reason.partition(":")[0] for check in found] == ["#1 and #2"] * 2
-    assert all(check.counterexample is not None for check in found)
-    # The example is of both together: a number over 6.
-    assert {check.counterexample.after for check in found if check.counterexample} == {6.0}
 
 
 def test_two_rewrites_that_are_right_together_for_all_values():
@@ -301,8 +352,8 @@ def lifted_weights() -> Module:
 def test_a_prepared_weight_that_is_right_for_the_weights_of_the_script_only():
     module = lifted_weights()
     found = check_rewrites(module, ClampedWeights(), make_workload(module))
-    assert set(found.counts) == {RewriteStatus.EQUAL, RewriteStatus.IN_CONTEXT}
-    check = found.having(RewriteStatus.IN_CONTEXT)[0]
+    assert set(found.counts) == {RewriteStatus.EQUAL, RewriteStatus.WRONG}
+    check = found.having(RewriteStatus.WRONG)[0]
     assert check.reason == "differs with drawn weights; agrees with the weights of the script"
     assert check.counterexample is not None
     assert (check.counterexample.before, check.counterexample.after) == (1000.0, 100.0)
@@ -314,11 +365,11 @@ def test_a_rebuilt_function_that_is_right_for_the_weights_of_the_script_only():
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
     item = ClampedActivations(batch=(3,), context=(8,), tokens=(8,))
     found = check_rewrites(module, item, make_workload(module))
-    check, other = found.having(RewriteStatus.IN_CONTEXT)
+    check, other = found.having(RewriteStatus.WRONG)
     assert (check.rewrite.function, other.rewrite.function) == ("prefill.b3.s8", "decode.b3.c8")
     assert check.reason == "differs with drawn weights; agrees with the calls of the script"
     assert check.counterexample is not None
     assert "multiply" in check.counterexample.program
     right_item = Specialize(batch=(3,), context=(8,), tokens=(8,))
     right = check_rewrites(module, right_item, make_workload(module))
-    assert not right.having(RewriteStatus.IN_CONTEXT)
+    assert not right.having(RewriteStatus.WRONG)

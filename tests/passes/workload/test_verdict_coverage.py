@@ -20,6 +20,7 @@ from graphgen.passes.validate import Verdict, validate
 from graphgen.passes.validate.verdict import coverage_stages
 from graphgen.passes.workload.coverage_report import stages_json, summary, tables
 from graphgen.passes.workload.make_workload import make_workload
+from graphgen.passes.workload.place_coverage import ranges
 
 ROWS = 2
 SIZES = {"R": ROWS, "M": 8}
@@ -74,7 +75,13 @@ def test_a_bucket_that_is_never_called_is_reported():
     assert summary(stages) == (
         "coverage: programs 2 of 3, B=2, C=4 8, M=8, R=2, S=1 4, ids 7..9 of 257, "
         "positions 0..3 of 8, slots 50% written 50% read, situations 1 of 15\n"
+        "places: @prefill.b2.s4 positions 0..2 of 4 in rows 0..1; "
+        "@decode.b2.c8 positions 3 of 8 in rows 0..1\n"
         f"not run: {HOLE}, after {specialize}\n"
+        "not tried: @prefill.b2.s4 position 3 row 0, position 3 row 1, "
+        f"after {specialize}\n"
+        "not tried: @decode.b2.c8 positions 0..2 4..7 row 0, positions 0..2 4..7 row 1, "
+        f"after {specialize}\n"
     )
     (hole,) = [row for row in tables(stages)[-1].rows if row[0] == "not run"]
     assert hole == ("not run", HOLE, "", specialize)
@@ -105,9 +112,9 @@ def test_coverage_as_json():
     assert coverage == {
         "complete": False,
         "programs": [
-            program("prefill.b2.s4", "prefill", {"B": 2, "S": 4, "C": 4}, 1),
-            program("prefill.b2.s8", "prefill", {"B": 2, "S": 8, "C": 8}, 0),
-            program("decode.b2.c8", "decode", {"S": 1, "B": 2, "C": 8}, 1),
+            program("prefill.b2.s4", "prefill", {"B": 2, "S": 4, "C": 4}, [3]),
+            program("prefill.b2.s8", "prefill", {"B": 2, "S": 8, "C": 8}),
+            program("decode.b2.c8", "decode", {"S": 1, "B": 2, "C": 8}, [0, 1, 2, 4, 5, 6, 7]),
         ],
         "unused": [],
         "controls": [],
@@ -129,9 +136,26 @@ def test_coverage_as_json():
     ]
 
 
-def program(name: str, phase: str, dims: dict[str, int], calls: int) -> dict[str, Json]:
+def program(
+    name: str, phase: str, dims: dict[str, int], missed: list[int] | None = None
+) -> dict[str, Json]:
+    """A program that was called once, but not at the positions ``missed``; or not at all."""
     bound = {**dims, "R": 2, "M": 8}
-    return {"name": name, "phase": phase, "dims": bound, "calls": calls, "sizes": {}}
+    facts: dict[str, Json] = {"name": name, "phase": phase, "dims": bound, "sizes": {}}
+    if missed is None:
+        return {**facts, "calls": 0, "places": None}
+    every = sorted(set(range(dims["C"])) - set(missed))
+    return {
+        **facts,
+        "calls": 1,
+        "places": {
+            "sizes": [[dims["C"], 2]],
+            "text": f"positions {ranges(every)} of {dims['C']} in rows 0..1",
+            "missed": [[position, row] for position in missed for row in range(2)],
+            "adapters": [],
+            "missed_adapters": [],
+        },
+    }
 
 
 def test_no_verdict_is_ok_when_its_numbers_are_not():
