@@ -35,7 +35,7 @@ class Pass(ABC):
             Its verdict says how far results move, and passes after it are compared with what it
             left.
         approximates: names of the ops whose results the pass approximates. A wrong rewrite of any
-            other op fails.
+            other op fails. Those of a pass whose options matter here are :attr:`approximated`.
         finite_math_only: whether rewrites are right for finite floats only, as under the flag of
             that name of C compilers: ``0 * x`` is 0. Verdicts print it.
     """
@@ -56,6 +56,11 @@ class Pass(ABC):
     def budget(self) -> float:
         """The rounding that this pass may cause with the options it has."""
         return self.rounding
+
+    @property
+    def approximated(self) -> tuple[str, ...]:
+        """The ops whose results this pass approximates with the options it has."""
+        return self.approximates
 
     def output_changes(self) -> OutputChanges | None:
         """The outputs that the pass adds and drops; ``None`` for a pass that keeps them all."""

@@ -108,8 +108,6 @@ s32[2,6]
     """
 
     name: ClassVar[str] = "quantize-activations"
-    # A static scale clamps activations outside of the calibrated ranges.
-    approximates: ClassVar[tuple[str, ...]] = ("dot_general",)
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     native: tuple[str, ...] = ()
     clamp_bound: float = 0.0
@@ -130,6 +128,12 @@ s32[2,6]
         if self.scale == ACTIVATIONS_BLOCKS:
             return NARROW_BUDGETS[s8]
         return (2 if self.scale == ACTIVATIONS_STATIC else 1) * NARROW_BUDGETS[f8e5m2]
+
+    @property
+    def approximated(self) -> tuple[str, ...]:
+        """Products, where a static scale clamps activations outside of the calibrated ranges."""
+        clamps = self.scale == ACTIVATIONS_STATIC or self.clamp_bound > 0
+        return ("dot_general",) if clamps else ()
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The products of every program, then the norms before them.

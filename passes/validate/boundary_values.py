@@ -64,6 +64,7 @@ _SCALED: Mapping[Spread, tuple[float, float]] = {
 
 # Ops whose results have neither infinities nor NaN; nothing else about an operand with some holds.
 _OF_FINITE = frozenset({"quantize", "quantize_rows", "rms_norm_quantize"})
+_ORDERS_NO_NAN = frozenset({"AwsNeuronTopK"})
 # Ops that multiply what a mask excludes by 0, which is NaN for an infinity; other forms skip it.
 _MASKED = frozenset({"attention"})
 
@@ -73,9 +74,10 @@ def is_masked(ops: Iterable[Op]) -> bool:
     return any(op.name in _MASKED for op in ops)
 
 
-def sorts_ids(ops: Iterable[Op]) -> bool:
-    """True if ids are sorted by scores, among which NaN has no place."""
-    return any(op.name == "sort" and len(op.operands) > 1 for op in ops)
+def orders_no_nan(ops: Iterable[Op]) -> bool:
+    """True if a kernel of a device sorts, which does not say where NaN goes."""
+    calls = (op for op in ops if op.name == "custom_call")
+    return any(op.attrs.text("target") in _ORDERS_NO_NAN for op in calls)
 
 
 def spreads_of(ops: Iterable[Op], *, masked: bool = False) -> list[Spread]:
@@ -87,7 +89,7 @@ def spreads_of(ops: Iterable[Op], *, masked: bool = False) -> list[Spread]:
     """
     ops = list(ops)
     finite = masked or any(op.name in _OF_FINITE for op in ops)
-    finite = finite or sorts_ids(ops)
+    finite = finite or orders_no_nan(ops)
     return [spread for spread in Spread if not (finite and spread is Spread.NOT_FINITE)]
 
 

@@ -165,9 +165,12 @@ def placed_draws(
         wide = np.complex128 if value.dtype.is_complex else np.float64
         size = np.abs(found.astype(wide))
         least = 2.0**-126 if slow else 0.0
-        found = found[np.isfinite(size) & ((size == 0) | (size >= least))]
-        if found.size:
-            out.append(_draw(rng, ordinary[0], {value: found}, 0.35, 0))
+        finite = np.isfinite(size)
+        # Infinities and NaN hide what other elements do.
+        for some in (found[finite & ((size == 0) | (size >= least))], found[~finite]):
+            turns = math.ceil(some.size / max(1, math.prod(value.type.dims)))
+            for turn in range(min(_ALONE, turns)):
+                out.append(_draw(rng, ordinary[0], {value: some}, 0.35, turn))
     return out
 
 
@@ -200,7 +203,7 @@ def _integer_draws(
         for turn in range(min(alone, most)):
             base = _fitting(rng, integers, ordinary[turn % len(ordinary)], sizes, alike=turn % 2)
             chosen, share = (near, 1.0) if turn % 4 < 2 else (edges[name], 0.5)
-            out.append(_draw(rng, base, {value: chosen}, share, turn // 2))
+            out.append(_draw(rng, base, {value: chosen}, share, turn))
     return out
 
 
@@ -218,8 +221,11 @@ def _fitting(
     *,
     alike: int,
 ) -> list[dict[str, Array]]:
-    """Integers that fit what they index; if ``alike``, all the same."""
+    """Integers that fit what they index; if ``alike``, all the same. Floats change places."""
     out = [dict(one) for one in base]
+    chosen = {value.name or "" for value in integers}
+    for name in sorted(base[0].keys() - chosen) if len(base) == 1 else ():
+        out[0][name] = rng.permutation(base[0][name].ravel()).reshape(base[0][name].shape)
     for value in integers:
         name = value.name or ""
         high = max(1, min(sizes.get(name, 8), 1 if alike else 1 << 30))
@@ -240,15 +246,22 @@ def _draw(
     share: float,
     turn: int,
 ) -> list[dict[str, Array]]:
-    """Ordinary values with edges in a share of some operands' elements, alike on all ranks."""
+    """Ordinary values with edges in a share of some operands' elements, alike on all ranks.
+
+    Where all fit, each has a place; others begin at ``turn`` times the number of elements.
+    """
     out = [dict(one) for one in ordinary]
     for value, edges in placed.items():
         name = value.name or ""
         shape = ordinary[0][name].shape
         count = math.prod(shape)
-        order = rng.permutation(len(edges))
-        chosen = edges[order[(np.arange(count) + turn * count) % len(edges)]].reshape(shape)
-        where = rng.random(shape) < (share if count > 1 else 1.0)
+        numbers = (np.arange(count) + turn * count) % len(edges)
+        order = rng.permutation(count)
+        chosen = np.empty_like(edges, shape=count)
+        chosen[order] = edges[numbers]
+        where = rng.random(count) < (share if count > 1 else 1.0)
+        where[order[: len(edges)]] |= count >= len(edges) or share == 1.0
+        chosen, where = chosen.reshape(shape), where.reshape(shape)
         for one in out:
             one[name] = np.where(where, chosen, one[name]).astype(one[name].dtype)
     return out

@@ -52,7 +52,7 @@ from graphgen.passes.validate.rewrite_verdict import (
     RewriteStatus,
     RewriteSummary,
 )
-from graphgen.passes.validate.rewrite_window import Pair, WindowCut
+from graphgen.passes.validate.rewrite_window import Pair, WindowCut, filled_by_take
 from graphgen.passes.validate.window_check import (
     UNFIT,
     FailedSample,
@@ -285,18 +285,19 @@ def check_rewrites(
     if rebuilt.rebuilt():
         rebuilt.run(workload)
         checker.judge_rebuilt(rebuilt)
-    checks = [check.approximated(item.approximates) for check in checker.checks]
+    checks = [check.approximated(item.approximated) for check in checker.checks]
     return RewriteSummary.of(checks, time.perf_counter() - start)
 
 
-# Both sides agree on all samples, at last.
-_AGREES = (
+# Both sides agree on all samples, or nothing that is left out differs.
+_RIGHT = (
     RewriteStatus.PROVED,
     RewriteStatus.REAL,
     RewriteStatus.EQUAL,
     RewriteStatus.IN_CONTEXT,
-    RewriteStatus.SEARCHED,
 )
+# They agree on all samples, at last.
+_AGREES = (*_RIGHT, RewriteStatus.SEARCHED)
 
 
 # Samples of the narrowest and of the widest window that differs.
@@ -388,9 +389,12 @@ class RewriteChecker:
         item = check.rewrite
         if check.status not in (RewriteStatus.WRONG, RewriteStatus.SEARCHED):
             return check
-        if self.finite and _is_of_padding(check, pairs):
-            reason = "it differs in padding, which calls of the whole program compare"
-            return RewriteCheck(item, RewriteStatus.UNCHECKED, reason)
+        if self.finite and any(filled_by_take(old) for old, _, _ in pairs):
+            cut = WindowCut.of(item, pairs)
+            cut.unpadded = True
+            if self._grown(item, function, cut).status in _RIGHT:
+                reason = "it differs in padding alone, which calls of the whole program compare"
+                return RewriteCheck(item, RewriteStatus.UNCHECKED, reason)
         cut = WindowCut.of_readers(item, pairs, function)
         if cut is None:
             return check
@@ -686,22 +690,6 @@ def _in(function: Function, pair: Pair) -> bool:
     """True for values of one function; a rebuilt function has others."""
     old, new, _ = pair
     return all(value.op is None or value.op.block in (function.block, None) for value in (old, new))
-
-
-def _is_of_padding(check: RewriteCheck, pairs: Sequence[Pair]) -> bool:
-    """True for a difference in elements that a ``take`` before the rewrite fills with zeros."""
-    op, example = pairs[0][0].op, check.counterexample
-    if op is None or op.name != "take" or example is None:
-        return False
-    places = op.operands[1].producer("constant")
-    if places is None:
-        return False
-    block = op.attrs.get("block")
-    width = block if isinstance(block, int) else 1
-    # The rank comes first where there are several.
-    axis = len(example.index) - op.result.type.rank + op.attrs.integer("dimension")
-    numbers = [int(number) for number in places.attrs["value"].values()]  # pyright: ignore
-    return axis >= 0 and numbers[example.index[axis] // width] < 0
 
 
 def _is_read(function: Function, old: Value, item: Rewrite) -> bool:

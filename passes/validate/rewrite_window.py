@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from graphgen.eval.element_kinds import has_floats
-from graphgen.ir import RANK, Dim, Function, Op, Value
+from graphgen.ir import RANK, Dim, Function, Literal, Op, Value
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dims import symbols
 from graphgen.ops import Trait, has_trait
@@ -53,6 +53,7 @@ class WindowCut:
         ops: those that are read, in program order.
         boundary: values from outside, in the order of first use.
         scales: values after that relations scale with, by name.
+        unpadded: whether elements that a ``take`` before the rewrite fills are left out.
     """
 
     pairs: tuple[Pair, ...]
@@ -61,6 +62,7 @@ class WindowCut:
     ops: list[Op] = field(default_factory=list[Op])
     boundary: list[Value] = field(default_factory=list[Value])
     scales: dict[str, Value] = field(default_factory=dict[str, Value])
+    unpadded: bool = False
 
     @classmethod
     def of(cls, item: Rewrite, pairs: Iterable[Pair]) -> WindowCut:
@@ -233,7 +235,7 @@ class WindowCut:
                 number[result] = len(number)
         roots = tuple([(number[old], number[new], how) for old, new, how in self.pairs])
         scales = tuple([(name, number[value]) for name, value in self.scales.items()])
-        return (arguments, tuple(body), roots, scales)
+        return (arguments, tuple(body), roots, scales, self.unpadded)
 
     def function(self, sizes: Mapping[str, Dim]) -> Function:
         """The window with its symbols bound: ``before.N`` and ``after.N`` of its boundary.
@@ -257,3 +259,20 @@ class WindowCut:
 
 def _known(value: Value, ops: dict[Op, None], boundary: dict[Value, None]) -> bool:
     return value in boundary or (value.op is not None and value.op in ops)
+
+
+def filled_by_take(value: Value) -> tuple[int, list[bool]] | None:
+    """The dimension along which a ``take`` of known places makes a value, and what it fills with 0.
+
+    Returns:
+        ``None`` for any other value, and where it fills nothing.
+    """
+    op = value.op
+    places = op.operands[1].producer("constant") if op is not None and op.name == "take" else None
+    literal = places.attrs.get("value") if places is not None else None
+    if op is None or not isinstance(literal, Literal):
+        return None
+    block = op.attrs.get("block")
+    width = block if isinstance(block, int) else 1
+    filled = [int(number.real) < 0 for number in literal.values() for _ in range(width)]
+    return (op.attrs.integer("dimension"), filled) if any(filled) else None

@@ -13,7 +13,7 @@ from graphgen.eval import MEANING, NATIVE, WITH_INTEGERS, Arithmetic, Array, eva
 from graphgen.eval.arithmetic import name_of
 from graphgen.eval.element_kinds import Number, element, has_floats, real_parts
 from graphgen.eval.float_bits import bits_of
-from graphgen.ir import RANK, Dim, Function, Module, Op, dtype
+from graphgen.ir import RANK, Dim, Function, Module, Op, Value, dtype
 from graphgen.ops import OPS
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core.relation import EQUAL, Partial, Quantized, Relation, Sharded
@@ -25,10 +25,10 @@ from graphgen.passes.equiv.deviation import (
     difference,
 )
 from graphgen.passes.equiv.relate import RankGrid, meet, steps
-from graphgen.passes.validate.boundary_values import sorts_ids
+from graphgen.passes.validate.boundary_values import orders_no_nan
 from graphgen.passes.validate.integer_meaning import integer_budget
 from graphgen.passes.validate.narrow_rounding import rounding_of, unit_of
-from graphgen.passes.validate.rewrite_window import Pair, WindowCut
+from graphgen.passes.validate.rewrite_window import Pair, WindowCut, filled_by_take
 
 # Values of a wrong kind for an op, such as an index outside, make NumPy raise these.
 UNFIT = (GraphgenError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)
@@ -123,7 +123,7 @@ class WindowEvaluator:
         try:
             # Infinities and NaN are compared as well, without a warning.
             with np.errstate(all="ignore"):
-                shown = partial(_shown, tokens=tokens, finite=self.finite or sorts_ids(cut.ops))
+                shown = partial(self._shown, cut, tokens=tokens)
                 meant = shown(self._met_results(window, relations, given, MEANING))
                 found = _differing(meant, MEANING_BUDGET)
                 if found is not None and self._is_of_integers(window, relations, given, tokens):
@@ -169,6 +169,23 @@ class WindowEvaluator:
         if differ(NATIVE, 0.0):
             return False
         return not differ(WITH_INTEGERS, limit)
+
+    def _shown(
+        self, cut: WindowCut, met: list[tuple[Array, Array]], *, tokens: Array | None
+    ) -> list[tuple[Array, Array]]:
+        """Both sides with zeros where they are not defined.
+
+        That is at padding tokens, where floats are not finite and either the pass is right for
+        finite floats only or no order of NaN is stated, and at padding that is left out.
+        """
+        out = _of_tokens(met, tokens)
+        unordered = not self.finite and orders_no_nan(cut.ops)
+        if self.finite or unordered:
+            out = [_of_finite(a, b, both=unordered) for a, b in out]
+        if cut.unpadded:
+            pairs = zip(cut.pairs, out, strict=True)
+            out = [_without_padding(old, a, b) for (old, _, _), (a, b) in pairs]
+        return out
 
     def _budget(self, cut: WindowCut) -> float:
         """The budget of a window: a step of narrow numbers more where one side rounds to them."""
@@ -235,14 +252,6 @@ def _scale_of(results: Mapping[str, Array]) -> Callable[[str], Array]:
     return scale
 
 
-def _shown(
-    met: list[tuple[Array, Array]], *, tokens: Array | None, finite: bool
-) -> list[tuple[Array, Array]]:
-    """Both sides with zeros where they are not defined: padding, or floats not finite."""
-    met = _of_tokens(met, tokens)
-    return [_of_finite(a, b) for a, b in met] if finite else met
-
-
 def _of_tokens(met: list[tuple[Array, Array]], tokens: Array | None) -> list[tuple[Array, Array]]:
     """Both sides with zeros at padding, in arrays [B,S,...] or, of several ranks, [n,B,S,...]."""
     if tokens is None or tokens.all():
@@ -252,21 +261,33 @@ def _of_tokens(met: list[tuple[Array, Array]], tokens: Array | None) -> list[tup
         axis = next((n for n in (0, 1) if a.shape[n : n + 2] == tokens.shape), None)
         if axis is not None and a.shape == b.shape:
             where = tokens.reshape((1,) * axis + tokens.shape + (1,) * (a.ndim - axis - 2))
-            a, b = (np.where(where, array, np.zeros_like(array)) for array in (a, b))
+            a, b = _of_places(a, b, where)
         out.append((a, b))
     return out
 
 
-def _of_finite(before: Array, after: Array) -> tuple[Array, Array]:
-    """Both sides with zeros where one is not finite."""
-    if before.shape != after.shape or not has_floats(dtype(name_of(before.dtype))):
-        return before, after
-    finite = np.isfinite(before) & np.isfinite(after)
-    if finite.all():
-        return before, after
-    return np.where(finite, before, 0).astype(before.dtype), np.where(finite, after, 0).astype(
-        after.dtype
-    )
+def _of_places(a: Array, b: Array, where: Array) -> tuple[Array, Array]:
+    """Both sides with zeros elsewhere."""
+    first, second = (np.where(where, array, np.zeros_like(array)) for array in (a, b))
+    return first, second
+
+
+def _without_padding(old: Value, a: Array, b: Array) -> tuple[Array, Array]:
+    """Both sides with zeros where ``take`` fills the value before, of one rank or of several."""
+    filled = filled_by_take(old)
+    if filled is None or a.shape != b.shape:
+        return a, b
+    axis, places = filled[0] + a.ndim - old.type.rank, ~np.asarray(filled[1])
+    return _of_places(a, b, places.reshape([-1 if n == axis else 1 for n in range(a.ndim)]))
+
+
+def _of_finite(a: Array, b: Array, *, both: bool) -> tuple[Array, Array]:
+    """Both sides with zeros where one is not finite, or, with ``both``, where neither is."""
+    if a.shape != b.shape or not has_floats(dtype(name_of(a.dtype))):
+        return a, b
+    finite = np.isfinite(a), np.isfinite(b)
+    where = finite[0] | finite[1] if both else finite[0] & finite[1]
+    return (a, b) if where.all() else _of_places(a, b, where)
 
 
 def amplifies(ops: Iterable[Op]) -> bool:

@@ -111,9 +111,9 @@ class WindowSamples:
     def free(self, cut: WindowCut, function: Function) -> DrawnSamples:
         """Compare on all values of the types."""
         roles = tuple(self._role(value, function) for value in cut.boundary)
-        key = cut.key(), roles, tuple(self._stated(cut, function))
+        limits = self._stated(cut, function)
+        key = cut.key(), roles, tuple(limits)
         if key not in self._free:
-            limits = self._stated(cut, function)
             self._free[key] = self._compared(cut, function, limits)
         return self._free[key]
 

@@ -17,6 +17,7 @@ from graphgen.passes.core import Pass, Rewriter, run_pipeline
 from graphgen.passes.inspect.result_json import verdict_json
 from graphgen.passes.pipelines import parse as parse_passes
 from graphgen.passes.programs.specialize import Specialize
+from graphgen.passes.quantization.quantize_activations import QuantizeActivations
 from graphgen.passes.validate import PassChecks, Verdict, validate
 from graphgen.passes.validate.rewrite_checker import check_rewrites
 from graphgen.passes.validate.rewrite_verdict import RewriteCheck, RewriteStatus
@@ -373,3 +374,94 @@ def test_a_rebuilt_function_that_is_right_for_the_weights_of_the_script_only():
     right_item = Specialize(batch=(3,), context=(8,), tokens=(8,))
     right = check_rewrites(module, right_item, make_workload(module))
     assert not right.having(RewriteStatus.WRONG)
+
+
+class FiniteChanges(Changes):
+    """The same, of a pass that is right for finite floats only."""
+
+    finite_math_only: ClassVar[bool] = True
+
+
+# Places 2 and 3 of %p are padding, which %y multiplies by 0.
+PADDED = """
+module @m level=logical {
+  input %x : f32[2]
+  input %w : f32[2]
+  output %y : f32[4]
+}
+
+func @f phase=main {
+  arg %x : f32[2]
+  arg %w : f32[2]
+  %i = constant() value=s32[4](0,1,-1,-1) : s32[4]
+  %p = take(%x, %i) dimension=0 : f32[4]
+  %q = take(%w, %i) dimension=0 : f32[4]
+  %y = multiply(%p, %q) : f32[4]
+  return y = %y
+}
+"""
+
+
+def padded_by(first: float) -> Change:
+    """Padding by 7 in the place of ``take`` of x, and ``first`` times what is not padding."""
+
+    def change(op: Op, b: Builder) -> Sequence[Value] | None:
+        x = op.operands[0]
+        if x.name != "x":
+            return None
+        scaled = b.binary("multiply", x, first)
+        return [b.concatenate([scaled, b.full(7.0, x.type)], 0)]
+
+    return change
+
+
+def test_padding_of_a_pass_for_finite_floats_is_compared_by_calls():
+    verdict = validated(parse(PADDED), FiniteChanges({"take": padded_by(1.0)}))
+    (check,) = checks_with(verdict, RewriteStatus.UNCHECKED)
+    assert check.reason.startswith("it differs in padding alone")
+    assert verdict.state == "ok"
+
+
+def test_padding_hides_no_difference_beside_it():
+    # The difference in padding is the larger one.
+    verdict = validated(parse(PADDED), FiniteChanges({"take": padded_by(1.001)}))
+    assert verdict.rewrites is not None
+    assert verdict.rewrites.wrong is not None
+
+
+def test_another_pass_may_not_fill_padding():
+    verdict = validated(parse(PADDED), Changes({"take": padded_by(1.0)}))
+    assert verdict.state == "WRONG rewrite"
+
+
+def zero_for_nan(op: Op, b: Builder) -> Sequence[Value] | None:
+    key, ids = op.operands
+    if key.producer("select") is not None:
+        return None
+    known = b.select(b.compare(key, key, "EQ"), key, b.full(0.0, key.type))
+    return b.emit("sort", [known, ids], dict(op.attrs)).results
+
+
+def test_nan_has_its_place_in_a_sort_of_ids():
+    module = parse("""
+module @m level=logical {
+  input %x : f32[8]
+  output %y : f32[8]
+  output %p : s32[8]
+}
+
+func @f phase=main {
+  arg %x : f32[8]
+  %i = iota() dtype=s32 shape=[8] dimension=0 : s32[8]
+  %y, %p = sort(%x, %i) dimension=0 : f32[8], s32[8]
+  return y = %y
+  return p = %p
+}
+""")
+    verdict = validated(module, Changes({"sort": zero_for_nan}))
+    assert verdict.state in ("WRONG", "WRONG rewrite")
+
+
+def test_products_are_approximated_by_static_scales_only():
+    static = QuantizeActivations(scale="static")
+    assert (static.approximated, QuantizeActivations().approximated) == (("dot_general",), ())
