@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -253,6 +254,8 @@ def main() -> None:
     try:
         typer.main.get_command(app)(prog_name="graphgen")
     except KeyboardInterrupt:
+        # A second Ctrl-C kills a process that is slow to end, without a traceback of its cleanup.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(130)
     except Exception as error:
         sys.exit(report_defect(error))

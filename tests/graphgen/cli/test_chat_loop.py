@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -119,14 +120,16 @@ class Terminal:
         os.write(self.ours, text.encode())
 
     def interrupted(self) -> int:
-        """The exit status after Ctrl-C.
+        """The exit status after Ctrl-C, as a shell shows it.
 
-        Python forgets one that comes between showing the prompt and waiting for a key.
+        Python forgets one that comes between showing the prompt and waiting for a key. A second
+        one may find a process that is ending slowly, and kills it.
         """
-        for _ in range(10):
+        for sent in range(10):
             self.type("\x03")
             with suppress(subprocess.TimeoutExpired):
-                return self.process.wait(6)
+                status = self.process.wait(6)
+                return 128 + signal.SIGINT if sent and status == -signal.SIGINT else status
         raise AssertionError(f"it goes on: {self.seen!r}")
 
     def status(self) -> int:
