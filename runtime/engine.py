@@ -70,6 +70,7 @@ class EngineOptions:
         async_mode: each decode step starts before the tokens of the last one are read; the
             programs choose the tokens. An artifact of any age will do.
         artifact: folder to start from; it is written if it does not exist.
+        trust_artifacts: load machine code of artifacts that this user has not signed, too.
         weights: folder of prepared weights, written by ``graphgen shard-weights``.
         medusa_heads: path of heads of Medusa, which are part of the model then; empty for none.
         fused: a draft whose steps are in the model's programs; ``None`` for none.
@@ -88,6 +89,7 @@ class EngineOptions:
     served: bool = False
     async_mode: bool = False
     artifact: Path | None = None
+    trust_artifacts: bool = False
     weights: Path | None = None
     medusa_heads: str = ""
     fused: FusedDraft | None = None
@@ -280,11 +282,12 @@ def open_engine(
     path = _resolve(model, progress)
     _check_options(options, from_artifact=is_artifact(path))
     if is_artifact(path):
-        return _from_artifact(open_artifact(path), options, encode, start, progress)
+        artifact = open_artifact(path, trust=options.trust_artifacts)
+        return _from_artifact(artifact, options, encode, start, progress)
     checkpoint, options = _opened(path, options)
     kept = options.artifact
     if kept is not None and is_artifact(kept):
-        artifact = open_artifact(kept)
+        artifact = open_artifact(kept, trust=options.trust_artifacts)
         asked = _asked(artifact.model.settings, options)
         artifact.check_request(checkpoint.fingerprint(), asked)
         return _from_artifact(artifact, options, encode, start, progress, checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,6 +32,11 @@ from graphgen.lowering.cpu.program import (
 from graphgen.lowering.cpu.stage_links import StageLinks
 from graphgen.lowering.cpu.staged_program import StagedProgram, StageParts
 from graphgen.runtime.progress import Progress
+from graphgen.runtime.signing import VARIABLE, has_signature, signature
+
+# A file of a program: its digest, the signature of that, and the content.
+_SHA256 = 32
+_HEAD = 2 * _SHA256
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,10 @@ class ExecutableCache:
         suffix: after the names of programs, where their compilation is reported.
         root: the folder that the user named, where ``folder`` is inside of it: no symbolic link
             below it is followed to write.
+        signed: False for an artifact whose manifest this user has not signed; its programs are then
+            apart from those of signed ones.
+        trusted: load programs that this user has not signed, too.
+        noted: folders about which a note was printed.
     """
 
     module: Module
@@ -74,6 +84,9 @@ class ExecutableCache:
     warm_ups: dict[str, float] = field(default_factory=dict[str, float])
     suffix: str = ""
     root: Path | None = None
+    signed: bool = True
+    trusted: bool = False
+    noted: set[Path] = field(default_factory=set[Path])
     _programs: dict[str, CpuProgram | StagedProgram] = field(
         default_factory=dict[str, CpuProgram | StagedProgram]
     )
@@ -109,7 +122,7 @@ class ExecutableCache:
         self.require_open(", ".join(function.name for function in module.programs()))
         if self.stages():
             divide_states(module, [set(stage.module.interface) for stage in self.stages()])
-        return ExecutableCache(module, self.progress, self.folder, root=self.root)
+        return self._over(module, self.folder, self.root)
 
     def placed(self, weights: Mapping[str, DeviceValue]) -> Mapping[str, DeviceValue]:
         """Weights on the devices of the first stage that reads each, where there are stages.
@@ -130,16 +143,30 @@ class ExecutableCache:
         if not self._stages and stage_count(self.module) > 1:
             folder = self.folder
             self._stages = [
-                ExecutableCache(
+                self._over(
                     part,
-                    self.progress,
                     None if folder is None else folder / f"stage{number}",
-                    suffix=f", stage {number}",
-                    root=self.root or folder,
+                    self.root or folder,
+                    f", stage {number}",
                 )
                 for number, part in enumerate(stage_modules(self.module))
             ]
         return self._stages
+
+    def _over(
+        self, module: Module, folder: Path | None, root: Path | None, suffix: str = ""
+    ) -> ExecutableCache:
+        """The programs of another module in a folder that is trusted as much as this one."""
+        return ExecutableCache(
+            module,
+            self.progress,
+            folder,
+            suffix=suffix,
+            root=root,
+            signed=self.signed,
+            trusted=self.trusted,
+            noted=self.noted,
+        )
 
     def compiled(self, name: str) -> bool:
         """True if :meth:`get` does not have to compile the program."""
@@ -208,11 +235,34 @@ class ExecutableCache:
         return program
 
     def _loaded(self, name: str, path: Path) -> CpuProgram | None:
-        """The program of a file; ``None`` for a missing or damaged one, or another program."""
-        data = _read_checked(path, self._identity(name))
-        if data is None:
+        """The program of a file; ``None`` for a missing, foreign or damaged one, or another."""
+        try:
+            blob = read_regular(path)
+        except OSError:
+            return None
+        digest, given, data = blob[:_SHA256], blob[_SHA256:_HEAD], blob[_HEAD:]
+        if not has_signature(self._purpose, digest, given) and not self.trusted:
+            self._note_unsigned()
+            return None
+        if _digest(self._identity(name), data) != digest:
             return None
         return load_program(self.module, self.module.function(name), data)
+
+    @property
+    def _purpose(self) -> str:
+        return "program" if self.signed else "program beside an unsigned manifest"
+
+    def _note_unsigned(self) -> None:
+        """Tell once on standard error that programs of the folder are compiled again."""
+        where = self.root or self.folder or Path()
+        if where not in self.noted:
+            self.noted.add(where)
+            print(
+                f"note: {where} has compiled programs that are not signed with your key: they are "
+                f"compiled again from its module. {VARIABLE} gives another key, --trust-artifacts "
+                "loads them as they are",
+                file=sys.stderr,
+            )
 
     def _identity(self, name: str) -> bytes:
         """The bytes that a program's file is bound to; stages share names and often texts."""
@@ -226,8 +276,9 @@ class ExecutableCache:
 
     def _write(self, name: str, path: Path, program: CpuProgram) -> None:
         data = serialize_program(program)
-        content = _digest(self._identity(name), data) + data
-        write_inside(self.root or path.parent, path, content, parents=True)
+        digest = _digest(self._identity(name), data)
+        given = signature(self._purpose, digest).ljust(_SHA256, b"\0")
+        write_inside(self.root or path.parent, path, digest + given + data, parents=True)
 
     def path(self, name: str) -> Path | None:
         """The file of a compiled program; ``None`` without a folder."""
@@ -255,21 +306,6 @@ class ExecutableCache:
     def charge(self, name: str, seconds: float) -> None:
         """Count the first launch of a program as part of its compilation."""
         self.warm_ups[name] = seconds
-
-
-def _read_checked(path: Path, identity: bytes) -> bytes | None:
-    """The content; ``None`` if it is missing or damaged, as it can be compiled again.
-
-    Args:
-        path: the file: a digest and the content.
-        identity: of the requested program; another program's content counts as damaged.
-    """
-    try:
-        blob = read_regular(path)
-    except OSError:
-        return None
-    digest, data = blob[:32], blob[32:]
-    return data if _digest(identity, data) == digest else None
 
 
 def _digest(identity: bytes, data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pytest
@@ -58,6 +59,11 @@ for _name in (*(f"GRAPHGEN_{word}" for word in _SETTINGS), "RANK", "WORLD_SIZE")
 os.environ["XLA_FLAGS"] = xla_limit(os.environ.get("XLA_FLAGS", ""))
 for _name in [name for name in os.environ if name.startswith(("NEURON_", "OPENAI_"))]:
     del os.environ[_name]
+# Artifacts are signed with a key of the tests, not of whoever runs them; processes that tests start
+# have it too.
+_KEYS = TemporaryDirectory(prefix="graphgen-tests-")
+Path(_KEYS.name, "key").write_text("0123456789abcdef" * 4)
+os.environ["GRAPHGEN_ARTIFACT_KEY"] = f"{_KEYS.name}/key"
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 # No deadline: a slow machine is not a failing test. Under CI the same examples are tried each time.

@@ -17,7 +17,7 @@ from graphgen.cli.flags import (
     with_field_flags,
 )
 from graphgen.cli.generate_cmd import DType, check_dtype
-from graphgen.cli.model_flags import MaxLen
+from graphgen.cli.model_flags import MaxLen, TrustArtifacts
 from graphgen.cli.shared_options import AsJson
 from graphgen.json_value import Json
 
@@ -105,6 +105,7 @@ def accuracy(
     flags: AccuracyFlags = _BY_DEFAULT,
     dtype: DType = None,
     max_len: MaxLen = None,
+    trust_artifacts: TrustArtifacts = False,
     compile_options: CompileOptions = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> None:
@@ -128,7 +129,8 @@ def accuracy(
 
     check_dtype(dtype)
     requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
-    request = flags.request(model, EngineOptions(requested, max_len=max_len))
+    options = EngineOptions(requested, max_len=max_len, trust_artifacts=trust_artifacts)
+    request = flags.request(model, options)
     with launched(end_process) as group:
         if group is not None:
             request = _in_launch(group, request)

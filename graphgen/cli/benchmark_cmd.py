@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from graphgen.cli.console import emit, note_remarks
 from graphgen.cli.files import check_output
 from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
 from graphgen.cli.generate_cmd import ArtifactFolder, DType, Model, check_dtype
-from graphgen.cli.model_flags import MaxLen
+from graphgen.cli.model_flags import MaxLen, TrustArtifacts
 from graphgen.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def benchmark(
     dtype: DType = None,
     max_len: MaxLen = None,
     artifact: ArtifactFolder = None,
+    trust_artifacts: TrustArtifacts = False,
     compile_options: CompileOptions = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> None:
@@ -69,6 +71,7 @@ def benchmark(
         check_output(str(report))
     requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
     options = EngineOptions(requested, batch=batch, max_len=max_len, artifact=artifact)
+    options = replace(options, trust_artifacts=trust_artifacts)
     sizes = (batch, input_tokens, new_tokens)
     with launched(end_process) as group:
         if group is not None:

@@ -19,6 +19,7 @@ from graphgen.cli.model_flags import (
     CallSizes,
     Device,
     SamplingFlags,
+    TrustArtifacts,
     check_device,
     with_adapter_flags,
     with_size_flags,
@@ -105,6 +106,7 @@ def generate(
     dtype: DType = None,
     sizes: CallSizes = NO_SIZES,
     artifact: ArtifactFolder = None,
+    trust_artifacts: TrustArtifacts = False,
     weights: WeightsFolder = None,
     device: Device = "auto",
     compile_options: CompileOptions = NO_OPTIONS,
@@ -145,7 +147,8 @@ def generate(
     asked = GenerateRequest(
         texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each
     )
-    _run_in_launch(model, replace(options, async_mode=async_mode), asked, as_json, summary)
+    options = replace(options, async_mode=async_mode, trust_artifacts=trust_artifacts)
+    _run_in_launch(model, options, asked, as_json, summary)
 
 
 def _run_in_launch(

@@ -137,6 +137,11 @@ Device = Annotated[
 ]
 
 
+_TRUST = "Load compiled programs of artifacts that are not signed with your key, too."
+TrustArtifacts = Annotated[bool, typer.Option("--trust-artifacts", help=_TRUST)]
+TRUST_FLAG = option(bool, "--trust-artifacts", default=False, help=_TRUST)
+
+
 def check_device(model: str, device: str) -> None:
     """Refuse a device that MODEL does not run on (GG0705)."""
     from graphgen.runtime.artifact import is_for_device

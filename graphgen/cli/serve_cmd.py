@@ -20,6 +20,7 @@ from graphgen.cli.flags import (
     options,
     with_flags,
 )
+from graphgen.cli.model_flags import TRUST_FLAG
 from graphgen.cli.speculation_flags import (
     NO_SPECULATION,
     SpeculationFlags,
@@ -82,6 +83,7 @@ _MODEL_FLAGS = options(
         help="Blocks of the cache: as many as all sequences need at their longest.",
     ),
     option(Path | None, "--artifact", help="Start from this folder; make it when it is not there."),
+    TRUST_FLAG,
     option(Path | None, "--weights", help="Weights that 'graphgen shard-weights' has prepared."),
     option(str, "--device", default="auto", help="auto: what MODEL was compiled for; cpu; neuron."),
     option(bool, "--use-v2-block-manager", default=False, help="Accepted; no effect."),
@@ -156,6 +158,7 @@ class ServeFlags:
         notes: remarks on flags without effect.
         device: auto, cpu or neuron.
         speculation: what proposes tokens.
+        trust_artifacts: load compiled programs that are not signed, too.
     """
 
     model: Values
@@ -163,6 +166,7 @@ class ServeFlags:
     notes: tuple[str, ...]
     speculation: SpeculationFlags = NO_SPECULATION
     device: str = "auto"
+    trust_artifacts: bool = False
 
 
 NO_FLAGS = ServeFlags({}, {}, ())
@@ -200,7 +204,8 @@ def _collected(given: Values) -> ServeFlags:
     server["adapters"] = read_adapters("--lora", cast("list[str] | None", given["lora"]))
     model["slots"] = {name: given[name] for name in _SLOTS if given[name] is not None}
     server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
-    return ServeFlags(model, server, _notes(given), speculation, str(given["device"]))
+    device, trust = str(given["device"]), bool(given["trust_artifacts"])
+    return ServeFlags(model, server, _notes(given), speculation, device, trust)
 
 
 def _notes(given: Values) -> tuple[str, ...]:
@@ -315,6 +320,7 @@ def _options(model: str, flags: ServeFlags) -> tuple[EngineOptions, bool]:
 
     model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
     options = served_options(model, model_flags)
+    options = replace(options, trust_artifacts=flags.trust_artifacts)
     speculates = flags.speculation.is_asked
     if speculates:
         check_in_step(async_mode=options.async_mode)

@@ -37,6 +37,7 @@ from graphgen.runtime.folders import (
 )
 from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress import Progress
+from graphgen.runtime.signing import is_signed, signed
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 from graphgen.runtime.tokenizer.tokenizer_folder import save_tokenizer
 from graphgen.runtime.weights.aligned_safetensors import fingerprint
@@ -67,6 +68,8 @@ class Artifact:
         source: fingerprint of the weights' checkpoint; empty without one.
         texts: SHA-256 of each program's StableHLO.
         has_weights: False for programs alone, whose weights come from a checkpoint.
+        signed: the manifest has a signature of this user.
+        trusted: machine code is loaded without one, too.
     """
 
     path: Path
@@ -74,6 +77,8 @@ class Artifact:
     source: str
     texts: dict[str, str]
     has_weights: bool = True
+    signed: bool = True
+    trusted: bool = False
 
     def check_request(self, source: str, settings: CompileConfig) -> None:
         """Refuse an artifact of other weights or settings (GG0703, naming both sides)."""
@@ -166,10 +171,20 @@ class Artifact:
         return put_weights(weights_of(checkpoint, self.model.module), progress)
 
     def programs(self, progress: Progress) -> ExecutableCache:
-        """The programs, compiled or loaded from the folder at their first use."""
-        module = self.model.module
-        folder = self.path / "compiled"
-        return ExecutableCache(module, progress, folder, dict(self.texts), root=self.path)
+        """The programs, compiled or loaded from the folder at their first use.
+
+        Those without a signature of this user are compiled again, unless the artifact is trusted.
+        """
+        return ExecutableCache(
+            self.model.module,
+            progress,
+            self.path / "compiled",
+            # Without a signature anybody may have written of which program a file is.
+            dict(self.texts) if self.signed or self.trusted else {},
+            root=self.path,
+            signed=self.signed,
+            trusted=self.trusted,
+        )
 
 
 def is_artifact(path: Path) -> bool:
@@ -221,7 +236,7 @@ def save_artifact(
             "weights": _fingerprints(folder, model.module) if weights else [],
             "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
         }
-        write_flushed(folder / MANIFEST, sealed(manifest))
+        write_flushed(folder / MANIFEST, signed(manifest))
     return read_artifact(path)
 
 
@@ -250,7 +265,7 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
             folder_inside(path, path / "weights")
             for rank in range(module.ranks):
                 move_inside(rank_file(scratch, rank), path, rank_file(path, rank))
-            write_inside(path, path / MANIFEST, sealed(manifest))
+            write_inside(path, path / MANIFEST, _rewritten(artifact, manifest))
     except OSError as error:
         raise unwritable(str(path), error.strerror or str(error)) from error
     return read_artifact(path)
@@ -274,10 +289,15 @@ def take_weights(artifact: Artifact, earlier: Artifact) -> Artifact:
             os.link(rank_file(earlier.path, rank).resolve(), rank_file(artifact.path, rank))
         manifest = read_json(artifact.path / MANIFEST)
         manifest |= {"source": earlier.source, "weights": _fingerprints(artifact.path, module)}
-        write_inside(artifact.path, artifact.path / MANIFEST, sealed(manifest))
+        write_inside(artifact.path, artifact.path / MANIFEST, _rewritten(artifact, manifest))
     except OSError as error:
         raise unwritable(str(artifact.path), error.strerror or str(error)) from error
     return read_artifact(artifact.path)
+
+
+def _rewritten(artifact: Artifact, manifest: Mapping[str, object]) -> bytes:
+    """A manifest with other weights; only one that was signed before is signed again."""
+    return signed(manifest) if artifact.signed else sealed(manifest)
 
 
 def _fingerprints(folder: Path, module: Module) -> list[str]:
@@ -301,10 +321,14 @@ def _require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
             raise _unusable(folder, f"is damaged: {name} was changed")
 
 
-def read_artifact(path: Path) -> Artifact:
+def read_artifact(path: Path, *, trust: bool = False) -> Artifact:
     """Open an artifact of this version and check that it is complete.
 
     The tensors in the files of weights are compared with their checksums when they are read.
+
+    Args:
+        path: the folder.
+        trust: load its machine code without a signature of this user, too.
 
     Raises:
         GraphgenError: GG0703 naming the mismatch: another format, another version of graphgen,
@@ -332,7 +356,7 @@ def read_artifact(path: Path) -> Artifact:
         model = BuiltModel(config, settings, module, reports)
         texts = cast(dict[str, str], manifest["programs"])
         source, has_weights = cast(str, manifest["source"]), bool(manifest["weights"])
-        return Artifact(path, model, source, texts, has_weights)
+        return Artifact(path, model, source, texts, has_weights, is_signed(manifest), trust)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(path, f"is damaged: {error}") from error
 

@@ -20,7 +20,13 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.lowering.cpu import CpuProgram, pjrt
 from graphgen.runtime.artifact.artifact_folder import Artifact
-from graphgen.runtime.artifact.device_folder import CONFIG, MODULE, DeviceFolder, open_device_folder
+from graphgen.runtime.artifact.device_folder import (
+    CONFIG,
+    MODULE,
+    DeviceFolder,
+    open_device_folder,
+    require_trust,
+)
 from graphgen.runtime.artifact.device_requirements import PLATFORM, require_cores, require_device
 from graphgen.runtime.artifact.load_program import load_program
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -28,6 +34,7 @@ from graphgen.runtime.executable_cache import ExecutableCache, ExecutableReport
 from graphgen.runtime.folders import read_json
 from graphgen.runtime.model import BuiltModel, config_of
 from graphgen.runtime.progress import Progress
+from graphgen.runtime.signing import is_signed
 from graphgen.runtime.weights.presharded import source_of
 from graphgen.text import parse
 from graphgen.version import __version__
@@ -90,7 +97,8 @@ class DeviceArtifact(Artifact):
         """The programs, on the devices of this machine.
 
         Raises:
-            GraphgenError: GG1005 for packages, variables or cores that are missing.
+            GraphgenError: GG0703 without a signature of this user, GG1005 for packages,
+                variables or cores that are missing.
         """
         self._start()
         return LoadedPrograms(self.model.module, progress, compiled_for=self.folder)
@@ -106,15 +114,20 @@ class DeviceArtifact(Artifact):
 
     def _start(self) -> None:
         """Have this process run on the devices from now on."""
+        require_trust(self.folder, trust=self.trusted)
         require_device(self.folder, os.environ)
         pjrt.run_on_platform(PLATFORM)
         require_cores(self.model.module.ranks)
 
 
-def open_device_artifact(path: Path) -> DeviceArtifact:
+def open_device_artifact(path: Path, *, trust: bool = False) -> DeviceArtifact:
     """Open a device folder that has weights.
 
     Tensors are compared with their checksums when they are read.
+
+    Args:
+        path: the folder.
+        trust: load its programs without a signature of this user, too.
 
     Raises:
         GraphgenError: GG0703 for a folder without weights, of another version of graphgen, or
@@ -134,4 +147,6 @@ def open_device_artifact(path: Path) -> DeviceArtifact:
     settings = config_of(cast("Mapping[str, object]", manifest["settings"]))
     module = parse(read_regular(path / MODULE).decode(), str(path / MODULE))
     model = BuiltModel(read_json(path / CONFIG), settings, module)
-    return DeviceArtifact(path, model, source_of(path), {}, folder=folder)
+    signed = is_signed(manifest)
+    source = source_of(path)
+    return DeviceArtifact(path, model, source, {}, signed=signed, trusted=trust, folder=folder)

@@ -39,9 +39,10 @@ from graphgen.runtime.artifact.artifact_folder import DEVICE_KIND
 from graphgen.runtime.artifact.device_programs import DevicePrograms
 from graphgen.runtime.artifact.runtime_environment import environment_script, runtime_variables
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.folders import read_json, require_sealed, scratch_folder, sealed
+from graphgen.runtime.folders import read_json, require_sealed, scratch_folder
 from graphgen.runtime.model import settings_of
 from graphgen.runtime.progress import Progress
+from graphgen.runtime.signing import VARIABLE, is_signed, signed
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 from graphgen.runtime.tokenizer.tokenizer_folder import save_tokenizer
 from graphgen.runtime.weights.presharded import shard_weights, signature
@@ -137,8 +138,9 @@ def write_device_folder(
         "programs": rows,
         "files": _digests(path, made),
     }
-    write_inside(path, path / MANIFEST, sealed(content))
-    return DeviceFolder(path, content)
+    text = signed(content)
+    write_inside(path, path / MANIFEST, text)
+    return DeviceFolder(path, json.loads(text))
 
 
 def write_device_weights(
@@ -202,6 +204,24 @@ def open_device_folder(path: Path, *, weights: bool = True) -> DeviceFolder:
             help=f"make it again: graphgen compile MODEL -o {path}; finished programs are kept",
         ) from error
     return DeviceFolder(path, content)
+
+
+def require_trust(folder: DeviceFolder, *, trust: bool) -> None:
+    """Refuse the programs of a folder that this user has not signed (GG0703).
+
+    They are machine code, and nothing here can compile them again.
+
+    Args:
+        folder: whose programs are about to be loaded.
+        trust: load them anyway.
+    """
+    if not trust and not is_signed(folder.manifest):
+        raise GraphgenError(
+            "GG0703",
+            f"the programs in {folder.path} are not signed with your key, and are not loaded",
+            help=f"{VARIABLE}=FILE with the key of the machine that compiled them, or "
+            "--trust-artifacts if you trust whoever made the folder",
+        )
 
 
 def _require_files(path: Path, content: Mapping[str, object], *, weights: bool) -> None:

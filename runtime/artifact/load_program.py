@@ -22,7 +22,7 @@ from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.lowering.cpu.program import describe_program
 from graphgen.lowering.neuron.neff import wrap_neff
 from graphgen.lowering.neuronx_cc.program_plan import HLO
-from graphgen.runtime.artifact.device_folder import DeviceFolder
+from graphgen.runtime.artifact.device_folder import DeviceFolder, require_trust
 from graphgen.runtime.artifact.device_requirements import (
     HOOK,
     PLATFORM,
@@ -76,12 +76,21 @@ class NeuronBackend:
     Args:
         folder: of compiled programs, opened.
         environment: of this process; compared with the folder's ``env.sh``.
+        trust: load programs that this user has not signed, too.
 
     Raises:
-        GraphgenError: GG1005 for packages, variables or cores that are missing.
+        GraphgenError: GG0703 without a signature of this user, GG1005 for packages,
+            variables or cores that are missing.
     """
 
-    def __init__(self, folder: DeviceFolder, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: DeviceFolder,
+        environment: Mapping[str, str] | None = None,
+        *,
+        trust: bool = False,
+    ) -> None:
+        require_trust(folder, trust=trust)
         require_device(folder, os.environ if environment is None else environment)
         self.folder = folder
         self._programs: dict[str, CpuProgram] = {}

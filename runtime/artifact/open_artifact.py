@@ -21,16 +21,20 @@ def is_for_device(path: Path) -> bool:
         return False
 
 
-def open_artifact(path: Path) -> Artifact:
+def open_artifact(path: Path, *, trust: bool = False) -> Artifact:
     """Open a compiled model, for the CPU or a device, and check that it is complete.
+
+    Args:
+        path: the folder.
+        trust: load its machine code without a signature of this user, too.
 
     Raises:
         GraphgenError: GG0703 as of :func:`~graphgen.runtime.artifact.artifact_folder.read_artifact`
             and of :func:`~graphgen.runtime.artifact.device_artifact.open_device_artifact`.
     """
     if not is_for_device(path):
-        return read_artifact(path)
+        return read_artifact(path, trust=trust)
     # Only here: what runs on this CPU starts without it.
     from graphgen.runtime.artifact.device_artifact import open_device_artifact
 
-    return open_device_artifact(path)
+    return open_device_artifact(path, trust=trust)

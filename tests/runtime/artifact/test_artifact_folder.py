@@ -36,6 +36,7 @@ from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress import Silent
 from graphgen.runtime.session.session import Session
+from graphgen.runtime.signing import signature
 from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import smollm2_path
@@ -352,21 +353,22 @@ def of_another_model(folder: Path) -> None:
 def without_identity(folder: Path) -> None:
     """As versions wrote programs whose digest was that of the content alone."""
     for file in folder.iterdir():
-        data = file.read_bytes()[32:]
+        data = file.read_bytes()[64:]
         file.write_bytes(hashlib.sha256(data).digest() + data)
 
 
 def bound(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Other contents, each with the digest of the program that has the name."""
+    """Other contents, each with the signed digest of the program that has the name."""
     texts = json.loads((folder.parent / MANIFEST).read_text())["programs"]
     for name, content in contents.items():
         (file,) = folder.glob(f"{name}.*")
         identity = program_identity(name, texts[name])
-        file.write_bytes(hashlib.sha256(identity + b"\0" + content).digest() + content)
+        digest = hashlib.sha256(identity + b"\0" + content).digest()
+        file.write_bytes(digest + signature("program", digest) + content)
 
 
 def exchanged_with_digests(folder: Path) -> None:
-    contents = [file.read_bytes()[32:] for file in sorted(folder.iterdir())]
+    contents = [file.read_bytes()[64:] for file in sorted(folder.iterdir())]
     bound(folder, dict(zip(("decode.b2.c64", "prefill.b2.s64"), reversed(contents), strict=True)))
 
 
@@ -396,7 +398,7 @@ def test_another_program_under_a_name_is_compiled_again(
 
 def test_a_program_bound_to_its_name_is_loaded(place: Path):
     folder = place / "artifact" / "compiled"
-    decode, prefill = [file.read_bytes()[32:] for file in sorted(folder.iterdir())]
+    decode, prefill = [file.read_bytes()[64:] for file in sorted(folder.iterdir())]
     bound(folder, {"decode.b2.c64": decode, "prefill.b2.s64": prefill})
     engine = start(place / "artifact", None)
     assert answer(engine) == made()[1]

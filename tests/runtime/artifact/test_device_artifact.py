@@ -84,6 +84,15 @@ def test_a_folder_generates_on_the_device_what_the_cpu_does(
     assert error["code"] == "GG1005"
     assert "the package libneuronxla is missing" in error["what"]
     assert "jax-neuronx is missing" in error["what"]
+    key = out.with_name("other.key")
+    key.write_text("f" * 64)
+    other = {**wanted, "GRAPHGEN_ARTIFACT_KEY": str(key)}
+    error = json.loads(run(*words, **PLUGIN, **other).stdout)["error"]
+    assert error["code"] == "GG0703"
+    assert "not signed with your key" in error["what"]
+    assert "--trust-artifacts" in error["help"]
+    answer = answered(run(*words, "--trust-artifacts", **PLUGIN, **other))
+    assert answer["outputs"][0]["tokens"] == tokens
     few = {**wanted, "NEURON_RT_NUM_CORES": "1"}
     error = json.loads(run(*words, **PLUGIN, **few).stdout)["error"]
     assert error["code"] == "GG1005"

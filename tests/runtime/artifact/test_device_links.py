@@ -21,6 +21,7 @@ from graphgen.runtime.artifact.device_folder import (
     NEURON_CONFIG,
     begin_device_folder,
     open_device_folder,
+    require_trust,
     write_device_folder,
 )
 from graphgen.runtime.folders import sealed
@@ -82,3 +83,15 @@ def test_a_manifest_names_files_of_the_folder(folder: Path, content: dict[str, o
     with pytest.raises(GraphgenError, match="is not the name of a file") as caught:
         open_device_folder(folder)
     assert caught.value.code == "GG0703"
+
+
+def test_programs_that_are_not_signed_are_refused(folder: Path):
+    write(folder)
+    require_trust(open_device_folder(folder), trust=False)
+    manifest = {**open_device_folder(folder).manifest, "compiler": "2.28"}
+    (folder / MANIFEST).write_bytes(sealed(manifest))
+    with pytest.raises(GraphgenError, match="not signed with your key") as caught:
+        require_trust(open_device_folder(folder), trust=False)
+    assert caught.value.code == "GG0703"
+    assert "--trust-artifacts" in str(caught.value)
+    require_trust(open_device_folder(folder), trust=True)
