@@ -52,6 +52,10 @@ Silence = Annotated[
 Start = Annotated[
     int, typer.Option("--start-timeout", min=1, help="Seconds to wait for all processes at start.")
 ]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option("--secret-file", help="Of several machines; or GRAPHGEN_LAUNCH_SECRET."),
+]
 Logs = Annotated[
     Path | None, typer.Option("--log-dir", help="Folder for rank-N.log of each process but 0.")
 ]
@@ -66,6 +70,7 @@ def launch(
     master_port: Port = None,
     silent_after: Silence = 6.0,
     start_timeout: Start = 120,
+    secret_file: SecretFile = None,
     log_dir: Logs = None,
 ) -> None:
     """Run a command as several processes that share a model's ranks.
@@ -92,7 +97,8 @@ def launch(
             help=f"after -- goes {', '.join(_SHARED[:-1])} or {_SHARED[-1]} with its arguments",
         )
     flags = LaunchFlags(
-        nnodes, nproc_per_node, node_rank, master_addr, master_port, silent_after, start_timeout
+        *(nnodes, nproc_per_node, node_rank, master_addr, master_port),
+        *(silent_after, start_timeout, secret_file),
     )
     plan = launch_plan(flags, os.environ)
     require_address(plan)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from graphgen.cli.console import note, write_error
 from graphgen.errors import GraphgenError
@@ -34,7 +33,9 @@ class SharedInputs:
 
     def of_first(self, group: ProcessGroup) -> SharedInputs:
         """The inputs that process 0 was given."""
-        return SharedInputs(**json.loads(group.shared("prompts", json.dumps(asdict(self)))))
+        given = group.shared_values("prompts", [self.texts, self.chat, self.new_tokens])
+        texts, chat, new_tokens = cast("tuple[list[str], bool, int]", tuple(given))
+        return SharedInputs(texts, chat, new_tokens)
 
 
 def refuse_in_launch(given: Mapping[str, object]) -> None:

@@ -134,7 +134,9 @@ def meet() -> None:
         _joined.store.barrier(f"graphgen-meet-{_joined.met}", ALIVE)
 
 
-def join_processes(address: str, count: int, index: int, seconds: int) -> KeyValueStore:
+def join_processes(
+    address: str, count: int, index: int, seconds: int, listen: str = ""
+) -> KeyValueStore:
     """Wait for all processes; works once, before JAX is used.
 
     Args:
@@ -142,6 +144,7 @@ def join_processes(address: str, count: int, index: int, seconds: int) -> KeyVal
         count: number of processes.
         index: of this one.
         seconds: longest wait.
+        listen: of process 0, the address that the coordinator listens at; empty for all.
 
     Raises:
         GraphgenError: GG0708 when they do not all come.
@@ -159,6 +162,7 @@ def join_processes(address: str, count: int, index: int, seconds: int) -> KeyVal
             local_device_ids=[],
             cluster_detection_method="deactivate",
             initialization_timeout=seconds,
+            coordinator_bind_address=_bound(listen, address) if listen else None,
         )
     except RuntimeError as error:
         raise GraphgenError(
@@ -172,6 +176,12 @@ def join_processes(address: str, count: int, index: int, seconds: int) -> KeyVal
     _joined.count, _joined.index = count, index
     _joined.store = KeyValueStore(client)
     return _joined.store
+
+
+def _bound(listen: str, address: str) -> str:
+    """Host and port that the coordinator listens at."""
+    host = f"[{listen}]" if ":" in listen else listen
+    return f"{host}:{address.rpartition(':')[2]}"
 
 
 def _listen_towards(address: str, client: Any) -> None:

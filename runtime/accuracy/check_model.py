@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -274,8 +273,8 @@ def open_check(request: AccuracyRequest, progress: Progress) -> OpenedCheck:
         steps = _STEPS if known is None else max(map(len, known.tokens))
     texts, tokens = list(request.prompts), [] if known is None else known.prompts
     if group is not None:
-        given = json.dumps([texts, tokens, steps])
-        texts, tokens, steps = json.loads(group.shared("prompts", given))
+        given = group.shared_values("prompts", [texts, tokens, steps])
+        texts, tokens, steps = cast("tuple[list[str], list[list[int]], int]", tuple(given))
 
     def encode(tokenizer: Tokenizer) -> list[list[int]]:
         return tokens or [tokenizer.encode(text) for text in texts or (DEFAULT_PROMPT,)]

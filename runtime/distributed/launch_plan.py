@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
 
+from graphgen.atomic_write import read_regular, unreadable
 from graphgen.errors import GraphgenError
 from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
 from graphgen.runtime.distributed.rendezvous import listening_at
+from graphgen.runtime.signing import signature
+
+# The variable of the secret by which the processes of a launch know each other.
+SECRET = "GRAPHGEN_LAUNCH_SECRET"
+# Characters of a secret at least, and bytes of its file at most.
+_LEAST, _MOST = 16, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +33,7 @@ class LaunchPlan:
         host, port: of the coordinator, which is in process 0.
         silence: seconds without a sign of life after which a process is lost.
         start: seconds to wait for the processes to start.
+        secret: by which the processes know each other.
     """
 
     nodes: int
@@ -31,6 +43,7 @@ class LaunchPlan:
     port: int
     silence: float
     start: int
+    secret: str = field(default="", repr=False)
 
     @property
     def world(self) -> int:
@@ -45,7 +58,12 @@ class LaunchPlan:
     def variables(self, index: int) -> dict[str, str]:
         """The environment of the process ``index``, beside that of the launch."""
         address = f"{self.host}:{self.port}"
-        place = LaunchPlace(address, self.world, index, self.nodes, self.silence, self.start)
+        listen = self.listen_address() if index == 0 else ""
+        place = LaunchPlace(
+            *(address, self.world, index, self.nodes, self.silence, self.start),
+            listen=listen,
+            secret=self.secret,
+        )
         return {
             PLACE: place.text(),
             "RANK": str(index),
@@ -62,6 +80,35 @@ class LaunchPlan:
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
 
+    def listen_address(self) -> str:
+        """The address of this machine that process 0 listens at.
+
+        Empty for all: where the host is that of a gateway, or a name that only this machine knows
+        as its loopback address, as some of them list their own name.
+        """
+        host = self.host.strip("[]")
+        named = host != "localhost"
+        with suppress(ValueError):
+            ipaddress.ip_address(host.partition("%")[0])
+            named = False
+        with suppress(OSError, UnicodeError):
+            for *_, place in socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM):
+                found = str(place[0])
+                loopback = ipaddress.ip_address(found.partition("%")[0]).is_loopback
+                if _is_here(found) and not (named and loopback and self.nodes > 1):
+                    return found
+        return ""
+
+
+def _is_here(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family) as trial:
+            trial.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchFlags:
@@ -74,6 +121,7 @@ class LaunchFlags:
     port: int | None
     silence: float
     start: int
+    secret_file: Path | None = None
 
 
 def launch_plan(flags: LaunchFlags, env: Mapping[str, str]) -> LaunchPlan:
@@ -95,7 +143,41 @@ def launch_plan(flags: LaunchFlags, env: Mapping[str, str]) -> LaunchPlan:
             "GG0705", f"node {node} of {nodes} does not exist", help=f"nodes are 0 to {nodes - 1}"
         )
     host, port = _address(flags, env, nodes)
-    return LaunchPlan(nodes, per_node, node, host, port, flags.silence, flags.start)
+    secret = _secret(flags.secret_file, env, nodes, f"{host}:{port}")
+    return LaunchPlan(nodes, per_node, node, host, port, flags.silence, flags.start, secret)
+
+
+def _secret(file: Path | None, env: Mapping[str, str], nodes: int, address: str) -> str:
+    """The secret of a launch: of a file, of the variable, or made here (GG0705).
+
+    That of one machine is random. Several machines make the same one where this user has the same
+    key on all of them, as in a home folder that they share.
+    """
+    if file is not None:
+        try:
+            return _checked(read_regular(file, _MOST).decode(), str(file))
+        except (OSError, ValueError) as error:
+            raise unreadable(str(file), error, _MAKE) from error
+    if SECRET in env:
+        return _checked(env[SECRET], SECRET)
+    if nodes == 1:
+        return token_hex(32)
+    made = signature("launch", address.encode())
+    if not made:
+        what = f"{nodes} nodes need a secret by which their processes know each other"
+        raise GraphgenError("GG0705", what, help=_MAKE)
+    return made.hex()
+
+
+_MAKE = f"openssl rand -hex 32 > FILE, and --secret-file FILE or {SECRET} on every node"
+
+
+def _checked(text: str, where: str) -> str:
+    secret = text.strip()
+    if len(secret) < _LEAST or not secret.isprintable():
+        what = f"{where} has no secret of at least {_LEAST} printable characters"
+        raise GraphgenError("GG0705", what, help=_MAKE)
+    return secret
 
 
 def _address(flags: LaunchFlags, env: Mapping[str, str], nodes: int) -> tuple[str, int]:
@@ -127,7 +209,7 @@ def require_address(plan: LaunchPlan) -> None:
             help="correct --master-addr, or the variable that gives it",
         ) from error
     if plan.node == 0:
-        with listening_at(plan.port):
+        with listening_at(plan.listen_address(), plan.port):
             pass
 
 

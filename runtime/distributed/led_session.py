@@ -6,13 +6,15 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from secrets import compare_digest, token_hex
+from contextlib import ExitStack, closing, suppress
 from typing import Final, TypeVar
 
 import numpy as np
 
 from graphgen.lowering.cpu.pjrt import start_together
+from graphgen.runtime.distributed.peers import Door, introduce
 from graphgen.runtime.distributed.process_group import ProcessGroup, current_group
+from graphgen.runtime.distributed.rendezvous import listening_at
 from graphgen.runtime.session.devices import DeviceCall
 from graphgen.runtime.session.row_results import Outputs
 from graphgen.runtime.session.session import Session
@@ -20,9 +22,10 @@ from graphgen.runtime.session.session import Session
 # The last call: the others go on by themselves.
 END: Final = "end"
 _SIZE = struct.Struct("<I")
-# Bytes of the word by which another process shows that it belongs to the launch, and the seconds
-# that a connection has to send it.
-_SECRET, _SECONDS = 32, 10.0
+# Bytes of the longest line of a call, and seconds that process 0 may take to answer.
+_LONGEST: Final = 1 << 26
+_SECONDS: Final = 600.0
+_CALLS: Final = "calls"
 
 
 def packed_call(call: DeviceCall) -> bytes:
@@ -39,37 +42,33 @@ class CallSender:
 
     Args:
         others: number of the other processes.
+        secret: of the launch; whoever does not know it is turned away.
+        listen: the address of this machine to listen at; empty for all.
 
     Attributes:
         port: that the others connect to.
-        secret: that they send first.
     """
 
-    def __init__(self, others: int) -> None:
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        self._listener: Final = socket.create_server(("", 0), family=family, dualstack_ipv6=dual)
+    def __init__(self, others: int, secret: str, listen: str = "") -> None:
+        self._stack: Final = ExitStack()
+        self._listener: Final = self._stack.enter_context(listening_at(listen, 0))
         self._others: Final = others
+        self._secret: Final = secret
         self._connections: Final[list[socket.socket]] = []
         self.port: Final = int(self._listener.getsockname()[1])
-        self.secret: Final = token_hex(_SECRET // 2)
 
     def accept(self) -> None:
-        """Wait until all others are connected; whatever else connects is turned away."""
-        while len(self._connections) < self._others:
-            connection, _ = self._listener.accept()
-            connection.settimeout(_SECONDS)
-            try:
-                given = _exactly(connection, _SECRET)
-            except (OSError, EOFError):
-                connection.close()
-                continue
-            if not compare_digest(given, self.secret.encode()):
-                connection.close()
-                continue
-            connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections.append(connection)
+        """Wait until all others are connected."""
+        with closing(Door(self._listener, self._secret, _CALLS).peers()) as peers:
+            for peer in peers:
+                connection = self._stack.enter_context(peer.connection)
+                with suppress(OSError):
+                    peer.answer("")
+                    connection.settimeout(None)
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._connections.append(connection)
+                if len(self._connections) == self._others:
+                    break
         self._listener.close()
 
     def send(self, call: DeviceCall) -> None:
@@ -80,34 +79,43 @@ class CallSender:
 
     def close(self) -> None:
         """End all connections."""
-        for connection in self._connections:
-            connection.close()
+        self._stack.close()
 
 
-def received_calls(host: str, port: int, secret: str) -> Iterator[DeviceCall]:
+def received_calls(
+    host: str, port: int, secret: str, place: tuple[int, int]
+) -> Iterator[DeviceCall]:
     """The calls of process 0 in their order, until it sends the last one.
 
     Args:
         host: of process 0.
-        port, secret: of its :class:`CallSender`.
+        port: of its :class:`CallSender`.
+        secret: of the launch.
+        place: number of processes, and the index of this one.
 
     Raises:
-        OSError, EOFError: where process 0 is gone.
+        OSError, EOFError: where process 0 is gone, or does not know the secret.
     """
     with socket.create_connection((host.strip("[]"), port)) as connection:
-        connection.sendall(secret.encode())
+        introduce(connection, secret, _CALLS, place, _SECONDS)
+        connection.settimeout(None)
         while (call := _received(connection)).kind != END:
             yield call
 
 
 def _received(connection: socket.socket) -> DeviceCall:
     (size,) = _SIZE.unpack(_exactly(connection, _SIZE.size))
-    kind, words, kinds = json.loads(_exactly(connection, size))
-    arrays: Outputs = {}
-    for name, dtype, shape in kinds:
-        arrays[name] = array = np.empty(shape, np.dtype(dtype))
+    if size > _LONGEST:
+        raise ConnectionError(f"a call has {size} bytes")
+    try:
+        kind, words, kinds = json.loads(_exactly(connection, size))
+        arrays: Outputs = {name: np.empty(shape, np.dtype(type_)) for name, type_, shape in kinds}
+        call = DeviceCall(kind, tuple(words), arrays)
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise ConnectionError(f"a call cannot be read: {error}") from error
+    for array in arrays.values():
         _fill(connection, array.reshape(-1).view(np.uint8).data)
-    return DeviceCall(kind, tuple(words), arrays)
+    return call
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -164,8 +172,9 @@ def lead_of(group: ProcessGroup, session: Session, work: Callable[[], T]) -> T |
     if group.place.index:
         _follow(group, session)
         return None
-    sender = CallSender(group.place.count - 1)
-    group.shared("calls", json.dumps([sender.port, sender.secret]))
+    place = group.place
+    sender = CallSender(place.count - 1, place.secret, place.listen)
+    group.shared("calls", str(sender.port))
     sender.accept()
 
     def send(call: DeviceCall) -> None:
@@ -186,10 +195,18 @@ def lead_of(group: ProcessGroup, session: Session, work: Callable[[], T]) -> T |
 
 def _follow(group: ProcessGroup, session: Session) -> None:
     """Repeat the calls of process 0."""
-    port, secret = json.loads(group.shared("calls", ""))
-    host = group.place.address.rpartition(":")[0]
+    place, text = group.place, group.shared("calls", "")
+    host = place.address.rpartition(":")[0]
     try:
-        for call in received_calls(host, port, secret):
+        port = port_of(text)
+        for call in received_calls(host, port, place.secret, (place.count, place.index)):
             session.devices.repeat(call)
     except (OSError, EOFError) as error:
         raise group.lost_connection("process 0") from error
+
+
+def port_of(text: str) -> int:
+    """The port of a text that process 0 should have put into the store (OSError)."""
+    if len(text) > 5 or not (text.isascii() and text.isdigit()) or not 0 < int(text) < 1 << 16:
+        raise ConnectionError(f"{text!r:.80} is not a port")
+    return int(text)

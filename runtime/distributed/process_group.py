@@ -12,10 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final, cast
 
 from graphgen.analysis import fingerprint
 from graphgen.analysis.stage_chain import stage_count
@@ -60,6 +60,30 @@ def record_of(
         "hash of the weights": weights[:16],
         "hash of the programs": fingerprint(module)[:16],
     }
+
+
+def _record(text: str, index: int) -> Record:
+    """The record of a text that a process has put into the store (GG0709)."""
+    found = _parsed(text, index)
+    if not isinstance(found, dict):
+        raise _unreadable(text, index)
+    return {name: str(value) for name, value in cast("dict[str, object]", found).items()}
+
+
+def _parsed(text: str, index: int) -> object:
+    """The JSON that a process has put into the store, which strangers can write to (GG0709)."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _unreadable(text, index) from None
+
+
+def _unreadable(text: str, index: int) -> GraphgenError:
+    return GraphgenError(
+        "GG0709",
+        f"what process {index} says cannot be read: {text!r:.80}",
+        help="see that nothing but the launch reaches the port of --master-addr",
+    )
 
 
 def _text(value: object) -> str:
@@ -117,6 +141,8 @@ class LaunchPlace:
         nodes: machines, which have as many processes each, in order.
         silence: seconds without a sign of life after which a process is lost.
         start: seconds to wait for the processes to start.
+        listen: the address of this machine that process 0 listens at; empty for all.
+        secret: by which the processes know each other.
     """
 
     address: str
@@ -125,6 +151,8 @@ class LaunchPlace:
     nodes: int
     silence: float
     start: int
+    listen: str = ""
+    secret: str = field(default="", repr=False)
 
     @property
     def node(self) -> int:
@@ -166,6 +194,14 @@ class ProcessGroup:
             return value
         return self._store.wait(key, ALIVE)
 
+    def shared_values(self, name: str, values: list[Any]) -> list[Any]:
+        """The values that process 0 gave, as many; otherwise as :meth:`shared` (GG0709)."""
+        text = self.shared(name, json.dumps(values))
+        found = _parsed(text, 0)
+        if isinstance(found, list) and len(rows := cast("list[Any]", found)) == len(values):
+            return rows
+        raise _unreadable(text, 0)
+
     def agree(self, name: str, record: Record) -> None:
         """Compare records of all processes; each of them raises the same error (GG0709).
 
@@ -178,9 +214,8 @@ class ProcessGroup:
         texts = [self._store.wait(f"{key}/{other}", ALIVE) for other in range(place.count)]
         # Process 0 keeps the records: it waits until everyone has read them.
         self._store.barrier(f"graphgen-{name}", ALIVE)
-        records: list[Mapping[str, str]] = [json.loads(text) for text in texts]
         try:
-            require_agreement(records)
+            require_agreement([_record(text, index) for index, text in enumerate(texts)])
         except GraphgenError:
             self._watch.stop()
             raise
@@ -309,8 +344,9 @@ def launched(on_lost: Callable[[GraphgenError], None]) -> Generator[ProcessGroup
     place = LaunchPlace(*json.loads(os.environ[PLACE]))
     end_with_parent()
     _keep_stdout()
-    meet_at(place.address, place.count, place.index, place.start)
-    store = join_processes(place.address, place.count, place.index, place.start)
+    where = (place.address, place.count, place.index, place.start)
+    meet_at(*where, place.secret, place.listen)
+    store = join_processes(*where, place.listen)
     group = ProcessGroup(store, place, on_lost)
     _groups.append(group)
     try:

@@ -65,9 +65,11 @@ class ProcessWatch:
                 self._lose(0, f"the coordinator does not answer: {str(error).splitlines()[0]}")
                 return
             now = self._answered = time.monotonic()
-            for name, what in failures.items():
-                if int(name) != self._index:
-                    self._lose(int(name), what)
+            for other in range(self._count):
+                # Strangers may write into the store, too: other names are none of a process.
+                what = failures.get(str(other))
+                if other != self._index and what is not None:
+                    self._lose(other, what)
                     return
             self._look(beats, now)
 

@@ -12,9 +12,15 @@ import pytest
 from graphgen.cli.launched_inputs import chosen_nodes, machines_of_stage, over_machines
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.processes import local_ranks
-from graphgen.runtime.distributed.launch_plan import LaunchFlags, launch_plan, require_address
+from graphgen.runtime.distributed.launch_plan import (
+    SECRET,
+    LaunchFlags,
+    launch_plan,
+    require_address,
+)
 from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace, require_agreement
 from graphgen.runtime.engine import EngineOptions
+from graphgen.runtime.signing import VARIABLE
 
 NONE = LaunchFlags(None, None, None, None, None, 6.0, 120)
 
@@ -124,3 +130,67 @@ def test_the_first_differences_are_named_with_their_processes():
     assert "a: 1 in process 0, 2 in process 1, 2" in text
     assert "b: sha256 " in text
     assert "c: 3 in process 0, missing in process 2" in text
+
+
+def test_the_secret_of_one_machine_is_made_for_each_launch():
+    plans = [launch_plan(NONE, {}) for _ in range(2)]
+    assert plans[0].secret != plans[1].secret
+    assert all(len(plan.secret) == 64 for plan in plans)
+    assert plans[0].secret not in repr(plans[0])
+    place = LaunchPlace(*json.loads(plans[0].variables(0)[PLACE]))
+    assert (place.secret, place.listen) == (plans[0].secret, "127.0.0.1")
+    assert place.secret not in repr(place)
+
+
+def test_the_secret_of_several_machines_is_given_or_follows_from_the_key_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    two = replace(NONE, nodes=2, host="127.0.0.1", port=7)
+    first, second = launch_plan(two, {}), launch_plan(replace(two, node=1), {})
+    assert first.secret == second.secret
+    assert launch_plan(replace(two, port=8), {}).secret != first.secret
+    given = {SECRET: "the secret of all nodes"}
+    assert launch_plan(two, given).secret == given[SECRET]
+    (tmp_path / "secret").write_text("a secret in a file\n")
+    from_file = replace(two, secret_file=tmp_path / "secret")
+    assert launch_plan(from_file, given).secret == "a secret in a file"
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/dev/null/nowhere")
+    with pytest.raises(GraphgenError, match="2 nodes need a secret") as caught:
+        launch_plan(two, {})
+    assert SECRET in str(caught.value)
+    assert "--secret-file" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "short", "with a control character \x07"])
+def test_a_text_that_is_no_secret_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "secret").write_text(text)
+    for flags, env in (
+        (NONE, {SECRET: text}),
+        (replace(NONE, secret_file=tmp_path / "secret"), {}),
+    ):
+        with pytest.raises(GraphgenError, match="has no secret of at least 16") as caught:
+            launch_plan(flags, env)
+        assert caught.value.code == "GG0705"
+
+
+def test_a_missing_file_of_the_secret_is_refused(tmp_path: Path):
+    with pytest.raises(GraphgenError, match="cannot read") as caught:
+        launch_plan(replace(NONE, secret_file=tmp_path / "none"), {})
+    assert caught.value.code == "GG0705"
+
+
+def test_process_0_listens_at_the_given_address(monkeypatch: pytest.MonkeyPatch):
+    names = {"node0": "127.0.1.1", "gateway": "192.0.2.1"}
+
+    def found(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, 1, 6, "", (names.get(host, host), port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    plan = replace(launch_plan(NONE, {}), nodes=2)
+    assert replace(plan, host="127.0.0.1").listen_address() == "127.0.0.1"
+    # Other machines do not reach the loopback address that this one has its own name at.
+    assert replace(plan, host="node0").listen_address() == ""
+    assert replace(plan, host="node0", nodes=1).listen_address() == "127.0.1.1"
+    # Nor is the address of a gateway one of this machine.
+    assert replace(plan, host="gateway").listen_address() == ""

@@ -23,6 +23,8 @@ from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.runtime.session.lora_checkpoint import random_adapter, with_adapters, write_model
 
+SECRET = "the secret of the tests"
+
 
 def caches(session: Session) -> dict[str, np.ndarray]:
     rows = session.module.entries(Role.STATE)
@@ -34,11 +36,11 @@ def test_a_session_that_repeats_the_calls_of_another_has_its_caches(tmp_path: Pa
     settings = CompileConfig(batch=(3,), context=(), tokens=(16,), page_cache=4)
     first = open_session(tmp_path, settings)
     second = Session(first.programs, first.weights)
-    sender, calls = CallSender(1), list[DeviceCall]()
+    sender, calls = CallSender(1, SECRET, "127.0.0.1"), list[DeviceCall]()
     # A connection of somebody else comes first.
-    with socket.create_connection(("localhost", sender.port)) as other:
+    with socket.create_connection(("127.0.0.1", sender.port)) as other:
         other.sendall(b"0" * 32)
-        received = received_calls("localhost", sender.port, sender.secret)
+        received = received_calls("127.0.0.1", sender.port, SECRET, (2, 1))
         reader = Thread(target=lambda: calls.extend(received))
         reader.start()
         sender.accept()
@@ -62,12 +64,12 @@ def test_a_session_that_repeats_the_calls_of_another_has_its_caches(tmp_path: Pa
 
 
 def test_a_connection_that_ends_early_is_an_error():
-    sender = CallSender(1)
+    sender = CallSender(1, SECRET, "127.0.0.1")
     found: list[Exception] = []
 
     def read() -> None:
         try:
-            list(received_calls("localhost", sender.port, sender.secret))
+            list(received_calls("127.0.0.1", sender.port, SECRET, (2, 1)))
         except EOFError as error:
             found.append(error)
 

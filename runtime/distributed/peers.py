@@ -1,0 +1,221 @@
+"""Connections between the processes of a launch, which prove that they have its secret.
+
+Whatever else connects is a stranger: it is closed and has no effect. The secret is never sent. Who
+listens sends a random text (a line); who comes sends its purpose, the number of processes, its
+index, a random text of its own and the HMAC-SHA-256 of all that; the answer is a line with the
+HMAC-SHA-256 of both random texts and the answer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import selectors
+import socket
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Final, cast
+
+# Seconds that a line of another process may take.
+LINE_SECONDS: Final = 5.0
+# Connections that have not said their line yet: of more the oldest is closed.
+MOST_SILENT: Final = 64
+# Characters of the longest answer, and bytes of the longest line.
+LONGEST: Final = 1000
+_LINE: Final = 4 * LONGEST + 100
+_NONCE = re.compile(rb"[0-9a-f]{32}\n")
+_PEER = re.compile(rb"(graphgen ([a-z]+) ([0-9]{1,6}) ([0-9]{1,6}) [0-9a-f]{32}) ([0-9a-f]{64})\n")
+_ANSWER = re.compile(rb"([0-9a-f]{64}) (.*)\n")
+
+
+def _proof(secret: str, *parts: bytes) -> bytes:
+    return hmac.digest(secret.encode(), b"\n".join(parts), "sha256").hex().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another process of the launch.
+
+    Attributes:
+        connection: to it.
+        count, index: number of processes that it knows of, and its own.
+        secret: of the launch.
+        said: the random text that it was sent, and its line.
+    """
+
+    connection: socket.socket
+    count: int
+    index: int
+    secret: str = field(repr=False)
+    said: bytes = field(repr=False)
+
+    def answer(self, text: str) -> None:
+        """Send a line of at most :data:`LONGEST` characters (OSError)."""
+        line = " ".join(text.split("\n"))[:LONGEST].encode()
+        proof = _proof(self.secret, b"answer", self.said, line)
+        self.connection.sendall(proof + b" " + line + b"\n")
+
+
+@dataclass(slots=True)
+class _Guest:
+    """A connection that has not said its line yet."""
+
+    nonce: bytes
+    end: float
+    line: bytearray = field(default_factory=bytearray)
+
+
+class Door:
+    """Lets peers in that come to a listening socket.
+
+    Args:
+        listener: the socket; the caller closes it.
+        secret: of the launch.
+        purpose: of the connections, a word.
+    """
+
+    def __init__(self, listener: socket.socket, secret: str, purpose: str) -> None:
+        self._listener: Final = listener
+        self._secret: Final = secret
+        self._purpose: Final = purpose.encode()
+        self._guests: Final[dict[socket.socket, _Guest]] = {}
+        self._selector: Final = selectors.DefaultSelector()
+
+    def peers(self, seconds: float = float("inf")) -> Generator[Peer]:
+        """Peers in the order in which they come, within ``seconds``.
+
+        The caller closes their connections; those of strangers are closed here.
+        """
+        end = time.monotonic() + seconds
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        try:
+            while (left := end - time.monotonic()) > 0:
+                for key, _ in self._selector.select(self._wait(left)):
+                    if key.fileobj is self._listener:
+                        self._admit()
+                        continue
+                    peer = self._heard(cast("socket.socket", key.fileobj))
+                    if peer is not None:
+                        yield peer
+                self._close_late()
+        finally:
+            for guest in [*self._guests]:
+                self._close(guest)
+            self._selector.close()
+
+    def _wait(self, left: float) -> float | None:
+        """Seconds until something has to be done; ``None`` for no limit."""
+        ends = [guest.end - time.monotonic() for guest in self._guests.values()]
+        wait = min([left, *ends])
+        return None if wait == float("inf") else max(wait, 0.0)
+
+    def _admit(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # Such as too many open files: those of strangers are what can be spared.
+            if self._guests:
+                self._close(next(iter(self._guests)))
+            else:
+                time.sleep(0.1)
+            return
+        if len(self._guests) >= MOST_SILENT:
+            self._close(next(iter(self._guests)))
+        connection.setblocking(False)
+        nonce = token_hex(16).encode()
+        try:
+            connection.send(nonce + b"\n")
+        except OSError:
+            connection.close()
+            return
+        self._guests[connection] = _Guest(nonce, time.monotonic() + LINE_SECONDS)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _heard(self, connection: socket.socket) -> Peer | None:
+        """The peer that a connection has shown to be, once its line is there."""
+        guest = self._guests.get(connection)
+        if guest is None:
+            # Closed for another one since the selector has named it.
+            return None
+        data = b""
+        with suppress(OSError):
+            data = connection.recv(_LINE)
+        guest.line += data
+        if data and b"\n" not in data and len(guest.line) < _LINE:
+            return None
+        line = bytes(guest.line)
+        found = _PEER.fullmatch(line)
+        if found is not None and found[2] == self._purpose:
+            proof = _proof(self._secret, b"come", guest.nonce, found[1])
+            if hmac.compare_digest(proof, found[5]):
+                self._forget(connection)
+                connection.setblocking(True)
+                connection.settimeout(LINE_SECONDS)
+                said = guest.nonce + b"\n" + line
+                return Peer(connection, int(found[3]), int(found[4]), self._secret, said)
+        self._close(connection)
+        return None
+
+    def _close_late(self) -> None:
+        now = time.monotonic()
+        for connection in [each for each, guest in self._guests.items() if guest.end <= now]:
+            self._close(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
+        del self._guests[connection]
+        self._selector.unregister(connection)
+
+    def _close(self, connection: socket.socket) -> None:
+        self._forget(connection)
+        connection.close()
+
+
+def introduce(
+    connection: socket.socket, secret: str, purpose: str, place: tuple[int, int], seconds: float
+) -> str:
+    """Show to the other end of a connection that this process belongs to its launch.
+
+    Args:
+        connection: to a :class:`Door`.
+        secret: of the launch.
+        purpose: of the connection.
+        place: number of processes, and the index of this one.
+        seconds: that the answer may take.
+
+    Returns:
+        The answer.
+
+    Raises:
+        OSError: the other end closes, is silent, or does not know the secret.
+    """
+    connection.settimeout(LINE_SECONDS)
+    nonce = _line(connection)
+    if _NONCE.fullmatch(nonce) is None:
+        raise ConnectionError("the other end is not of a launch")
+    count, index = place
+    words = f"graphgen {purpose} {count} {index} {token_hex(16)}".encode()
+    line = words + b" " + _proof(secret, b"come", nonce[:-1], words) + b"\n"
+    connection.sendall(line)
+    connection.settimeout(seconds)
+    found = _ANSWER.fullmatch(_line(connection))
+    said = nonce + line
+    if found is None or not hmac.compare_digest(
+        _proof(secret, b"answer", said, found[2]), found[1]
+    ):
+        raise ConnectionError("the other end does not know the secret of the launch")
+    return found[2].decode(errors="replace")
+
+
+def _line(connection: socket.socket) -> bytes:
+    """The next line, byte by byte: what follows it is not read (OSError)."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        data = connection.recv(1)
+        if not data or len(line) >= _LINE:
+            raise ConnectionError("the other end has closed the connection")
+        line += data
+    return bytes(line)
