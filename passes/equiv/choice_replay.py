@@ -17,8 +17,10 @@ line it keeps its own choice, so that a real difference shows in what follows. A
 with another's choice is itself compared by its own: by the one that its scores make.
 
 A choice is looked up by number of call, module scope, shape of the lines, and its number among
-those that agree in these. After a top-k of parts, the sort of what the parts gave has the ids of
-its elements in an operand; it is looked up among the choices between all elements.
+those that agree in these. Its lines are at the same places, or where tokens are in another order at
+those with the nearest scores. After a top-k of parts, the sort of what the parts
+gave has the ids of its elements in an operand; it is looked up among the choices between all
+elements.
 """
 
 from __future__ import annotations
@@ -248,29 +250,60 @@ class ReplayObserver:
         """The places to take on one rank."""
         theirs = rank if len(other.scores) > 1 else 0
         count = min(own.places[rank].shape[-1], other.places[theirs].shape[-1])
-        mine, before, wanted = (
-            _chosen(choice, places, count, at)
-            for choice, places, at in (
-                (own, own.places, rank),
-                (other, other.places, theirs),
-                (other, other.followed, theirs),
-            )
+        reach = self.bound * _largest(other.scores[theirs])
+        lines = _counterparts(own, rank, other, theirs)
+        mine = _chosen(own, own.places, count)[rank]
+        before, wanted = (
+            np.stack(_chosen(other, places, count)).reshape(-1, count)[lines]
+            for places in (other.places, other.followed)
         )
         flipped = np.argwhere(((mine != before) | (mine != wanted)).any(axis=-1))
         if not len(flipped):
             return own.places[rank]
-        scale = _largest(other.scores[theirs])
         places = own.places[rank].copy()
+        shape = other.scores[0].shape[:-1]
         for line in map(tuple, flipped.tolist()):
-            left = _Line(other, theirs, line, count)
+            at, *others = np.unravel_index(lines[line], (len(other.scores), *shape))
+            left = _Line(other, int(at), tuple(int(n) for n in others), count)
             right = _Line(own, rank, line, count)
             order = right.in_order(wanted[line])
-            if order is not None and may_flip(left, right, self.bound * scale):
+            if order is not None and may_flip(left, right, reach):
                 self.counts.replayed += 1
                 places[line] = order
             else:
                 self.counts.wrong += 1
         return places
+
+
+def _counterparts(own: Choice, rank: int, other: Choice, theirs: int) -> Array:
+    """For each line the number of the reference's line, over all of its ranks, to compare it with.
+
+    That is the line at the same place, or the one with the nearest scores where these are much
+    nearer on the whole: a pass may put tokens in another order.
+    """
+    mine, size = own.scores[rank], int(np.prod(other.scores[theirs].shape[:-1], dtype=np.int64))
+    lines = np.arange(size).reshape(mine.shape[:-1]) + theirs * size
+    if own.ids is not None or other.ids is not None or mine.shape != other.scores[theirs].shape:
+        return lines
+    every = _finite_lines(np.stack(other.scores))
+    flat, found = _finite_lines(mine), lines.ravel()
+    at_place = np.abs(every[found] - flat).max(axis=-1, initial=0.0)
+    if not at_place.any():
+        return lines
+    far = [np.abs(every - scores).max(axis=-1, initial=0.0) for scores in flat]
+    if sum(one.min() for one in far) * _NEARER >= at_place.sum():
+        return lines
+    return np.array([int(np.argmin(one)) for one in far]).reshape(lines.shape)
+
+
+# How many times nearer lines are if tokens are in another order.
+_NEARER = 4
+
+
+def _finite_lines(scores: Array) -> Array:
+    """Lines f64 [L, N], with numbers for infinities and NaN."""
+    wide = scores.reshape(-1, scores.shape[-1]).astype(np.float64)
+    return np.nan_to_num(wide, nan=0.0, posinf=1e300, neginf=-1e300)
 
 
 def chooses(op: Op) -> Chooses | None:
@@ -311,10 +344,13 @@ def _are_ids(column: Sequence[Array]) -> bool:
     return column[0].dtype.kind in "iu" and column[0].dtype.itemsize >= 4
 
 
-def _chosen(choice: Choice, chosen: Sequence[Array], count: int, rank: int) -> Array:
-    """Ids of the first of the places ``chosen``, [..., count]."""
-    places = chosen[rank][..., :count]
-    return places if choice.ids is None else np.take_along_axis(choice.ids[rank], places, -1)
+def _chosen(choice: Choice, chosen: Sequence[Array], count: int) -> list[Array]:
+    """On each rank the ids of the first of the places ``chosen``, [..., count]."""
+    places = [array[..., :count] for array in chosen]
+    if choice.ids is None:
+        return places
+    pairs = zip(choice.ids, places, strict=True)
+    return [np.take_along_axis(ids, at, -1) for ids, at in pairs]
 
 
 def _largest(scores: Array) -> float:

@@ -161,6 +161,35 @@ def test_an_element_at_the_edge_of_the_set_is_replayed():
     assert compare(reference.outcomes, found.outcomes).relative < 1e-10
 
 
+def reordered(*, noisy: bool) -> Module:
+    """The rows by the best scores, chosen with the last row first; noise makes other scores."""
+    module = Module("m")
+    with Builder(module.add(Function("f", phase="decode")), module) as b:
+        scores = b.input("x", f32, (3, SIZE))
+        noise = b.input("noise", f32, (3, SIZE))
+        table = b.weight("table", f32, (SIZE, 3))
+        if noisy:
+            scores = b.op("reverse", b.add(scores, noise), dimensions=(0,))
+        with b.scope("router"):
+            _, ids = b.top_k(scores, 2)
+        rows = b.embedding(table, ids)
+        b.output("rows", b.op("reverse", rows, dimensions=(0,)) if noisy else rows)
+    verify(module)
+    return module
+
+
+def test_a_flip_is_replayed_where_tokens_are_in_another_order():
+    x = np.array([NEAR, [0.5, 0.1, 0.4, 0.9, 0.0, 0.2], [0.3, 0.7, 0.1, 0.6, 0.0, 0.9]])
+    call = ProgramCall("decode", {}, {"x": x, "noise": np.tile(FLIP, (3, 1))})
+    workload = Workload({"table": TABLE}, (call,))
+    reference = record(reordered(noisy=False), workload, MEANING)
+    alone = record(reordered(noisy=True), workload, MEANING)
+    assert compare(reference.outcomes, alone.outcomes).relative > 0.1
+    found = record(reordered(noisy=True), workload, MEANING, reference=reference, bound=BOUND)
+    assert (found.counts.replayed, found.counts.wrong) == (1, 0)
+    assert compare(reference.outcomes, found.outcomes).relative < 1e-10
+
+
 def test_equal_scores_in_both_leave_no_choice():
     """The ids of the elements come in another order, so that the last of equal ones is taken."""
     tied = [1.0, 0, 1.0, 0, 0, 0]
