@@ -15,6 +15,7 @@ from graphgen.ir import RANK, Function, Literal, Value, tensor
 from graphgen.ops import Trait, has_trait
 from graphgen.passes.equiv.deviation import MEANING_BUDGET
 from graphgen.passes.validate.integer_meaning import integer_budget
+from graphgen.passes.validate.overflow_marks import OverflowMarks
 from graphgen.passes.validate.window_check import Differing, as_bits
 
 # Most elements of a line of operands of 8 bits: all pairs of two; and of another line.
@@ -100,7 +101,9 @@ class LineFailure:
     difference: Differing
 
 
-def line_failure(window: Function, given: Mapping[str, Array], budget: float) -> LineFailure | None:
+def line_failure(
+    window: Function, given: Mapping[str, Array], budget: float, *, finite: bool = False
+) -> LineFailure | None:
     """The first difference of both sides of an elementwise window, element by element.
 
     In float64 by the size of the operands; in the types of the program bit for bit, or by whether
@@ -110,7 +113,10 @@ def line_failure(window: Function, given: Mapping[str, Array], budget: float) ->
         window: ``before.N`` and ``after.N`` of its arguments.
         given: for each argument a line of elements.
         budget: of rounding.
+        finite: whether elements are left out where numbers go beyond the range of their type.
     """
+    if finite:
+        given = _within_range(window, given)
     size = len(next(iter(given.values()), ()))
     line = lined(window, size) if size else None
     found = _first_on_line(line, given, budget) if line is not None else None
@@ -122,6 +128,19 @@ def line_failure(window: Function, given: Mapping[str, Array], budget: float) ->
     }
     rank = dict(window.outputs)[f"before.{there.pair}"].type.rank
     return LineFailure(splat, replace(there, index=(0,) * rank))
+
+
+def _within_range(window: Function, given: Mapping[str, Array]) -> dict[str, Array]:
+    """The places of a line for which both sides are finite, and all that they are computed of."""
+    size = len(next(iter(given.values()), ()))
+    line, kept = lined(window, size) if size else None, np.ones(size, bool)
+    if line is not None:
+        with np.errstate(all="ignore"):
+            found = evaluate_ranks(line, [given], NATIVE, observer=OverflowMarks())[0]
+        for result in map(np.asarray, found.values()):
+            if result.dtype.kind not in "biu":
+                kept &= np.isfinite(result.astype(np.complex128))
+    return {name: array[kept] for name, array in given.items()}
 
 
 def _first_on_line(

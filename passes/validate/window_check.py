@@ -13,6 +13,7 @@ from graphgen.eval import MEANING, NATIVE, WITH_INTEGERS, Arithmetic, Array, eva
 from graphgen.eval.arithmetic import name_of
 from graphgen.eval.element_kinds import Number, element, has_floats, real_parts
 from graphgen.eval.float_bits import bits_of
+from graphgen.eval.observer import Observer
 from graphgen.ir import RANK, Dim, Function, Module, Op, Value, dtype
 from graphgen.ops import OPS
 from graphgen.ops.control import CONTROL
@@ -28,6 +29,7 @@ from graphgen.passes.equiv.relate import RankGrid, meet, steps
 from graphgen.passes.validate.boundary_values import orders_no_nan
 from graphgen.passes.validate.integer_meaning import integer_budget
 from graphgen.passes.validate.narrow_rounding import rounding_of, unit_of
+from graphgen.passes.validate.overflow_marks import OverflowMarks, marked_elements
 from graphgen.passes.validate.rewrite_window import Pair, WindowCut, filled_by_take
 
 # Values of a wrong kind for an op, such as an index outside, make NumPy raise these.
@@ -119,33 +121,55 @@ class WindowEvaluator:
             finite: whether values in the program's own types are compared by being finite only.
             tokens: pred[B,S] of a call, false for padding, at which values are not defined.
         """
-        relations = [how for _, _, how in cut.pairs]
         try:
             # Infinities and NaN are compared as well, without a warning.
             with np.errstate(all="ignore"):
-                shown = partial(self._shown, cut, tokens=tokens)
-                meant = shown(self._met_results(window, relations, given, MEANING))
-                found = _differing(meant, MEANING_BUDGET)
-                if found is not None and self._is_of_integers(window, relations, given, tokens):
-                    return None
-                if found is None:
-                    native = self._met_results(window, relations, given, NATIVE)
-                    native = shown(native)
-                    exact = [{"": before} for before, _ in meant]
-                    noise = RoundingNoise(unit_of(cut.ops), exact)
-                    budget = self._budget(cut)
-                    # Errors of narrow numbers have the size of all that a product adds up, which
-                    # may cancel: the numbers are held against the budget, calls hold the product.
-                    narrow = [n for n, how in enumerate(relations) if _is_scaled(how)]
-                    held = () if finite else narrow or range(len(native))
-                    large = amplifies(cut.ops)
-                    found = _differing(native, budget, noise, held, large=large)
-                    found = found or _overflowed(native, held)
+                found = self._found(cut, window, given, finite, tokens)
+                if found is not None and self.finite:
+                    marks = self._marks(cut, window, given)
+                    found = self._found(cut, window, given, finite, tokens, marks)
         except UNFIT as error:
             return FailedSample(cut.pairs, window, sizes, given, None, str(error))
         if found is None:
             return None
         return FailedSample(cut.pairs, window, sizes, given, found)
+
+    def _found(
+        self,
+        cut: WindowCut,
+        window: Function,
+        given: PerRank,
+        finite: bool,
+        tokens: Array | None,
+        marks: Sequence[Array | None] = (),
+    ) -> Differing | None:
+        """The difference in float64, or else that in the program's own types.
+
+        Args:
+            cut, window, given, finite, tokens: as of :meth:`failure`.
+            marks: of each pair the elements that are left out.
+        """
+        relations = [how for _, _, how in cut.pairs]
+        shown = partial(self._shown, cut, tokens=tokens, marks=marks)
+        meant = shown(self._met_results(window, relations, given, MEANING))
+        found = _differing(meant, MEANING_BUDGET)
+        if found is not None:
+            return None if self._is_of_integers(window, relations, given, tokens) else found
+        native = shown(self._met_results(window, relations, given, NATIVE))
+        noise = RoundingNoise(unit_of(cut.ops), [{"": before} for before, _ in meant])
+        # Errors of narrow numbers have the size of all that a product adds up, which may cancel:
+        # the numbers are held against the budget, calls hold the product.
+        narrow = [n for n, how in enumerate(relations) if _is_scaled(how)]
+        held = () if finite else narrow or range(len(native))
+        large = amplifies(cut.ops)
+        found = _differing(native, self._budget(cut), noise, held, large=large)
+        return found or _overflowed(native, held)
+
+    def _marks(self, cut: WindowCut, window: Function, given: PerRank) -> list[Array | None]:
+        """Of each pair the elements that depend on a number beyond the range of its type."""
+        relations = [how for _, _, how in cut.pairs]
+        met = self._met_results(window, relations, given, NATIVE, OverflowMarks())
+        return [marked_elements(a, b) for a, b in met]
 
     def _is_of_integers(
         self,
@@ -171,14 +195,22 @@ class WindowEvaluator:
         return not differ(WITH_INTEGERS, limit)
 
     def _shown(
-        self, cut: WindowCut, met: list[tuple[Array, Array]], *, tokens: Array | None
+        self,
+        cut: WindowCut,
+        met: list[tuple[Array, Array]],
+        *,
+        tokens: Array | None,
+        marks: Sequence[Array | None],
     ) -> list[tuple[Array, Array]]:
         """Both sides with zeros where they are not defined.
 
         That is at padding tokens, where floats are not finite and either the pass is right for
-        finite floats only or no order of NaN is stated, and at padding that is left out.
+        finite floats only or no order of NaN is stated, at padding that is left out, and at marks.
         """
         out = _of_tokens(met, tokens)
+        if marks:
+            pairs = zip(out, marks, strict=True)
+            out = [_of_places(a, b, ~m) if m is not None else (a, b) for (a, b), m in pairs]
         unordered = not self.finite and orders_no_nan(cut.ops)
         if self.finite or unordered:
             out = [_of_finite(a, b, both=unordered) for a, b in out]
@@ -197,9 +229,10 @@ class WindowEvaluator:
         relations: Sequence[Relation],
         given: PerRank,
         arithmetic: Arithmetic,
+        observer: Observer | None = None,
     ) -> list[tuple[Array, Array]]:
         """Per pair the values of both sides, as arrays that should be equal."""
-        results = evaluate_ranks(window, given, arithmetic, None, self.module)
+        results = evaluate_ranks(window, given, arithmetic, None, self.module, observer)
         results = [as_bits(window, one) for one in results]
         return [
             self._met(

@@ -438,7 +438,8 @@ class WindowSamples:
                 more = rng.standard_normal(4).astype(edges[name].dtype)
                 edges[name] = np.concatenate([edges[name], folded(more, limit, value)])
         try:
-            found = line_failure(window, line_of(window, edges, self.seed), self.evaluator.budget)
+            line, budget = line_of(window, edges, self.seed), self.evaluator.budget
+            found = line_failure(window, line, budget, finite=self.finite)
         except UNFIT:
             return None
         if found is None:

@@ -11,7 +11,7 @@ import pytest
 from graphgen.build import Builder
 from graphgen.cli.validate_report import validation_view
 from graphgen.ir import Module, Op, Value
-from graphgen.ir.dtype import bf16, f32
+from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, Rewriter, run_pipeline
 from graphgen.passes.inspect.result_json import verdict_json
@@ -380,6 +380,55 @@ class FiniteChanges(Changes):
     """The same, of a pass that is right for finite floats only."""
 
     finite_math_only: ClassVar[bool] = True
+
+
+class HalfChanges(Changes):
+    """The same, of a pass that may round to f16."""
+
+    rounding: ClassVar[float] = 2e-3
+
+
+class FiniteHalfChanges(HalfChanges):
+    """The same, right for finite floats only."""
+
+    finite_math_only: ClassVar[bool] = True
+
+
+def at_least_in_f16(least: float) -> Change:
+    """The maximum with a number, in f16: where x is beyond its range, that is the number."""
+
+    def change(op: Op, b: Builder) -> Sequence[Value]:
+        x = b.convert(op.operands[0], f16)
+        return [b.convert(b.maximum(x, b.full(least, x.type)), f32)]
+
+    return change
+
+
+BELOW_ALL = (
+    "%c = constant() value=f32[](-3e38) : f32[]",
+    "%e = broadcast_in_dim(%c) shape=[16] : f32[16]",
+)
+# By elements, and of a window that is compared as a whole.
+MAXIMA = {
+    "elements": "%y = maximum(%x, %e) : f32[16]",
+    "a sort": "%m = maximum(%x, %e) : f32[16]\n  %y = sort(%m) dimension=0 : f32[16]",
+}
+
+
+@pytest.mark.parametrize("form", MAXIMA)
+def test_a_pass_for_finite_floats_may_overflow_on_the_way(form: str):
+    # The result is finite: that of a number that is not.
+    lowest = {"maximum": at_least_in_f16(-65504.0)}
+    module = program("f32", *BELOW_ALL, MAXIMA[form])
+    assert validated(module, FiniteHalfChanges(lowest)).state == "ok"
+    assert validated(module, HalfChanges(lowest)).state == "WRONG rewrite"
+
+
+@pytest.mark.parametrize("form", MAXIMA)
+def test_what_is_in_the_range_is_compared_beside_what_overflows(form: str):
+    changes = {"maximum": at_least_in_f16(-30000.0)}
+    verdict = validated(program("f32", *BELOW_ALL, MAXIMA[form]), FiniteHalfChanges(changes))
+    assert verdict.state == "WRONG rewrite"
 
 
 # Places 2 and 3 of %p are padding, which %y multiplies by 0.
