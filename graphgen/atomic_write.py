@@ -1,7 +1,8 @@
 """Write files whole or not at all, by the user's path or inside a folder without following links.
 
 A file that a user names may be a symbolic link, and what it points to is written. A folder that
-came from elsewhere may hold links that its author chose: no link below it is followed to write.
+came from elsewhere may hold links that its author chose: no link below it is followed to write, and
+none out of it to read.
 """
 
 from __future__ import annotations
@@ -181,11 +182,17 @@ def write_inside(root: Path, path: Path, content: Content, *, parents: bool = Fa
         _replace(parent, name, content)
 
 
-def copy_inside(source: Path, root: Path, path: Path) -> None:
-    """Copy a regular file into a folder, piece by piece; otherwise as :func:`write_inside`."""
+def copy_inside(source: Path, root: Path, path: Path, origin: Path | None = None) -> None:
+    """Copy a regular file into a folder, piece by piece; otherwise as :func:`write_inside`.
+
+    Args:
+        source: the file.
+        root, path: as for :func:`write_inside`.
+        origin: the folder that came from elsewhere and has the source: see :func:`open_readable`.
+    """
 
     def content(file: BinaryIO) -> None:
-        with open_regular(source) as read:
+        with open_regular(source) if origin is None else open_readable(origin, source) as read:
             shutil.copyfileobj(read, file)
 
     write_inside(root, path, content)
@@ -252,15 +259,19 @@ def require_place(root: Path, path: Path) -> None:
 
 
 def foreign_owner(folder: Path) -> str:
-    """The user that a folder, or a link in its place, belongs to; empty for this user and root.
+    """Who else may put files into a folder: its owner, unless it is this user or root.
 
-    Root may change what this user has anyway; any other owner may put other files into it.
-    Empty for a folder that is not there.
+    Root may change what this user has anyway. The owner of a link in its place counts, too. A
+    folder that everybody may write to belongs to ``everybody``. Empty for a folder that is not
+    there.
     """
     with suppress(OSError):
-        for owner in (folder.lstat().st_uid, folder.stat().st_uid):
+        there = folder.stat()
+        for owner in (folder.lstat().st_uid, there.st_uid):
             if owner not in (0, os.geteuid()):
                 return _user(owner)
+        if there.st_mode & stat.S_IWOTH:
+            return "everybody"
     return ""
 
 
@@ -279,7 +290,10 @@ def open_regular(path: Path) -> BufferedReader:
         OSError: it cannot be opened, or it is a pipe or a device, which might never end.
     """
     # A pipe without a writer would be waited for.
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    return _regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK), path)
+
+
+def _regular(opened: int, path: Path) -> BufferedReader:
     mode = os.fstat(opened).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(opened, "rb")
@@ -300,11 +314,104 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
         OSError: it cannot be opened, is not a regular file, or has more bytes.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if most is not None and size > most:
-            what = f"it has {size} bytes, and at most {most} are read"
-            raise OSError(errno.EFBIG, what, str(path))
-        return file.read()
+        return _content(file, path, most)
+
+
+def _content(file: BufferedReader, path: Path, most: int | None) -> bytes:
+    size = os.fstat(file.fileno()).st_size
+    if most is not None and size > most:
+        what = f"it has {size} bytes, and at most {most} are read"
+        raise OSError(errno.EFBIG, what, str(path))
+    return file.read()
+
+
+def open_readable(root: Path, path: Path) -> BufferedReader:
+    """Open a regular file inside of a folder that came from elsewhere, to read it.
+
+    Links to files of the same folder are followed, and those of the hub's cache to its ``blobs``;
+    see :func:`places_of`. Every other link is of this machine, not of the folder.
+
+    Args:
+        root: the folder, which the user named: it may be reached through links.
+        path: the file, a path below ``root``.
+
+    Raises:
+        OSError: it cannot be opened, is not a regular file, leaves ``root``, or is reached through
+            a link that does.
+    """
+    try:
+        name = plain_name(path.relative_to(root).as_posix())
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), str(path)) from error
+    try:
+        opened = _open_unlinked(root, name)
+    except _LinkError:
+        # Unlike Path.resolve, it ends at a loop of links.
+        target = Path(os.path.realpath(path))
+        place = next((place for place in places_of(root) if target.is_relative_to(place)), None)
+        if place is None or target == place:
+            what = "it is a symbolic link out of its folder"
+            raise OSError(errno.ELOOP, what, str(path)) from None
+        try:
+            opened = _open_unlinked(place, target.relative_to(place).as_posix())
+        except _LinkError:
+            # Put there since it was resolved.
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    return _regular(opened, path)
+
+
+def places_of(root: Path) -> list[Path]:
+    """Folders whose files are of the content of ``root``, as real paths.
+
+    They are the folder and, in the hub's cache, where ``snapshots/REVISION`` holds links, the
+    ``blobs`` beside ``snapshots``.
+    """
+    home = root.resolve()
+    blobs = [above.parent / "blobs" for above in home.parents if above.name == "snapshots"]
+    return [home, *blobs]
+
+
+class _LinkError(Exception):
+    """A part of a path is a symbolic link."""
+
+
+def _open_unlinked(root: Path, name: str) -> int:
+    """Open a name below a folder to read it; no link below the folder is followed."""
+    *folders, last = name.split("/")
+    opened = os.open(root, FOLDER_FLAGS)
+    try:
+        for part in folders:
+            inner = _without_link(part, FOLDER_FLAGS, opened)
+            os.close(opened)
+            opened = inner
+        # A pipe without a writer would be waited for.
+        return _without_link(last, os.O_RDONLY | os.O_NONBLOCK, opened)
+    finally:
+        os.close(opened)
+
+
+def _without_link(name: str, flags: int, parent: int) -> int:
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError:
+        if _kind(name, parent) == stat.S_IFLNK:
+            raise _LinkError from None
+        raise
+
+
+def read_inside(root: Path, path: Path, most: int | None = None) -> bytes:
+    """The content of a file that :func:`open_readable` opens; otherwise as :func:`read_regular`."""
+    with open_readable(root, path) as file:
+        return _content(file, path, most)
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only this user may enter, unless it is there (GG0704)."""
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def plain_name(name: object) -> str:

@@ -17,7 +17,7 @@ from graphgen.analysis.stage_chain import (
     stage_modules,
     stage_name,
 )
-from graphgen.atomic_write import read_regular, require_place, write_inside
+from graphgen.atomic_write import read_inside, require_place, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, TensorType
 from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
@@ -237,7 +237,7 @@ class ExecutableCache:
     def _loaded(self, name: str, path: Path) -> CpuProgram | None:
         """The program of a file; ``None`` for a missing, foreign or damaged one, or another."""
         try:
-            blob = read_regular(path)
+            blob = read_inside(self.root or path.parent, path)
         except OSError:
             return None
         digest, given, data = blob[:_SHA256], blob[_SHA256:_HEAD], blob[_HEAD:]

@@ -10,10 +10,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import read_regular, scratch
+from graphgen.atomic_write import read_inside, scratch
 from graphgen.errors import GraphgenError
 
 _KEY = "checksum"
+# Bytes of a manifest at most.
+MOST_BYTES = 64 << 20
 
 
 def sealed(content: Mapping[str, object]) -> bytes:
@@ -26,12 +28,17 @@ def sealed(content: Mapping[str, object]) -> bytes:
 def read_json(path: Path) -> dict[str, object]:
     """A manifest with its checksum, which :func:`require_sealed` compares.
 
+    It is the file of its folder: a link out of that is refused.
+
     Raises:
         OSError: it cannot be read.
         ValueError: it is not JSON.
         TypeError: it is not an object.
     """
-    content = json.loads(read_regular(path))
+    try:
+        content = json.loads(read_inside(path.parent, path, MOST_BYTES))
+    except RecursionError as error:
+        raise ValueError(f"{path.name} is nested too deeply") from error
     if not isinstance(content, dict):
         raise TypeError(f"a JSON object is expected, not {type(content).__name__}")
     return cast("dict[str, object]", content)
@@ -45,7 +52,7 @@ def require_sealed(path: Path, content: Mapping[str, object]) -> None:
     Raises:
         ValueError: a byte of the file was changed.
     """
-    if read_regular(path) != sealed(content):
+    if read_inside(path.parent, path, MOST_BYTES) != sealed(content):
         raise ValueError(f"{path.name} was changed")
 
 

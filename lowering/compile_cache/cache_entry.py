@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import open_regular, plain_name, read_regular
+from graphgen.atomic_write import open_readable, plain_name, read_inside
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.lowering.compile_cache.file_lock import is_locked
@@ -23,6 +23,8 @@ FLAGS, LOCK, RECORD = "compile_flags.json", f"{MODULE}.lock", "graphgen.json"
 DAY = 86400.0
 # Failures of caches that say nothing else are believed for so long.
 FAILURE_SECONDS = DAY
+# Bytes of a record, or of options, at most.
+_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class CacheRecord:
 def read_record(folder: Path) -> CacheRecord | None:
     """The record of an entry; ``None`` for an entry of another tool, or a damaged record."""
     try:
-        return record_of_text(read_regular(folder / RECORD))
+        return record_of_text(read_inside(_cache(folder), folder / RECORD, _MOST_BYTES))
     except OSError:
         return None
 
@@ -76,7 +78,7 @@ def record_of_text(text: bytes) -> CacheRecord | None:
     """The record of a text; ``None`` for a damaged one."""
     try:
         found: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None
@@ -90,7 +92,7 @@ def record_of_text(text: bytes) -> CacheRecord | None:
 def read_flags(folder: Path) -> tuple[str, ...] | None:
     """The options of an entry; ``None`` where they are not written or damaged."""
     try:
-        return flags_of_text(read_regular(folder / FLAGS))
+        return flags_of_text(read_inside(_cache(folder), folder / FLAGS, _MOST_BYTES))
     except OSError:
         return None
 
@@ -99,16 +101,25 @@ def flags_of_text(text: bytes) -> tuple[str, ...] | None:
     """The options of a text; ``None`` for a damaged one."""
     try:
         found: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, list):
         return None
     return tuple(str(item) for item in cast("list[object]", found))
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a regular file (OSError)."""
-    with open_regular(path) as file:
+def _cache(folder: Path) -> Path:
+    """The root of the cache that an entry is in, out of which no link is followed."""
+    return folder.parents[1]
+
+
+def digest(root: Path, path: Path) -> str:
+    """SHA-256 of a regular file inside of a folder that came from elsewhere (OSError).
+
+    Args:
+        root, path: as for :func:`~graphgen.atomic_write.open_readable`.
+    """
+    with open_readable(root, path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -201,7 +212,11 @@ def damage(folder: Path, record: CacheRecord | None) -> str:
             return str(error)
         if not (folder / name).is_file():
             return f"{name} is missing"
-        if name in expected and digest(folder / name) != expected[name]:
+        try:
+            found = digest(_cache(folder), folder / name)
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+        if found != expected.get(name, found):
             return f"{name} is not the file that was written"
     return "" if expected else neff_damage(folder / NEFF)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from graphgen.atomic_write import (
     copy_inside,
     foreign_owner,
+    private_folder,
     remove_inside,
     unwritable,
     write_inside,
@@ -81,10 +82,12 @@ class NeuronCache:
 
     Args:
         root: of the cache; it need not be there.
+        private: only this user may enter a root that is made.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, private: bool = False) -> None:
         self.root = root
+        self._private = private
 
     @property
     def name(self) -> str:
@@ -146,7 +149,7 @@ class NeuronCache:
         """
         folder = self._begin(key, module)
         copy_inside(neff, self.root, folder / NEFF)
-        files = {name: digest(folder / name) for name in (MODULE, NEFF)}
+        files = {name: digest(self.root, folder / name) for name in (MODULE, NEFF)}
         record = replace(record, digests=files, entry=self._name(folder))
         write_inside(self.root, folder / RECORD, record.to_json())
         write_inside(self.root, folder / DONE, b"")
@@ -166,7 +169,7 @@ class NeuronCache:
     def _begin(self, key: CacheKey, module: Path) -> Path:
         """Write what both outcomes have; what was there before counts no longer."""
         folder = self.folder(key)
-        self.require_own()
+        self._require_root()
         self._clear(folder)
         write_inside(self.root, folder / FLAGS, json.dumps(key.flags).encode(), parents=True)
         copy_inside(module, self.root, folder / MODULE)
@@ -243,7 +246,8 @@ class NeuronCache:
             for item in sorted(entry.folder.iterdir()):
                 own = item.is_file() and not item.is_symlink()
                 if own and item.name not in (DONE, LOG, LOCK):
-                    copy_inside(item, self.root, folder / item.name)
+                    origin = entry.folder.parents[1]
+                    copy_inside(item, self.root, folder / item.name, origin)
             write_inside(self.root, folder / DONE, b"")
         return True
 
@@ -264,14 +268,21 @@ class NeuronCache:
         if owner:
             raise GraphgenError(
                 "GG0703",
-                f"the cache {self.root} belongs to another user, {owner}",
-                help="choose another folder with --cache-dir or NEURON_COMPILE_CACHE_URL",
+                f"the cache {self.root} can be written by another user, {owner}",
+                help="choose another folder with --cache-dir or NEURON_COMPILE_CACHE_URL, or "
+                "'chmod go-w' for one of your own",
             )
+
+    def _require_root(self) -> None:
+        """Have a root that is this user's before something is written (GG0703, GG0704)."""
+        if self._private:
+            private_folder(self.root)
+        self.require_own()
 
     @contextmanager
     def _held(self, folder: Path, waiting: Callable[[], object]) -> Generator[None]:
         """Hold the lock of an entry (GG0703, GG0704); a folder that stays empty is removed."""
-        self.require_own()
+        self._require_root()
         lock = file_lock(self.root, folder / LOCK, waiting)
         try:
             lock.__enter__()

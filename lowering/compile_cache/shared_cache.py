@@ -56,7 +56,8 @@ def open_cache(given: str, environment: str | None = None) -> NeuronCache:
     """
     name = given or environment or DEFAULT_ROOT
     if "://" not in name or name.startswith(_FILE):
-        return NeuronCache(Path(name.removeprefix(_FILE)).expanduser())
+        root = Path(name.removeprefix(_FILE)).expanduser()
+        return NeuronCache(root, private=name == DEFAULT_ROOT)
     from graphgen.lowering.compile_cache.cache_store import CacheStore
 
     store = CacheStore(name)
@@ -95,7 +96,7 @@ class SharedCache(NeuronCache):
     """
 
     def __init__(self, store: CacheStore, mirror: Path) -> None:
-        super().__init__(mirror)
+        super().__init__(mirror, private=True)
         self.store = store
 
     @property
@@ -155,7 +156,7 @@ class SharedCache(NeuronCache):
         for item in [item for item in (MODULE, NEFF) if (folder / item).is_file()]:
             self._first(name, item, overwrite=damaged)
         if made.record is not None:
-            digests = {item: digest(folder / item) for item in (MODULE, NEFF)}
+            digests = {item: digest(self.root, folder / item) for item in (MODULE, NEFF)}
             write_inside(
                 self.root, folder / RECORD, replace(made.record, digests=digests).to_json()
             )

@@ -198,7 +198,8 @@ class CompileDriver:
     ) -> CompiledProgram:
         record = entry.record or CacheRecord()
         neff = program.folder / NEFF
-        copy_inside(entry.folder / CACHED_NEFF, program.output, neff)
+        cache = entry.folder.parents[1]
+        copy_inside(entry.folder / CACHED_NEFF, program.output, neff, cache)
         return CompiledProgram(program, neff, origin, record.seconds, record.peak_bytes)
 
     def _made(self, program: PlannedProgram) -> CompiledProgram | CompilerFailure:

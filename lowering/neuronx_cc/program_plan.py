@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -230,7 +231,12 @@ def write_program(
 
 
 def _digests(folder: Path) -> list[str]:
-    return [digest(folder / name) for name in (HLO, COMMAND) if (folder / name).is_file()]
+    found: list[str] = []
+    for name in (HLO, COMMAND):
+        # What cannot be read is in the way of the writer, which says so.
+        with suppress(OSError):
+            found.append(digest(folder, folder / name))
+    return found
 
 
 def command_text(program: PlannedProgram) -> str:

@@ -17,8 +17,9 @@ from typing import Any, cast
 from graphgen.atomic_write import (
     folder_inside,
     move_inside,
+    open_readable,
     plain_name,
-    read_regular,
+    read_inside,
     unwritable,
     write_inside,
 )
@@ -301,24 +302,30 @@ def _rewritten(artifact: Artifact, manifest: Mapping[str, object]) -> bytes:
 
 
 def _fingerprints(folder: Path, module: Module) -> list[str]:
-    return [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)]
+    return [fingerprint(rank_file(folder, rank), folder) for rank in range(module.ranks)]
 
 
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the module and the tokenizer's files, by their paths in the folder."""
     files = [folder / "module.gg", *sorted((folder / "tokenizer").glob("*"))]
-    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
+    return {path.relative_to(folder).as_posix(): _sha256(folder, path) for path in files}
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(read_regular(path)).hexdigest()
+def _sha256(folder: Path, path: Path) -> str:
+    with open_readable(folder, path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
     """Refuse files other than those that were written (GG0703, naming the first)."""
     for name, digest in digests.items():
-        if _sha256(folder / plain_name(name)) != digest:
+        if _sha256(folder, folder / plain_name(name)) != digest:
             raise _unusable(folder, f"is damaged: {name} was changed")
+    # A tokenizer reads some files only where they are there.
+    for path in (folder / "tokenizer").glob("[!.]*"):
+        name = path.relative_to(folder).as_posix()
+        if name not in digests:
+            raise _unusable(folder, f"is damaged: {name} was added")
 
 
 def read_artifact(path: Path, *, trust: bool = False) -> Artifact:
@@ -346,10 +353,10 @@ def read_artifact(path: Path, *, trust: bool = False) -> Artifact:
         require_sealed(path / MANIFEST, manifest)
         settings = config_of(cast(Mapping[str, object], manifest["settings"]))
         _require_unchanged(path, cast(Mapping[str, str], manifest["files"]))
-        module = parse(read_regular(path / "module.gg").decode(), str(path / "module.gg"))
+        module = parse(read_inside(path, path / "module.gg").decode(), str(path / "module.gg"))
         for rank, wanted in enumerate(cast(list[str], manifest["weights"])):
             file = rank_file(path, rank)
-            if fingerprint(file) != wanted:
+            if fingerprint(file, path) != wanted:
                 raise _unusable(path, f"holds other weights than it was made with: {file.name}")
         reports = [PassStep(**row) for row in cast(list[dict[str, Any]], manifest["passes"])]
         config = cast(Mapping[str, object], manifest["config"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import read_regular
+from graphgen.atomic_write import read_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.lowering.cpu import CpuProgram, pjrt
@@ -145,7 +145,7 @@ def open_device_artifact(path: Path, *, trust: bool = False) -> DeviceArtifact:
             help=f"graphgen compile CHECKPOINT --weights -o {path}; finished programs are kept",
         )
     settings = config_of(cast("Mapping[str, object]", manifest["settings"]))
-    module = parse(read_regular(path / MODULE).decode(), str(path / MODULE))
+    module = parse(read_inside(path, path / MODULE).decode(), str(path / MODULE))
     model = BuiltModel(read_json(path / CONFIG), settings, module)
     signed = is_signed(manifest)
     source = source_of(path)

@@ -20,12 +20,14 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
 from graphgen.atomic_write import (
     move_inside,
     plain_name,
+    read_inside,
     remove_inside,
     require_no_link,
     write_inside,
@@ -73,6 +75,18 @@ class DeviceFolder:
         """The NEFF of each program, by its name."""
         rows = cast("Sequence[Mapping[str, str]]", self.manifest["programs"])
         return {row["name"]: self.path / row["folder"] / NEFF for row in rows}
+
+    def read(self, path: Path) -> bytes:
+        """A file of the folder, compared with its hash as it is read (GG0703)."""
+        name = path.relative_to(self.path).as_posix()
+        files = cast("Mapping[str, str]", self.manifest["files"])
+        try:
+            data = read_inside(self.path, path)
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        if sha256(data).hexdigest() != files.get(name):
+            raise _unusable(self.path, ValueError(f"{name} was changed"))
+        return data
 
     def key(self, name: str) -> str:
         """The canonical hash of a program; empty for one that is not there."""
@@ -198,12 +212,16 @@ def open_device_folder(path: Path, *, weights: bool = True) -> DeviceFolder:
         require_sealed(path / MANIFEST, content)
         _require_files(path, content, weights=weights)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise GraphgenError(
-            "GG0703",
-            f"{path} cannot be used: {error}",
-            help=f"make it again: graphgen compile MODEL -o {path}; finished programs are kept",
-        ) from error
+        raise _unusable(path, error) from error
     return DeviceFolder(path, content)
+
+
+def _unusable(path: Path, error: Exception) -> GraphgenError:
+    return GraphgenError(
+        "GG0703",
+        f"{path} cannot be used: {error}",
+        help=f"make it again: graphgen compile MODEL -o {path}; finished programs are kept",
+    )
 
 
 def require_trust(folder: DeviceFolder, *, trust: bool) -> None:
@@ -237,7 +255,7 @@ def _require_files(path: Path, content: Mapping[str, object], *, weights: bool) 
     for name, expected in files.items():
         if name.endswith(".safetensors") and not weights:
             continue
-        if digest(path / plain_name(name)) != expected:
+        if digest(path, path / plain_name(name)) != expected:
             raise ValueError(f"{name} was changed")
 
 
@@ -266,4 +284,8 @@ def _digests(path: Path, made: Sequence[CompiledProgram]) -> dict[str, str]:
     files += [path / name for name in (INTERFACES, CONFIG, ENVIRONMENT, NEURON_CONFIG)]
     files += [path / "weights.json", *sorted((path / "weights").glob("*.safetensors"))]
     files += [path / MODULE, *sorted((path / TOKENIZER).glob("*.json"))]
-    return {file.relative_to(path).as_posix(): digest(file) for file in files if file.is_file()}
+    there = [file for file in files if file.is_file()]
+    try:
+        return {file.relative_to(path).as_posix(): digest(path, file) for file in there}
+    except OSError as error:
+        raise _unusable(path, error) from error

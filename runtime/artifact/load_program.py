@@ -48,8 +48,8 @@ def load_program(folder: DeviceFolder, module: Module, function: Function) -> Cp
             f"{folder.path} was not compiled for this program {function.name}",
             help="compile the module again, or load the one that was compiled",
         )
-    text = pjrt.stablehlo_of(neff.with_name(HLO).read_bytes())
-    with _compiled_as(neff.read_bytes()):
+    text = pjrt.stablehlo_of(folder.read(neff.with_name(HLO)))
+    with _compiled_as(folder.read(neff)):
         executable = pjrt.compile_text(text, module.ranks)
     return describe_program(module, function, executable)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Protocol, cast
 
+from graphgen.atomic_write import places_of
 from graphgen.errors import GraphgenError
 from graphgen.runtime.progress import Progress, Silent
 
@@ -209,13 +211,9 @@ def is_own_file(checkpoint: Path, name: str) -> bool:
     """
     if not (checkpoint / name).is_symlink():
         return True
-    home = checkpoint.resolve()
-    places = [
-        home,
-        *[above.parent / "blobs" for above in home.parents if above.name == "snapshots"],
-    ]
-    target = (checkpoint / name).resolve()
-    return any(target.is_relative_to(place) for place in places)
+    # Unlike Path.resolve, it ends at a loop of links.
+    target = Path(os.path.realpath(checkpoint / name))
+    return any(target.is_relative_to(place) for place in places_of(checkpoint))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import fnmatch
 import hashlib
 import json
@@ -121,7 +122,18 @@ def _read(kit: Path, name: str) -> bytes:
     # The runner goes without graphgen: the rule of its names is here, too.
     if not all(part not in ("", ".", "..") and "\0" not in part for part in name.split("/")):
         raise KitError(f"{name!r} in {MANIFEST} is not the name of a file of the kit")
-    opened = os.open(kit / name, os.O_RDONLY | os.O_NONBLOCK)
+    opened = os.open(kit, os.O_RDONLY)
+    for part in name.split("/"):
+        parent = opened
+        try:
+            # A link's target is no part of the kit, whatever it is.
+            opened = os.open(part, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=parent)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise KitError(f"{name} is a symbolic link; unpack the kit again") from error
+            raise
+        finally:
+            os.close(parent)
     with os.fdopen(opened, "rb") as file:
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             raise KitError(f"{name} is not a regular file; unpack the kit again")

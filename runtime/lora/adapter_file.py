@@ -13,6 +13,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.config_file import read_json_object
+from graphgen.runtime.checkpoint.hub import is_own_file
 from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
@@ -351,6 +352,7 @@ def _opened(path: Path) -> tuple[Mapping[str, object], TensorFile]:
     """The fields of the configuration, and the file of tensors."""
     if path.is_dir():
         weights = _weights_of(path)
+        _require_own(path, CONFIG)
         if (path / CONFIG).exists():
             return read_json_object(path / CONFIG), weights
         fields = _config_inside(weights)
@@ -376,12 +378,20 @@ _LOOKED_FOR: Final = (
 
 def _weights_of(folder: Path) -> TensorFile:
     for name, opener in _WEIGHTS:
+        _require_own(folder, name)
         if (folder / name).exists():
             if opener is TorchFile:
                 return TorchFile(folder / name, (NXD_CONFIG,))
             return opener(folder / name)
     names = ", ".join(name for name, _ in _WEIGHTS)
     raise unreadable(folder, f"the folder has none of {names}", help=_LOOKED_FOR)
+
+
+def _require_own(folder: Path, name: str) -> None:
+    """Refuse a link out of an adapter's folder, which may come from elsewhere (GG0601)."""
+    if not is_own_file(folder, name):
+        what = f"{name} is a symbolic link out of the folder"
+        raise unreadable(folder, what, help="put a copy in its place")
 
 
 def _config_inside(file: TensorFile) -> Mapping[str, object] | None:

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 import ml_dtypes
 import numpy as np
 
-from graphgen.atomic_write import open_regular
+from graphgen.atomic_write import open_readable
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.runtime.checkpoint.interfaces import Array
@@ -140,21 +140,25 @@ class Tensor:
         return self.start + -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def read_header(path: Path) -> list[Tensor]:
+def read_header(path: Path, root: Path | None = None) -> list[Tensor]:
     """The tensors of a file that :func:`write_aligned` wrote, in order; they cover all of it.
+
+    Args:
+        path: the file.
+        root: the folder that it is in, out of which no link is followed; ``None`` for its own.
 
     Raises:
         GraphgenError: GG0703 if the header is damaged, or the file of another size.
     """
     try:
-        with open_regular(path) as file:
+        with open_readable(root or path.parent, path) as file:
+            size = os.fstat(file.fileno()).st_size
             first = int.from_bytes(file.read(8), "little") + 8
-            text = file.read(min(first - 8, path.stat().st_size))
+            text = file.read(min(first - 8, size))
         header = cast(dict[str, dict[str, object]], json.loads(text))
         sums = cast(Mapping[str, str], header.pop(_METADATA))
         rows = {name: row for name, row in header.items() if not name.startswith(_PAD)}
         tensors = [_tensor(name, row, first, sums[_key(name)]) for name, row in rows.items()]
-        size = path.stat().st_size
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise damaged(path, str(error)) from error
     ends = [first, *(tensor.end for tensor in tensors)]
@@ -176,14 +180,18 @@ def damaged(path: Path, reason: str) -> GraphgenError:
     )
 
 
-def fingerprint(path: Path) -> str:
-    """SHA-256 of the size and the header, which holds the checksums of all tensors."""
-    with open_regular(path) as file:
+def fingerprint(path: Path, root: Path | None = None) -> str:
+    """SHA-256 of the size and the header, which holds the checksums of all tensors (OSError).
+
+    Args:
+        path, root: as for :func:`read_header`.
+    """
+    with open_readable(root or path.parent, path) as file:
+        size = os.fstat(file.fileno()).st_size
         first = file.read(8)
+        digest = hashlib.sha256(str(size).encode() + b" " + first)
         # No more than the file has: a damaged length may be anything.
-        size = min(int.from_bytes(first, "little"), path.stat().st_size)
-        digest = hashlib.sha256(str(path.stat().st_size).encode() + b" " + first)
-        digest.update(file.read(size))
+        digest.update(file.read(min(int.from_bytes(first, "little"), size)))
     return digest.hexdigest()
 
 

@@ -120,7 +120,7 @@ def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: 
             "source": checkpoint.fingerprint(),
             "tensors": {row.name: row.physical.text for row in program_weights(module)},
             "programs": {f.name: signature(module, f) for f in module.programs()},
-            "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
+            "files": [fingerprint(rank_file(folder, rank), folder) for rank in range(module.ranks)],
         }
         write_flushed(folder / MANIFEST, sealed(manifest))
 
@@ -145,7 +145,8 @@ def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> dict[int,
 def rank_reader(folder: Path, module: Module) -> WeightReader:
     """A reader of the files of :func:`names_here`, in that order (GG0703)."""
     wanted = names_here(module)
-    return WeightReader({rank_file(folder, rank): names for rank, names in wanted.items()})
+    files = {rank_file(folder, rank): names for rank, names in wanted.items()}
+    return WeightReader(files, folder)
 
 
 def source_of(path: Path) -> str:
@@ -166,7 +167,7 @@ def _require_files(path: Path, manifest: Mapping[str, object]) -> None:
     require_sealed(path / MANIFEST, manifest)
     for rank, wanted in enumerate(cast("list[str]", manifest["files"])):
         file = rank_file(path, rank)
-        if fingerprint(file) != wanted:
+        if fingerprint(file, path) != wanted:
             raise _unusable(path, f"are damaged: {file.name} was changed")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from graphgen.atomic_write import open_readable
 from graphgen.eval import Array
 from graphgen.runtime.weights.aligned_safetensors import PIECE, Tensor, damaged, read_header
 from graphgen.runtime.weights.huge_pages import huge_pages
@@ -27,13 +28,18 @@ class WeightReader:
     Args:
         paths: files of :func:`~graphgen.runtime.weights.aligned_safetensors.write_aligned`, each
             with the names of the tensors to read; ``None`` for all.
+        root: the folder that they are in, out of which no link is followed; ``None`` for the folder
+            of each.
 
     Raises:
         GraphgenError: GG0703 for a damaged header.
     """
 
-    def __init__(self, paths: Mapping[Path, Collection[str] | None]) -> None:
-        headers = [(path, read_header(path), names) for path, names in paths.items()]
+    def __init__(
+        self, paths: Mapping[Path, Collection[str] | None], root: Path | None = None
+    ) -> None:
+        self._root = root
+        headers = [(path, read_header(path, root), names) for path, names in paths.items()]
         self._pool = ThreadPoolExecutor(os.cpu_count(), "weights")
         self._files = [
             self._start(path, [each for each in tensors if names is None or each.name in names])
@@ -46,7 +52,9 @@ class WeightReader:
         # Largest first: no thread starts a large tensor at the end.
         order = sorted(tensors, key=lambda tensor: -tensor.nbytes)
         started = {
-            tensor.name: self._pool.submit(_read, path, tensor, _part(home, tensor, first))
+            tensor.name: self._pool.submit(
+                _read, path, self._root, tensor, _part(home, tensor, first)
+            )
             for tensor in order
         }
         return {tensor.name: started[tensor.name] for tensor in tensors}
@@ -85,11 +93,12 @@ def _part(home: Array, tensor: Tensor, first: int) -> Array:
     return home[tensor.start - first : tensor.end - first]
 
 
-def _read(path: Path, tensor: Tensor, home: Array) -> Array:
+def _read(path: Path, root: Path | None, tensor: Tensor, home: Array) -> Array:
     """Read a tensor and what fills it up into u8 ``home``, piece by piece as they are checked."""
     made = Checksum()
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_readable(root or path.parent, path) as buffered:
+            file = buffered.raw
             file.seek(tensor.start)
             for start in range(0, len(home), PIECE):
                 piece = home[start : start + PIECE]

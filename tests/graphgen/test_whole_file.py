@@ -15,8 +15,12 @@ from graphgen.atomic_write import (
     foreign_owner,
     move_inside,
     open_inside,
+    open_readable,
     open_regular,
+    places_of,
     plain_name,
+    private_folder,
+    read_inside,
     read_regular,
     remove_inside,
     require_no_link,
@@ -207,6 +211,89 @@ def test_a_reader_follows_links_and_stops_at_its_bound(root: Path):
     assert read_regular(root / "f", 4) == b"mine"
     with pytest.raises(OSError, match="4 bytes, and at most 3 are read"):
         read_regular(root / "f", 3)
+
+
+def readable(root: Path, name: str) -> bytes:
+    return read_inside(root, root / name)
+
+
+# Members that are of this machine or no regular file, and the name that is read.
+UNREADABLE = {name: row for name, row in IN_THE_WAY.items() if name != "a linked folder inside"} | {
+    "a link out through two links": (
+        lambda root: [linked("file")(root), (root / "g").symlink_to("f")],
+        "g",
+    ),
+    "a link to the folder above": (lambda root: (root / "f").symlink_to(".."), "f"),
+    "a link to the folder itself": (lambda root: (root / "f").symlink_to("."), "f"),
+    "a link to a device": (lambda root: (root / "f").symlink_to(os.devnull), "f"),
+    "blobs that are not of the hub's cache": (
+        lambda root: [
+            (root.parent / "blobs").mkdir(),
+            (root.parent / "blobs" / "b").touch(),
+            (root / "f").symlink_to("../blobs/b"),
+        ],
+        "f",
+    ),
+}
+
+
+@pytest.mark.parametrize("member", UNREADABLE)
+def test_what_is_not_of_the_folder_is_not_read(root: Path, member: str):
+    prepare, name = UNREADABLE[member]
+    prepare(root)
+    with pytest.raises(OSError, match=r"\w") as caught:
+        readable(root, name)
+    assert caught.value.filename
+    if "a link out" in member:
+        assert "symbolic link out of its folder" in str(caught.value)
+
+
+def test_links_inside_of_the_folder_are_read(root: Path):
+    (root / "d").mkdir()
+    (root / "d" / "file").write_bytes(b"ours")
+    (root / "e").symlink_to("d")
+    (root / "f").symlink_to("e/file")
+    (root / "g").symlink_to(root / "f")
+    for name in ("d/file", "e/file", "f", "g"):
+        assert readable(root, name) == b"ours"
+    (root.parent / "link").symlink_to(root)
+    assert readable(root.parent / "link", "f") == b"ours"
+    with pytest.raises(OSError, match="4 bytes, and at most 3 are read"):
+        read_inside(root, root / "f", 3)
+
+
+def test_links_of_the_hubs_cache_are_read(root: Path):
+    (root / "blobs").mkdir()
+    (root / "blobs" / "b").write_bytes(b"ours")
+    snapshot = root / "snapshots" / "revision"
+    (snapshot / "d").mkdir(parents=True)
+    (snapshot / "f").symlink_to("../../blobs/b")
+    (snapshot / "d" / "f").symlink_to("../../../blobs/b")
+    (snapshot / "out").symlink_to("../../../outside/file")
+    assert places_of(snapshot) == [snapshot.resolve(), root.resolve() / "blobs"]
+    for folder, name in ((snapshot, "f"), (snapshot, "d/f"), (snapshot / "d", "f")):
+        assert readable(folder, name) == b"ours"
+        with open_readable(folder, folder / name) as file:
+            assert file.read() == b"ours"
+    with pytest.raises(OSError, match="out of its folder"):
+        readable(snapshot, "out")
+
+
+def test_a_link_is_not_copied_out_of_a_folder(root: Path):
+    linked("file")(root)
+    (root.parent / "new").mkdir()
+    with pytest.raises(GraphgenError, match="out of its folder"):
+        copy_inside(root / "f", root.parent / "new", root.parent / "new" / "f", root)
+    assert list((root.parent / "new").iterdir()) == []
+
+
+def test_a_private_folder_is_of_this_user_alone(root: Path):
+    for _ in range(2):
+        private_folder(root / "a" / "b")
+    assert (root / "a" / "b").stat().st_mode & 0o777 == 0o700
+    assert not foreign_owner(root / "a" / "b")
+    (root / "a" / "b").chmod(0o777)
+    assert foreign_owner(root / "a" / "b") == "everybody"
 
 
 @pytest.mark.parametrize(

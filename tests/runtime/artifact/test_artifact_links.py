@@ -74,13 +74,55 @@ def test_a_program_is_not_written_through_a_link(place: Path, prepare: Callable[
     assert outside(place) == before
 
 
-def test_a_whole_program_is_read_through_a_link(place: Path):
+def in_hub_cache(folder: Path) -> Path:
+    """An artifact as the hub's cache has it: each file is a link to a blob."""
+    home = folder.parent / "hub"
+    snapshot = home / "snapshots" / "revision"
+    snapshot.parent.mkdir(parents=True)
+    (home / "blobs").mkdir()
+    shutil.copytree(folder, snapshot)
+    files = [path for path in snapshot.rglob("*") if path.is_file()]
+    for number, path in enumerate(files):
+        blob = home / "blobs" / str(number)
+        path.rename(blob)
+        path.symlink_to(os.path.relpath(blob, path.parent))
+    return snapshot
+
+
+def test_an_artifact_in_the_hubs_cache_is_read(place: Path):
+    engine = start(in_hub_cache(place / "artifact"), None)
+    assert answer(engine) == made()[1]
+    assert all(report.loaded for report in engine.programs.reports)
+
+
+def test_a_whole_program_outside_is_not_read(place: Path):
     for path in programs(place / "artifact"):
         path.rename(place / "outside" / path.name)
         path.symlink_to(place / "outside" / path.name)
-    engine = start(place / "artifact", None)
-    assert answer(engine) == made()[1]
-    assert all(report.loaded for report in engine.programs.reports)
+    with pytest.raises(GraphgenError, match=r"cannot write '.*compiled"):
+        answer(start(place / "artifact", None))
+
+
+MEMBERS = [MANIFEST, "module.gg", "tokenizer", "tokenizer/tokenizer.json", "weights", WEIGHTS]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_right_file_outside_is_not_read(place: Path, name: str):
+    path = place / "artifact" / name
+    path.rename(place / "outside" / path.name)
+    path.symlink_to(place / "outside" / path.name)
+    with pytest.raises(GraphgenError, match="symbolic link out of its folder") as caught:
+        open_artifact(place / "artifact")
+    assert caught.value.code == "GG0703"
+
+
+def test_a_file_that_was_added_to_the_tokenizer_is_named(place: Path):
+    (place / "artifact" / "tokenizer" / ".DS_Store").touch()
+    open_artifact(place / "artifact")
+    (place / "artifact" / "tokenizer" / "chat_template.jinja").symlink_to(place / "outside/file")
+    with pytest.raises(GraphgenError, match=r"tokenizer/chat_template.jinja was added") as caught:
+        open_artifact(place / "artifact")
+    assert caught.value.code == "GG0703"
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "weights", WEIGHTS])
@@ -97,17 +139,14 @@ def test_weights_are_not_written_through_a_link(place: Path, name: str):
     assert outside(place) == before
 
 
-def test_weights_that_are_links_are_shared(place: Path):
-    kept = place / "artifact"
-    (kept / WEIGHTS).rename(place / "outside" / "blob")
-    (kept / WEIGHTS).symlink_to("../../outside/blob")
-    new = place / "new"
+def test_weights_of_the_hubs_cache_are_shared(place: Path):
+    kept, new = in_hub_cache(place / "artifact"), place / "new"
     shutil.copytree(kept, new, ignore=shutil.ignore_patterns("weights"))
     manifest = json.loads((new / MANIFEST).read_bytes())
     (new / MANIFEST).write_bytes(sealed({**manifest, "weights": []}))
     artifact = take_weights(open_artifact(new), open_artifact(kept))
     assert not (artifact.path / WEIGHTS).is_symlink()
-    assert (artifact.path / WEIGHTS).samefile(place / "outside" / "blob")
+    assert (artifact.path / WEIGHTS).samefile(kept / WEIGHTS)
 
 
 @pytest.mark.parametrize("name", ["../outside/file", "/etc/hostname", "tokenizer/../module.gg", ""])
