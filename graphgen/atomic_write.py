@@ -72,6 +72,24 @@ def scratch_in(
         _release(lock)
 
 
+def is_being_written(parent: Path, prefix: str) -> bool:
+    """True if another writer holds a temporary folder of :func:`scratch` with this prefix."""
+    import fcntl
+
+    with suppress(OSError):
+        for path in parent.iterdir():
+            if path.name.startswith(prefix) and path.is_dir() and not path.is_symlink():
+                with suppress(FileNotFoundError):
+                    found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+                    try:
+                        fcntl.flock(found, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        return True
+                    finally:
+                        os.close(found)
+    return False
+
+
 def _remove_abandoned(parent: int, prefix: str, suffix: str) -> None:
     with suppress(OSError):
         listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=parent)
@@ -258,11 +276,15 @@ def require_place(root: Path, path: Path) -> None:
         _require_replaceable(parent, name, path)
 
 
+# In place of the name of a user.
+EVERYBODY = "everybody"
+
+
 def foreign_owner(folder: Path) -> str:
     """Who else may put files into a folder: its owner, unless it is this user or root.
 
     Root may change what this user has anyway. The owner of a link in its place counts, too. A
-    folder that everybody may write to belongs to ``everybody``. Empty for a folder that is not
+    folder that every user may write to belongs to :data:`EVERYBODY`. Empty for a folder that is not
     there.
     """
     with suppress(OSError):
@@ -271,7 +293,7 @@ def foreign_owner(folder: Path) -> str:
             if owner not in (0, os.geteuid()):
                 return _user(owner)
         if there.st_mode & stat.S_IWOTH:
-            return "everybody"
+            return EVERYBODY
     return ""
 
 

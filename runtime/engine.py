@@ -12,7 +12,13 @@ from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.cpu.processes import share_ranks
-from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
+from graphgen.runtime.artifact import (
+    Artifact,
+    is_artifact,
+    open_artifact,
+    require_place,
+    save_artifact,
+)
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_types
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -291,6 +297,8 @@ def open_engine(
         asked = _asked(artifact.model.settings, options)
         artifact.check_request(checkpoint.fingerprint(), asked)
         return _from_artifact(artifact, options, encode, start, progress, checkpoint)
+    if kept is not None:
+        require_place(kept)
     with progress.task("reading the tokenizer"):
         tokenizer = load_tokenizer(checkpoint.path)
     prompts = encode(tokenizer)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import read_inside, scratch
+from graphgen.atomic_write import is_being_written, read_inside, scratch, unwritable
 from graphgen.errors import GraphgenError
 
 _KEY = "checksum"
@@ -70,21 +71,61 @@ def new_folder(path: Path, content: str, occupied: str) -> Generator[Path]:
             folder is removed after any exception, and by the next writer of ``path`` if this one
             is killed.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise GraphgenError("GG0704", occupied, help="choose a new or empty folder")
+    _require_free(path, content, occupied)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(path.parent, f".{path.name}.partial-") as temporary:
+        with scratch_folder(path.parent, _partial(path)) as temporary:
             yield temporary
             # It is private until here; the result is as readable as any new folder.
             temporary.chmod(0o755)
             os.replace(temporary, path)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise _by_another(path, content, "has written") from error
         raise GraphgenError(
             "GG0704",
             f"cannot write {content} {path}: {error.strerror or error}",
             help="nothing was written; free some space or choose another folder",
         ) from error
+
+
+def require_new_folder(path: Path, content: str, occupied: str) -> None:
+    """Refuse a folder that :func:`new_folder` could not make, before any work is done for it.
+
+    Arguments and errors are those of :func:`new_folder`. Folders above that are not there are made
+    and removed again.
+    """
+    _require_free(path, content, occupied)
+    missing = [above for above in path.absolute().parents if not above.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with scratch(path.parent, f".{path.name}.try-", "", _private_folder):
+            pass
+    except OSError as error:
+        raise unwritable(str(path), error.strerror or str(error)) from error
+    finally:
+        for above in missing:
+            with suppress(OSError):
+                above.rmdir()
+
+
+def _require_free(path: Path, content: str, occupied: str) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise GraphgenError("GG0704", occupied, help="choose a new or empty folder")
+    if is_being_written(path.parent, _partial(path)):
+        raise _by_another(path, content, "writes")
+
+
+def _partial(path: Path) -> str:
+    return f".{path.name}.partial-"
+
+
+def _by_another(path: Path, content: str, does: str) -> GraphgenError:
+    return GraphgenError(
+        "GG0704",
+        f"cannot write {content} {path}: another process {does} it",
+        help="run the command again when that is done, or choose another folder",
+    )
 
 
 def scratch_folder(parent: Path, prefix: str) -> AbstractContextManager[Path]:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from graphgen.cli.command_errors import GuardedCommand
 from graphgen.cli.console import emit, note
+from graphgen.cli.files import check_output
 from graphgen.cli.shared_options import AsJson
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
@@ -84,6 +85,7 @@ def write(
     from graphgen.runtime.progress import TerminalProgress
     from graphgen.targets import accelerator
 
+    check_output(str(output))
     # By default those of known instances; --target trn3 makes a kit for that one, too.
     devices = [accelerator(name) for name in dict.fromkeys(target or TARGETS.values())]
     with TerminalProgress().task("making the cases"):

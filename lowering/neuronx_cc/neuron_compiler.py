@@ -55,6 +55,11 @@ def find_compiler(name: str = "", environment: Mapping[str, str] | None = None) 
     """
     search = None if environment is None else environment.get("PATH")
     found = shutil.which(name or PROGRAM, path=search)
+    if found is None and name and Path(name).exists():
+        folder = Path(name).is_dir()
+        what = f"{name} is {'a folder' if folder else 'not executable'}"
+        help = "give the executable in it" if folder else f"chmod +x {name}"
+        raise GraphgenError("GG1001", what, help=help)
     if found is None:
         raise GraphgenError("GG1001", f"there is no {name or PROGRAM} here", help=_INSTALL)
     path = Path(found).resolve()

@@ -31,6 +31,7 @@ from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.folders import (
     new_folder,
     read_json,
+    require_new_folder,
     require_sealed,
     scratch_folder,
     sealed,
@@ -193,6 +194,16 @@ def is_artifact(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def _new(path: Path) -> tuple[str, str]:
+    """The words about a new artifact in errors."""
+    return "the artifact", f"{path} exists and is not an artifact"
+
+
+def require_place(path: Path) -> None:
+    """Refuse a folder that :func:`save_artifact` could not make, before work is done (GG0704)."""
+    require_new_folder(path, *_new(path))
+
+
 def save_artifact(
     path: Path,
     model: BuiltModel,
@@ -219,7 +230,7 @@ def save_artifact(
     """
     if weights and checkpoint is None:
         raise GraphgenError("GG0705", "weights need a checkpoint", help="give one")
-    with new_folder(path, "the artifact", f"{path} exists and is not an artifact") as folder:
+    with new_folder(path, *_new(path)) as folder:
         if tokenizer is not None:
             save_tokenizer(tokenizer, folder / "tokenizer")
         (folder / "module.gg").write_text(print_module(model.module))

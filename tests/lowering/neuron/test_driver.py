@@ -261,6 +261,17 @@ def test_a_compiler_that_is_none_is_refused(orders: dict[str, object], text: str
         find_compiler(environment={"PATH": str(fake.root)})
 
 
+def test_a_compiler_that_cannot_be_executed_is_named(tmp_path: Path):
+    (tmp_path / "neuronx-cc").write_text("#!/bin/sh\n")
+    (tmp_path / "neuronx-cc").chmod(0o644)
+    for path, what in ((tmp_path / "neuronx-cc", "is not executable"), (tmp_path, "is a folder")):
+        with pytest.raises(GraphgenError, match=f"{path} {what}") as caught:
+            find_compiler(str(path))
+        assert caught.value.code == "GG1001"
+    with pytest.raises(GraphgenError, match="there is no"):
+        find_compiler(str(tmp_path / "other"))
+
+
 def test_a_compiler_that_is_replaced_meanwhile_is_noticed(
     tmp_path: Path, fake: FakeNeuron, driver: Driver, planned: Planned
 ):

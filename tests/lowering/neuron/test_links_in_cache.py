@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.compile_cache import cache_store
-from graphgen.lowering.compile_cache.cache_entry import LOCK, CacheEntry, CacheRecord, damage
+from graphgen.lowering.compile_cache import cache_store, shared_cache
+from graphgen.lowering.compile_cache.cache_entry import (
+    FLAGS,
+    LOCK,
+    MODULE,
+    NEFF,
+    RECORD,
+    CacheEntry,
+    CacheRecord,
+    damage,
+)
 from graphgen.lowering.compile_cache.cache_store import CacheStore
 from graphgen.lowering.compile_cache.neuron_cache import NeuronCache
+from graphgen.lowering.compile_cache.shared_cache import open_cache
 from graphgen.lowering.neuronx_cc.driver import CompileDriver
 from graphgen.lowering.neuronx_cc.program_plan import COMMAND, HLO, PlannedProgram
 from tests.graphgen.test_whole_file import give_away
@@ -113,6 +123,33 @@ def test_the_cache_of_another_user_is_not_used(home: Path, monkeypatch: pytest.M
             call()
         assert caught.value.code == "GG0703"
     assert cache.measured(KEY.module) == 0
+
+
+def test_links_out_of_an_entry_are_not_read(home: Path):
+    entry = keep(home)
+    for name in (NEFF, MODULE, RECORD, FLAGS):
+        path = entry.folder / name
+        kept = path.read_bytes()
+        path.rename(home / "outside" / name)
+        path.symlink_to(home / "outside" / name)
+        assert NeuronCache(home / "cache").find(KEY) is None, name
+        path.unlink()
+        path.write_bytes(kept)
+        assert NeuronCache(home / "cache").find(KEY) is not None
+
+
+def test_the_default_cache_is_of_this_user_alone(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared_cache, "DEFAULT_ROOT", str(home / "default"))
+    (home / "hlo").write_bytes(b"hlo")
+    (home / "neff").write_bytes(small_neff())
+    for _ in range(2):
+        open_cache("").put(KEY, home / "hlo", home / "neff", CacheRecord())
+    assert (home / "default").stat().st_mode & 0o777 == 0o700
+    (home / "default").chmod(0o777)
+    with pytest.raises(GraphgenError, match="can be written by every user") as caught:
+        open_cache("").find(KEY)
+    assert caught.value.code == "GG0703"
+    assert "chmod o-w" in str(caught.value)
 
 
 class Listing:

@@ -64,6 +64,15 @@ def test_the_runner_does_not_wait_for_a_pipe(kit: Path):
         read_manifest(kit)
 
 
+def test_links_in_a_kit_are_not_followed(kit: Path):
+    (kit / "f").unlink()
+    (kit / "f").symlink_to("../file")
+    (kit / "b").symlink_to("a")
+    for name in ("f", "b/f"):
+        with pytest.raises(KitError, match="is a symbolic link; unpack the kit again"):
+            require_files(kit, manifest(name))
+
+
 def test_results_are_not_written_through_a_link(tmp_path: Path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / f".r.json.{os.getpid()}.part").symlink_to(tmp_path / "file")

@@ -53,6 +53,27 @@ def assert_holds(adapter: Adapter, factors: Factors, scale: Callable[[str], floa
             np.testing.assert_array_equal(read_b, b.numpy() * np.float32(scale(name)))
 
 
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_a_link_out_of_the_folder_is_refused(
+    model: PreTrainedModel, factors: Factors, tmp_path: Path, name: str
+):
+    config = peft_config(factors, lora_alpha=12)
+    folder = save_peft(tmp_path / "a", peft_tensors(model, factors), config, "safetensors")
+    (folder / name).rename(tmp_path / name)
+    (folder / name).symlink_to(tmp_path / name)
+    with pytest.raises(GraphgenError, match=f"{name} is a symbolic link out of the") as caught:
+        open_adapter(folder)
+    assert caught.value.code == "GG0601"
+    # As in the hub's cache.
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / name).rename(tmp_path / "blobs" / "x")
+    (folder / name).unlink()
+    (folder / name).symlink_to("../../blobs/x")
+    (tmp_path / "snapshots").mkdir()
+    folder.rename(tmp_path / "snapshots" / "revision")
+    assert_holds(open_adapter(tmp_path / "snapshots" / "revision"), factors, lambda _: 3.0)
+
+
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
 def test_a_folder_of_peft(model: PreTrainedModel, factors: Factors, tmp_path: Path, form: str):
     folder = save_peft(

@@ -1,0 +1,1 @@
+"""The promises of docs/security.md, a module each."""
