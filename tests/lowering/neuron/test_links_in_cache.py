@@ -12,7 +12,6 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.lowering.compile_cache import cache_store, shared_cache
 from graphgen.lowering.compile_cache.cache_entry import (
-    FLAGS,
     LOCK,
     MODULE,
     NEFF,
@@ -127,12 +126,14 @@ def test_the_cache_of_another_user_is_not_used(home: Path, monkeypatch: pytest.M
 
 def test_links_out_of_an_entry_are_not_read(home: Path):
     entry = keep(home)
-    for name in (NEFF, MODULE, RECORD, FLAGS):
+    for name in (NEFF, MODULE, RECORD):
         path = entry.folder / name
         kept = path.read_bytes()
         path.rename(home / "outside" / name)
         path.symlink_to(home / "outside" / name)
-        assert NeuronCache(home / "cache").find(KEY) is None, name
+        found = NeuronCache(home / "cache").find(KEY)
+        # Without its record it is as one of another tool, whose HLO is compared.
+        assert found is None if name != RECORD else found is not None and not found.is_bound
         path.unlink()
         path.write_bytes(kept)
         assert NeuronCache(home / "cache").find(KEY) is not None
