@@ -276,24 +276,19 @@ def require_place(root: Path, path: Path) -> None:
         _require_replaceable(parent, name, path)
 
 
-# In place of the name of a user.
-EVERYBODY = "everybody"
-
-
 def foreign_owner(folder: Path) -> str:
-    """Who else may put files into a folder: its owner, unless it is this user or root.
+    """Who else may put files into a folder, as the rest of a sentence about it.
 
-    Root may change what this user has anyway. The owner of a link in its place counts, too. A
-    folder that every user may write to belongs to :data:`EVERYBODY`. Empty for a folder that is not
-    there.
+    That is its owner or the owner of a link in its place, unless it is this user or root, who may
+    change what this user has anyway; or every user. Empty for a folder that is not there.
     """
     with suppress(OSError):
         there = folder.stat()
         for owner in (folder.lstat().st_uid, there.st_uid):
             if owner not in (0, os.geteuid()):
-                return _user(owner)
+                return f"belongs to another user, {_user(owner)}"
         if there.st_mode & stat.S_IWOTH:
-            return EVERYBODY
+            return "can be written by every user: chmod o-w makes it your own"
     return ""
 
 

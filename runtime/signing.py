@@ -46,7 +46,10 @@ def signing_key(*, make: bool = False) -> bytes | None:
         raise GraphgenError("GG0705", f"{VARIABLE} is empty", help=f"unset it; or {_HELP}")
     if given is not None:
         return _key_of(Path(given), f"{VARIABLE}={given}", secret=False)
-    path = configuration_folder() / FILE
+    folder = configuration_folder()
+    if folder is None:
+        return None
+    path = folder / FILE
     if make and not path.exists():
         with suppress(OSError):
             _make_key(path)
@@ -55,12 +58,12 @@ def signing_key(*, make: bool = False) -> bytes | None:
     return _key_of(path, str(path), secret=True)
 
 
-def configuration_folder() -> Path:
-    """The folder of this user's configuration; it need not be there."""
+def configuration_folder() -> Path | None:
+    """The folder of this user's configuration, which need not be there; ``None`` without a home."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     with suppress(RuntimeError):
         return Path(home).expanduser() / "graphgen"
-    return Path(home) / "graphgen"
+    return None
 
 
 def _make_key(path: Path) -> None:

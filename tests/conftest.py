@@ -53,7 +53,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(_name, None)
 # Nor do tests read settings of the user's own programs; proxies are not asked for servers of tests.
-_SETTINGS = ("DEBUG", "DUMP", "FUEL", "VISIBLE_DEVICES", "LAUNCH", "KERNEL_ARTIFACTS", "API_KEY")
+_SETTINGS = ("DEBUG", "DUMP", "FUEL", "VISIBLE_DEVICES", "KERNEL_ARTIFACTS", "API_KEY")
+_SETTINGS += ("LAUNCH", "LAUNCH_SECRET")
 for _name in (*(f"GRAPHGEN_{word}" for word in _SETTINGS), "RANK", "WORLD_SIZE"):
     os.environ.pop(_name, None)
 os.environ["XLA_FLAGS"] = xla_limit(os.environ.get("XLA_FLAGS", ""))

@@ -18,7 +18,6 @@ from os import utime
 from pathlib import Path
 
 from graphgen.atomic_write import (
-    EVERYBODY,
     copy_inside,
     foreign_owner,
     private_folder,
@@ -267,15 +266,10 @@ class NeuronCache:
         """Refuse a cache of another user, whose programs would run as this user (GG0703)."""
         owner = foreign_owner(self.root)
         if owner:
-            shared = owner == EVERYBODY
-            whose = (
-                "can be written by every user" if shared else f"belongs to another user, {owner}"
-            )
             raise GraphgenError(
                 "GG0703",
-                f"the cache {self.root} {whose}",
-                help="choose another folder with --cache-dir or NEURON_COMPILE_CACHE_URL"
-                + (f"; or chmod o-w {self.root}" if shared else ""),
+                f"the cache {self.root} {owner}",
+                help="choose another folder with --cache-dir or NEURON_COMPILE_CACHE_URL",
             )
 
     def _require_root(self) -> None:

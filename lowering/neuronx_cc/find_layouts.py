@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import read_regular, unreadable, write_inside
+from graphgen.atomic_write import read_inside, unreadable, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role
 from graphgen.lowering.hlo_proto import wire
@@ -110,6 +110,8 @@ def _another(path: Path, what: str) -> GraphgenError:
 
 
 FOLDER, KEPT = "layouts", "weight_layouts.json"
+# Bytes of the answer that is kept, at most.
+MOST_BYTES = 64 << 20
 _WRAPPER = OptionLayer("layout optimization", "--enable-internal-neff-wrapper")
 
 
@@ -153,7 +155,7 @@ def find_layouts(
     asked = _ask(module, options, output, skipped)
     file = output / FOLDER / KEPT
     key = [key_of(asked.program, compiler.version).name(32), *[asked.names[i] for i in asked.free]]
-    kept = _kept(file, key)
+    kept = _kept(output, file, key)
     if kept is not None:
         return kept
     total = settings.memory or available_memory() * 4 // 5
@@ -212,10 +214,10 @@ def _cache_size(function: Function) -> int:
     return sum(value.type.nbytes for value in function.args)
 
 
-def _kept(file: Path, key: Sequence[str]) -> Mapping[str, Layout] | None:
+def _kept(output: Path, file: Path, key: Sequence[str]) -> Mapping[str, Layout] | None:
     """The answer in a file, if it is of this program."""
     try:
-        content: object = json.loads(read_regular(file))
+        content: object = json.loads(read_inside(output, file, MOST_BYTES))
         held = cast("dict[str, object]", content)
         if held["key"] != list(key):
             return None
@@ -224,5 +226,5 @@ def _kept(file: Path, key: Sequence[str]) -> Mapping[str, Layout] | None:
             name: [LayoutStep(row[0], tuple(row[1:])) for row in steps]  # pyright: ignore[reportArgumentType]
             for name, steps in rows.items()
         }
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

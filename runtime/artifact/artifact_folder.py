@@ -20,6 +20,7 @@ from graphgen.atomic_write import (
     open_readable,
     plain_name,
     read_inside,
+    require_no_link,
     unwritable,
     write_inside,
 )
@@ -266,6 +267,7 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
 
     path, module = artifact.path, artifact.model.module
     check_checkpoint(checkpoint, module)
+    require_no_link(path, path / MANIFEST)
     try:
         with scratch_folder(path, ".weights-") as scratch:
             write_rank_files(scratch, module, checkpoint, progress)
@@ -294,6 +296,7 @@ def take_weights(artifact: Artifact, earlier: Artifact) -> Artifact:
     if not earlier.has_weights or layout_hash(earlier.model.module) != layout_hash(module):
         lacks = "has no weights" if not earlier.has_weights else "has weights of another layout"
         raise _unusable(earlier.path, lacks)
+    require_no_link(artifact.path, artifact.path / MANIFEST)
     try:
         folder_inside(artifact.path, artifact.path / "weights")
         for rank in range(module.ranks):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 
-from graphgen.atomic_write import copy_inside, foreign_owner, write_inside
+from graphgen.atomic_write import copy_inside, foreign_owner, private_folder, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.lowering.compile_cache.shared_cache import VARIABLE, open_cache
 from graphgen.lowering.hlo import hlo_chunks
@@ -118,12 +118,7 @@ def compile_if_possible(
     if compiler is None:
         return lambda folder: programs.write(folder, {})
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
-    root = os.environ.get(_WORK_VARIABLE) or Path(gettempdir()) / _WORK
-    owner = foreign_owner(Path(root))
-    if owner:
-        what = f"the work folder {root} belongs to another user, {owner}"
-        raise GraphgenError("GG0703", what, help=f"set {_WORK_VARIABLE} to a folder of your own")
-    work = Path(root) / f"{output.name}-{mark}"
+    work = _work_folder() / f"{output.name}-{mark}"
     module, homes = programs.built.module, programs.homes()
     planned = plan_programs(module, programs.options)
     if any(item.errors for item in planned):
@@ -137,6 +132,20 @@ def compile_if_possible(
         made = CompileDriver(compiler, cache, DriverSettings()).run(written)
     compiled = {item.program.name: item.program.folder for item in made}
     return lambda folder: programs.write(folder, compiled)
+
+
+def _work_folder() -> Path:
+    """The folder of compilations, which no other user can put files into (GG0703, GG0704)."""
+    given = os.environ.get(_WORK_VARIABLE)
+    root = Path(given or Path(gettempdir()) / _WORK)
+    if not given:
+        # Any user can make a folder of this name first.
+        private_folder(root)
+    owner = foreign_owner(root)
+    if owner:
+        what = f"the work folder {root} {owner}"
+        raise GraphgenError("GG0703", what, help=f"set {_WORK_VARIABLE} to a folder of your own")
+    return root
 
 
 def _compiler() -> NeuronCompiler | None:

@@ -151,6 +151,18 @@ def test_nothing_is_signed_where_no_key_can_be_made(
         assert not any(report.loaded for report in engine.programs.reports)
 
 
+def test_a_user_without_a_home_has_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def no_home(path: Path) -> Path:
+        raise RuntimeError(f"Could not determine home directory of {path}")
+
+    for name in (VARIABLE, "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    monkeypatch.chdir(tmp_path)
+    assert signing_key(make=True) is None
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [
