@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from graphgen.analysis import fingerprint
 from graphgen.analysis.stage_chain import stage_count
@@ -194,11 +194,11 @@ class ProcessGroup:
             return value
         return self._store.wait(key, ALIVE)
 
-    def shared_values(self, name: str, values: list[Any]) -> list[Any]:
+    def shared_values(self, name: str, values: Sequence[object]) -> list[object]:
         """The values that process 0 gave, as many; otherwise as :meth:`shared` (GG0709)."""
-        text = self.shared(name, json.dumps(values))
+        text = self.shared(name, json.dumps([*values]))
         found = _parsed(text, 0)
-        if isinstance(found, list) and len(rows := cast("list[Any]", found)) == len(values):
+        if isinstance(found, list) and len(rows := cast("list[object]", found)) == len(values):
             return rows
         raise _unreadable(text, 0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.artifact import MANIFEST, open_artifact
+from graphgen.runtime.artifact import MANIFEST
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.tokenizer.tokenizer_folder import copy_other_files
 from tests.oracles.llama import write_llama
@@ -78,10 +78,6 @@ def test_weights_and_configuration_of_a_checkpoint_are_read_through_links(tmp_pa
     for path in (tmp_path / "model").iterdir():
         (tmp_path / "linked" / path.name).symlink_to(os.path.relpath(path, tmp_path / "linked"))
     assert open_checkpoint(tmp_path / "linked").fingerprint() == wanted
-
-
-def test_an_artifact_without_links_opens():
-    open_artifact(made()[0] / "artifact")
 
 
 def test_tests_that_the_page_names_are_there():
