@@ -6,6 +6,8 @@ traceback and exits with status 1. A traceback therefore always means a defect o
 
 from __future__ import annotations
 
+import re
+
 CODES: dict[str, str] = {
     # 01xx: dims, types, ops and the builder
     "GG0101": "unknown dtype",
@@ -75,7 +77,38 @@ CODES: dict[str, str] = {
     "GG1004": "results of a device cannot be used",
     "GG1005": "a Neuron device cannot be used here",
     "GG1006": "models do not fit an instance",
+    # 11xx: limits of what is read
+    "GG1101": "nested too deeply",
+    "GG1102": "too large",
 }
+
+# Control characters (C0 but for newline and tab, and C1), marks that turn the direction of text,
+# separators of lines, and halves of surrogate pairs.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+_COLOR = re.compile("(\x1b\\[[0-9;]*m)")
+
+
+def printable(text: str) -> str:
+    """The text as a terminal can show it: control characters are written as ``repr`` does.
+
+    Names of tensors, ops and files come from others. Their escape sequences would clear a
+    terminal, or show another text than there is. Newlines and tabs stay.
+    """
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def colored_text(text: str) -> str:
+    """As :func:`printable`, but the codes of colors stay."""
+    pieces = _COLOR.split(text)
+    return "".join([part if n % 2 else printable(part) for n, part in enumerate(pieces)])
+
+
+def _indented(text: str) -> str:
+    """The text with blanks before its further lines, which then cannot look like an error."""
+    return re.sub(r"\n(?! )", "\n  ", text)
 
 
 class GraphgenError(Exception):
@@ -101,14 +134,14 @@ class GraphgenError(Exception):
         super().__init__(what)
 
     def __str__(self) -> str:
-        lines = [f"error[{self.code}]: {self.what}"]
+        lines = [f"error[{self.code}]: {_indented(self.what)}"]
         if self.where:
-            lines.append(f"  --> {self.where}")
+            lines.append(f"  --> {_indented(self.where)}")
         if self.note:
-            lines.extend(f"   |  {line}" for line in self.note.splitlines())
+            lines.extend(f"   |  {line}" for line in self.note.split("\n"))
         if self.help:
-            lines.append(f"  help: {self.help}")
-        return "\n".join(lines)
+            lines.append(f"  help: {_indented(self.help)}")
+        return printable("\n".join(lines))
 
     def to_json(self) -> dict[str, str]:
         """The same error as one flat JSON object (keys ``code what where note help``)."""

@@ -6,17 +6,21 @@ A reader is an entry of :data:`FORMATS`, which recognizes its files by their fir
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphgen.analysis.calls import require_bounded_calls
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
 from graphgen.ir import Module
 from graphgen.json_value import Json
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
 from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
+from graphgen.numbers import BAD_NUMBER
+from graphgen.read_file import MOST_TEXT_BYTES, is_file, is_folder
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -187,21 +191,24 @@ def source_of(path: str | Path, name: str | None = None) -> Source:
     shown = name or str(file)
     try:
         with file.open("rb") as opened:
-            # Empty files and files that are not regular cannot be mapped.
+            # Empty files and pipes, such as <(command), cannot be mapped; devices may never end.
             data = (
                 mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-                if file.is_file() and file.stat().st_size
-                else opened.read()
+                if is_file(file) and os.fstat(opened.fileno()).st_size
+                else opened.read(MOST_TEXT_BYTES + 1)
             )
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
+    if isinstance(data, bytes) and len(data) > MOST_TEXT_BYTES:
+        what = f"cannot read '{shown}': it has more than {MOST_TEXT_BYTES} bytes"
+        raise GraphgenError("GG0705", what, help=_HELP)
     return Source(shown, data, file)
 
 
 def _inside(path: Path) -> Path:
     """The only module of a cache or work folder of Neuron's tools (GG0802)."""
-    if not path.is_dir():
+    if not is_folder(path):
         return path
     from graphgen.lowering.neuron import describe
 
@@ -228,15 +235,27 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
     # An unknown format is read as IR text, whose reader has the error for it.
     form = next((form for form in FORMATS if form.fits(source.head)), _IR_TEXT)
     with paused_collector():
-        read = form.read(source)
+        read = _read(form, source)
     values: Mapping[str, Array] = {}
     module, values = read if isinstance(read, tuple) else (read, values)
     try:
         verify(module)
+        require_bounded_calls(module)
     except GraphgenError as error:
         error.where = f"{source.name}: {error.where}" if error.where else source.name
         raise
     return module, values
+
+
+def _read(form: Format, source: Source) -> Module | tuple[Module, Mapping[str, Array]]:
+    """Let a reader read; what it raises for numbers that do not fit names the file."""
+    try:
+        return form.read(source)
+    except RecursionError as error:
+        raise GraphgenError("GG1101", "the file is nested too deeply", where=source.name) from error
+    except BAD_NUMBER as error:
+        what = f"the {form.name} is damaged: {error}"
+        raise GraphgenError("GG0201", what, where=source.name) from error
 
 
 def summarize_file(path: Path) -> HloSummary:

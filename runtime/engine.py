@@ -322,7 +322,11 @@ def open_engine(
 
 def _opened(path: Path, options: EngineOptions) -> tuple[Checkpoint, EngineOptions]:
     """The checkpoint as it is requested, and the options with its element type."""
+    # Only here: an artifact is opened without any model.
+    from graphgen.runtime.checkpoint.validate_tensors import check_sizes
+
     checkpoint = open_checkpoint(path)
+    check_sizes(checkpoint)
     if options.dtype is not None:
         types = chosen_types(options.dtype, checkpoint)
         options = replace(options, requested={**options.requested, **types})

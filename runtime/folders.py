@@ -13,10 +13,9 @@ from typing import cast
 
 from graphgen.atomic_write import is_being_written, read_inside, scratch, unwritable
 from graphgen.errors import GraphgenError
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 
 _KEY = "checksum"
-# Bytes of a manifest at most.
-MOST_BYTES = 64 << 20
 
 
 def sealed(content: Mapping[str, object]) -> bytes:
@@ -36,10 +35,7 @@ def read_json(path: Path) -> dict[str, object]:
         ValueError: it is not JSON.
         TypeError: it is not an object.
     """
-    try:
-        content = json.loads(read_inside(path.parent, path, MOST_BYTES))
-    except RecursionError as error:
-        raise ValueError(f"{path.name} is nested too deeply") from error
+    content = parse_json(read_inside(path.parent, path, MOST_JSON_BYTES))
     if not isinstance(content, dict):
         raise TypeError(f"a JSON object is expected, not {type(content).__name__}")
     return cast("dict[str, object]", content)
@@ -53,7 +49,7 @@ def require_sealed(path: Path, content: Mapping[str, object]) -> None:
     Raises:
         ValueError: a byte of the file was changed.
     """
-    if read_inside(path.parent, path, MOST_BYTES) != sealed(content):
+    if read_inside(path.parent, path, MOST_JSON_BYTES) != sealed(content):
         raise ValueError(f"{path.name} was changed")
 
 

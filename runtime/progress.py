@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from graphgen.errors import printable
+
 # Called with the fraction of the task that is done, 0 to 1.
 Report = Callable[[float], None]
 
@@ -49,7 +51,7 @@ class TerminalProgress:
             yield lambda _: None
         seconds = time.perf_counter() - start
         if seconds >= self.SILENT_SECONDS:
-            print(f"{title} ... {seconds:.1f} s", file=sys.stderr, flush=True)
+            print(printable(f"{title} ... {seconds:.1f} s"), file=sys.stderr, flush=True)
 
     @contextmanager
     def _line(self, title: str) -> Generator[Callable[[float], None]]:

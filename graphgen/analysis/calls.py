@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
+from graphgen.numbers import MOST_OPS
 from graphgen.ops import Trait, has_trait
 from graphgen.ops.control import CONTROL, branch_operands, callees, kernel_of
 from graphgen.ops.custom_calls import NKI
@@ -42,6 +44,33 @@ def inlined(
     inliner.ops(function, made)
     made.outputs = [(name, inliner.mapping[value]) for name, value in function.outputs]
     return made
+
+
+def require_bounded_calls(module: Module) -> None:
+    """Refuse a module whose calls multiply its ops, before anything inlines them (GG1102).
+
+    Forty functions of which each calls the next one twice are 10^12 ops. A module that is long
+    itself may become longer than one that is short.
+
+    Args:
+        module: well formed, without recursion.
+    """
+    own = sum(function.block.size for function in module.functions.values())
+    most = max(MOST_OPS, 16 * own)
+    known: dict[str, int] = {}
+    for name in module.functions:
+        work = [name]
+        while work:
+            here = module.function(work[-1])
+            runs = [each for op in here.block for each in callees(op)]
+            missing = [each for each in runs if each not in known]
+            if missing:
+                work += missing
+                continue
+            known[work.pop()] = total = here.block.size + sum([known[each] for each in runs])
+            if total > most:
+                what = f"@{here.name} has more than {most} ops with those of the functions it calls"
+                raise GraphgenError("GG1102", what)
 
 
 def _is_inlined(op: Op, kernels: bool) -> bool:

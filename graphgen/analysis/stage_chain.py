@@ -25,7 +25,7 @@ def edge_name(stage: int) -> str:
 
 def stage_count(module: Module) -> int:
     """Number of stages; 1 for a module that is not divided."""
-    return int(module.meta.get(STAGES, "1"))
+    return module.stated_number(STAGES, 1)
 
 
 def stage_arguments(module: Module) -> list[set[str]]:

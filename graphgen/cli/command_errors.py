@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from collections.abc import Generator
@@ -104,13 +105,10 @@ class GuardedCommand(TyperCommand):
         except BrokenPipeError:
             abandon_stdout()
             raise typer.Exit(BROKEN_PIPE) from None
-        except MemoryError as error:
-            small = GraphgenError(
-                "GG0705", f"not enough memory: {error}", help="use smaller sizes, or --mini"
-            )
-            raise typer.Exit(self._report(small, context)) from None
         except Exception as error:
-            raise typer.Exit(report_defect(error)) from None
+            ours = _last_net(error)
+            status = report_defect(error) if ours is None else self._report(ours, context)
+            raise typer.Exit(status) from None
 
     def _report(self, error: GraphgenError, context: typer.Context) -> int:
         """Print the error with its command-line context; return the exit status."""
@@ -122,6 +120,24 @@ class GuardedCommand(TyperCommand):
         """True if the command has an option ``--json`` and got it."""
         given = context.params
         return any("--json" in param.opts and given.get(param.name) for param in self.params)
+
+
+def _last_net(error: Exception) -> GraphgenError | None:
+    """The error of a user for what Python raises about this machine or a file; else ``None``."""
+    if isinstance(error, MemoryError):
+        return GraphgenError(
+            "GG0705", f"not enough memory: {error}", help="use smaller sizes, or --mini"
+        )
+    if isinstance(error, RecursionError):
+        return GraphgenError("GG1101", "the input is nested too deeply")
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_NAMES:
+        where = str(error.filename)
+        return GraphgenError("GG0705", f"cannot open the file: {error.strerror}", where=where)
+    return None
+
+
+# What the name of a file that a user gives can be wrong in.
+_OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR)
 
 
 def _print(error: GraphgenError, *, as_json: bool) -> None:

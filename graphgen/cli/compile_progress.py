@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from graphgen.cli.console import note
 from graphgen.cli.flags import flag_field
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, printable
 from graphgen.lowering.compile_cache.neuron_cache import NeuronCache
 from graphgen.lowering.compile_cache.shared_cache import VARIABLE, open_cache
 from graphgen.lowering.neuronx_cc.driver import (
@@ -112,7 +112,7 @@ class CompileProgress:
 
     def _line(self, text: str) -> None:
         if self._bar is None:
-            print(text, file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr, flush=True)
         else:
             self._bar.console.print(text, highlight=False, markup=False)
 

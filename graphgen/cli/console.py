@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 import typer
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, printable
 from graphgen.json_value import Json
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ def write_stdout(text: str) -> None:
         GraphgenError: GG0704 when it cannot be written, such as on a full disk.
     """
     with _written():
-        sys.stdout.write(text)
+        _open_stdout().write(text)
         sys.stdout.flush()
+
+
+def _open_stdout() -> TextIO:
+    """Standard output; Python has none where the caller has closed it (``>&-``)."""
+    stream = cast("TextIO | None", sys.stdout)
+    if stream is None or stream.closed:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return stream
 
 
 def write_stdout_bytes(chunks: Sequence[bytes | memoryview]) -> None:
@@ -42,7 +51,9 @@ def write_stdout_bytes(chunks: Sequence[bytes | memoryview]) -> None:
     Raises:
         GraphgenError: GG0704 for bytes that are not text where a terminal reads them.
     """
-    if sys.stdout.isatty() and not _is_text(chunks):
+    with _written():
+        terminal = _open_stdout().isatty()
+    if terminal and not _is_text(chunks):
         raise GraphgenError(
             "GG0704",
             "these bytes are not text, and standard output is a terminal",
@@ -78,7 +89,7 @@ def abandon_stdout() -> None:
     """Redirect standard output to nowhere: Python would write the rest of it at exit."""
     try:
         target = sys.stdout.fileno()
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, target)
@@ -102,12 +113,14 @@ def write_report(report: Report) -> None:
     """Write text and tables to stdout."""
     from graphgen.report.table import render
 
-    write_stdout(render(report, sys.stdout))
+    with _written():
+        stream = _open_stdout()
+    write_stdout(render(report, stream))
 
 
 def note(text: str) -> None:
     """Print a remark on stderr, such as a default that was chosen."""
-    print(f"note: {text}", file=sys.stderr)
+    print(printable(f"note: {text}"), file=sys.stderr)
 
 
 class Reported(Protocol):

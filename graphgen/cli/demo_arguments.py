@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 from graphgen.runtime.aws_config.demo_flags import CHOICES, DEMO_FLAGS, DemoFlag
 
 USAGE = (
@@ -172,7 +173,7 @@ def _number(text: str) -> object:
 
 def _json(path: Path, shown: str) -> object:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(read_regular(path, MOST_JSON_BYTES))
     except (OSError, ValueError) as error:
         raise GraphgenError(
             "GG0705", f"{shown}: cannot read the file: {error}", help="give a JSON file"

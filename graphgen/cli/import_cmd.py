@@ -15,6 +15,7 @@ from graphgen.cli.shared_options import check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.json_value import Json
+from graphgen.numbers import is_digits, whole_number
 from graphgen.report.table import Report, Table, render
 
 if TYPE_CHECKING:
@@ -163,9 +164,9 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for item in (item for text in texts for item in text.split(",")):
         name, _, size = item.strip().partition("=")
-        if not name.isidentifier() or not size.isdecimal():
+        if not name.isidentifier() or not is_digits(size):
             raise GraphgenError("GG0705", f"--dim {item}: no size", help="write --dim B=3,S=61")
-        found[name] = int(size)
+        found[name] = whole_number(size)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from graphgen.cli.console import write_error
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, printable
 
 # Commands whose work several processes can share.
 _SHARED = ("generate", "serve", "perplexity", "benchmark", "accuracy")
@@ -108,7 +108,7 @@ def launch(
         end = run_processes(plan, command, Path(folder), drains=drains, reads=reads)
     for index, text in end.reports.items():
         for line in text.splitlines():
-            print(f"process {index}: {line}", file=sys.stderr)
+            print(printable(f"process {index}: {line}"), file=sys.stderr)
     if end.error is not None:
         write_error(end.error)
     if end.status:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -21,7 +20,7 @@ from graphgen.cli.flags import flag_field, with_field_flags
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.cli.step_progress import StepProgress
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import Json, parse_json
 
 if TYPE_CHECKING:
     from graphgen.runtime.benchmark.llmperf_report import LoadReport
@@ -125,8 +124,8 @@ def read_numbers(flag: str, text: str, kind: Callable[[str], N]) -> list[N]:
 def read_sampling(text: str) -> dict[str, Json]:
     """The fields of a JSON object (GG0705 for other text)."""
     try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found: object = parse_json(text)
+    except ValueError as error:
         raise _not_an_object(text, str(error)) from error
     if not isinstance(found, dict):
         raise _not_an_object(text, "it is JSON of another kind")

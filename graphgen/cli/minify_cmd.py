@@ -19,7 +19,7 @@ from graphgen.cli.shared_options import (
     check_outputs,
     load_pipeline,
 )
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, printable
 from graphgen.json_value import Json
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class _Progress:
         """Print the result of a round."""
         self._wipe()
         line = f"{item.what:<10} {self.ops:>5} -> {item.ops} ops, {item.checks} checks"
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
         self.ops = item.ops
 
     def asked(self, ops: int, checks: int) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from graphgen.cli.flags import Command, flag, flag_field, option, options, with_flags
 from graphgen.errors import GraphgenError
+from graphgen.numbers import is_digits
 from graphgen.targets import Accelerator
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def read_buckets(flag: str, text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not all(is_digits(part) and int(part) > 0 for part in parts):
         raise GraphgenError(
             "GG0705",
             f"{flag} {text} is not a list of sizes",

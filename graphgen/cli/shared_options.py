@@ -14,6 +14,7 @@ from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module
+from graphgen.numbers import whole_number
 
 if TYPE_CHECKING:
     from graphgen.cli.plugin_passes import LoadedPlugin
@@ -35,14 +36,17 @@ def parse_sizes(text: str) -> dict[str, int]:
     """Read ``B=1,S=8`` (GG0705)."""
     sizes: dict[str, int] = {}
     for item in filter(None, text.replace(" ", "").split(",")):
-        match = re.fullmatch(r"([A-Za-z]\w*)=(\d+)", item)
-        if not match or not int(match[2]):
-            raise GraphgenError(
-                "GG0705", f"--dims: '{item}' is not a symbol and a size", help="write e.g. B=1,S=8"
-            )
-        if match[1] in sizes:
-            raise GraphgenError("GG0705", f"--dims: {match[1]} is given twice")
-        sizes[match[1]] = int(match[2])
+        name, _, size = item.partition("=")
+        try:
+            number = whole_number(size, least=1)
+        except ValueError:
+            number = 0
+        if not number or not re.fullmatch(r"[A-Za-z]\w*", name):
+            what = f"--dims: '{item[:60]}' is not a symbol and a size"
+            raise GraphgenError("GG0705", what, help="write e.g. B=1,S=8")
+        if name in sizes:
+            raise GraphgenError("GG0705", f"--dims: {name} is given twice")
+        sizes[name] = number
     return sizes
 
 

@@ -7,6 +7,8 @@ import threading
 import time
 from types import TracebackType
 
+from graphgen.errors import printable
+
 # Seconds without output: shorter checks print nothing.
 _QUIET = 2.0
 
@@ -63,8 +65,8 @@ class StepProgress:
         with self._lock:
             if self._terminal:
                 line = f"\r\x1b[K  {self._step}, {self.elapsed:.0f} s"
-                print(line, end="", file=sys.stderr, flush=True)
+                print(printable(line), end="", file=sys.stderr, flush=True)
             elif self._step != self._shown:
                 line = f"note: {self._step} (after {self.elapsed:.0f} s)"
-                print(line, file=sys.stderr, flush=True)
+                print(printable(line), file=sys.stderr, flush=True)
             self._shown = self._step

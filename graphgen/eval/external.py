@@ -19,12 +19,12 @@ from graphgen.eval.registry import MultiResultRule
 from graphgen.eval.sorting import places_in_order
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32
-from graphgen.ops.custom_calls import NKI
+from graphgen.ops.custom_calls import NKI, is_number
 
 
 def _number(attrs: Attrs) -> int:
     config = attrs.text("config")
-    if not config.lstrip("-").isdigit():
+    if not is_number(config):
         what = f"custom_call {attrs.text('target')}: its configuration is '{config}', not a number"
         raise GraphgenError("GG0403", what)
     return int(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from graphgen.exec.session import ProgramCall, Workload
 from graphgen.exec.weights import default_layouts
 from graphgen.ir import DType, Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
+from graphgen.json_value import parse_json
 from graphgen.ops.token_tree import ANCESTORS
 
 ENDING = ".safetensors"
@@ -200,7 +200,7 @@ _INPUTS = {
 def stated_vocabulary(module: Module) -> int:
     """Number of token ids that the configuration of a module states; 0 where it states none."""
     try:
-        config: object = json.loads(module.meta.get("config", "{}"))
+        config: object = parse_json(module.meta.get("config", "{}"))
     except ValueError:
         config = None
     size = (

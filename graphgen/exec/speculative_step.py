@@ -125,7 +125,7 @@ class _Candidates:
     def __init__(self, module: Module, inputs: Mapping[str, Array]) -> None:
         self.params, self.kept = inputs.get("sampling_params"), inputs.get("top_p_min_tokens")
         self.random = inputs.get(STEP_RANDOM)
-        self.looks_at = int(module.meta.get("global_topk", "0"))
+        self.looks_at = module.stated_number("global_topk", 0)
 
     def of(self, logits: Array, places: int) -> tuple[Array, Array]:
         """Ids and probabilities [n,K] of n rows, ``places`` for each row of the call."""

@@ -12,7 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import signed_number
 
+# Symbols and numbers of one dimension; a program has a handful.
+_MOST_PARTS = 256
+_MOST_TERMS = 4096
 # A monomial is its symbols in order, repeated for powers: B*B*S is ("B", "B", "S").
 Monomial = tuple[str, ...]
 
@@ -101,6 +105,8 @@ def _combine(a: Dim, b: Dim, sign: int) -> Dim:
 @lru_cache(maxsize=4096)
 def _multiply(a: Dim, b: Dim) -> Dim:
     total: dict[Monomial, int] = {}
+    if len(_terms(a)) * len(_terms(b)) > _MOST_TERMS:
+        raise GraphgenError("GG0102", f"a dimension of more than {_MOST_TERMS} terms")
     for left, p in _terms(a):
         for right, q in _terms(b):
             monomial = tuple(sorted(left + right))
@@ -128,17 +134,28 @@ def parse_dim(text: str) -> Dim:
     Raises:
         GraphgenError: GG0102 for anything else.
     """
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
+    if re.fullmatch(r"-?[0-9]+", text):
+        return _number(text)
     if not re.fullmatch(r"-?\w+(?:\*\w+)*(?:[+-]\w+(?:\*\w+)*)*", text):
-        raise GraphgenError("GG0102", f"'{text}' is not a dimension", help="write e.g. 2*B*S+1")
+        what = f"'{text[:80]}' is not a dimension"
+        raise GraphgenError("GG0102", what, help="write e.g. 2*B*S+1")
+    if len(re.findall(r"\w+", text)) > _MOST_PARTS:
+        what = f"'{text[:40]}...' is a dimension of more than {_MOST_PARTS} symbols and numbers"
+        raise GraphgenError("GG0102", what)
     total: Dim = 0
     for sign, product in re.findall(r"([+-]?)([\w*]+)", text):
         term: Dim = -1 if sign == "-" else 1
         for factor in product.split("*"):
-            term = term * (int(factor) if factor.isdecimal() else symbol(factor))
+            term = term * (_number(factor) if factor.isdecimal() else symbol(factor))
         total = total + term
     return total
+
+
+def _number(text: str) -> int:
+    try:
+        return signed_number(text)
+    except ValueError as error:
+        raise GraphgenError("GG0102", f"'{text[:40]}' is not a size: {error}") from error
 
 
 def bind(dim: Dim, values: Mapping[str, Dim]) -> Dim:

@@ -17,6 +17,7 @@ from typing import cast
 from graphgen.errors import GraphgenError
 from graphgen.ir.dims import Dim, Poly, bind, parse_dim, symbols
 from graphgen.ir.dtype import DType, highest, lowest
+from graphgen.numbers import finite, signed_number
 
 # An end of a range: a number, or a size such as C-1.
 Bound = int | float | Poly
@@ -176,10 +177,10 @@ def check_domain(domain: Domain, dtype: DType) -> None:
 
 def _parsed(text: str, whole: str) -> Bound:
     try:
-        if re.fullmatch(r"-?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?", text):
-            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+        if re.fullmatch(r"-?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]+)?", text):
+            return signed_number(text) if re.fullmatch(r"-?[0-9]+", text) else finite(text)
         return parse_dim(text)
-    except GraphgenError as error:
+    except (GraphgenError, ValueError) as error:
         what = f"'{text}' in the domain {whole} is neither a number nor a size"
         raise GraphgenError("GG0108", what, help=_HELP) from error
 

@@ -20,8 +20,8 @@ _MLIR = "!quant.uniform<"
 _TO_NAME = str.maketrans({",": ";", "{": "(", "}": ")"})
 _TO_MLIR = str.maketrans({";": ",", "(": "{", ")": "}"})
 _STORAGE = re.compile(
-    r"quant<(?P<sign>u|ui|i|si)(?P<bits>\d+)(?:<(?P<low>-?\d+):(?P<high>-?\d+)>)?"
-    r":(?:bf|f)\d\w*(?::(?P<dimension>\d+|\([\d:;]+\)))?;(?P<scales>[-\d.:;eE+()]+)>"
+    r"quant<(?P<sign>u|ui|i|si)(?P<bits>[0-9]{1,2})(?:<(?P<low>-?[0-9]{1,19}):(?P<high>-?[0-9]{1,19})>)?"
+    r":(?:bf|f)[0-9]\w*(?::(?P<dimension>[0-9]{1,9}|\([0-9:;]+\)))?;(?P<scales>[-0-9.:;eE+()]+)>"
 )
 
 

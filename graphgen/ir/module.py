@@ -16,6 +16,7 @@ from graphgen.ir.interface import Entry, Role
 from graphgen.ir.loc import Loc
 from graphgen.ir.sharding import Sharding
 from graphgen.ir.types import TensorType
+from graphgen.numbers import MOST_RANKS, whole_number
 
 WEIGHTS_GLOBAL = "weights.global"
 WEIGHTS_RANK = "weights.rank"
@@ -242,6 +243,18 @@ class Module:
             )
         function = self.function(program) if program else found[0]
         return outputs_of(self, function, {**(inputs or {}), **more})
+
+    def stated_number(self, key: str, default: int) -> int:
+        """The whole number under a key of ``meta`` (GG0204 for another text).
+
+        Args:
+            key: of ``meta``.
+            default: where the key is not there.
+        """
+        try:
+            return whole_number(self.meta.get(key, str(default)), MOST_RANKS)
+        except ValueError as error:
+            raise GraphgenError("GG0204", f"meta {key}: {error}") from error
 
     @property
     def ranks(self) -> int:

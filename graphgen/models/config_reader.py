@@ -7,6 +7,7 @@ from dataclasses import Field, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import MOST_COUNT, MOST_LAYERS, is_finite, is_whole
 
 
 class _Dataclass(Protocol):
@@ -17,6 +18,8 @@ class _Dataclass(Protocol):
 
 Fields = TypeVar("Fields", bound=_Dataclass)
 
+# Products with sizes stay finite.
+_MOST_NUMBER = 1e30
 # Keys that do not change what the forward pass computes at inference.
 NEUTRAL = frozenset(
     [
@@ -111,8 +114,9 @@ class ConfigReader:
     def integer(self, key: str, default: int | None = None) -> int:
         """A positive whole number (GG0503)."""
         value = self._get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            raise _bad(key, value, "a positive whole number")
+        most = MOST_LAYERS if "layer" in key else MOST_COUNT
+        if not isinstance(value, int) or not is_whole(value, most, 1):
+            raise _bad(key, value, f"a positive whole number up to {most}")
         return value
 
     def width_and_heads(self, defaults: object, width_key: str, heads_key: str) -> tuple[int, int]:
@@ -165,7 +169,7 @@ class ConfigReader:
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number (GG0503)."""
         value = self._get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        if not is_finite(value) or not 0 < value <= _MOST_NUMBER:
             raise _bad(key, value, "a positive number")
         return float(value)
 
@@ -231,7 +235,7 @@ class ConfigReader:
 
 
 def _bad(key: str, value: object, wanted: str) -> GraphgenError:
-    return GraphgenError("GG0503", f"config: {key} = {value!r} is not {wanted}")
+    return GraphgenError("GG0503", f"config: {key} = {value!r:.80} is not {wanted}")
 
 
 def _unsupported(key: str, value: object, supported: Collection[object]) -> GraphgenError:

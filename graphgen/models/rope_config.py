@@ -10,6 +10,7 @@ from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 from graphgen.nn import RopeConfig
 from graphgen.nn.rope import yarn_attention_factor
+from graphgen.numbers import is_finite
 
 
 def read_rope(reader: ConfigReader) -> RopeConfig:
@@ -105,7 +106,7 @@ def _factors(scaling: ConfigReader, key: str) -> tuple[float, ...]:
     value = scaling.config.get(key)
     scaling.neutral(key)
     listed = cast("list[object]", value) if isinstance(value, list) else []
-    found = [float(one) for one in listed if isinstance(one, int | float) and one > 0]
+    found = [float(one) for one in listed if is_finite(one) and one > 0]
     if not found or len(found) != len(listed):
         what = f"config: rope_scaling.{key} = {value!r} is not a list of positive numbers"
         raise GraphgenError("GG0503", what)

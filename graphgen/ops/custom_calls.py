@@ -16,6 +16,8 @@ from typing import cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Op, TensorType
+from graphgen.json_value import parse_json
+from graphgen.numbers import is_finite, signed_number
 from graphgen.ops.control import kernel_of
 
 NKI = "AwsNeuronCustomNativeKernel"
@@ -70,14 +72,23 @@ def calls_of(ops: Iterable[Op]) -> list[CustomCall]:
     return list(found.values())
 
 
+def is_number(config: str) -> bool:
+    """True for a configuration that is one whole number of at most 64 bits."""
+    try:
+        signed_number(config)
+    except ValueError:
+        return False
+    return True
+
+
 def decode(target: str, config: str) -> dict[str, object]:
     """The fields of a configuration by name; ``config`` alone if its form is unknown."""
     if not config:
         return {}
     if target == NKI:
         return _kernel(config)
-    if config.lstrip("-").isdigit():
-        return {_NUMBER.get(target, "config"): int(config)}
+    if is_number(config):
+        return {_NUMBER.get(target, "config"): signed_number(config)}
     given = _json(config)
     if given is not None:
         return dict(given)
@@ -119,7 +130,7 @@ def _kernel(config: str) -> dict[str, object]:
 
 def _json(text: str) -> Facts | None:
     try:
-        found: object = json.loads(text)
+        found: object = parse_json(text)
     except ValueError:
         return None
     return cast(Facts, found) if isinstance(found, dict) else None
@@ -160,7 +171,7 @@ class NativeCall:
         value = self.arguments.get(key)
         if value is None:
             return default
-        if not isinstance(value, int | float):
+        if not is_finite(value):
             what = f"native kernel '{self.kernel}': {key} is {value!r}, not a number"
             raise GraphgenError("GG0403", what)
         return float(value)

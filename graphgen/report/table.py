@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from graphgen.errors import colored_text, printable
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -29,7 +31,11 @@ Report = str | Table | Sequence[str | Table]
 def render(report: Report, stream: TextIO) -> str:
     """The text of a report, for ``stream``: colors and folded columns on a terminal only."""
     parts = [report] if isinstance(report, str | Table) else report
-    return "\n".join(part if isinstance(part, str) else _aligned(part, stream) for part in parts)
+    # Names in a text come from files; colors in one are ours, and on a terminal alone.
+    show = colored_text if stream.isatty() else printable
+    return "\n".join(
+        show(part) if isinstance(part, str) else _aligned(part, stream) for part in parts
+    )
 
 
 def _aligned(table: Table, stream: TextIO) -> str:
@@ -49,6 +55,6 @@ def _aligned(table: Table, stream: TextIO) -> str:
         grid.add_column(header, justify="right" if right else "left", overflow="fold")
     for row in table.rows:
         # Text, not str: rich would take brackets in names for markup.
-        grid.add_row(*[Text(cell) for cell in row])
+        grid.add_row(*[Text(printable(cell)) for cell in row])
     console.print(grid)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))

@@ -11,6 +11,8 @@ from functools import lru_cache
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, dtype, parse_dim, tensor
 from graphgen.ir.dtype import DTYPES, encode, part_of
+from graphgen.json_value import parse_json
+from graphgen.numbers import MOST_DIMS, MOST_RANKS, MOST_SIZE, signed_number, whole_number
 from graphgen.ops import Attr
 
 NAME = r"[\w.\-][\w.$\-]*"
@@ -57,11 +59,11 @@ def _format_complex(literal: Literal) -> str:
 
 def parse_literal(text: str) -> Literal:
     """Parse the text of :func:`format_literal` (GG0201)."""
-    match = re.fullmatch(r"(\w+)\[([\d,]*)\]\((.*)\)", text)
+    match = re.fullmatch(r"(\w+)\[([0-9,]*)\]\((.*)\)", text)
     if not match:
         raise GraphgenError("GG0201", f"'{text}' is not a literal", help="write e.g. f32[](0.5)")
     kind = dtype(match[1])
-    shape = tuple(int(size) for size in match[2].split(",") if size)
+    shape = tuple(whole_number(size) for size in match[2].split(",") if size)
     body = match[3]
     if body.startswith("0x"):
         data = _from_hex(body[2:])
@@ -93,7 +95,7 @@ def _number(text: str, kind: DType) -> bool | int | float:
     if kind.name == "pred" and text in ("true", "false"):
         return text == "true"
     try:
-        return float(text) if kind.is_float else int(text)
+        return _float(text) if kind.is_float else signed_number(text, 2 * MOST_SIZE + 1)
     except ValueError as error:
         raise GraphgenError("GG0201", f"'{text}' is not a {kind.name}") from error
 
@@ -105,7 +107,7 @@ def format_string(value: str) -> str:
 
 def _parse_string(text: str) -> str:
     try:
-        found: object = json.loads(text)
+        found: object = parse_json(text)
     except ValueError as error:
         raise GraphgenError("GG0201", f"'{text}' is not a JSON string") from error
     if not isinstance(found, str):
@@ -147,16 +149,24 @@ def _parse_integers(text: str) -> tuple[Dim, ...]:
 
 
 def _parse_integer(text: str) -> int:
-    if not re.fullmatch(r"-?\d+", text):
-        raise GraphgenError("GG0201", f"'{text}' is not an integer")
-    return int(text)
+    try:
+        return signed_number(text, 2 * MOST_SIZE + 1)
+    except ValueError as error:
+        raise GraphgenError("GG0201", f"'{text[:60]}' is not an integer: {error}") from error
+
+
+def _float(text: str) -> float:
+    # Python reads 1_0 and digits of other alphabets too.
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"'{text[:60]}' is not a number")
+    return float(text)
 
 
 def _parse_float(text: str) -> float:
     try:
-        return float(text)
+        return _float(text)
     except ValueError as error:
-        raise GraphgenError("GG0201", f"'{text}' is not a number") from error
+        raise GraphgenError("GG0201", f"'{text[:60]}' is not a number") from error
 
 
 def _parse_boolean(text: str) -> bool:
@@ -166,10 +176,13 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
-    if not re.fullmatch(r"\[(\[[\d,]*\],?)*\]", text):
+    if not re.fullmatch(r"\[(\[[0-9,]*\],?)*\]", text):
         raise GraphgenError("GG0201", f"'{text}' is not a list of groups, e.g. [[0,1]]")
-    groups = re.findall(r"\[([\d,]*)\]", text[1:-1])
-    return tuple(tuple(int(rank) for rank in group.split(",") if rank) for group in groups)
+    groups = re.findall(r"\[([0-9,]*)\]", text[1:-1])
+    return tuple(
+        tuple(whole_number(rank, MOST_RANKS) for rank in group.split(",") if rank)
+        for group in groups
+    )
 
 
 def _parse_names(text: str) -> tuple[str, ...]:
@@ -209,4 +222,7 @@ def parse_type(text: str) -> TensorType:
     if not match:
         known = ", ".join(list(DTYPES)[-4:])
         raise GraphgenError("GG0201", f"'{text}' is not a type", help=f"e.g. f32[B,4]; {known}")
-    return tensor(dtype(match[1]), [parse_dim(item) for item in match[2].split(",") if item])
+    sizes = [item for item in match[2].split(",") if item]
+    if len(sizes) > MOST_DIMS:
+        raise GraphgenError("GG0201", f"a type of {len(sizes)} dims; at most {MOST_DIMS} are read")
+    return tensor(dtype(match[1]), [parse_dim(item) for item in sizes])

@@ -5,10 +5,10 @@ Attribute and type texts repeat in every layer, so each distinct one is parsed o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
@@ -32,6 +32,8 @@ from graphgen.ir import (
 from graphgen.ir.domain import check_domain, parse_domain
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ir.sharding import parse_sharding
+from graphgen.json_value import parse_json
+from graphgen.numbers import BAD_NUMBER, MOST_RANKS, whole_number
 from graphgen.ops import InferError, infer, make_attrs, op_def
 from graphgen.text.grammar import NAME, TYPE, parse_attr, parse_type
 
@@ -73,7 +75,7 @@ _META = re.compile(r"  meta ([\w.]+) = (\".*\")$")
 _ROLES = "|".join([role.value for role in Role])
 _ENTRY = re.compile(
     rf"  ({_ROLES}) %({NAME}) : (\S+)(?: as (\S+))?"
-    rf"(?: pack=@({NAME}))?(?: unpack=@({NAME}))?(?: last=(\d+))?"
+    rf"(?: pack=@({NAME}))?(?: unpack=@({NAME}))?(?: last=([0-9]+))?"
     r"(?: domain=(\[\S*?\]|\{\S*?\}))?(?: sharding=(\{\S*\}))?$"
 )
 # Annotations: texts by names with a dot in them; the rest of a name is as its source has it.
@@ -85,7 +87,7 @@ _OP = re.compile(
     r" : ([^#]*?)(?:  # (.*))?$"
 )
 _RETURN = re.compile(rf"  return ({NAME}) = %({NAME})$")
-_LOC = re.compile(r"(\S+):(\d+)(?: (?!via )(\S+))?(?: via (\S+))?$")
+_LOC = re.compile(r"(\S+):([0-9]+)(?: (?!via )(\S+))?(?: via (\S+))?$")
 _TYPED = re.compile(rf"({TYPE})(\{{\S*\}})?$")
 _ITEM = re.compile(r"[^,\s](?:[^,]*[^,\s])?")
 _WORD = re.compile(r"\S+")
@@ -114,7 +116,11 @@ def parse(text: str, filename: str = "<text>") -> Module:
         GraphgenError: GG0201 syntax, GG0202 undefined value, GG0203 wrong type, GG0105 operands
             that do not fit, and the errors of the op table; each with file, line and column.
     """
-    return _ModuleParser(filename, text.split("\n")).module()
+    parser = _ModuleParser(filename, text.split("\n"))
+    try:
+        return parser.module()
+    except BAD_NUMBER as error:
+        raise parser.fail("GG0201", str(error)) from error
 
 
 @dataclass(slots=True)
@@ -162,9 +168,9 @@ class _ModuleParser:
         for axis in (match[3] or "").split(","):
             if axis:
                 name, _, size = axis.partition(":")
-                if not size.isdigit():
-                    raise self.fail("GG0201", f"mesh axis '{axis}' is not name:size", axis)
-                module.mesh[name] = int(size)
+                module.mesh[name] = self.axis_size(axis, size)
+        if prod(module.mesh.values()) > MOST_RANKS:
+            raise self.fail("GG0201", f"a mesh has at most {MOST_RANKS} ranks", match[3])
         self.header(module)
         while (line := self.next_line()) is not None:
             at = self.number
@@ -175,6 +181,14 @@ class _ModuleParser:
                 raise self.fail("GG0107", what, f"@{function.name}")
             module.add(function)
         return module
+
+    def axis_size(self, axis: str, size: str) -> int:
+        """The size of a mesh axis."""
+        try:
+            return whole_number(size, MOST_RANKS, 1)
+        except ValueError as error:
+            what = f"mesh axis '{axis[:60]}' is not name:size: {error}"
+            raise self.fail("GG0201", what, axis) from error
 
     def header(self, module: Module) -> None:
         """Meta lines and interface rows, to the closing brace."""
@@ -195,7 +209,7 @@ class _ModuleParser:
         """One interface row."""
         logical = self.type(match[3])
         physical = self.type(match[4]) if match[4] else logical
-        layout, last = self.sharding(match[9]), int(match[7] or 0)
+        layout, last = self.sharding(match[9]), whole_number(match[7] or "0")
         packs = match[5] or "", match[6] or ""
         return Entry(
             Role(match[1]),
@@ -221,7 +235,7 @@ class _ModuleParser:
     def string(self, text: str) -> str:
         """A quoted text."""
         try:
-            return str(json.loads(text))
+            return str(parse_json(text))
         except ValueError as error:
             raise self.fail("GG0201", "this is not a JSON string", text) from error
 
@@ -380,5 +394,5 @@ class _ModuleParser:
             if not match:
                 raise self.fail("GG0201", "expected: # file:line scope via pass,pass", f"# {text}")
             via = tuple(match[4].split(",")) if match[4] else ()
-            found = self.locs[text] = loc(match[1], int(match[2]), match[3] or "", via)
+            found = self.locs[text] = loc(match[1], whole_number(match[2]), match[3] or "", via)
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import zipfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import parse_json
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -26,6 +26,10 @@ _PLAIN = re.compile(
     r"(data/(weights/weight_\d+|constants/tensor_\d+|(weights|constants)/\w+_config\.json"
     r"|sample_inputs/\w+\.pt)|models/\w+\.json|archive_\w+|byteorder|version|\.data/\w+|extra/.+)"
 )
+# Programs of whole models, an object for each argument of each op.
+_MOST_JSON_BYTES, _MOST_OBJECTS = 512 << 20, 1 << 24
+# torch does not compress.
+_MOST_RATIO = 16
 # torch passes the sizes in a file to SymPy, which evaluates them.
 _TRANSFORMERS = re.compile(rb'"(transformers(?:\.\w+)+)\.\w+\\?"')
 _EXPRESSION = re.compile(r"[A-Za-z0-9_ ,+\-*/()<>=.]*")
@@ -68,7 +72,9 @@ def _load(data: bytes, name: str) -> ExportedProgram:
     log.addHandler(logged)
     try:
         return torch.export.load(BytesIO(data))
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
         # torch raises any kind of error for a damaged file, or one of another version.
         what = logged.reason or str(error)
         raise GraphgenError(
@@ -101,7 +107,11 @@ def _know_outputs(text: bytes) -> None:
 
 
 def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
-    """Refuse members that torch would unpickle or evaluate."""
+    """Refuse members that torch would unpickle or evaluate, and those that unpack to more."""
+    members = archive.infolist()
+    packed, unpacked = (sum(map(size, members)) for size in (_packed, _unpacked))
+    if unpacked > _MOST_RATIO * packed + (1 << 20):
+        raise _unsafe(name, f"it has {packed} bytes, which unpack to {unpacked}")
     for member in archive.namelist():
         inner = member.partition("/")[2]
         if not _PLAIN.fullmatch(inner):
@@ -110,8 +120,20 @@ def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
             _check_pickle(archive.read(member), name, member)
         elif inner.endswith(".json"):
             text = archive.read(member)
-            _check_json(json.loads(text), name, member)
+            try:
+                content = parse_json(text, most=_MOST_JSON_BYTES, objects=_MOST_OBJECTS)
+            except ValueError as error:
+                raise _unsafe(name, f"'{member}' is not plain JSON: {error}") from error
+            _check_json(content, name, member)
             _know_outputs(text)
+
+
+def _packed(member: zipfile.ZipInfo) -> int:
+    return member.compress_size
+
+
+def _unpacked(member: zipfile.ZipInfo) -> int:
+    return member.file_size
 
 
 def _check_pickle(data: bytes, name: str, member: str) -> None:
@@ -129,7 +151,7 @@ def _check_pickle(data: bytes, name: str, member: str) -> None:
         ) from error
     try:
         torch.load(BytesIO(data), weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError) as error:
+    except (UnpicklingError, RuntimeError, EOFError, ValueError, TypeError, KeyError) as error:
         raise _unsafe(name, f"'{member}' holds more than tensors") from error
 
 

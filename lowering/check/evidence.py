@@ -6,14 +6,15 @@ contradicted, and uses of ops that were refused or wrong although the rules acce
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
+from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 from graphgen.lowering.check.check import Finding
 from graphgen.lowering.check.compiler_rules import opcode_of
 from graphgen.lowering.check.predicates import Request
@@ -108,7 +109,7 @@ def read_evidence(path: str | Path) -> Evidence:
         GraphgenError: GG1004 if it cannot be read, or is something else.
     """
     try:
-        content = json.loads(Path(path).read_bytes())
+        content = parse_json(read_regular(Path(path), MOST_JSON_BYTES))
         return _parsed(cast(_Json, content))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -12,7 +12,7 @@ from typing import cast
 
 from graphgen.atomic_write import open_readable, plain_name, read_inside
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import MOST_JSON_BYTES, Json, parse_json
 from graphgen.lowering.compile_cache.file_lock import is_locked
 from graphgen.lowering.neuron.folders import MODULES
 from graphgen.lowering.neuron.neff import read_neff
@@ -23,8 +23,6 @@ FLAGS, LOCK, RECORD = "compile_flags.json", f"{MODULE}.lock", "graphgen.json"
 DAY = 86400.0
 # Failures of caches that say nothing else are believed for so long.
 FAILURE_SECONDS = DAY
-# Bytes of a record, or of options, at most.
-_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class CacheRecord:
 def read_record(folder: Path) -> CacheRecord | None:
     """The record of an entry; ``None`` for an entry of another tool, or a damaged record."""
     try:
-        return record_of_text(read_inside(_cache(folder), folder / RECORD, _MOST_BYTES))
+        return record_of_text(read_inside(_cache(folder), folder / RECORD, MOST_JSON_BYTES))
     except OSError:
         return None
 
@@ -77,8 +75,8 @@ def read_record(folder: Path) -> CacheRecord | None:
 def record_of_text(text: bytes) -> CacheRecord | None:
     """The record of a text; ``None`` for a damaged one."""
     try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError):
+        found: object = parse_json(text)
+    except ValueError:
         return None
     if not isinstance(found, dict):
         return None
@@ -92,7 +90,7 @@ def record_of_text(text: bytes) -> CacheRecord | None:
 def read_flags(folder: Path) -> tuple[str, ...] | None:
     """The options of an entry; ``None`` where they are not written or damaged."""
     try:
-        return flags_of_text(read_inside(_cache(folder), folder / FLAGS, _MOST_BYTES))
+        return flags_of_text(read_inside(_cache(folder), folder / FLAGS, MOST_JSON_BYTES))
     except OSError:
         return None
 
@@ -100,8 +98,8 @@ def read_flags(folder: Path) -> tuple[str, ...] | None:
 def flags_of_text(text: bytes) -> tuple[str, ...] | None:
     """The options of a text; ``None`` for a damaged one."""
     try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError):
+        found: object = parse_json(text)
+    except ValueError:
         return None
     if not isinstance(found, list):
         return None

@@ -27,6 +27,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.foreign_calls import ForeignCalls
 from graphgen.lowering.cpu import processes
 from graphgen.lowering.cpu.stage_arrays import StageArrays
 
@@ -263,8 +264,9 @@ def deserialize(data: bytes, ranks: int) -> Executable | None:
     """
     client, homes, options = _client(), _device_list(ranks), _options(ranks)
     try:
-        return cast(Executable, client.deserialize_executable(data, homes, options))
-    except (RuntimeError, ValueError):
+        with ForeignCalls(ValueError):
+            return cast(Executable, client.deserialize_executable(data, homes, options))
+    except ValueError:
         return None
 
 

@@ -15,6 +15,7 @@ from graphgen.analysis import called
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, TensorType
 from graphgen.ir.clone import Cloner
+from graphgen.json_value import parse_json
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.shape import HloShape, write_shape
@@ -100,8 +101,17 @@ def settings_text(config: str) -> str:
     Raises:
         GraphgenError: GG0401 for a value of another kind.
     """
-    found = cast(Mapping[str, object], json.loads(config or "{}"))
-    return "{" + ", ".join(f"{key} = {_setting(key, value)}" for key, value in found.items()) + "}"
+    try:
+        found = parse_json(config or "{}")
+    except ValueError as error:
+        what = f"the settings of a kernel are not JSON: {error}"
+        raise GraphgenError("GG0401", what) from error
+    if not isinstance(found, dict):
+        raise GraphgenError("GG0401", "the settings of a kernel are not a JSON object")
+    settings = cast("Mapping[str, object]", found)
+    return (
+        "{" + ", ".join(f"{key} = {_setting(key, value)}" for key, value in settings.items()) + "}"
+    )
 
 
 def _setting(key: str, value: object) -> str:

@@ -11,6 +11,7 @@ from typing import cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Op, TensorType, Value
+from graphgen.json_value import parse_json
 from graphgen.lowering.hlo.instruction_template import (
     Callee,
     InstructionTemplate,
@@ -24,6 +25,7 @@ from graphgen.lowering.hlo.unmodelled import ContradictionError, UnmodelledError
 from graphgen.lowering.hlo_proto.fields import InstructionField
 from graphgen.lowering.hlo_proto.shape import tuple_of
 from graphgen.lowering.hlo_proto.wire import Message, text
+from graphgen.numbers import whole_number
 from graphgen.ops.control import UNKNOWN_TRIPS, branch_operands, callees, kernel_of
 from graphgen.ops.custom_calls import NKI
 
@@ -144,7 +146,10 @@ def _known_trips(i: Message) -> int:
     """XLA's number of turns of a loop, :data:`UNKNOWN_TRIPS` where there is none."""
     found = _config(i).get("known_trip_count")
     count = cast("dict[str, object]", found).get("n") if isinstance(found, dict) else None
-    return int(count) if isinstance(count, str) and count.isdigit() else UNKNOWN_TRIPS
+    try:
+        return whole_number(count)
+    except ValueError:
+        return UNKNOWN_TRIPS
 
 
 def has_only_trips(i: Message) -> bool:
@@ -154,7 +159,7 @@ def has_only_trips(i: Message) -> bool:
 
 def _config(i: Message) -> dict[str, object]:
     try:
-        found: object = json.loads(i.text(_F.BACKEND_CONFIG))
+        found: object = parse_json(i.text(_F.BACKEND_CONFIG))
     except (ValueError, GraphgenError):
         return {}
     return cast("dict[str, object]", found) if isinstance(found, dict) else {}

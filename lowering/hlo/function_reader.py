@@ -33,6 +33,7 @@ from graphgen.lowering.hlo_proto.shape import HloShape, read_shape
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.attributes import UNKNOWN_ATTRIBUTE
 from graphgen.lowering.hlo_text.hlo_sharding import parse_sharding
+from graphgen.numbers import BAD_NUMBER
 
 _F = InstructionField
 # Fields in which equal instructions differ.
@@ -188,6 +189,10 @@ class HloFunctionReader:
                 place = f"%{self._name} in %{self.computation.name}"
                 error.where = f"{error.where}: {place}" if error.where else place
                 raise
+            except BAD_NUMBER as error:
+                place = f"%{self._name} in %{self.computation.name}"
+                what = f"the fields of an instruction do not fit: {error}"
+                raise GraphgenError("GG0801", what, where=place) from error
         root = self._values.get(self.computation.root_id)
         if root is None:
             what = f"%{self.computation.name} has no root instruction"

@@ -87,7 +87,9 @@ def encode_module_annotations(module: Module) -> bytes:
             partitioned here.
     """
     meta = module.meta
-    counts = {number: int(meta[key]) for key, number in _COUNTS.items() if key in meta}
+    counts = {
+        number: module.stated_number(key, 0) for key, number in _COUNTS.items() if key in meta
+    }
     check_partitions(module)
     out = [
         bytes.fromhex(text)
@@ -104,7 +106,7 @@ def encode_module_annotations(module: Module) -> bytes:
 
 def check_partitions(module: Module) -> None:
     """Refuse a module that the file says is partitioned, and that passes here split (GG0401)."""
-    stated = int(module.meta.get(PARTITIONS, "1"))
+    stated = module.stated_number(PARTITIONS, 1)
     made = module.ranks if set(module.mesh) - {"replica"} else 1
     if made > 1 and stated > 1:
         raise GraphgenError(

@@ -87,7 +87,7 @@ def partitioning_of(module: Module) -> Partitioning | None:
     """The partitioning of a module read from HLO; ``None`` where the file has none."""
     meta = module.meta
     made = Partitioning(
-        int(meta.get("hlo.num_partitions", "1")), int(meta.get("hlo.replica_count", "1"))
+        module.stated_number("hlo.num_partitions", 1), module.stated_number("hlo.replica_count", 1)
     )
     made.meshes = dict(_MESH.findall(frontend_map(meta).get(_MESHES, "")))
     calls = collectives = 0

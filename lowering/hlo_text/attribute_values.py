@@ -33,6 +33,7 @@ from graphgen.lowering.hlo_text.text_values import (
     unquoted,
     unquoted_bytes,
 )
+from graphgen.numbers import MOST_SIZE, signed_number
 
 F = InstructionField
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class ValueKind(Generic[T]):
 
 def numbers(text: str) -> Integers:
     """The integers in a text, in order."""
-    return tuple([int(item) for item in re.findall(r"-?\d+", text)])
+    return tuple([signed_number(item, _WIDEST) for item in re.findall(r"-?[0-9]+", text)])
 
 
 def braces(values: Sequence[int]) -> str:
@@ -67,9 +68,10 @@ def braces(values: Sequence[int]) -> str:
 
 
 def _integer(text: str) -> int:
-    if not re.fullmatch(r"-?\d+", text):
-        raise BadAttributeError(f"'{text}' is not an integer")
-    return int(text)
+    try:
+        return signed_number(text, _WIDEST)
+    except ValueError as error:
+        raise BadAttributeError(f"'{text[:40]}' is not an integer") from error
 
 
 def _boolean(text: str) -> int:
@@ -77,6 +79,9 @@ def _boolean(text: str) -> int:
         raise BadAttributeError(f"'{text}' is neither true nor false")
     return int(text == "true")
 
+
+# Numbers of protobuf, signed or not.
+_WIDEST = 2 * MOST_SIZE + 1
 
 INTEGER: ValueKind[int] = ValueKind(_integer, str, wire.integer, Message.integer)
 INTEGERS: ValueKind[Integers] = ValueKind(numbers, braces, wire.integers, Message.integers)

@@ -23,7 +23,7 @@ from graphgen.lowering.hlo_text.own_fields import OwnFields
 from graphgen.lowering.hlo_text.shape_inference import Unshaped, infer_shape
 from graphgen.lowering.hlo_text.text_values import TextNameError
 
-_NUMBERED = re.compile(r"(.*)\.(0|[1-9]\d*)", re.DOTALL)
+_NUMBERED = re.compile(r"(.*)\.(0|[1-9][0-9]{0,17})", re.DOTALL)
 _ILLEGAL = re.compile(r"[^\w.\-]", re.ASCII)
 
 

@@ -19,6 +19,7 @@ from graphgen.lowering.hlo_text.instruction_parser import InstructionParser
 from graphgen.lowering.hlo_text.metadata import ROWS, STRINGS, parse_frame_row
 from graphgen.lowering.hlo_text.module_attributes import SCHEDULED, module_attribute
 from graphgen.lowering.hlo_text.text_values import BadAttributeError, unquoted
+from graphgen.numbers import BAD_NUMBER
 
 _NOTHING = rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*"
 _HEADED = re.compile(_NOTHING + rb"HloModule[\s,]", re.DOTALL)
@@ -48,7 +49,11 @@ def parse_hlo_text(text: str, name: str = "<text>") -> bytes:
     Raises:
         GraphgenError: GG0201 with file, line and column.
     """
-    return _HloParser(HloTokens(text, name)).module()
+    parser = _HloParser(HloTokens(text, name))
+    try:
+        return parser.module()
+    except BAD_NUMBER as error:
+        raise parser.tokens.fail(str(error)) from error
 
 
 class _HloParser:

@@ -8,9 +8,12 @@ from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo_proto.fields import ELEMENT_TYPES
 from graphgen.lowering.hlo_proto.layout_rest import parse_layout_rest
 from graphgen.lowering.hlo_proto.shape import MOST_NESTING, UNBOUNDED, HloShape
+from graphgen.numbers import MOST_DIMS, whole_number
 
-_ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\s*\{([\d,\s]*)(?::([^{}]*))?\})?\s*")
-_SIZE = re.compile(r"(?:<=)?(?:\d+|\?)")
+_ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\s*\{([0-9,\s]*)(?::([^{}]*))?\})?\s*")
+_SPACE = re.compile(r"(?:\s|/\*.*?\*/)*")
+_NOTHING = re.compile(r"(?:[\s,]|/\*.*?\*/)*")
+_SIZE = re.compile(r"(?:<=)?(?:[0-9]+|\?)")
 
 
 def parse_shape(text: str) -> HloShape:
@@ -28,8 +31,7 @@ def take_shape(text: str) -> int:
 
 def _parse(text: str, at: int, depth: int) -> tuple[HloShape, int]:
     """Parse the shape that begins at a place; the shape, and the place after it."""
-    space = re.compile(r"(?:\s|/\*.*?\*/)*")
-    found = space.match(text, at)
+    found = _SPACE.match(text, at)
     at = found.end() if found else at
     if at < len(text) and text[at] == "(":
         if depth == 0:
@@ -43,9 +45,8 @@ def _parse(text: str, at: int, depth: int) -> tuple[HloShape, int]:
 
 def _tuple(text: str, at: int, depth: int) -> tuple[HloShape, int]:
     members: list[HloShape] = []
-    nothing = re.compile(r"(?:[\s,]|/\*.*?\*/)*")
     while True:
-        found = nothing.match(text, at)
+        found = _NOTHING.match(text, at)
         at = found.end() if found else at
         if at >= len(text):
             raise GraphgenError("GG0201", f"'{text[:40]}' is not closed")
@@ -62,10 +63,12 @@ def _array(match: re.Match[str]) -> HloShape:
     items = [item.strip() for item in sizes.split(",")] if sizes.strip() else []
     if not all(map(_SIZE.fullmatch, items)):
         raise GraphgenError("GG0201", f"'[{sizes}]' are not sizes")
+    if len(items) > MOST_DIMS:
+        raise GraphgenError("GG0201", f"a shape of {len(items)} sizes, not {MOST_DIMS}")
     bounds = [item.removeprefix("<=") for item in items]
-    dims = tuple([UNBOUNDED if item == "?" else int(item) for item in bounds])
-    dynamic = tuple([not item.isdigit() for item in items])
-    layout = tuple(map(int, re.findall(r"\d+", order))) if order else None
+    dims = tuple([UNBOUNDED if item == "?" else whole_number(item) for item in bounds])
+    dynamic = tuple([not item.isdecimal() for item in items])
+    layout = tuple(map(whole_number, re.findall(r"[0-9]+", order))) if order else None
     if layout is not None and sorted(layout) != list(range(len(dims))):
         raise GraphgenError("GG0201", f"layout {{{order}}} of {len(dims)} dimensions")
     more = parse_layout_rest(rest) if rest else b""

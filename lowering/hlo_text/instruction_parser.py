@@ -28,6 +28,7 @@ from graphgen.lowering.hlo_text.own_fields import (
     own_fields,
 )
 from graphgen.lowering.hlo_text.text_values import TextNameError
+from graphgen.numbers import whole_number
 
 if TYPE_CHECKING:
     from graphgen.lowering.hlo_text.hlo_assembler import ComputationAssembler
@@ -341,7 +342,7 @@ class InstructionParser:
             raise self.tokens.fail(f"'({pieces.inner})' is not a parameter number", pieces.at)
         if pieces.shape is None:
             raise self.tokens.fail("parameter needs a shape: name = shape parameter(0)", pieces.at)
-        number = int(match[1])
+        number = whole_number(match[1], (1 << 31) - 1)
         to.add_parameter(pieces.name, pieces.shape, number, pieces.own, root=pieces.root)
 
     def _literal(self, pieces: Pieces, shape: HloShape) -> bytes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import (
     AliasField,
@@ -112,6 +113,8 @@ def show_accuracy(found: Message) -> str:
     return f"{{tolerance={{{','.join([*parts, f'ulps={bounds.integer(3)}'])}}}}}"
 
 
+# Elements of a tuple, and sizes of a convolution.
+_MOST_PLACES = 1 << 16
 # The value an instruction had before a transformation: arrays by their place in a tuple.
 _LEAF = re.compile(rf"\{{\s*(?:{STRING}\s*(?:\{{([\d,\s]*)\}})?)?\s*\}}", re.DOTALL)
 
@@ -159,10 +162,16 @@ def _shown_origin(leaves: dict[tuple[int, ...], Message | None], place: tuple[in
         return f"{{{quoted(array.text(1))}{f' {{{index}}}' if index else ''}}}"
     depth = len(place)
     below = [key[depth] for key in leaves if key[:depth] == place and len(key) > depth]
-    inner = [
-        _shown_origin(leaves, (*place, number)) for number in range(max(below, default=-1) + 1)
-    ]
+    inner = [_shown_origin(leaves, (*place, number)) for number in range(_places(below))]
     return "(" + ", ".join(inner) + ")"
+
+
+def _places(given: Collection[int]) -> int:
+    """The number of places up to the last one that is given (GG0801 for a damaged one)."""
+    count = max(given, default=-1) + 1
+    if not 0 <= min(given, default=0) <= count <= _MOST_PLACES:
+        raise GraphgenError("GG0801", f"a place {count - 1} of at most {_MOST_PLACES}")
+    return count
 
 
 def parse_domain(text: str) -> bytes:
@@ -234,7 +243,7 @@ def _show_dim_labels(i: Message) -> str:
     for first, second, a, b, spatial in _DIM_LABELS:
         places = {numbers_.integer(a): first, numbers_.integer(b): second}
         places |= {dim: str(n) for n, dim in enumerate(numbers_.integers(spatial))}
-        rank = max(places, default=-1) + 1
+        rank = _places(places)
         shown.append("".join([places.get(place, "?") for place in range(rank)]))
     return f"{shown[0]}_{shown[1]}->{shown[2]}"
 

@@ -28,7 +28,7 @@ def generic_text(data: str | bytes, filename: str) -> str:
     with context:
         try:
             module = _parse(data, context)
-        except (_mlir_error(), RuntimeError, ValueError) as error:
+        except (_mlir_error(), RuntimeError, ValueError, RecursionError) as error:
             message = " ".join(str(error).split()).replace('"-":', "")
             what = f"MLIR cannot read it: {message}"
             quantized = '"quant"' in message or "quant.uniform" in message

@@ -11,13 +11,16 @@ from graphgen.lowering.mlir.syntax_tree import (
     TypeAttr,
 )
 from graphgen.lowering.mlir.tokens import MlirTokens, unquoted
+from graphgen.numbers import MOST_SIZE, signed_number
 
 
 def number(text: str) -> int | float:
     """Parse an integer, a float, or the bits of a float in hexadecimal (as an integer)."""
     if text.startswith("0x"):
         return int(text, 16)
-    return float(text) if any(c in text for c in ".eE") else int(text)
+    if any(c in text for c in ".eE"):
+        return float(text)
+    return signed_number(text, 2 * MOST_SIZE + 1)
 
 
 def read_operands(t: MlirTokens) -> list[str]:

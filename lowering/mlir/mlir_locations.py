@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from graphgen.ir import Loc, loc
 from graphgen.lowering.mlir.tokens import unquoted
+from graphgen.numbers import whole_number
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _PART = re.compile(
@@ -69,7 +70,7 @@ class MlirLocations:
                 # callsite(callee at caller): the callee is the place of the op.
                 break
             if found["file"] is not None:
-                inner = ("", unquoted(found["file"]), int(found["line"]))
+                inner = ("", unquoted(found["file"]), _line(found["line"]))
             elif found["name"] is not None:
                 inner = (unquoted(found["name"]), "", 0)
             elif found["alias"] is not None:
@@ -90,3 +91,11 @@ def _scope(name: str) -> tuple[str, tuple[str, ...]]:
         name, via = found[1], tuple(found[2].split(","))
     scope = re.sub(r"\s+", "_", name.strip("/")).replace("/", ".").rstrip(":")
     return ("" if scope in ("main", "unknown") else scope), via
+
+
+def _line(text: str) -> int:
+    """A line; 0, for none, where no file has so many."""
+    try:
+        return whole_number(text)
+    except ValueError:
+        return 0

@@ -23,6 +23,7 @@ from graphgen.lowering.mlir.syntax_tree import (
     TypeAttr,
 )
 from graphgen.lowering.mlir.tokens import MlirTokens, unquoted
+from graphgen.numbers import BAD_NUMBER, whole_number
 
 ReadRegion = Callable[[], MlirRegion]
 # (tokens, op with its name and results, parser of regions): parses the rest of an op into it.
@@ -64,6 +65,13 @@ def parse_mlir(text: str, filename: str, assembly: ReadAssembly) -> MlirText:
         UnknownForm: ``assembly`` does not know the form of an op.
     """
     parser = _MlirParser(MlirTokens(text, filename), assembly)
+    try:
+        return _parsed(parser, text)
+    except BAD_NUMBER as error:
+        raise parser.t.error(str(error)) from error
+
+
+def _parsed(parser: _MlirParser, text: str) -> MlirText:
     t, out = parser.t, MlirText()
     while t.kind != "end":
         if t.kind == "alias":
@@ -204,11 +212,19 @@ def _results(t: MlirTokens) -> list[str]:
     out: list[str] = []
     while t.kind == "value":
         name, _, count = t.advance().partition(":")
-        out += [f"{name}#{i}" for i in range(int(count))] if count else [name]
+        out += [f"{name}#{i}" for i in range(_count(t, count))] if count else [name]
         if not t.take(","):
             t.expect("=")
             break
     return out
+
+
+def _count(t: MlirTokens, text: str) -> int:
+    """The number of results in ``%a:2``; the types after the op are as many characters at least."""
+    try:
+        return whole_number(text, len(t.source) - t.at)
+    except ValueError as error:
+        raise t.error(f"the number of results: {error}") from error
 
 
 def _check_results(t: MlirTokens, node: MlirOp) -> None:

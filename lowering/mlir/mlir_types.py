@@ -22,6 +22,7 @@ from graphgen.ir.dtype import (
 )
 from graphgen.ir.small_float import FORMATS
 from graphgen.lowering.mlir.syntax_tree import DenseAttr
+from graphgen.numbers import MOST_DIMS, whole_number
 
 _ELEMENT = {
     "pred": "i1",
@@ -129,7 +130,9 @@ def read_tensor_type(text: str) -> TensorType:
             help = "sizes without a bound are not read; bounded ones are: #stablehlo.bounds<8, ?>"
             raise GraphgenError("GG0102", f"{text} has a dynamic size", help=help)
         raise GraphgenError("GG0201", f"'{text}' is not the type of a dense tensor")
-    sizes = [int(size) for size in found[1].split("x") if size]
+    sizes = [whole_number(size) for size in found[1].split("x") if size]
+    if len(sizes) > MOST_DIMS:
+        raise GraphgenError("GG0102", f"a type of {len(sizes)} sizes; at most {MOST_DIMS} are read")
     if found[2].startswith(_QUANTIZED):
         return _quantized_type(found[2], sizes)
     element = _BY_TEXT.get(found[2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 
 # File names of the module: of the cache (two versions), of NxD and vLLM, of nkipy.
 MODULES = ("model.hlo_module.pb", "model.hlo.pb", "graph.hlo", "hlo_module.pb")
@@ -96,7 +96,7 @@ def _flags(folder: Path) -> tuple[str, ...]:
     """Read the flags in ``compile_flags.json``, none where it is missing or damaged."""
     file = folder / "compile_flags.json"
     try:
-        found: object = json.loads(read_regular(file))
+        found: object = parse_json(read_regular(file, MOST_JSON_BYTES))
     except (OSError, ValueError):
         return ()
     return tuple(str(item) for item in found) if isinstance(found, list) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

@@ -16,6 +16,7 @@ from typing import cast
 from graphgen.atomic_write import read_inside, unreadable, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.fields import MapField, ModuleField
@@ -39,6 +40,7 @@ from graphgen.lowering.neuronx_cc.program_plan import (
     write_program,
 )
 from graphgen.lowering.neuronx_cc.worker import MemoryBudget, Processes, available_memory
+from graphgen.numbers import is_digits
 from graphgen.passes.weights.weight_layouts import Layout, LayoutStep
 
 STUB, TRANSPOSABLE = "wrapped_neff.hlo", "transposable_weight_idx"
@@ -72,7 +74,7 @@ def read_layouts(path: Path, names: Sequence[str]) -> Mapping[str, Layout]:
         if TRANSPOSABLE not in attributes:
             continue
         text, called = attributes[TRANSPOSABLE], instruction.integers(F.CALLED_IDS)
-        known = text.isdecimal() and int(text) < len(names) and called[:1]
+        known = is_digits(text) and int(text) < len(names) and called[:1]
         if not known or called[0] not in computations:
             raise _another(path, f"a layout of the parameter {text!r}")
         found[names[int(text)]] = _steps(path, computations[called[0]])
@@ -110,8 +112,6 @@ def _another(path: Path, what: str) -> GraphgenError:
 
 
 FOLDER, KEPT = "layouts", "weight_layouts.json"
-# Bytes of the answer that is kept, at most.
-MOST_BYTES = 64 << 20
 _WRAPPER = OptionLayer("layout optimization", "--enable-internal-neff-wrapper")
 
 
@@ -217,7 +217,7 @@ def _cache_size(function: Function) -> int:
 def _kept(output: Path, file: Path, key: Sequence[str]) -> Mapping[str, Layout] | None:
     """The answer in a file, if it is of this program."""
     try:
-        content: object = json.loads(read_inside(output, file, MOST_BYTES))
+        content: object = parse_json(read_inside(output, file, MOST_JSON_BYTES))
         held = cast("dict[str, object]", content)
         if held["key"] != list(key):
             return None

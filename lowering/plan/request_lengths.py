@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from typing import cast
 
 from graphgen.atomic_write import unreadable
 from graphgen.errors import GraphgenError
+from graphgen.json_value import parse_json
+from graphgen.numbers import is_digits
 
 _COLUMNS = ("prompt", "answer", "count")
 _FORM = "a CSV with the header 'prompt,answer' or 'prompt,answer,count', or one JSON object a line"
@@ -111,7 +112,7 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, Mapping[str, object]]
             raise _refused(f"{len(cells)} values for {len(header)} columns", where)
         else:
             # Python reads 1_0 and +1 as numbers too.
-            numbers = [int(c) if c.isascii() and c.isdecimal() else c for c in cells]
+            numbers = [int(c) if is_digits(c) else c for c in cells]
             yield rows.line_num, dict(zip(header, numbers, strict=True))
 
 
@@ -121,8 +122,8 @@ def _json_lines(text: str, name: str) -> Iterator[tuple[int, Mapping[str, object
             continue
         where = f"{name}:{number}"
         try:
-            record: object = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record: object = parse_json(line)
+        except ValueError as error:
             raise _refused(f"this line is not JSON: {error}", where) from error
         if not isinstance(record, dict):
             raise _refused("this line is not a JSON object", where)

@@ -15,6 +15,7 @@ from graphgen.lowering.mlir.mlir_attributes import (
 from graphgen.lowering.mlir.syntax_tree import MlirAttr, MlirOp
 from graphgen.lowering.mlir.tokens import MlirTokens, UnknownForm
 from graphgen.lowering.stablehlo.op_row import BARE, StableHloRow
+from graphgen.numbers import signed_number
 
 
 def parse_common_form(t: MlirTokens, node: MlirOp, row: StableHloRow) -> None:
@@ -91,9 +92,10 @@ def _subscript(t: MlirTokens, node: MlirOp) -> None:
 def parse_integer(t: MlirTokens) -> int:
     """Parse an integer (GG0201)."""
     text = t.need("number", "an integer")
-    if not text.lstrip("-").isdigit():
-        raise t.error(f"'{text}' is not an integer")
-    return int(text)
+    try:
+        return signed_number(text)
+    except ValueError as error:
+        raise t.error(f"'{text[:40]}' is not an integer") from error
 
 
 def parse_types(t: MlirTokens, node: MlirOp) -> list[str]:

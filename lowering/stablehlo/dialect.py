@@ -142,10 +142,10 @@ def _read_select(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> 
 
 def _spread_scalars(to: StableHloReadContext, x: Sequence[Value]) -> list[Value]:
     """Broadcast the scalars among operands of one elementwise op to the shape of the others."""
-    whole = max(x, key=lambda value: value.type.rank)
+    whole = max(x, key=lambda value: value.type.rank, default=None)
     return [
         value
-        if value.type.rank == whole.type.rank
+        if whole is None or value.type.rank == whole.type.rank
         else to.emit("broadcast_in_dim", [value], shape=whole.shape, dimensions=())
         for value in x
     ]

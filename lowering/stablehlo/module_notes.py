@@ -142,8 +142,8 @@ def module_texts(module: Module) -> list[tuple[str, str]]:
         GraphgenError: GG0401 for annotations of HLO that StableHLO has no words for.
     """
     meta = module.meta
-    partitions = int(meta.get(PARTITIONS, "1"))
-    ranks = int(meta.get(REPLICAS, "1")) if partitions > 1 else module.ranks
+    partitions = module.stated_number(PARTITIONS, 1)
+    ranks = module.stated_number(REPLICAS, 1) if partitions > 1 else module.ranks
     entries = frontend_map(meta)
     entries.pop(shardy.MESHES, None)
     own = {

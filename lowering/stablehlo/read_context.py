@@ -33,6 +33,7 @@ class StableHloText:
         noted: by symbol, a function's attributes as annotations of one without ops.
         aliases: texts of attributes and types by the names that stand for them.
         kept: counts of the ops kept as their text, with the reason.
+        inlined: count of the ops of functions that are called.
     """
 
     tokens: MlirTokens
@@ -46,6 +47,7 @@ class StableHloText:
     noted: dict[str, Function] = field(default_factory=dict[str, Function])
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
+    inlined: int = 0
 
     def loc(self, node: MlirOp, call: Loc | None) -> Loc:
         """Read the location of an op; ``call`` is that of the call it is inlined from."""

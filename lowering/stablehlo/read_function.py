@@ -20,6 +20,7 @@ from graphgen.lowering.stablehlo.module_notes import channel_notes, is_noted, no
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
 from graphgen.lowering.stablehlo.opaque_ops import keep_op, why_kept
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
+from graphgen.numbers import BAD_NUMBER, MOST_OPS
 
 # Ops on tokens that the IR has.
 _ON_TOKENS = ("stablehlo.after_all", "stablehlo.create_token")
@@ -46,6 +47,8 @@ class StableHloFunctionReader(StableHloReadContext):
 
     def op(self, node: MlirOp) -> None:
         """Read one op, and bind the names of its results."""
+        if self._call_site is not None:
+            self._count_inlined(node)
         self.builder.loc = self.source.loc(node, self._call_site)
         operands = [self.value(name, node) for name in node.operands]
         before, outer, self.notes = self.builder.function.block.last, self.notes, {}
@@ -57,10 +60,21 @@ class StableHloFunctionReader(StableHloReadContext):
             results = self._control(node, operands)
         else:
             results = self._convert(node, operands)
+        if not len(node.results) == len(results) == len(node.types):
+            what = f"{node.name} has {len(results)} results, {len(node.results)} are named"
+            raise self.source.fail(node, GraphgenError("GG0105", what))
         for name, value, text in zip(node.results, results, node.types, strict=True):
             self._bind(node, name, value, text)
         self._annotate(node, results, before)
         self.notes = outer
+
+    def _count_inlined(self, node: MlirOp) -> None:
+        """Refuse calls that multiply the ops of a text (GG1102)."""
+        self.source.inlined += 1
+        # A line of text for each of so many ops would be as long as the longest texts.
+        if self.source.inlined > max(MOST_OPS, len(self.source.tokens.source)):
+            what = f"inlining calls makes more than {self.source.inlined - 1} ops"
+            raise self.source.fail(node, GraphgenError("GG1102", what))
 
     def _annotate(self, node: MlirOp, results: Sequence[Value], before: Op | None) -> None:
         """Annotate the op that gives the results with the unread attributes of the text."""
@@ -92,6 +106,9 @@ class StableHloFunctionReader(StableHloReadContext):
             reason = f"{node.name}: {form} is not modelled"
         except GraphgenError as error:
             raise self.source.fail(node, error) from error
+        except BAD_NUMBER as error:
+            unfit = GraphgenError("GG0104", f"{node.name}: its parts do not fit: {error}")
+            raise self.source.fail(node, unfit) from error
         if found is None:
             error = GraphgenError("GG0103", reason or f"{node.name} is not modelled")
             raise self.source.fail(node, error)
@@ -106,6 +123,9 @@ class StableHloFunctionReader(StableHloReadContext):
             found = read_op(self, node, operands) or []
         except GraphgenError as error:
             raise error if error.where else self.source.fail(node, error) from error
+        except BAD_NUMBER as error:
+            unfit = GraphgenError("GG0104", f"{node.name}: its parts do not fit: {error}")
+            raise self.source.fail(node, unfit) from error
         self.source.tokens.shallower()
         return found
 

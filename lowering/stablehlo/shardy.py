@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding
+from graphgen.numbers import MOST_RANKS, whole_number
 
 SHARDING, MESHES = "xla.sdy.sharding", "xla.sdy.meshes"
 _MESH = re.compile(
@@ -49,8 +50,15 @@ def parse_mesh(text: str) -> ShardyMesh | None:
     found = _MESH.search(text)
     if found is None:
         return None
-    axes = tuple([(name, int(size)) for name, size in _AXIS.findall(found["axes"])])
-    return ShardyMesh(axes, tuple([int(item) for item in re.findall(r"\d+", found["ids"] or "")]))
+    axes = tuple(
+        [(name, whole_number(size, MOST_RANKS)) for name, size in _AXIS.findall(found["axes"])]
+    )
+    return ShardyMesh(
+        axes,
+        tuple(
+            [whole_number(item, MOST_RANKS) for item in re.findall(r"[0-9]+", found["ids"] or "")]
+        ),
+    )
 
 
 def named_meshes(text: str) -> dict[str, str]:
@@ -83,7 +91,7 @@ def _one(found: re.Match[str], meshes: Mapping[str, ShardyMesh]) -> HloSharding 
     sizes = dict(mesh.axes)
     dims: list[list[Part]] = [
         [
-            (name, int(before or 1), int(size or sizes.get(name, 0)))
+            (name, whole_number(before or "1"), whole_number(size) if size else sizes.get(name, 0))
             for name, before, size in _PART.findall(dim)
         ]
         for dim in _DIM.findall(found["dims"])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import is_digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def labels(passes: Sequence[Named]) -> list[str]:
     return out
 
 
-_LIMIT = re.compile(r"\s*([\w-]+(?:#\d+)?)=(?:(\d+)|\[([\d,\s-]*)\])\s*(?:,|$)")
+_LIMIT = re.compile(r"\s*([\w-]+(?:#[0-9]{1,9})?)=(?:([0-9]{1,18})|\[([0-9,\s-]*)\])\s*(?:,|$)")
 _RANGE = re.compile(r"\s*(\d+)(?:-(\d+))?\s*")
 
 
@@ -72,7 +73,7 @@ def parse_fuel(text: str, what: str) -> Fuel:
     """
     if not text:
         return NO_LIMIT
-    if text.isdecimal():
+    if is_digits(text):
         return Fuel(int(text))
     counts: dict[str, int] = {}
     chosen: dict[str, frozenset[int]] = {}

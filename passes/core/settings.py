@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import is_digits
 from graphgen.passes.core.fuel import NO_LIMIT, Fuel, parse_fuel
 
 # The folder of reproducers that turns them off.
@@ -125,7 +126,7 @@ def _number(variable: str, default: int, largest: int) -> int:
     text = os.environ.get(variable, "")
     if not text:
         return default
-    return _within(variable, int(text) if text.isdecimal() else text, largest)
+    return _within(variable, int(text) if is_digits(text) else text, largest)
 
 
 def _within(what: str, value: int | str, largest: int) -> int:

@@ -17,7 +17,6 @@ only axis of the mesh.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
@@ -27,6 +26,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Literal, dtype
 from graphgen.ir.sharding import parse_sharding
+from graphgen.json_value import parse_json
 from graphgen.passes.core.relation import (
     EQUAL,
     Chain,
@@ -134,8 +134,8 @@ def _array(text: str, value: str, load: Load) -> Array | None:
     """A list of numbers, or an array of a file; ``None`` for anything else."""
     if value.startswith("["):
         try:
-            return np.asarray(json.loads(value), np.float64)
-        except ValueError as error:
+            return np.asarray(parse_json(value), np.float64)
+        except (ValueError, TypeError, OverflowError) as error:
             raise _unread(text) from error
     file, found, name = value.rpartition(":")
     return load(file, name) if found else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value
+from graphgen.numbers import is_digits
 from graphgen.passes.inspect.result_json import LoweredLines
 from graphgen.text.printer import value_names
 
@@ -24,7 +25,7 @@ def find_lowered(module: Module, lines: LoweredLines, text: str, program: str) -
     if program and program not in functions:
         module.function(program)
     homes = [name for name in functions if program in ("", name)]
-    if text.isdecimal():
+    if is_digits(text):
         found = [
             op.results[0]
             for op, (home, line, _) in lines.items()

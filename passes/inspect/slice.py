@@ -11,6 +11,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, entry
 from graphgen.ir.clone import Cloner
 from graphgen.ir.names import fresh_name
+from graphgen.numbers import is_digits
 from graphgen.text.printer import value_names
 
 # Ops that are copied into a slice rather than cut at: they cost nothing and show a value's meaning.
@@ -118,7 +119,7 @@ def ops_of_layer(function: Function, layer: str) -> set[Op]:
 def ops_below(function: Function, output: str) -> set[Op]:
     """All ops below an output, by name or position (GG0202 lists the outputs)."""
     names = [name for name, _ in function.outputs]
-    if output not in names and not (output.isdigit() and int(output) < len(names)):
+    if output not in names and not (is_digits(output) and int(output) < len(names)):
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         what = f"@{function.name} has no output '{output}'"
         raise GraphgenError("GG0202", what, help=f"it has {shown}")

@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
 from graphgen.ir import TensorType, Value
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 from graphgen.ops.custom_calls import NKI, decode
 from graphgen.passes.core import NoMatch, no_match
 
@@ -109,7 +111,7 @@ def read_artifacts(path: str) -> tuple[KernelArtifact, ...]:
     if not path:
         return ()
     try:
-        content: object = json.loads(Path(path).read_text(encoding="utf-8"))
+        content: object = parse_json(read_regular(Path(path), MOST_JSON_BYTES))
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise _refused(path, f"it cannot be read: {what}") from error

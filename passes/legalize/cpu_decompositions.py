@@ -13,7 +13,7 @@ from graphgen.composites.native_kernels import decompose_native
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
-from graphgen.ops.custom_calls import NKI, native_call
+from graphgen.ops.custom_calls import NKI, is_number, native_call
 from graphgen.passes.core import NoMatch, no_match, rule
 
 # (builder, operands, the number in the configuration, result types) -> the results.
@@ -117,8 +117,7 @@ def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     plain = _PLAIN.get(target)
     if plain is None:
         return no_match(f"nothing is known about {target}")
-    number = config.lstrip("-")
-    if config and not number.isdecimal():
+    if config and not is_number(config):
         return no_match(f"the configuration of {target} is '{config}', not a number", depth=2)
     types = [result.type for result in op.results]
     made = plain(b, op.operands, int(config or -1), types)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -10,6 +9,7 @@ from typing import cast
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Function, Module, Op, Value
+from graphgen.json_value import parse_json
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.weights.derived import PreparedValues
 
@@ -259,7 +259,7 @@ def _of_product(
 def _vocabulary(module: Module, tables: set[Value]) -> int:
     """Number of words: what the configuration states, else the rows of the largest table."""
     try:
-        config: object = json.loads(module.meta.get("config", "{}"))
+        config: object = parse_json(module.meta.get("config", "{}"))
     except ValueError:
         config = None
     stated = (

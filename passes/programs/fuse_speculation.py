@@ -49,7 +49,7 @@ class SpeculativeProgram(SteppedProgram):
         # Programs that draw without random numbers draw the same token each time.
         self.draws = decode.arg(PARAMS) is not None
         self.random = decode.arg(RANDOM) is not None
-        self.looks_at = int(module.meta.get(CANDIDATES, "0"))
+        self.looks_at = module.stated_number(CANDIDATES, 0)
 
     def program(self) -> Function:
         """The program."""
@@ -476,7 +476,7 @@ to_apply=target.decode.b1.c8 results=[s32[1]] : s32[1]
         """Refuse draws from more tokens than can be compared in pairs (GG0304)."""
         vocabulary = module.interface[TOKEN_LOGITS].logical.shape[2]
         assert isinstance(vocabulary, int)
-        count = min(int(module.meta.get(CANDIDATES, "0")) or vocabulary, vocabulary)
+        count = min(module.stated_number(CANDIDATES, 0) or vocabulary, vocabulary)
         if count > _MOST_CANDIDATES:
             raise GraphgenError(
                 "GG0304",

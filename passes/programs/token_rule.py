@@ -95,7 +95,7 @@ def token_rule(module: Module) -> TokenRule | None:
     """The rule of a module that gives ``next_tokens``; ``None`` for any other."""
     if TOKENS not in module.interface:
         return None
-    looks_at = int(module.meta.get(CANDIDATES, "0"))
+    looks_at = module.stated_number(CANDIDATES, 0)
     drawn = PARAMS in module.interface
     halves = drawn and RANDOM not in module.interface
     return TokenRule(drawn, looks_at, halves, KEPT in module.interface)

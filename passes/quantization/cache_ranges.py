@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import write_whole
+from graphgen.atomic_write import read_regular, write_whole
 from graphgen.errors import GraphgenError
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 
 # The largest magnitude of each channel, head by head: [K][D].
 Magnitudes = Sequence[Sequence[float]]
@@ -70,7 +71,7 @@ def read_input_ranges(path: Path) -> InputRanges:
 def _section(path: Path, name: str) -> dict[str, object]:
     """One of the tables of a file."""
     try:
-        content: object = json.loads(path.read_text(encoding="utf-8"))
+        content: object = parse_json(read_regular(path, MOST_JSON_BYTES))
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise GraphgenError("GG0705", f"cannot read {path}: {what}", help=_HELP) from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType
 from graphgen.ir.dtype import f4e2m1fn, f8e4m3fn, f8e5m2, s4, s8
+from graphgen.numbers import is_digits
 
 PER_TENSOR, PER_CHANNEL = "per_tensor_symmetric", "per_channel_symmetric"
 BLOCKWISE, GROUP = "blockwise", "group"
@@ -146,6 +147,6 @@ def _refused(what: str, help: str) -> GraphgenError:
 def scheme_of_text(text: str) -> WeightScheme:
     """The scheme of ``int8``, ``int8:per_tensor_symmetric`` or ``int4:group:32`` (GG0705)."""
     dtype, *rest = text.split(":")
-    if len(rest) > 2 or (len(rest) == 2 and not (rest[1].isdigit() and int(rest[1]) > 0)):
+    if len(rest) > 2 or (len(rest) == 2 and not (is_digits(rest[1]) and int(rest[1]) > 0)):
         raise _refused(f"'{text}' names no scheme", "write DTYPE, DTYPE:TYPE or DTYPE:TYPE:SIZE")
     return weight_scheme(dtype, rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0)

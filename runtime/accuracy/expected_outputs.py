@@ -16,10 +16,11 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.atomic_write import unreadable, write_whole
+from graphgen.atomic_write import read_regular, unreadable, write_whole
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.exec.inputs import read_arrays, safetensors_bytes, write_arrays
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 from graphgen.runtime.accuracy.step_model import StepModel
 
 FORMAT = "graphgen-expected-outputs-1"
@@ -142,7 +143,7 @@ def read_expected(path: Path) -> ExpectedOutputs:
 
 def _from_json(path: Path) -> ExpectedOutputs:
     try:
-        content: object = json.loads(path.read_text(encoding="utf-8"))
+        content: object = parse_json(read_regular(path, MOST_JSON_BYTES))
     except (OSError, ValueError) as error:
         raise unreadable(str(path), error, _HELP) from error
     fields = cast("dict[str, object]", content if isinstance(content, dict) else {})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import is_digits
 
 ALL: Final = "all"
 """The key of the tolerance for every entry; NxD Inference also writes ``None``."""
@@ -122,8 +123,8 @@ def _entry(key: object, pair: object) -> Tolerance:
 
 
 def _whole(key: object) -> int:
-    if isinstance(key, str) and key.isdecimal():
-        return int(key)
+    if is_digits(key):
+        return int(str(key))
     return key if isinstance(key, int) and not isinstance(key, bool) else 0
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from graphgen.eval import Array
 from graphgen.exec.backend import Backend
 from graphgen.exec.session import Workload
 from graphgen.ir import Module, Role, dtype
+from graphgen.json_value import parse_json
 from graphgen.models import build
 from graphgen.models.twins import TWINS, WIDE_SLOTS, TwinName, twin_buckets
 from graphgen.passes.core import Pass
@@ -322,7 +322,8 @@ def wide_twin(module: Module) -> Module | None:
     """
     if not module.meta.keys() >= {"config", "dtype"}:
         return None
-    config, kind = json.loads(module.meta["config"]), dtype(module.meta["dtype"])
+    config = cast("Mapping[str, object]", parse_json(module.meta["config"]))
+    kind = dtype(module.meta["dtype"])
     phases = tuple(function.phase for function in module.programs())
     try:
         again, wide = (build(config, kind, phases=phases, twin=twin) for twin in (None, "wide"))

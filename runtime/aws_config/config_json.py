@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import parse_json
 from graphgen.runtime.aws_config.attribute import REQUIRED, Derived
 from graphgen.runtime.aws_config.attribute_table import attributes_of
 from graphgen.runtime.aws_config.strict_config import StrictConfig, config_class
@@ -51,7 +52,7 @@ def value_json(value: object) -> object:
     if isinstance(value, StrictConfig):
         return config_json(value)
     if isinstance(value, _HasJson):
-        return json.loads(value.to_json_string())
+        return parse_json(value.to_json_string())
     if inspect.isclass(value) or inspect.isfunction(value):
         return {"__module__": value.__module__, "__name__": value.__name__}
     if isinstance(value, Mapping):
@@ -93,7 +94,7 @@ def config_text(config: StrictConfig) -> str:
 def read_object(text: str) -> dict[str, object]:
     """The object of a JSON text (GG0906)."""
     try:
-        read: object = json.loads(text)
+        read: object = parse_json(text)
     except ValueError as error:
         raise _unreadable(f"is not valid JSON: {error}") from error
     if not isinstance(read, dict):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Self, cast
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, printable
 from graphgen.exec.decode_steps import STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE, Module
 from graphgen.lowering.cpu.pjrt import configure
@@ -184,7 +184,7 @@ class NeuronApplicationBase:
         for note in (*self.neuron_config.notes(target), *environment_notes(os.environ)):
             if note not in self._noted:
                 self._noted.add(note)
-                print(f"note: {note}", file=sys.stderr)
+                print(printable(f"note: {note}"), file=sys.stderr)
 
     def build(self) -> BuiltModel:
         """The model's programs, ready to be compiled (GG05xx)."""

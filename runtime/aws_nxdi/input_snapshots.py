@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import is_digits
 from graphgen.runtime.accuracy.input_capture import InputCapture
 from graphgen.runtime.session.session import LaunchObserver, Session
 
@@ -60,7 +61,7 @@ def capture_from_environment(
 def _numbers(given: Mapping[str, str], name: str) -> list[int]:
     text = given.get(_PREFIX + name, "")
     words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdecimal() for word in words):
+    if not all(is_digits(word) for word in words):
         raise GraphgenError(
             "GG0902",
             f"{_PREFIX}{name}={text!r} is not a list of numbers",

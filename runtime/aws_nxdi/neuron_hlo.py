@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from graphgen.atomic_write import copy_inside, foreign_owner, private_folder, write_inside
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, printable
 from graphgen.lowering.compile_cache.shared_cache import VARIABLE, open_cache
 from graphgen.lowering.hlo import hlo_chunks
 from graphgen.lowering.neuronx_cc.driver import CompileDriver, DriverSettings
@@ -154,6 +154,7 @@ def _compiler() -> NeuronCompiler | None:
         try:
             find_compiler()
         except GraphgenError as error:
-            print(f"note: {error.what}: HLO is written, and not compiled", file=sys.stderr)
+            what = f"note: {error.what}: HLO is written, and not compiled"
+            print(printable(what), file=sys.stderr)
         return None
     return find_compiler()

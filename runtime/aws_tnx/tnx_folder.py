@@ -5,16 +5,15 @@ Saved with weights, a folder also has a ``config.json`` with the mark :data:`PRE
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.lowering.cpu import CpuProgram
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
+from graphgen.runtime.checkpoint.config_file import read_json_object
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.folders import write_json
@@ -99,7 +98,7 @@ def presharded_config(folder: Path) -> dict[str, object] | None:
     """The model's ``config.json`` in a folder saved with weights; ``None`` for other folders."""
     if not is_artifact(folder) or not (folder / CONFIG).is_file():
         return None
-    config = cast("dict[str, object]", json.loads((folder / CONFIG).read_text()))
+    config = read_json_object(folder / CONFIG)
     return config if config.pop(PRESHARDED, False) else None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeVar, cast
 import numpy as np
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, printable
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.aws_config.tnx_config import (
     TnxGenerationConfig,
@@ -104,7 +104,7 @@ class TnxModel:
         if self.generation_config is not None:
             row_settings(self.generation_config, max(self.settings.batch), 0)
         for note in (*options.notes(), *neuron_config.notes()):
-            print(f"note: {note}", file=sys.stderr)
+            print(printable(f"note: {note}"), file=sys.stderr)
 
     @classmethod
     def from_pretrained(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Literal, cast
 import httpx2
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import Json, parse_json
 from graphgen.runtime.benchmark.load_prompts import CountTokens, LoadPrompt
 from graphgen.runtime.benchmark.request_metrics import RequestTimes
 
@@ -211,8 +210,8 @@ def _take_event(data: str, answer: _Answer) -> None:
         answer.finished = True
         return
     try:
-        found: object = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        found: object = parse_json(data)
+    except ValueError as error:
         raise _StreamError(f"an event is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise _StreamError("an event is not a JSON object")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import read_regular
+from graphgen.read_file import read_json
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 
-# Indexes of models with many experts have about 10 MB.
-_MOST_BYTES = 64 << 20
 # model_type of models that read images too -> that of their text model, under ``text_config``.
 _TEXT_MODELS = {"llama4": "llama4_text"}
 # Keys of such a configuration that hold for all its models.
@@ -44,15 +41,7 @@ def _of_text(config: dict[str, object]) -> dict[str, object]:
 
 def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in the file ``path`` (GG0601 with line and column if it is not one)."""
-    try:
-        value: object = json.loads(read_regular(path, _MOST_BYTES).decode("utf-8"))
-    except OSError as error:
-        raise unreadable(path, f"cannot open the file: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        where = path.with_name(f"{path.name}:{error.lineno}:{error.colno}")
-        raise unreadable(where, f"{path.name} is not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
-        raise unreadable(path, f"{path.name} is not valid JSON: {error}") from error
+    value = read_json(path, "GG0601")
     if not isinstance(value, dict):
         raise unreadable(path, f"{path.name} holds no JSON object")
     return cast("dict[str, object]", value)

@@ -15,6 +15,7 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.numbers import MOST_COUNT, MOST_LAYERS
 from graphgen.runtime.checkpoint.gguf_header import GgufHeader
 from graphgen.runtime.checkpoint.gguf_rope import ROPE_FACTORS_TENSOR, ROPE_KEYS, read_rope_scaling
 from graphgen.runtime.checkpoint.interfaces import Array
@@ -209,7 +210,11 @@ def read_settings(header: GgufHeader, keys: Mapping[str, str]) -> Config:
 
 def size_of(header: GgufHeader, key: str) -> int:
     """The size under a key of the architecture (GG0503)."""
-    return header.positive_int(header.own(key))
+    size = header.positive_int(header.own(key))
+    most = MOST_LAYERS if key == "block_count" else MOST_COUNT
+    if size > most:
+        raise header.unsupported(header.own(key), f"at most {most} are read")
+    return size
 
 
 def rope_base(header: GgufHeader, key: str = "rope.freq_base") -> float:

@@ -43,7 +43,8 @@ _MAX_DIMS: Final = 4
 _DEFAULT_ALIGNMENT: Final = 32
 # Far above any real tokenizer or chat template: a damaged length must not fill the memory.
 _MAX_STRING_BYTES: Final = 1 << 26
-_MAX_STRINGS: Final = 1 << 24
+# The largest vocabularies have 2^18 tokens, and as many merges.
+_MAX_STRINGS: Final = 1 << 21
 # Least bytes of one metadata entry (empty key, one-byte value) and of one tensor entry.
 _LEAST_ENTRY: Final = 8 + 4 + 1
 _LEAST_TENSOR: Final = 8 + 4 + 8 + 4 + 8

@@ -6,7 +6,6 @@ The format: https://huggingface.co/docs/safetensors. The header is parsed here, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import parse_json
 from graphgen.runtime.checkpoint.interfaces import CONVERT, NUMPY_DTYPES, Array, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import MappedFile, no_such_tensor
 
@@ -33,6 +33,10 @@ _DTYPES: Final[Mapping[str, str]] = {
     "F8_E8M0": "f8e8m0fnu",
 }
 _MAX_DIMS: Final = 32
+# The checkpoints with the most tensors have 2^18 in all files together.
+_MAX_TENSORS: Final = 1 << 18
+# Lists and objects beside those of tensors, each of which has three.
+_SPARE: Final = 1 << 10
 # The format's own limit.
 _MAX_HEADER_BYTES: Final = 100_000_000
 
@@ -97,24 +101,14 @@ def _read_header(file: MappedFile) -> tuple[int, dict[str, object]]:
         raise file.error(what, 0)
     text = file.take(8, length, "the header")
     try:
-        header: object = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        # UnicodeDecodeError is a ValueError too.
-        nested = isinstance(error, RecursionError)
-        reason = "it is nested too deeply" if nested else str(error)
-        raise file.error(f"the header is not valid JSON: {reason}", 8) from error
+        header = parse_json(
+            text, most=_MAX_HEADER_BYTES, objects=3 * _MAX_TENSORS + _SPARE, unique=True
+        )
+    except ValueError as error:
+        raise file.error(f"the header is not valid JSON: {error}", 8) from error
     if not isinstance(header, dict):
         raise file.error("the header is not a JSON object", 8)
     return 8 + length, cast("dict[str, object]", header)
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    result: dict[str, object] = {}
-    for name, value in pairs:
-        if name in result:
-            raise ValueError(f"'{name}' is there twice")
-        result[name] = value
-    return result
 
 
 def _read_entries(

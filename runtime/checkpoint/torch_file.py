@@ -74,15 +74,19 @@ def read_legacy(file: MappedFile) -> tuple[dict[str, Span], Span, object]:
 
 
 def _stored(value: object) -> Iterator[StoredTensor]:
-    """The tensors of a value, those in containers too."""
-    if isinstance(value, StoredTensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in cast("Mapping[object, object]", value).values():
-            yield from _stored(item)
-    elif isinstance(value, list | tuple):
-        for item in cast("list[object]", value):
-            yield from _stored(item)
+    """The tensors of a value, those in containers too; a container that is shared is read once."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, StoredTensor):
+            yield item
+        elif isinstance(item, Mapping):
+            waiting += cast("Mapping[object, object]", item).values()
+        elif isinstance(item, list | tuple):
+            waiting += cast("list[object]", item)
 
 
 _ZIP: Final = b"PK\x03\x04"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import MOST_DIMS
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 
 STORAGE_TYPES: Final[Mapping[str, str]] = {
@@ -281,7 +282,10 @@ def _tuple(value: object) -> tuple[object, ...]:
 
 
 def _sizes(value: object) -> tuple[int, ...]:
-    return tuple(_size(item) for item in _tuple(value))
+    sizes = _tuple(value)
+    if len(sizes) > MOST_DIMS:
+        raise ValueError(len(sizes))
+    return tuple([_size(item) for item in sizes])
 
 
 def _size(value: object) -> int:

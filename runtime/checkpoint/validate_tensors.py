@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from math import prod
+from typing import Final, cast
 
 import numpy as np
 
@@ -13,10 +14,17 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import family_of
 from graphgen.models.first_layers import stated_layers
+from graphgen.numbers import MOST_COUNT, is_digits, is_whole
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 
 _SHOWN: Final = 20
-_LAYER: Final = re.compile(r"\.(\d+)\.")
+_HEADS: Final = ("num_attention_heads", "num_key_value_heads")
+_LAYER: Final = re.compile(r"\.([0-9]+)\.")
+# Sizes of a configuration. A weight has each as one of its sizes, most beside the width.
+_SIZES: Final = ("hidden_size", "intermediate_size", "vocab_size", "head_dim", *_HEADS)
+_FEW: Final = ("hidden_size", "head_dim", *_HEADS)
+# A few layers too many are listed by name once the graph is built.
+_REPEATED: Final = 4
 # The product that joins a hidden state and an embedding in a layer that predicts a token more.
 _JOIN: Final = "eh_proj.weight"
 
@@ -48,6 +56,43 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> str:
     if "lm_head.weight" not in needed and "lm_head.weight" in checkpoint.tensors():
         _check_tied(checkpoint, family.embedding)
     return prediction_remark(layers)
+
+
+def check_sizes(checkpoint: Checkpoint) -> None:
+    """Compare the sizes of the configuration with the tensors, before a graph is built of them.
+
+    Building takes time and memory by these numbers; comparing them takes none. What is compared is
+    a bound: a model of such sizes has at least so many bits.
+
+    Raises:
+        GraphgenError: GG0602 for a size that the tensors cannot have.
+    """
+    config, found = checkpoint.config, checkpoint.tensors()
+    family = family_of(config)
+    bits = 8 * sum(prod(info.shape) * dtype(info.dtype).bytes for info in found.values())
+    key, layers = stated_layers(family, config)
+    numbered = {match[1] for name in found if (match := _LAYER.search(name))}
+    if layers is not None and layers > max(len(numbered), 1) * _REPEATED:
+        raise _too_large(checkpoint, f"{key} is {layers}, and {len(numbered)} layers are there")
+    names = {name: other for other, name in family.aliases.items()}
+    keys = {name: names.get(name, name) for name in _SIZES}
+    sizes = {name: config.get(other, config.get(name)) for name, other in keys.items()}
+    whole = {name: size for name, size in sizes.items() if is_whole(size, MOST_COUNT, 1)}
+    width = cast(int, whole.get("hidden_size", 1))
+    for name, size in whole.items():
+        elements = cast(int, size) * (1 if name in _FEW else width)
+        if elements > bits:
+            what = f"{keys[name]} is {size}, and the tensors have {bits // 8} bytes"
+            raise _too_large(checkpoint, what)
+
+
+def _too_large(checkpoint: Checkpoint, what: str) -> GraphgenError:
+    return GraphgenError(
+        "GG0602",
+        f"the checkpoint's tensors do not fit the model: {what}",
+        where=str(checkpoint.path),
+        help="configuration and weights are not of one model: take both from the same place",
+    )
 
 
 def _check_types(checkpoint: Checkpoint, module: Module) -> None:
@@ -174,7 +219,7 @@ def prediction_layers(checkpoint: Checkpoint) -> Mapping[int, tuple[str, ...]]:
     found: dict[int, list[str]] = {}
     for name in checkpoint.tensors():
         number, _, _ = name.removeprefix(before).partition(".")
-        if name.startswith(before) and number.isdecimal() and int(number) >= (count or 0):
+        if name.startswith(before) and is_digits(number) and int(number) >= (count or 0):
             found.setdefault(int(number), []).append(name)
     return {
         layer: tuple(names)

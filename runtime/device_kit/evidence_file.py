@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import write_whole
-from graphgen.json_value import Json
+from graphgen.atomic_write import read_regular, write_whole
+from graphgen.json_value import MOST_JSON_BYTES, Json, parse_json
 from graphgen.lowering.check.evidence import FORMAT, KIND, read_evidence
 from graphgen.runtime.device_kit.figures import Figure
 from graphgen.runtime.device_kit.verdicts import (
@@ -123,7 +123,7 @@ def add_evidence(path: Path, new: Mapping[str, Sequence[_Row]], results: Results
     old: Mapping[str, Sequence[_Row]] = {}
     if path.exists():
         read_evidence(path)
-        old = cast("Mapping[str, Sequence[_Row]]", json.loads(path.read_bytes()))
+        old = cast("Mapping[str, Sequence[_Row]]", parse_json(read_regular(path, MOST_JSON_BYTES)))
     ran = {case["name"] for case in results["cases"]}
     content: dict[str, Json] = {"kind": KIND, "format": FORMAT}
     for name, keys in _KEYS.items():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
+from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import MOST_JSON_BYTES, Json, JsonError, parse_json
 from graphgen.runtime.device_kit.contradictions import Contradiction, contradictions
 from graphgen.runtime.device_kit.evidence_file import add_evidence, evidence_of
 from graphgen.runtime.device_kit.figures import Figure, figures
@@ -29,11 +29,11 @@ def read_results(path: Path) -> Results:
         GraphgenError: GG1004 if it cannot be read, is something else, or was changed in form.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_regular(path, MOST_JSON_BYTES))
         _require(content)
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except JsonError as error:
         raise _refused(path, f"it is not JSON, or is cut off: {error}") from error
     except (ValueError, TypeError, KeyError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -12,6 +12,7 @@ from secrets import token_hex
 
 from graphgen.atomic_write import read_regular, unreadable
 from graphgen.errors import GraphgenError
+from graphgen.numbers import MOST_RANKS, is_digits
 from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
 from graphgen.runtime.distributed.rendezvous import listening_at
 from graphgen.runtime.signing import signature
@@ -225,7 +226,7 @@ def number_of(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(name, "")
     if not text:
         return default
-    if not text.isdecimal():
+    if not is_digits(text, MOST_RANKS):
         raise GraphgenError(
             "GG0705", f"{name}={text} is not a number", help=f"unset {name}, or correct it"
         )

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from graphgen.json_value import parse_json
 from graphgen.lowering.cpu.pjrt import start_together
 from graphgen.runtime.distributed.peers import Door, introduce
 from graphgen.runtime.distributed.process_group import ProcessGroup, current_group
@@ -108,7 +109,7 @@ def _received(connection: socket.socket) -> DeviceCall:
     if size > _LONGEST:
         raise ConnectionError(f"a call has {size} bytes")
     try:
-        kind, words, kinds = json.loads(_exactly(connection, size))
+        kind, words, kinds = parse_json(_exactly(connection, size))
         arrays: Outputs = {name: np.empty(shape, np.dtype(type_)) for name, type_, shape in kinds}
         call = DeviceCall(kind, tuple(words), arrays)
     except (ValueError, TypeError, RecursionError, MemoryError) as error:

@@ -22,6 +22,7 @@ from graphgen.analysis.stage_chain import stage_count
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.json_value import parse_json
 from graphgen.lowering.cpu.processes import (
     ALIVE,
     KeyValueStore,
@@ -73,8 +74,8 @@ def _record(text: str, index: int) -> Record:
 def _parsed(text: str, index: int) -> object:
     """The JSON that a process has put into the store, which strangers can write to (GG0709)."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         raise _unreadable(text, index) from None
 
 

@@ -12,12 +12,14 @@ from typing import Final, TypeGuard, TypeVar, cast
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import MOST_LAYERS, is_digits, is_finite, is_whole
 from graphgen.runtime.checkpoint.config_file import read_json_object
 from graphgen.runtime.checkpoint.hub import is_own_file
 from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
 from graphgen.runtime.checkpoint.torch_file import TorchFile
+from graphgen.runtime.lora.name_pattern import name_pattern
 
 Number = TypeVar("Number", int, float)
 
@@ -85,20 +87,20 @@ class AdapterConfig:
             return False
         if isinstance(self.targets, str) or not self.layers:
             return True
-        found = re.match(rf".*\.{self.stacks}\.(\d+)\.", module)
-        return found is not None and int(found[1]) in self.layers
+        found = name_pattern(rf".*\.{self.stacks}\.([0-9]+)\.").match(module)
+        return found is not None and is_digits(found[1]) and int(found[1]) in self.layers
 
 
 def _named(names: tuple[str, ...] | str, module: str) -> bool:
     if isinstance(names, str):
-        return names == "all-linear" or re.fullmatch(names, module) is not None
+        return names == "all-linear" or name_pattern(names).fullmatch(module) is not None
     return any(module == name or module.endswith(f".{name}") for name in names)
 
 
 def _by_pattern(patterns: Mapping[str, Number], module: str, otherwise: Number) -> Number:
     """The value of the first pattern that the end of a module's name matches, as in PEFT."""
     for pattern, value in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
+        if name_pattern(rf"(.*\.)?({pattern})$").match(module):
             return value
     return otherwise
 
@@ -140,7 +142,7 @@ def read_adapter_config(fields: Mapping[str, object], where: str) -> AdapterConf
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     """True for a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_finite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,8 @@ class _Fields:
 
     def compiled(self, key: str, pattern: str) -> None:
         try:
-            re.compile(pattern)
-        except re.error as error:
+            name_pattern(pattern)
+        except ValueError as error:
             raise self.bad(key, f"is not a regular expression: {error}") from error
 
     def layers(self) -> tuple[int, ...]:
@@ -227,7 +229,7 @@ class _Fields:
         if value is None:
             return ()
         items = cast("list[object]", value if isinstance(value, list) else [value])
-        if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        if not all(is_whole(item, MOST_LAYERS) for item in items):
             raise self.bad(key, "is not a list of layers")
         return tuple(cast("list[int]", items))
 
@@ -235,7 +237,9 @@ class _Fields:
         """The names of lists of layers, as one regular expression."""
         names = self.names("layers_pattern")
         given = (names,) if isinstance(names, str) else names
-        return f"(?:{'|'.join(given)})" if any(given) else r"[^.]*"
+        joined = f"(?:{'|'.join(given)})"
+        self.compiled("layers_pattern", joined)
+        return joined if any(given) else r"[^.]*"
 
 
 CONFIG: Final = "adapter_config.json"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.foreign_calls import ForeignCalls
 from graphgen.json_value import Json
 from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.serving.request_choice import Mask, MaskError
@@ -61,14 +62,12 @@ class AnswerGrammars:
         text = json.dumps(schema)
         if len(text) > _LONGEST:
             raise _wrong(f"it has {len(text)} characters, and {_LONGEST} are the most")
-        try:
+        with ForeignCalls(_wrong):
             grammar = LLMatcher.grammar_from_json_schema(text)
-        except ValueError as error:
-            raise _wrong(str(error)) from error
-        matcher = LLMatcher(self._tokens, grammar, log_level=0)
-        if not matcher.is_error():
-            # The first one takes the longest: not in the thread of the engine.
-            matcher.compute_logit_bias()
+            matcher = LLMatcher(self._tokens, grammar, log_level=0)
+            if not matcher.is_error():
+                # The first one takes the longest: not in the thread of the engine.
+                matcher.compute_logit_bias()
         if matcher.is_error():
             raise _wrong(matcher.get_error().partition("\n")[0][:300])
         return matcher
@@ -120,14 +119,18 @@ class _GrammarMask:
             self._matcher.reset()
             kept = 0
         new = list(tokens[kept:])
-        if new and not self._matcher.consume_tokens(new):
-            raise self._given_up()
-        self._taken = list(tokens)
-        allowed = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
+        with ForeignCalls(_failed):
+            if new and not self._matcher.consume_tokens(new):
+                raise self._given_up()
+            self._taken = list(tokens)
+            allowed = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
         if self._matcher.is_error():
             raise self._given_up()
         return allowed[: self._vocabulary]
 
     def _given_up(self) -> MaskError:
-        reason = self._matcher.get_error().partition("\n")[0][:300]
-        return MaskError("GG0705", f"The grammar of the answer fails: {reason}")
+        return _failed(self._matcher.get_error().partition("\n")[0][:300])
+
+
+def _failed(reason: str) -> MaskError:
+    return MaskError("GG0705", f"The grammar of the answer fails: {reason}")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import cast
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import Json, parse_json
 from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
 from graphgen.runtime.server.answer_json import REASONS, AnswerProgress
 from graphgen.runtime.server.answer_request import AnswerRequest, ServedModel
@@ -154,15 +153,11 @@ class AnswerEndpoint:
 def read_json(data: bytes) -> Json:
     """The JSON value of a body (status 400 for another text)."""
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return cast(Json, parse_json(data, finite=True))
+    except ValueError as error:
+        reason = str(error)
         what = f"The body is not JSON: {reason[:200]}"
         raise ApiError(400, what, code="invalid_json") from error
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a value of JSON")
 
 
 def error_response(error: ApiError) -> JSONResponse:

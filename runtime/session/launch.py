@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
 from graphgen.ir import ADAPTER_IDS, VERIFY_TREE, VERIFYING, Module, Role
+from graphgen.json_value import parse_json
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.stage_links import on_host
 from graphgen.ops.token_tree import ANCESTORS
@@ -237,7 +237,7 @@ class LaunchOutputs:
     def __init__(self, module: Module) -> None:
         rows = [row.name for row in module.entries(Role.OUTPUT)]
         self._names = [name for name in rows if name != _COUNTS]
-        self._capacities = cast("Mapping[str, int]", json.loads(module.meta.get(_CAPACITIES, "{}")))
+        self._capacities = cast("Mapping[str, int]", parse_json(module.meta.get(_CAPACITIES, "{}")))
         self.choices = DroppedChoices() if _COUNTS in rows and self._capacities else None
 
     def of(self, results: Results) -> dict[str, Sequence[DeviceValue]]:

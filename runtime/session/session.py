@@ -184,7 +184,7 @@ class Session:
         logits = interface["logits"].logical.shape if "logits" in interface else (0,)
         self.vocabulary, self.token_ids = cast(int, logits[-1]), stated_vocabulary(self.module)
         self.keeps: Final = "top_p_min_tokens" in interface
-        self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
+        self.candidates: Final = self.module.stated_number("global_topk", 0)
         self._warm: set[str] = set()
         self.observers: list[LaunchObserver] = []
         self.feature_log: FeatureLog | None = None

@@ -6,7 +6,6 @@ counted from the best one on. ``[[0], [1], [0, 0]]`` has four nodes with the las
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -17,7 +16,9 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
+from graphgen.json_value import MOST_JSON_BYTES, parse_json
 from graphgen.models.medusa import BEST, MEDUSA_TOKENS
 from graphgen.runtime.speculation.proposal import SpeculativeRow
 from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal
@@ -88,7 +89,7 @@ def read_tree(path: Path, heads: int) -> MedusaTree:
 def read_choices(path: Path) -> object:
     """The JSON in the file of a tree (GG0705)."""
     try:
-        return json.loads(path.read_text())
+        return parse_json(read_regular(path, MOST_JSON_BYTES))
     except (OSError, ValueError) as error:
         raise _refused(f"{path} cannot be read: {error}") from None
 

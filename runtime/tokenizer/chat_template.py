@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, NoReturn, cast
+from pathlib import Path
+from typing import IO, Final, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import parse_json
 
-if TYPE_CHECKING:
-    from jinja2 import Template
+MOST_SECONDS: Final = 2.0
+MOST_CHARACTERS: Final = 64 << 20
+# Of an answer in JSON, where a character may take six.
+_MOST_ANSWER: Final = 7 * MOST_CHARACTERS
+_WORKER: Final = Path(__file__).with_name("template_worker.py")
 
 
 def render_chat(
@@ -24,7 +31,8 @@ def render_chat(
 ) -> str:
     """The prompt text of a conversation, equal to Hugging Face's ``apply_chat_template``.
 
-    The template is untrusted code from a checkpoint: it runs in Jinja2's immutable sandbox.
+    The template is untrusted code from a checkpoint: it runs in Jinja2's immutable sandbox, in a
+    process that has 2 seconds of processor time and limited memory.
 
     Args:
         template: the Jinja2 text.
@@ -34,78 +42,82 @@ def render_chat(
         add_generation_prompt: end the prompt with the beginning of the model's answer.
 
     Raises:
-        GraphgenError: GG0603 if the template is missing or fails.
+        GraphgenError: GG0603 if the template is missing, fails, takes longer, or makes more than
+            64 MB of text.
     """
     if template is None:
         raise GraphgenError("GG0603", "the model has no chat template", help="give a plain prompt")
     tokens = {"bos_token": bos_token, "eos_token": eos_token}
-    try:
-        return _compile(template).render(
-            messages=[dict(message) for message in messages],
-            tools=None,
-            documents=None,
-            add_generation_prompt=add_generation_prompt,
-            **{name: token for name, token in tokens.items() if token is not None},
+    names: dict[str, object] = {
+        "messages": [dict(message) for message in messages],
+        "tools": None,
+        "documents": None,
+        "add_generation_prompt": add_generation_prompt,
+        **{name: token for name, token in tokens.items() if token is not None},
+    }
+    answer = _RENDERER.answer(template, names)
+    text, line = answer.get("text"), answer.get("line")
+    if isinstance(text, str):
+        return text
+    at = f" at its line {line}" if line is not None else ""
+    raise GraphgenError("GG0603", f"the chat template fails{at}: {answer.get('error')}")
+
+
+class _Renderer:
+    """The process of :mod:`graphgen.runtime.tokenizer.template_worker`, started when needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def answer(self, template: str, names: Mapping[str, object]) -> Mapping[str, object]:
+        """What the process says about one template; it is started again after one that it lost."""
+        request = json.dumps({"template": template, "names": names}).encode() + b"\n"
+        with self._lock:
+            try:
+                line = self._asked(request)
+            except OSError:
+                line = b""
+            if not line.endswith(b"\n"):
+                self._end()
+        if not line.endswith(b"\n"):
+            return {"error": f"it takes more than {MOST_SECONDS:.0f} seconds, or too much memory"}
+        found = parse_json(line, most=_MOST_ANSWER, objects=8)
+        return cast("Mapping[str, object]", found)
+
+    def _asked(self, request: bytes) -> bytes:
+        process = self._process
+        if process is None or process.poll() is not None:
+            process = self._process = self._start()
+        given, made = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        given.write(request)
+        given.flush()
+        return made.readline(_MOST_ANSWER)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # -P: the worker's own folder would come first on the path.
+        command = [sys.executable, "-P", str(_WORKER), str(MOST_SECONDS), str(MOST_CHARACTERS)]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-    except Exception as error:  # a template is a program: it can raise anything
-        line = getattr(error, "lineno", None)
-        at = f" at its line {line}" if line is not None else ""
-        reason = str(error) or type(error).__name__
-        raise GraphgenError("GG0603", f"the chat template fails{at}: {reason}") from error
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._end()
 
 
-@lru_cache(maxsize=8)
-def _compile(template: str) -> Template:
-    # Only here: a run without chat does not need Jinja2.
-    from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """Replace ``{% generation %}``, the mark of text to train on, by its body."""
-
-        tags = {"generation"}  # noqa: RUF012
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    # Jinja2 leaves the types of these two dictionaries open.
-    filters = cast("dict[str, object]", environment.filters)  # pyright: ignore[reportUnknownMemberType]
-    names = cast("dict[str, object]", environment.globals)  # pyright: ignore[reportUnknownMemberType]
-    filters["tojson"] = _to_json
-    names["raise_exception"] = _raise_exception
-    names["strftime_now"] = _strftime_now
-    return environment.from_string(template)
-
-
-def _to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja2's own filter escapes HTML, which a prompt must not have.
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
-
-
-def _raise_exception(message: str) -> NoReturn:
-    from jinja2 import TemplateError
-
-    raise TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    # Local time without a zone, as Hugging Face gives it to the template.
-    return datetime.now().strftime(form)
+_RENDERER: Final = _Renderer()
+atexit.register(_RENDERER.close)

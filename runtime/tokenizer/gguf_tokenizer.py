@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
+from graphgen.foreign_calls import ForeignCalls
 from graphgen.runtime.checkpoint.gguf_header import GgufHeader, part_files, read_header
 from graphgen.runtime.tokenizer.tokenizer_parts import (
     TokenizerParts,
@@ -141,10 +142,8 @@ def _backend(
         if not (left and right) or " " in right:
             raise unusable(path, f"the GGUF file has the merge {line!r}, not two tokens")
         merges.append((left, right))
-    try:
+    with ForeignCalls(lambda text: unusable(path, f"the GGUF file's merges do not fit: {text}")):
         model = models.BPE(vocab=vocab, merges=merges, ignore_merges=pre_tokenizer.ignore_merges)
-    except Exception as error:  # what the tokenizers package raises has no narrower type
-        raise unusable(path, f"the GGUF file's merges do not fit: {error}") from error
     backend = Backend(model)
     backend.pre_tokenizer = pre_tokenizer.split
     backend.decoder = decoders.ByteLevel()

@@ -9,9 +9,11 @@ from typing import Final, cast
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
-from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
+from graphgen.foreign_calls import ForeignCalls
+from graphgen.read_file import is_there, read_text_file
 from graphgen.runtime.checkpoint.config_file import read_json_object
+from graphgen.runtime.tokenizer.normalizer_growth import require_bounded
 from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, add_tokens, unusable
 
 # The largest vocabularies have about 40 MB.
@@ -59,12 +61,10 @@ def read_hf_tokenizer(folder: Path) -> TokenizerParts:
 
 
 def _read_backend(path: Path) -> Backend:
-    try:
-        backend = Backend.from_str(read_regular(path, _MOST_BYTES).decode())
-    except OSError as error:
-        raise unusable(path, f"cannot open the file: {error.strerror}") from error
-    except Exception as error:  # what the tokenizers package raises has no narrower type
-        raise unusable(path, f"tokenizer.json cannot be read: {error}") from error
+    text = read_text_file(path, _MOST_BYTES, "GG0603")
+    with ForeignCalls(lambda reason: unusable(path, f"tokenizer.json cannot be read: {reason}")):
+        backend = Backend.from_str(text)
+    require_bounded(path, backend)
     # Left over from training; a prompt must never be cut or padded in silence.
     backend.no_truncation()
     backend.no_padding()
@@ -72,7 +72,7 @@ def _read_backend(path: Path) -> Backend:
 
 
 def _optional_json(path: Path) -> dict[str, object]:
-    if not path.exists():
+    if not is_there(path):
         return {}
     try:
         return read_json_object(path)
@@ -153,11 +153,8 @@ def _end_ids(folder: Path, eos_id: int | None) -> frozenset[int]:
 
 def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
     path = folder / "chat_template.jinja"
-    if path.exists():
-        try:
-            return read_regular(path, _MOST_BYTES).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise unusable(path, f"chat_template.jinja cannot be read: {error}") from error
+    if is_there(path):
+        return read_text_file(path, _MOST_BYTES, "GG0603")
     value = config.get("chat_template")
     if isinstance(value, list):
         # Several named templates; the one called "default" is for plain conversations.

@@ -6,13 +6,14 @@ stands for a limited number of them, unless the tokenizer drops or merges charac
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE, Unigram
+
+from graphgen.json_value import parse_json
 
 # The longest canonical decomposition of a character, which NFC and NFKC may compose again.
 _COMPOSED: Final = 4
@@ -35,6 +36,8 @@ _ASCII: Final = range(0x80)
 _LEADS, _FOLLOWING = range(0xC2, 0xF5), range(0x80, 0xC0)
 
 _State = Mapping[str, object]
+# Of a loaded tokenizer, whose file was read within limits.
+_MOST_STATE: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def _steps(part: object) -> list[_State]:
     """The steps of a normalizer or a pre-tokenizer, in order; of a sequence those inside."""
     if part is None:
         return []
-    state = json.loads(cast("bytes", part.__getstate__()))
+    state = parse_json(cast("bytes", part.__getstate__()), most=_MOST_STATE)
     return list(_flat(cast(_State, state)))
 
 
@@ -148,7 +151,7 @@ def _without_token(
     """The characters that a model drops; ``None`` where any number of others has one token."""
     model = backend.model
     if isinstance(model, Unigram):
-        state = cast(_State, json.loads(cast("bytes", model.__getstate__())))
+        state = cast(_State, parse_json(cast("bytes", model.__getstate__()), most=_MOST_STATE))
         return frozenset[str]() if state["byte_fallback"] and _has_bytes(vocabulary) else None
     if not isinstance(model, BPE):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -13,10 +12,11 @@ from typing import Final, cast
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import parse_json
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
 from graphgen.runtime.tokenizer.chat_template import render_chat
 from graphgen.runtime.tokenizer.token_bound import BYTE_OF, TokenBound, token_bound
-from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, unusable
+from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, tokenizer_calls, unusable
 
 # Longer texts are tokenized while other threads run.
 _LONG_TEXT: Final = 1 << 14
@@ -36,6 +36,7 @@ class Tokenizer:
         self.eos_ids: Final = parts.eos_ids
         self.chat_template: Final = parts.chat_template
         self.vocab_size: Final[int] = parts.backend.get_vocab_size(with_added_tokens=True)
+        self._calls: Final = tokenizer_calls(parts.source)
 
     def vocabulary(self) -> Mapping[str, int]:
         """Token ids by the text that the tokenizer keeps of each."""
@@ -44,7 +45,8 @@ class Tokenizer:
     @cached_property
     def bound(self) -> TokenBound | None:
         """The characters that tokens stand for at most; ``None`` for any number. Made once."""
-        return token_bound(self._backend)
+        with self._calls:
+            return token_bound(self._backend)
 
     def encode(self, text: str, *, add_special: bool = True, most: int | None = None) -> list[int]:
         """The token ids of ``text``.
@@ -75,11 +77,12 @@ class Tokenizer:
                 "GG0705",
                 f"the text has a lone surrogate, {text[error.start]!r}, at index {error.start}",
             ) from error
-        if len(text) < _LONG_TEXT:
-            return self._backend.encode(text, add_special_tokens=add_special).ids
-        # Unlike encode, it releases the interpreter's lock.
-        (found,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special)
-        return found.ids
+        with self._calls:
+            if len(text) < _LONG_TEXT:
+                return self._backend.encode(text, add_special_tokens=add_special).ids
+            # Unlike encode, it releases the interpreter's lock.
+            (found,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special)
+            return found.ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text of ``ids``; invalid UTF-8 becomes U+FFFD.
@@ -93,7 +96,9 @@ class Tokenizer:
         Raises:
             GraphgenError: GG0705 for an id outside of [0, 2**32).
         """
-        return self._backend.decode([_checked_id(i) for i in ids], skip_special_tokens=skip_special)
+        checked = [_checked_id(i) for i in ids]
+        with self._calls:
+            return self._backend.decode(checked, skip_special_tokens=skip_special)
 
     def encode_chat(
         self,
@@ -137,8 +142,8 @@ class Tokenizer:
         """
         steps = _decoder_steps(self._backend)
         if steps == ["ByteLevel"]:
-            return _ByteStream(self._backend, skip_special)
-        return _PieceStream(self._backend, skip_special, incremental=_grows_by_appending(steps))
+            return _ByteStream(self.parts, skip_special)
+        return _PieceStream(self.parts, skip_special, incremental=_grows_by_appending(steps))
 
 
 class TextStream(ABC):
@@ -148,11 +153,12 @@ class TextStream(ABC):
     :meth:`push` and of :meth:`flush`, joined, equal :meth:`Tokenizer.decode` of all ids.
     """
 
-    def __init__(self, backend: Backend, skip_special: bool) -> None:
-        self._backend: Final = backend
+    def __init__(self, parts: TokenizerParts, skip_special: bool) -> None:
+        self._backend: Final = parts.backend
+        self._calls: Final = tokenizer_calls(parts.source)
         self._skipped: Final = frozenset(
             token_id
-            for token_id, token in backend.get_added_tokens_decoder().items()
+            for token_id, token in parts.backend.get_added_tokens_decoder().items()
             if skip_special and token.special
         )
 
@@ -178,8 +184,8 @@ class TextStream(ABC):
 class _ByteStream(TextStream):
     """Byte-level BPE: a token is a run of bytes, and a character may span tokens."""
 
-    def __init__(self, backend: Backend, skip_special: bool) -> None:
-        super().__init__(backend, skip_special)
+    def __init__(self, parts: TokenizerParts, skip_special: bool) -> None:
+        super().__init__(parts, skip_special)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def _push(self, token_id: int, token: str) -> str:
@@ -204,8 +210,8 @@ class _PieceStream(TextStream):
     influence.
     """
 
-    def __init__(self, backend: Backend, skip_special: bool, *, incremental: bool) -> None:
-        super().__init__(backend, skip_special)
+    def __init__(self, parts: TokenizerParts, skip_special: bool, *, incremental: bool) -> None:
+        super().__init__(parts, skip_special)
         self._incremental: Final = incremental
         self._window: list[int] = []
         self._returned = 0  # ids of the window with returned text
@@ -227,8 +233,10 @@ class _PieceStream(TextStream):
         return text
 
     def _new_text(self) -> str:
-        before = self._backend.decode(self._window[: self._returned], skip_special_tokens=False)
-        return self._backend.decode(self._window, skip_special_tokens=False)[len(before) :]
+        known = self._window[: self._returned]
+        with self._calls:
+            before = self._backend.decode(known, skip_special_tokens=False)
+            return self._backend.decode(self._window, skip_special_tokens=False)[len(before) :]
 
 
 def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
@@ -273,7 +281,7 @@ def _decoder_steps(backend: Backend) -> list[str]:
     """The names of the steps from tokens to text."""
     if backend.decoder is None:
         return []
-    state = cast("dict[str, object]", json.loads(backend.decoder.__getstate__()))
+    state = cast("dict[str, object]", parse_json(cast(bytes, backend.decoder.__getstate__())))
     nested = cast("list[dict[str, object]]", state.get("decoders", [state]))
     return [
         f"{step['type']} at the end" if step.get("stop") else f"{step['type']}" for step in nested

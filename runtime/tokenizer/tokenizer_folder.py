@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.atomic_write import copy_inside
+from graphgen.errors import printable
 from graphgen.runtime.checkpoint.hub import is_own_file
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -43,7 +44,8 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 def note_left(checkpoint: Path, names: Sequence[str]) -> None:
     """Tell on standard error which files are not copied, as they are links out of a checkpoint."""
     listed = ", ".join(map(repr, names))
-    print(f"note: not copied, links out of {checkpoint}: {listed}", file=sys.stderr)
+    text = f"note: not copied, links out of {checkpoint}: {listed}"
+    print(printable(text), file=sys.stderr)
 
 
 # Weights in any format, and what the writer of a checkpoint writes itself.

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.processors import TemplateProcessing
 
 from graphgen.errors import GraphgenError
+from graphgen.foreign_calls import ForeignCalls
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,19 @@ def unusable(source: Path, what: str, *, help: str = "") -> GraphgenError:
     return GraphgenError("GG0603", what, where=str(source), help=help)
 
 
+def tokenizer_calls(source: Path) -> ForeignCalls:
+    """A block of calls of the ``tokenizers`` package; its errors and panics become GG0603."""
+    return ForeignCalls(lambda text: unusable(source, f"the tokenizer fails: {text}"))
+
+
 def add_tokens(backend: Backend, tokens: Sequence[AddedToken]) -> None:
-    """Make ``backend`` match ``tokens`` in the text as they are; special ones can be skipped."""
-    backend.add_tokens(list(tokens))  # pyright: ignore[reportUnknownMemberType]
+    """Make ``backend`` match ``tokens`` in the text as they are; special ones can be skipped.
+
+    Raises:
+        GraphgenError: GG0603 for a normalizer that fails on them.
+    """
+    with ForeignCalls(lambda text: GraphgenError("GG0603", f"a token cannot be added: {text}")):
+        backend.add_tokens(list(tokens))  # pyright: ignore[reportUnknownMemberType]
 
 
 def surround(
@@ -52,6 +63,8 @@ def surround(
     """Make ``backend`` put the (token, id) pairs ``before`` and ``after`` every encoded text."""
     # A list, not one string: a token may contain a blank.
     single = [token for token, _ in before] + ["$A"] + [token for token, _ in after]
-    backend.post_processor = TemplateProcessing(
-        single=single, pair=[*single, "$B"], special_tokens=[*dict([*before, *after]).items()]
-    )
+    added = [*dict([*before, *after]).items()]
+    with ForeignCalls(lambda text: GraphgenError("GG0603", f"BOS and EOS cannot be added: {text}")):
+        pair = [*single, "$B"]
+        made = TemplateProcessing(single=single, pair=pair, special_tokens=added)
+        backend.post_processor = made

@@ -20,7 +20,7 @@ import numpy as np
 
 from graphgen.atomic_write import open_readable
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import Json, parse_json
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.weights.huge_pages import ALIGNMENT
 from graphgen.runtime.weights.weight_checks import DIGITS, ROW_BYTES, Checksum
@@ -155,7 +155,7 @@ def read_header(path: Path, root: Path | None = None) -> list[Tensor]:
             size = os.fstat(file.fileno()).st_size
             first = int.from_bytes(file.read(8), "little") + 8
             text = file.read(min(first - 8, size))
-        header = cast(dict[str, dict[str, object]], json.loads(text))
+        header = cast(dict[str, dict[str, object]], parse_json(text))
         sums = cast(Mapping[str, str], header.pop(_METADATA))
         rows = {name: row for name, row in header.items() if not name.startswith(_PAD)}
         tensors = [_tensor(name, row, first, sums[_key(name)]) for name, row in rows.items()]
