@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
+from graphgen.read_file import is_there
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -94,7 +95,7 @@ def joined(found: Sequence[tuple[str, Module]]) -> Module:
 def _split(source: str) -> tuple[str, str]:
     """``prefill=FILE`` as a name and a source; a file may have ``=`` in its own name."""
     found = re.fullmatch(r"([A-Za-z_]\w*(?:\.\w+)*)=(.+)", source)
-    return ("", source) if found is None or Path(source).exists() else (found[1], found[2])
+    return ("", source) if found is None or is_there(Path(source)) else (found[1], found[2])
 
 
 def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:

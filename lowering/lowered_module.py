@@ -18,6 +18,7 @@ from graphgen.lowering.open import open_module
 from graphgen.lowering.program_file import FORMS
 from graphgen.ops import verify
 from graphgen.ops.control import renamed
+from graphgen.read_file import is_file, is_folder, is_there, read_text_file
 from graphgen.text import parse, print_module
 
 MODULE = "lowered.gg"
@@ -40,7 +41,7 @@ def write_lowered(
         The file; ``None`` beside a device or a pipe.
     """
     first = Path(programs[0])
-    if first.exists() and not first.is_file():
+    if is_there(first) and not is_file(first):
         return None
     home = first.parent / MODULE if len(programs) > 1 else first.with_name(f"{first.name}.gg")
     meta = {**module.meta, TARGET: target}
@@ -55,17 +56,17 @@ def write_lowered(
 def is_lowered(path: str | Path) -> bool:
     """True for a file named as a lowered program, and for a folder that ``lower`` has written."""
     file = Path(path)
-    return (file / MODULE).is_file() if file.is_dir() else file.suffix in _ENDINGS
+    return is_file(file / MODULE) if is_folder(file) else file.suffix in _ENDINGS
 
 
 def module_beside(path: str | Path) -> Path | None:
     """The file of the lowered module of a program, or of a folder; the newest if there are two."""
     file = Path(path)
-    if file.is_dir():
+    if is_folder(file):
         near = [file / MODULE]
     else:
         near = [file.with_name(f"{file.name}.gg"), file.with_name(MODULE)]
-    found = [each for each in near if each.is_file()]
+    found = [each for each in near if is_file(each)]
     return max(found, key=lambda each: each.stat().st_mtime, default=None)
 
 
@@ -86,7 +87,7 @@ def open_lowered(path: str | Path) -> Module:
     file, home = Path(path), module_beside(path)
     if home is None:
         raise no_module(path)
-    module = parse(home.read_text(encoding="utf-8"), str(home))
+    module = parse(read_text_file(home), str(home))
     for name, program in _programs(module, file, home).items():
         _replace(module, module.function(name), program)
     try:
@@ -100,7 +101,7 @@ def open_lowered(path: str | Path) -> Module:
 def no_module(path: str | Path) -> GraphgenError:
     """The error of a program without its module (GG0705)."""
     file = Path(path)
-    if file.is_dir():
+    if is_folder(file):
         return GraphgenError(
             "GG0705",
             f"there is no {MODULE} in '{path}'",
@@ -118,7 +119,7 @@ def no_module(path: str | Path) -> GraphgenError:
 def _programs(module: Module, path: Path, home: Path) -> dict[str, Path]:
     """The files of the module's programs, by name."""
     names = [function.name for function in module.programs()] or list(module.functions)[-1:]
-    if not path.is_dir():
+    if not is_folder(path):
         if home.name != MODULE:
             return {names[0]: path}
         if path.stem in names:

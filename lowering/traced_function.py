@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.read_file import is_there
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -155,7 +156,7 @@ def _load(place: str) -> ModuleType:
         return import_module(place)
     path = Path(place)
     spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.exists():
+    if spec is None or spec.loader is None or not is_there(path):
         raise FileNotFoundError(f"there is no file {place}")
     module = module_from_spec(spec)
     # Dataclasses and imports of the file look it up here.

@@ -12,6 +12,7 @@ from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.cpu.processes import share_ranks
+from graphgen.read_file import is_file, is_there
 from graphgen.runtime.artifact import (
     Artifact,
     is_artifact,
@@ -417,9 +418,9 @@ def locate_checkpoint(model: str, *, plain_names: bool = False) -> Checkpoint:
 def _resolve(model: str, progress: Progress | None = None, *, plain_names: bool = False) -> Path:
     """The path of MODEL; a named shape without weights is refused (GG0705)."""
     path = locate(model, progress, plain_names=plain_names) or Path(model)
-    if not path.exists():
+    if not is_there(path):
         _refuse_shape(model)
-    if path.name == "config.json" and path.is_file():
+    if path.name == "config.json" and is_file(path):
         raise GraphgenError(
             "GG0705", f"{path} has no weights", help="give the folder it is in, with its weights"
         )

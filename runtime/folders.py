@@ -14,6 +14,7 @@ from typing import cast
 from graphgen.atomic_write import is_being_written, read_inside, scratch, unwritable
 from graphgen.errors import GraphgenError
 from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.read_file import is_folder, is_there
 
 _KEY = "checksum"
 
@@ -106,7 +107,7 @@ def require_new_folder(path: Path, content: str, occupied: str) -> None:
 
 
 def _require_free(path: Path, content: str, occupied: str) -> None:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if is_there(path) and (not is_folder(path) or any(path.iterdir())):
         raise GraphgenError("GG0704", occupied, help="choose a new or empty folder")
     if is_being_written(path.parent, _partial(path)):
         raise _by_another(path, content, "writes")

@@ -27,6 +27,7 @@ from graphgen.cli.shared_options import (
 from graphgen.cli.workload_options import Inputs, On, Weights, given_workload, rounding_backend
 from graphgen.errors import GraphgenError
 from graphgen.passes.validate.verdict_text import bisection_text
+from graphgen.read_file import is_file, is_folder, is_there
 
 if TYPE_CHECKING:
     from graphgen.exec.session import Workload
@@ -166,7 +167,7 @@ def _options(
     more = [] if check is None else ["--check", check]
     more += ["--rounding", "--on", on] if rounding else []
     if weights is not None:
-        more += ["--weights", str(Path(weights).resolve()) if Path(weights).exists() else weights]
+        more += ["--weights", str(Path(weights).resolve()) if is_there(Path(weights)) else weights]
     return [*more, "--seed", str(seed)]
 
 
@@ -174,9 +175,9 @@ def _check_outputs(folder: Path | None, page: str | None) -> None:
     """Refuse a folder that holds something else, and a page that cannot be written (GG0704)."""
     if page is not None:
         check_output(page)
-    if folder is None or not folder.exists():
+    if folder is None or not is_there(folder):
         return
-    if not folder.is_dir() or (any(folder.iterdir()) and not _is_reproducer(folder)):
+    if not is_folder(folder) or (any(folder.iterdir()) and not _is_reproducer(folder)):
         what = "choose a new or empty folder, or that of an earlier bisection"
         raise GraphgenError("GG0704", f"{folder} exists", help=what)
 
@@ -184,7 +185,7 @@ def _check_outputs(folder: Path | None, page: str | None) -> None:
 def _is_reproducer(folder: Path) -> bool:
     """True for what an earlier bisection wrote, which may be written over."""
     command = folder / "command.txt"
-    return command.is_file() and command.read_bytes().startswith(_COMMAND.encode())
+    return is_file(command) and command.read_bytes().startswith(_COMMAND.encode())
 
 
 # The beginning of the command in a reproducer.

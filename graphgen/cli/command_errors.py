@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from graphgen.cli.console import abandon_stdout, note, write_error, write_json
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.read_file import is_file
 from graphgen.version import __version__
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -74,7 +75,7 @@ def _configuration(model: object) -> str:
     if model is None:
         return ""
     file = Path(str(model)) / "config.json"
-    return str(file if file.is_file() else model)
+    return str(file if is_file(file) else model)
 
 
 USER_ERROR, DEFECT, BROKEN_PIPE = 1, 70, 141

@@ -114,7 +114,7 @@ class CompileProgress:
         if self._bar is None:
             print(printable(text), file=sys.stderr, flush=True)
         else:
-            self._bar.console.print(text, highlight=False, markup=False)
+            self._bar.console.print(printable(text), highlight=False, markup=False)
 
 
 def _bar() -> Progress:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphgen.atomic_write import read_regular
 from graphgen.cli.console import emit, note, write_error
 from graphgen.cli.shared_options import AsJson, TargetName
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import MOST_JSON_BYTES, Json
+from graphgen.read_file import is_folder
 
 if TYPE_CHECKING:
     from graphgen.report.table import Table
@@ -68,9 +70,9 @@ def _read(file: str) -> dict[str, object]:
     from graphgen.runtime.aws_config.config_json import read_object
 
     path = Path(file)
-    path = path / CONFIG_FILE if path.is_dir() else path
+    path = path / CONFIG_FILE if is_folder(path) else path
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, MOST_JSON_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         raise GraphgenError(
             "GG0906",

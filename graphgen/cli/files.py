@@ -11,6 +11,7 @@ from typing import BinaryIO, cast
 from graphgen.atomic_write import unwritable, write_whole
 from graphgen.cli.console import write_stdout, write_stdout_bytes
 from graphgen.errors import GraphgenError
+from graphgen.read_file import is_folder, is_there
 
 STANDARD = "-"
 
@@ -27,9 +28,9 @@ def check_output(name: str) -> None:
     path = Path(name)
     if name == STANDARD:
         return
-    if path.is_dir():
+    if is_folder(path):
         raise unwritable(name, "it is a folder", "name a file")
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         raise unwritable(name, f"there is no folder '{path.parent}'", "create the folder first")
 
 
@@ -73,7 +74,7 @@ def write_file(name: str, write: Callable[[BinaryIO], object]) -> None:
 def make_folder(name: str) -> Path:
     """The folder ``name``, created if it is not there (GG0704)."""
     path = Path(name)
-    if path.exists() and not path.is_dir():
+    if is_there(path) and not is_folder(path):
         raise unwritable(name, "it is a file", "name a folder")
     try:
         path.mkdir(exist_ok=True)

@@ -21,6 +21,7 @@ from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, OnlyProgra
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
+from graphgen.read_file import is_file
 from graphgen.report.program_json import module_json
 from graphgen.report.table import Report, Table
 from graphgen.report.units import size
@@ -121,7 +122,7 @@ def _profile(
     from graphgen.lowering.neuron.device_profile import is_profile
 
     path = Path(file)
-    if path.is_file():
+    if is_file(path):
         with path.open("rb") as opened:
             head = opened.read(16)
         if is_profile(path, head):
@@ -138,7 +139,7 @@ def _inspected(
 
     path = Path(file)
     if file != STANDARD:
-        large = path.is_file() and path.stat().st_size > LARGE
+        large = is_file(path) and path.stat().st_size > LARGE
         if summary or (large and _is_proto(path)):
             return inspect_summary(path)
         found = inspect_file(path, largest)
@@ -147,7 +148,7 @@ def _inspected(
     try:
         module = read_module(file)
     except GraphgenError as error:
-        if error.code not in ("GG0101", "GG0103") or not (path.is_file() and _is_proto(path)):
+        if error.code not in ("GG0101", "GG0103") or not (is_file(path) and _is_proto(path)):
             raise
         note(f"{error.what}: no graph can be built of this file, so it is only summarized")
         return inspect_summary(path)

@@ -15,6 +15,7 @@ from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
+from graphgen.read_file import is_file, is_folder
 from graphgen.report.program_json import module_json, program_json
 from graphgen.report.program_text import module_text, program_text
 from graphgen.report.table import Report, Table
@@ -53,7 +54,7 @@ def inspect_file(path: Path, largest: int) -> Inspection | None:
     Raises:
         GraphgenError: GG0802 a folder with nothing known in it, GG0601 a damaged checkpoint.
     """
-    if path.is_dir():
+    if is_folder(path):
         return _folder(path, largest)
     from graphgen.runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
 
@@ -208,7 +209,7 @@ def _artifact(path: Path, largest: int) -> Inspection:
 
     artifact = open_artifact(path)
     settings = settings_of(artifact.model.settings)
-    compiled = sorted(item.name for item in (path / "compiled").glob("*") if item.is_file())
+    compiled = sorted(item.name for item in (path / "compiled").glob("*") if is_file(item))
     shown = ", ".join(f"{key} {value}" for key, value in settings.items() if value != "")
     head = f"artifact of graphgen, from checkpoint {artifact.source[:12]}: {shown}\n"
     head += f"  compiled for this kind of CPU: {len(compiled)} files\n"

@@ -21,6 +21,7 @@ from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.cli.step_progress import StepProgress
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json, parse_json
+from graphgen.read_file import is_there
 
 if TYPE_CHECKING:
     from graphgen.runtime.benchmark.llmperf_report import LoadReport
@@ -208,7 +209,7 @@ def _counter(model: str, tokenizer: str | None) -> CountTokens | None:
     """The tokens of a text; ``None`` where the server has to count."""
     from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 
-    if tokenizer is None and not Path(model).exists():
+    if tokenizer is None and not is_there(Path(model)):
         return None
     found = load_tokenizer(tokenizer or model)
     return lambda text: len(found.encode(text, add_special=False))

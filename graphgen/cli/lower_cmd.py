@@ -23,6 +23,7 @@ from graphgen.errors import GraphgenError
 from graphgen.exec.bind import isolate
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
+from graphgen.read_file import is_folder
 
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass
@@ -139,7 +140,7 @@ def _write(module: Module, chosen: list[Function], to: Form, output: str) -> lis
     targets = _targets([function.name for function in chosen], output, SUFFIX[to])
     for function, target in zip(chosen, targets, strict=True):
         chunks = program_bytes(module, function, SUFFIX[to])
-        if Path(output).is_dir():
+        if is_folder(Path(output)):
             # Names of programs are those of a file from elsewhere.
             write_inside(Path(output), Path(target), lambda file, c=chunks: file.writelines(c))
         else:
@@ -166,7 +167,7 @@ def _targets(names: list[str], output: str, suffix: str) -> list[str]:
     """The file of each program."""
     if not names:
         raise GraphgenError("GG0705", "the module has no program to lower")
-    folder = output.endswith("/") or Path(output).is_dir()
+    folder = output.endswith("/") or is_folder(Path(output))
     if output == STANDARD or (len(names) == 1 and not folder):
         if len(names) > 1:
             raise GraphgenError(

@@ -12,6 +12,7 @@ from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import load_plugins
 from graphgen.ir import Module
+from graphgen.read_file import is_folder, is_there
 
 if TYPE_CHECKING:
     from graphgen.passes.workload.value_ranges import Statistics
@@ -73,9 +74,9 @@ def is_model(name: str) -> bool:
     if name == STANDARD:
         return False
     path = Path(name)
-    if path.is_dir() or path.suffix in (".gguf", ".json"):
-        return path.exists()
-    if path.exists():
+    if is_folder(path) or path.suffix in (".gguf", ".json"):
+        return is_there(path)
+    if is_there(path):
         return False
     from graphgen.models import SHAPES
 

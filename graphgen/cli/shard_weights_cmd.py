@@ -12,6 +12,7 @@ from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
 from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.read_file import is_file
 from graphgen.report.units import size
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _of_programs(
             help="the programs were lowered with theirs: say them to 'graphgen opt' or 'build'",
         )
     file = Path(model)
-    alone = file.suffix in ENDINGS and file.is_file()
+    alone = file.suffix in ENDINGS and is_file(file)
     checkpoint = ArrayFileCheckpoint(file) if alone else locate_checkpoint(model)
     module = open_lowered(programs)
     unread = check_arrays(checkpoint, module)

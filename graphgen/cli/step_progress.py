@@ -64,8 +64,8 @@ class StepProgress:
     def _show(self) -> None:
         with self._lock:
             if self._terminal:
-                line = f"\r\x1b[K  {self._step}, {self.elapsed:.0f} s"
-                print(printable(line), end="", file=sys.stderr, flush=True)
+                line = f"\r\x1b[K  {printable(self._step)}, {self.elapsed:.0f} s"
+                print(line, end="", file=sys.stderr, flush=True)
             elif self._step != self._shown:
                 line = f"note: {self._step} (after {self.elapsed:.0f} s)"
                 print(printable(line), file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from graphgen.ir import Attrs, Op, TensorType
 from graphgen.json_value import parse_json
 from graphgen.numbers import is_finite, signed_number
 from graphgen.ops.control import kernel_of
+from graphgen.read_file import is_file
 
 NKI = "AwsNeuronCustomNativeKernel"
 # The meaning of the only number in a target's configuration.
@@ -116,7 +117,7 @@ def _kernel(config: str) -> dict[str, object]:
     path = inner.get("binary")
     if isinstance(path, str):
         facts["artifact"] = path
-        facts["there"] = Path(path).is_file()
+        facts["there"] = is_file(Path(path))
     for key, wanted in (("input_names", "inputs"), ("output_names", "outputs")):
         names = inner.get(key)
         if isinstance(names, list):

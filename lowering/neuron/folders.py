@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphgen.atomic_write import read_regular
+from graphgen.atomic_write import open_regular, read_regular
 from graphgen.errors import GraphgenError
 from graphgen.json_value import MOST_JSON_BYTES, parse_json
 
@@ -129,7 +130,8 @@ def _worked(folder: Path, root: Path) -> NeuronProgram:
             facts += [("rank", match[1]), ("bucket", match[2])]
     command = folder / "command.txt"
     if command.is_file():
-        facts.append(("command", command.read_text("utf-8", "replace").strip()))
+        text = read_regular(command, MOST_JSON_BYTES).decode("utf-8", "replace")
+        facts.append(("command", text.strip()))
     if (folder / "metaneff.pb").is_file():
         facts.append(("metaneff", "metaneff.pb"))
     module, neff = _first(folder, MODULES), _first(folder, NEFFS)
@@ -140,5 +142,7 @@ def _worked(folder: Path, root: Path) -> NeuronProgram:
 
 def _failed(log: Path) -> bool:
     """True if the compiler's log ends in an error of the compiler."""
-    text = log.read_text("utf-8", "replace")[-20000:]
+    with open_regular(log) as opened:
+        opened.seek(max(os.fstat(opened.fileno()).st_size - 20000, 0))
+        text = opened.read(20000).decode("utf-8", "replace")
     return re.search(r"\bERROR\b|\[NCC_\w+\]", text) is not None

@@ -42,6 +42,7 @@ from graphgen.lowering.neuronx_cc.program_plan import (
 from graphgen.lowering.neuronx_cc.worker import MemoryBudget, Processes, available_memory
 from graphgen.numbers import is_digits
 from graphgen.passes.weights.weight_layouts import Layout, LayoutStep
+from graphgen.read_file import MOST_TEXT_BYTES
 
 STUB, TRANSPOSABLE = "wrapped_neff.hlo", "transposable_weight_idx"
 
@@ -64,7 +65,7 @@ def read_layouts(path: Path, names: Sequence[str]) -> Mapping[str, Layout]:
         GraphgenError: GG0705 if it cannot be read, GG0801 for a stub of another form.
     """
     try:
-        module = open_hlo(path.read_bytes())
+        module = open_hlo(read_regular(path, MOST_TEXT_BYTES))
     except OSError as error:
         raise unreadable(str(path), error) from error
     computations = {item.id: item for item in module.computations}

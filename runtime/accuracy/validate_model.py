@@ -37,6 +37,7 @@ from graphgen.passes.workload.value_ranges import (
     place_of,
     statistics_of,
 )
+from graphgen.read_file import is_there
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
@@ -60,7 +61,7 @@ def checkpoint_statistics(model: str) -> dict[str, list[Statistics]]:
     Raises:
         GraphgenError: GG0601 and others for what cannot be read.
     """
-    found = None if Path(model).exists() else locate(model)
+    found = None if is_there(Path(model)) else locate(model)
     return statistics_by_place(open_checkpoint(found or model))
 
 

@@ -27,6 +27,7 @@ from graphgen.atomic_write import (
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.read_file import is_file
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.folders import (
@@ -192,7 +193,7 @@ class Artifact:
 
 def is_artifact(path: Path) -> bool:
     """True if the folder has an artifact's manifest."""
-    return (path / MANIFEST).is_file()
+    return is_file(path / MANIFEST)
 
 
 def _new(path: Path) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Final, cast
 from graphgen.errors import GraphgenError
 from graphgen.models import read_model_config
 from graphgen.passes.quantization.schemes import PER_CHANNEL
+from graphgen.read_file import is_file, is_folder, is_there
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 
@@ -50,7 +51,7 @@ def quantized_checkpoint(config: NeuronConfig) -> Path | None:
     """The quantized checkpoint that a configuration names, if it is there."""
     path = config.value("quantized_checkpoints_path")
     found = Path(str(path)) if config.value("quantized") and path is not None else None
-    return found if found is not None and found.exists() else None
+    return found if found is not None and is_there(found) else None
 
 
 def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
@@ -86,8 +87,8 @@ _State = tuple[tuple[str, int, int], ...]
 
 
 def _state(path: Path) -> _State:
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    found = [(file.name, file.stat()) for file in files if file.is_file()]
+    files = sorted(path.iterdir()) if is_folder(path) else [path]
+    found = [(file.name, file.stat()) for file in files if is_file(file)]
     return tuple([(name, stat.st_size, stat.st_mtime_ns) for name, stat in found])
 
 

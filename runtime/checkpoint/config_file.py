@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from graphgen.read_file import read_json
+from graphgen.read_file import is_folder, read_json
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 
 # model_type of models that read images too -> that of their text model, under ``text_config``.
@@ -25,7 +25,7 @@ def read_config(path: str | Path) -> Mapping[str, object]:
         GraphgenError: GG0601 if it is missing or is not a JSON object.
     """
     file = Path(path)
-    if file.is_dir():
+    if is_folder(file):
         file = file / "config.json"
     return _of_text(read_json_object(file))
 

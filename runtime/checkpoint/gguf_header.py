@@ -20,6 +20,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from graphgen.errors import GraphgenError
+from graphgen.read_file import is_file
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.checkpoint.mapped_file import ByteCursor, MappedFile
 
@@ -380,7 +381,7 @@ def read_parts(path: Path) -> list[GgufHeader]:
             f"called NAME-00001-of-{count:05d}.gguf",
             help="give the parts the names they had, or merge them",
         )
-    missing = [file.name for file in files if not file.is_file()]
+    missing = [file.name for file in files if not is_file(file)]
     if missing:
         lines = [f"missing: {name}" for name in missing[:20]]
         if len(missing) > 20:

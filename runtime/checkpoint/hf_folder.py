@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from graphgen.atomic_write import plain_name
 from graphgen.errors import GraphgenError
+from graphgen.read_file import is_file, is_there
 from graphgen.runtime.checkpoint.config_file import read_config, read_json_object
 from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import no_such_tensor, unreadable
@@ -95,9 +96,9 @@ class _Files:
 
 def _open_files(folder: Path) -> _Files:
     for kind in _WEIGHT_FORMATS:
-        if (folder / kind.whole).exists():
+        if is_there(folder / kind.whole):
             return _Files({kind.whole: kind.opener(folder / kind.whole)}, {})
-        if (folder / kind.index).exists():
+        if is_there(folder / kind.index):
             stated = read_index(folder / kind.index)
             _require_all(folder, kind.index, stated)
             names = dict.fromkeys(stated.values())
@@ -111,9 +112,9 @@ def tensor_names(folder: Path) -> list[str]:
     Files that the index names need not be there. Empty for a folder without weights.
     """
     for kind in _WEIGHT_FORMATS:
-        if (folder / kind.whole).exists():
+        if is_there(folder / kind.whole):
             return list(kind.opener(folder / kind.whole).tensors())
-        if (folder / kind.index).exists():
+        if is_there(folder / kind.index):
             return list(read_index(folder / kind.index))
     return []
 
@@ -139,7 +140,7 @@ def read_index(path: Path) -> dict[str, str]:
 def _require_all(folder: Path, index: str, stated: Mapping[str, str]) -> None:
     """Refuse a folder that lacks some of its files; the error lists all of them (GG0601)."""
     names = list(dict.fromkeys(stated.values()))
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in names if not is_file(folder / name)]
     if not missing:
         return
     lines: list[str] = []

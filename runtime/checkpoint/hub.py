@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 
 from graphgen.atomic_write import places_of
 from graphgen.errors import GraphgenError
+from graphgen.read_file import is_file, is_folder, is_there
 from graphgen.runtime.progress import Progress, Silent
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -88,7 +89,7 @@ def is_repository(name: str) -> bool:
     """
     if not _NAME.fullmatch(name) or name.endswith(_FILE_ENDINGS):
         return False
-    return not Path(name.partition("/")[0]).is_dir()
+    return not is_folder(Path(name.partition("/")[0]))
 
 
 def is_plain_name(name: str) -> bool:
@@ -98,7 +99,7 @@ def is_plain_name(name: str) -> bool:
     """
     if not _PLAIN_NAME.fullmatch(name) or name.endswith(_FILE_ENDINGS):
         return False
-    return not Path(name).exists()
+    return not is_there(Path(name))
 
 
 def download(name: str, progress: Progress, *, weights: bool) -> Path:
@@ -254,7 +255,7 @@ def locate(
         GraphgenError: GG0601 if the name is known and the package is not installed, or if the
             repository cannot be downloaded.
     """
-    if is_repository(name) and not Path(name).exists():
+    if is_repository(name) and not is_there(Path(name)):
         return download(name, progress or Silent(), weights=weights)
     if plain_names and name not in _KNOWN and is_plain_name(name):
         return download(name, progress or Silent(), weights=weights)
@@ -269,7 +270,7 @@ def _packaged(name: str) -> Path | None:
     spec = find_spec(known.package)
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         file = Path(folder) / known.file
-        if file.is_file():
+        if is_file(file):
             return file
     missing = (
         f"the Python package '{known.package}' is not installed"

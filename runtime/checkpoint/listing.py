@@ -8,6 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import cast
 
+from graphgen.atomic_write import open_regular
+from graphgen.numbers import MOST_SIZE, is_whole
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 from graphgen.runtime.checkpoint.safetensors_file import safetensors_header
@@ -72,7 +74,7 @@ def is_torch_file(path: Path) -> bool:
     """True if the name and the first bytes of a file are those of ``torch.save``."""
     if path.suffix not in (".bin", ".pt", ".pth"):
         return False
-    with path.open("rb") as opened:
+    with open_regular(path) as opened:
         return looks_like_torch(opened.read(16))
 
 
@@ -116,8 +118,8 @@ def _safetensors(path: Path) -> Listing:
     for name, value in header.items():
         try:
             entry = cast(Mapping[str, object], value)
-            shape = tuple(int(size) for size in cast("list[int]", entry["shape"]))
-            begin, end = (int(place) for place in cast("list[int]", entry["data_offsets"]))
+            shape = tuple([_size(size) for size in cast("list[object]", entry["shape"])])
+            begin, end = (_size(place) for place in cast("list[object]", entry["data_offsets"]))
             tensors.append(Stored(name, shape, str(entry["dtype"]), end - begin, path.name))
         except (TypeError, KeyError, ValueError) as error:
             raise unreadable(path, f"tensor '{name}' is not described as it should be") from error
@@ -139,3 +141,9 @@ def _gguf(path: Path) -> Listing:
         for name, tensor in header.tensors.items()
     )
     return Listing("GGUF", facts, tensors)
+
+
+def _size(value: object) -> int:
+    if not is_whole(value, MOST_SIZE):
+        raise ValueError(value)
+    return cast(int, value)

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from graphgen.atomic_write import open_regular
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.interfaces import Array
 
@@ -64,14 +65,14 @@ class MappedFile:
         self.kind: Final = kind
         self._bytes: mmap.mmap | bytes
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 self.size: Final = os.fstat(file.fileno()).st_size
                 # An empty file cannot be mapped.
                 self._bytes = (
                     mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
                 )
         except OSError as error:
-            raise self.error(f"cannot open the file: {error.strerror}") from error
+            raise self.error(f"cannot open the file: {error.strerror or error}") from error
 
     def error(self, what: str, offset: int | None = None, help: str = "") -> GraphgenError:
         """GG0601 about this file, at byte ``offset`` when known."""

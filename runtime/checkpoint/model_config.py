@@ -7,6 +7,7 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
+from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.hf_folder import tensor_names
 from graphgen.runtime.checkpoint.hub import download, is_plain_name, is_repository, locate
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint, read_config
@@ -39,11 +40,11 @@ def model_config(
         return _kept_config(model)
     path = Path(model)
     if _is_path(model):
-        bare = path.suffix == ".json" or (path / "config.json").exists()
+        bare = path.suffix == ".json" or is_there(path / "config.json")
         return _of_folder(path) if bare else open_checkpoint(path).config
     found = locate(model, weights=False)
     if found is not None:
-        return _of_folder(found) if found.is_dir() else open_checkpoint(found).config
+        return _of_folder(found) if is_folder(found) else open_checkpoint(found).config
     try:
         return known_shape(model)
     except GraphgenError as error:
@@ -96,4 +97,4 @@ def _is_path(model: str) -> bool:
         ".gguf",
         ".safetensors",
     )
-    return looks or Path(model).exists()
+    return looks or is_there(Path(model))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.errors import GraphgenError
+from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.config_file import read_config
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.mapped_file import unreadable
@@ -34,9 +35,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             file whose model cannot be translated.
     """
     path = Path(path)
-    if path.is_dir():
+    if is_folder(path):
         return _open_folder(path)
-    if not path.exists():
+    if not is_there(path):
         raise unreadable(path, "there is no such file or folder", help=_LOOKED_FOR)
     if path.suffix == ".gguf":
         return _open_gguf(path)
@@ -107,8 +108,8 @@ def _open_folder(folder: Path) -> Checkpoint:
     from graphgen.runtime.checkpoint.quantized_checkpoint import with_quantization
     from graphgen.runtime.checkpoint.split_rows import with_split_rows
 
-    has_config = (folder / "config.json").exists()
-    weights = next((name for name in WEIGHT_FILES if (folder / name).exists()), None)
+    has_config = is_there(folder / "config.json")
+    weights = next((name for name in WEIGHT_FILES if is_there(folder / name)), None)
     if weights is not None:
         if not has_config:
             raise unreadable(folder, f"{weights} is there, but config.json is missing")

@@ -13,6 +13,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.passes.quantization.stored_readings import StoredReading, stored_readings
+from graphgen.read_file import is_file, is_folder, is_there
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Array, Checkpoint
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def quantization_of(path: Path) -> CheckpointQuantization:
         # Only here: most files that are inspected hold programs.
         from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 
-        if path.is_dir() and not (path / "config.json").exists() and not _one_gguf(path):
+        if is_folder(path) and not is_there(path / "config.json") and not _one_gguf(path):
             return None
-        if path.is_file() and path.suffix != ".gguf":
+        if is_file(path) and path.suffix != ".gguf":
             return None
         checkpoint = open_checkpoint(path)
         if checkpoint.path.suffix == ".gguf":

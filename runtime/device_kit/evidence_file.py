@@ -10,6 +10,7 @@ from typing import cast
 from graphgen.atomic_write import read_regular, write_whole
 from graphgen.json_value import MOST_JSON_BYTES, Json, parse_json
 from graphgen.lowering.check.evidence import FORMAT, KIND, read_evidence
+from graphgen.read_file import is_there
 from graphgen.runtime.device_kit.figures import Figure
 from graphgen.runtime.device_kit.verdicts import (
     CONFIRMS,
@@ -121,7 +122,7 @@ def add_evidence(path: Path, new: Mapping[str, Sequence[_Row]], results: Results
         GraphgenError: GG1004 if the file is there and is something else, GG0704.
     """
     old: Mapping[str, Sequence[_Row]] = {}
-    if path.exists():
+    if is_there(path):
         read_evidence(path)
         old = cast("Mapping[str, Sequence[_Row]]", parse_json(read_regular(path, MOST_JSON_BYTES)))
     ran = {case["name"] for case in results["cases"]}

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.numbers import MOST_LAYERS, is_digits, is_finite, is_whole
+from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.config_file import read_json_object
 from graphgen.runtime.checkpoint.hub import is_own_file
 from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
@@ -348,22 +349,22 @@ def open_adapter(path: str | Path) -> Adapter:
     """
     path = Path(path)
     fields, file = _opened(path)
-    config = read_adapter_config(fields, str(path / CONFIG if path.is_dir() else path))
+    config = read_adapter_config(fields, str(path / CONFIG if is_folder(path) else path))
     return _sorted(path, config, file)
 
 
 def _opened(path: Path) -> tuple[Mapping[str, object], TensorFile]:
     """The fields of the configuration, and the file of tensors."""
-    if path.is_dir():
+    if is_folder(path):
         weights = _weights_of(path)
         _require_own(path, CONFIG)
-        if (path / CONFIG).exists():
+        if is_there(path / CONFIG):
             return read_json_object(path / CONFIG), weights
         fields = _config_inside(weights)
         if fields is None:
             raise unreadable(path, f"{CONFIG} is missing", help="an adapter needs rank and alpha")
         return fields, weights
-    if not path.exists():
+    if not is_there(path):
         raise unreadable(path, "there is no such adapter", help=_LOOKED_FOR)
     if path.suffix not in (".pt", ".bin"):
         raise unreadable(path, "an adapter is a folder, or a .pt file of NxD", help=_LOOKED_FOR)
@@ -383,7 +384,7 @@ _LOOKED_FOR: Final = (
 def _weights_of(folder: Path) -> TensorFile:
     for name, opener in _WEIGHTS:
         _require_own(folder, name)
-        if (folder / name).exists():
+        if is_there(folder / name):
             if opener is TorchFile:
                 return TorchFile(folder / name, (NXD_CONFIG,))
             return opener(folder / name)

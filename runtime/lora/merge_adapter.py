@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.models.registry import family_of
+from graphgen.read_file import is_there
 from graphgen.runtime.checkpoint.config_file import read_json_object
 from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Array, Checkpoint, TensorInfo
@@ -66,7 +67,7 @@ def open_merge_base(path: Path, *, dequantize: bool = False) -> MergeBase:
             "merge into the checkpoint in floats that it was made from, and quantize the result "
             "with 'graphgen quantize'",
         )
-    if (path / "model.safetensors").exists() or not _gguf(opened.path):
+    if is_there(path / "model.safetensors") or not _gguf(opened.path):
         folder = FolderCheckpoint(path)
         return MergeBase(with_model_names(folder), read_json_object(path / "config.json"))
     kinds = _kinds(opened)

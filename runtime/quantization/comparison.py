@@ -23,6 +23,7 @@ from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.passes.quantization.quantize_flags import quantization_pass
 from graphgen.passes.quantization.schemes import scheme_of_text
+from graphgen.read_file import is_there
 from graphgen.runtime.accuracy.perplexity import (
     every_token_session,
     predicted,
@@ -116,7 +117,7 @@ def _compared(name: str, base: CompileConfig) -> ComparedModel:
     settings = _with_activations(base, activations)
     if scheme == STORED:
         return ComparedModel(name, replace(settings, quantization="", keep_quantized=True))
-    if Path(scheme).exists():
+    if is_there(Path(scheme)):
         return ComparedModel(
             name, replace(settings, quantization=""), open_checkpoint(Path(scheme))
         )

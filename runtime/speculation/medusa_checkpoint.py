@@ -16,6 +16,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.models.medusa import MEDUSA_SCOPE
+from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
@@ -116,12 +117,12 @@ def count_heads(path: str | Path) -> int:
 
 def _source(path: Path) -> TensorSource:
     """The file, or the checkpoint, with the heads (GG0601)."""
-    if path.is_dir():
-        found = next((path / name for name in FILES if (path / name).exists()), None)
+    if is_folder(path):
+        found = next((path / name for name in FILES if is_there(path / name)), None)
         if found is None:
             return open_checkpoint(path)
         path = found
-    if not path.exists():
+    if not is_there(path):
         raise GraphgenError(
             "GG0601",
             f"{path}: there is no such file or folder",

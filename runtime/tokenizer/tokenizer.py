@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
+from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
 from graphgen.runtime.tokenizer.chat_template import render_chat
 from graphgen.runtime.tokenizer.token_bound import BYTE_OF, TokenBound, token_bound
@@ -251,15 +252,15 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
             is damaged.
     """
     path = Path(checkpoint_path)
-    gguf = path if path.suffix == ".gguf" and not path.is_dir() else None
-    if gguf is None and path.is_dir() and not (path / "tokenizer.json").exists():
+    gguf = path if path.suffix == ".gguf" and not is_folder(path) else None
+    if gguf is None and is_folder(path) and not is_there(path / "tokenizer.json"):
         gguf = only_gguf(path)
     if gguf is not None:
         # Only here: the gguf package is not needed to read tokenizer.json.
         from graphgen.runtime.tokenizer.gguf_tokenizer import read_gguf_tokenizer
 
         return Tokenizer(read_gguf_tokenizer(gguf))
-    if not (path / "tokenizer.json").exists():
+    if not is_there(path / "tokenizer.json"):
         raise unusable(
             path,
             "there is not a tokenizer",

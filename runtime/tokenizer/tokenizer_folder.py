@@ -10,6 +10,7 @@ from typing import Final
 
 from graphgen.atomic_write import copy_inside
 from graphgen.errors import printable
+from graphgen.read_file import is_file, is_folder
 from graphgen.runtime.checkpoint.hub import is_own_file
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -58,14 +59,14 @@ def copy_other_files(checkpoint: Checkpoint, folder: Path) -> None:
 
     Of symbolic links those into the checkpoint are copied; see :func:`copy_own`.
     """
-    if not checkpoint.path.is_dir():
+    if not is_folder(checkpoint.path):
         made = folder / "tokenizer"
         save_tokenizer(load_tokenizer(checkpoint.path), made)
         for path in made.iterdir():
             path.replace(folder / path.name)
         made.rmdir()
         return
-    names = [path.name for path in sorted(checkpoint.path.iterdir()) if path.is_file()]
+    names = [path.name for path in sorted(checkpoint.path.iterdir()) if is_file(path)]
     chosen = [name for name in names if name not in _OWN and not name.endswith(_NOT_COPIED)]
     copy_own(checkpoint.path, chosen, folder)
 
