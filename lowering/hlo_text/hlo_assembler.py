@@ -22,8 +22,9 @@ from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.own_fields import OwnFields
 from graphgen.lowering.hlo_text.shape_inference import Unshaped, infer_shape
 from graphgen.lowering.hlo_text.text_values import TextNameError
+from graphgen.numbers import whole_number
 
-_NUMBERED = re.compile(r"(.*)\.(0|[1-9][0-9]{0,17})", re.DOTALL)
+_NUMBERED = re.compile(r"(.*)\.(0|[1-9][0-9]*)", re.DOTALL)
 _ILLEGAL = re.compile(r"[^\w.\-]", re.ASCII)
 
 
@@ -47,7 +48,7 @@ class UniqueNames:
     def _claim(self, name: str) -> str:
         name = _ILLEGAL.sub("_", name)
         match = _NUMBERED.fullmatch(name)
-        stem, number = (match[1], int(match[2])) if match else (name, 0)
+        stem, number = (match[1], whole_number(match[2])) if match else (name, 0)
         numbers = self._numbers.get(stem)
         if numbers is None:
             numbers = self._numbers[stem] = set()

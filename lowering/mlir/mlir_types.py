@@ -130,9 +130,7 @@ def read_tensor_type(text: str) -> TensorType:
             help = "sizes without a bound are not read; bounded ones are: #stablehlo.bounds<8, ?>"
             raise GraphgenError("GG0102", f"{text} has a dynamic size", help=help)
         raise GraphgenError("GG0201", f"'{text}' is not the type of a dense tensor")
-    sizes = [whole_number(size) for size in found[1].split("x") if size]
-    if len(sizes) > MOST_DIMS:
-        raise GraphgenError("GG0102", f"a type of {len(sizes)} sizes; at most {MOST_DIMS} are read")
+    sizes = _sizes(found[1].split("x"))
     if found[2].startswith(_QUANTIZED):
         return _quantized_type(found[2], sizes)
     element = _BY_TEXT.get(found[2])
@@ -140,6 +138,16 @@ def read_tensor_type(text: str) -> TensorType:
         known = ", ".join(_BY_TEXT)
         raise GraphgenError("GG0101", f"unknown element type '{found[2]}'", help=f"known: {known}")
     return tensor(element, sizes)
+
+
+def _sizes(texts: Sequence[str]) -> list[int]:
+    """The sizes of a type (GG0102)."""
+    if len(texts) > MOST_DIMS + 1:
+        raise GraphgenError("GG0102", f"a type of {len(texts) - 1} sizes; at most {MOST_DIMS}")
+    try:
+        return [whole_number(size) for size in texts if size]
+    except ValueError as error:
+        raise GraphgenError("GG0102", f"a size of a type: {error}") from error
 
 
 def _quantized_type(text: str, sizes: Sequence[int]) -> TensorType:
