@@ -16,7 +16,7 @@ MOST_RANKS = 1 << 20
 MOST_COUNT = (1 << 31) - 1
 MOST_DIMS = 64
 # Of a program, once its calls are inlined.
-MOST_OPS = 1 << 20
+MOST_OPS = 1 << 17
 MOST_SIZE = (1 << 63) - 1
 # What a number of a file raises that is none, or does not fit where it stands.
 BAD_NUMBER = (ValueError, OverflowError)

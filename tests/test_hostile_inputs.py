@@ -250,19 +250,22 @@ def test_normalizers_that_double(tmp_path: Path):
         "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
         "{% endfor %}{{ ns.x|length }}",
         "{{ 'a' * 70000000 }}",
-        "{{ 9 ** 9 ** 9 ** 9 }}",
+        "{{ 9 ** (9 ** 9) }}",
     ],
 )
 def test_templates_without_end(template: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.5)
-    monkeypatch.setattr(chat_template, "_RENDERER", chat_template._Renderer())
+    renderer = chat_template._Renderer()
+    monkeypatch.setattr(chat_template, "_RENDERER", renderer)
     turns = [{"role": "user", "content": "hi"}]
-    error = refused(lambda: render_chat(template, turns, bos_token="<s>", eos_token=None))
-    assert error.code == "GG0603"
-    # The next one is not affected.
-    plain = "{{ bos_token }}{{ messages[0].content }}"
-    assert render_chat(plain, turns, bos_token="<s>", eos_token=None) == "<s>hi"
-    chat_template._RENDERER.close()
+    try:
+        error = refused(lambda: render_chat(template, turns, bos_token="<s>", eos_token=None))
+        assert error.code == "GG0603"
+        # The next one is not affected.
+        plain = "{{ bos_token }}{{ messages[0].content }}"
+        assert render_chat(plain, turns, bos_token="<s>", eos_token=None) == "<s>hi"
+    finally:
+        renderer.close()
 
 
 # kind 9

@@ -95,7 +95,8 @@ def called(module: Module, function: Function, *, native: bool = True) -> list[F
                 if name not in found:
                     found.add(name)
                     work.append(module.function(name))
-    return [item for name, item in module.functions.items() if name in found]
+    # Most functions call none: a module of many is not gone through for each.
+    return [item for name, item in module.functions.items() if name in found] if found else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import MOST_DEPTH
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import InstructionField, RareField
 from graphgen.lowering.hlo_proto.shape import HloShape, write_shape
@@ -158,6 +159,7 @@ class InstructionParser:
         self._lines = OwnFieldsOfLines()
         self._shapes: dict[str, HloShape] = {}
         self._unnamed: dict[str, int] = {}
+        self._depth = 0
         # Names without a definition become parameters, as in a text of one instruction.
         self.open_names = False
 
@@ -267,7 +269,11 @@ class InstructionParser:
             return name
         tokens.at = at
         name = f"{self._code_ahead()}.anon"
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise tokens.fail(f"operands are nested more than {MOST_DEPTH} deep")
         pieces = self.right_side(to, name, at, root=False, nested=True)
+        self._depth -= 1
         # The operands of the operand have their names by now.
         count = self._unnamed[name] = self._unnamed.get(name, -1) + 1
         pieces.name = f"{name}.{count}" if count else name

@@ -34,8 +34,11 @@ def read_type(t: MlirTokens) -> str:
     if t.kind == "tensor":
         return t.advance()
     if t.text == "(":
+        t.deeper()
         inputs = f"({', '.join(read_types(t))})"
-        return f"{inputs} -> ({', '.join(read_one_or_more(t))})" if t.take("->") else inputs
+        whole = f"{inputs} -> ({', '.join(read_one_or_more(t))})" if t.take("->") else inputs
+        t.shallower()
+        return whole
     if t.kind not in ("word", "alias"):
         raise t.error("expected a type")
     head = t.advance()

@@ -33,8 +33,8 @@ _ELEMENT = {
     "c64": "complex<f32>",
     "c128": "complex<f64>",
 }
-_TENSOR = re.compile(r"tensor<((?:\d+x)*)([A-Za-z]\w*(?:<\w+>)?|!quant\.uniform<.+>)>")
-_BOUNDED = re.compile(r"tensor<((?:[\d?]+x)+)(.+),#stablehlo\.bounds<([\d?,]+)>>")
+_TENSOR = re.compile(r"tensor<((?:[0-9]++x)*+)([A-Za-z]\w*(?:<\w+>)?|!quant\.uniform<.+>)>")
+_BOUNDED = re.compile(r"tensor<((?:[0-9?]++x)++)(.+),#stablehlo\.bounds<([0-9?,]+)>>")
 _TOKEN = "!stablehlo.token"
 _QUANTIZED = "!quant."
 _BY_TEXT = {_ELEMENT.get(name, name): dtype for name, dtype in DTYPES.items()}

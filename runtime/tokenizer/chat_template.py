@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -69,6 +70,7 @@ class _Renderer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
 
     def answer(self, template: str, names: Mapping[str, object]) -> Mapping[str, object]:
         """What the process says about one template; it is started again after one that it lost."""
@@ -86,9 +88,11 @@ class _Renderer:
         return cast("Mapping[str, object]", found)
 
     def _asked(self, request: bytes) -> bytes:
-        process = self._process
+        # A process that was forked from this one must not use its pipes.
+        process = self._process if self._owner == os.getpid() else None
         if process is None or process.poll() is not None:
-            process = self._process = self._start()
+            process, self._owner = self._start(), os.getpid()
+            self._process = process
         given, made = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         given.write(request)
         given.flush()
@@ -106,7 +110,7 @@ class _Renderer:
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        if process is not None:
+        if process is not None and self._owner == os.getpid():
             process.kill()
             process.wait()
             for stream in (process.stdin, process.stdout):
