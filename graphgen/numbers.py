@@ -14,6 +14,8 @@ from typing import TypeGuard
 MOST_LAYERS = 10_000
 MOST_RANKS = 1 << 20
 MOST_COUNT = (1 << 31) - 1
+# Ranks of a compilation, which has lists of them.
+MOST_DEVICES = 1 << 16
 MOST_DIMS = 64
 # Of a program, once its calls are inlined.
 MOST_OPS = 1 << 17

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from graphgen.analysis.calls import require_bounded_calls
 from graphgen.cli import console
 from graphgen.cli.main import app
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError, printable
 from graphgen.foreign_calls import ForeignCalls
 from graphgen.ir import parse_dim
@@ -33,8 +34,10 @@ from graphgen.lowering.open import open_module
 from graphgen.models.config_reader import ConfigReader
 from graphgen.numbers import MOST_LAYERS, finite, is_finite, is_whole, whole_number
 from graphgen.ops.custom_calls import decode
+from graphgen.passes.core import parse_pipeline
 from graphgen.read_file import is_file, is_folder, is_there, read_file, read_json
 from graphgen.report.table import Table, render
+from graphgen.runtime.aws_config.value_kinds import COUNTS
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
 from graphgen.runtime.checkpoint.torch_file import read_legacy
 from graphgen.runtime.checkpoint.validate_tensors import check_sizes
@@ -213,6 +216,17 @@ def test_layers_of_configurations():
         reader = ConfigReader({"num_hidden_layers": value})
         error = refused(lambda reader=reader: reader.integer("num_hidden_layers"))
         assert error.code == "GG0503"
+
+
+def test_ranks_and_lists_of_options():
+    assert CompileConfig(tp=64).tp == 64
+    for given in ({"tp": 1_000_000}, {"tp": 4096, "pp_degree": 64}):
+        assert refused(lambda given=given: CompileConfig(**given)).code == "GG0705"
+    with pytest.raises(GraphgenError):
+        parse_pipeline("default{tp=99999999}")
+    assert COUNTS.accept([1] * 4096) == (1,) * 4096
+    with pytest.raises(ValueError, match=r"100000"):
+        COUNTS.accept([1] * 100_000)
 
 
 def test_pickles_that_double(tmp_path: Path):

@@ -13,6 +13,8 @@ from graphgen.config.option_words import (
     CP_FORMS,
     HEAD_STRATEGIES,
 )
+from graphgen.errors import GraphgenError
+from graphgen.numbers import MOST_DEVICES
 from graphgen.targets import target_names
 
 # Values of ``parallelism``: options of the mesh as they are given, or chosen by predicted time.
@@ -151,3 +153,9 @@ class RankConfig:
         minimum=1,
         option="--flash-decoding-ranks",
     )
+
+    def __post_init__(self) -> None:
+        """Refuse more ranks than there are devices anywhere, before lists of them are made."""
+        if not 0 < self.tp * self.pp_degree <= MOST_DEVICES:
+            what = f"{self.tp} ranks in {self.pp_degree} stages; at most {MOST_DEVICES} are built"
+            raise GraphgenError("GG0705", what, help="give fewer ranks")

@@ -133,13 +133,19 @@ def choice(*words: str | int) -> AttributeType:
     return AttributeType(f"{', '.join(front)} or {last}", accept)
 
 
+_MOST_ITEMS = 4096
+
+
 def list_of(kind: AttributeType, text: str) -> AttributeType:
-    """A list of values of a kind, as a tuple."""
+    """A list of values of a kind, as a tuple; of at most 4,096, as rules compare each with all."""
 
     def accept(value: object) -> object:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise TypeError
-        return tuple(kind.accept(item) for item in cast("Sequence[object]", value))
+        items = cast("Sequence[object]", value)
+        if len(items) > _MOST_ITEMS:
+            raise ValueError(len(items))
+        return tuple(kind.accept(item) for item in items)
 
     return AttributeType(text, accept)
 
