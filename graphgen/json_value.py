@@ -84,23 +84,23 @@ def _require_bounds(text: bytes, most: int, objects: int) -> None:
     if len(text) > most:
         raise JsonError(f"it has {len(text)} bytes, and at most {most} are read")
     brackets = text.translate(None, _NOT_BRACKETS)
-    opened = brackets.count(b"[") + brackets.count(b"{")
-    if opened <= MOST_DEPTH:
+    if brackets.count(b"[") + brackets.count(b"{") <= MOST_DEPTH:
         return
+    outside = _outside_strings(text)
+    opened = outside.count(b"[") + outside.count(b"{")
     if opened > objects:
         raise JsonError(f"it has {opened} lists and objects, and at most {objects} are read")
-    if _depth(text) > MOST_DEPTH:
+    if max(accumulate(map(_STEP.__getitem__, outside)), default=0) > MOST_DEPTH:
         raise JsonError(f"it is nested more than {MOST_DEPTH} deep")
 
 
-def _depth(text: bytes) -> int:
-    """How deep lists and objects are nested."""
+def _outside_strings(text: bytes) -> bytes:
+    """The brackets of a text that are not inside of strings."""
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Most strings are without brackets and vanish here; of the others each second piece is inside.
     kept = text.translate(None, _NOT_BRACKETS).replace(b'""', b"")
-    outside = b"".join(kept.split(b'"')[::2])
-    return max(accumulate(map(_STEP.__getitem__, outside)), default=0)
+    return b"".join(kept.split(b'"')[::2])
 
 
 def _has_long_number(text: bytes) -> bool:

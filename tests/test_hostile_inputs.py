@@ -277,7 +277,9 @@ def test_templates_without_end(template: str, monkeypatch: pytest.MonkeyPatch):
         assert error.code == "GG0603"
         # The next one is not affected.
         plain = "{{ bos_token }}{{ messages[0].content }}"
-        assert render_chat(plain, turns, bos_token="<s>", eos_token=None) == "<s>hi"
+        code = [{"role": "user", "content": '{"a": [' * 999 + "\\"}]
+        said = render_chat(plain, code, bos_token="<s>", eos_token=None)
+        assert said == "<s>" + code[0]["content"]
     finally:
         renderer.close()
 
@@ -337,8 +339,8 @@ def test_nested_json(text: str, tmp_path: Path):
 def test_json_within_limits():
     deep = "[" * 200 + "]" * 200
     assert parse_json(deep) == json.loads(deep)
-    brackets = json.dumps([["[{" * 9, '"', "\\", "]"]] * 300)
-    assert parse_json(brackets) == json.loads(brackets)
+    brackets = json.dumps([["[{" * 999, '"', "\\", "]"]] * 100)
+    assert parse_json(brackets, objects=101) == json.loads(brackets)
     assert parse_json(b'\xef\xbb\xbf{"a": 0.10000000000000000555111512312578}') == {"a": 0.1}
     assert parse_json('{"a": 1, "a": 2}') == {"a": 2}
     bad = ('{"a": 1, "a": 2}', "NaN", f"[{LONG[:21]}]", f"[-{LONG}]", b"\xff", "", "[1,]")
