@@ -369,6 +369,7 @@ WITHIN = {
     "runtime/distributed/process_group.py",
     "runtime/model.py",
     "runtime/speculation/fused_model.py",
+    "runtime/tokenizer/message_markup.py",
     "runtime/tokenizer/template_worker.py",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -93,9 +94,20 @@ _SERVER_FLAGS = options(
     option(int, "--port", default=8000, min=0, max=65535, help="Port; 0 for any free one."),
     option(
         list[str] | None,
+        "--allowed-hosts",
+        metavar="HOST,HOST,...",
+        help="Names of the server for clients, beside --host and those of loopback; '*' for any.",
+    ),
+    option(
+        list[str] | None,
         "--api-key",
-        envvar="GRAPHGEN_API_KEY",
-        help="Bearer token that clients must send; give it several times.",
+        help="Bearer token that clients must send; several times for several. Also "
+        "GRAPHGEN_API_KEY.",
+    ),
+    option(
+        Path | None,
+        "--api-key-file",
+        help="File with a key a line, which the list of processes does not show.",
     ),
     option(
         int,
@@ -130,7 +142,15 @@ _SERVER_FLAGS = options(
         bool,
         "--enable-dynamic-multi-lora",
         default=False,
-        help="Let clients load adapters of this machine.",
+        help="Let clients load adapters, from the folder of --lora-dir.",
+    ),
+    option(Path | None, "--lora-dir", help="Folder whose adapters clients may load."),
+    option(
+        str,
+        "--special-tokens-in-messages",
+        default="text",
+        metavar="text|special",
+        help="What special tokens in the messages of chats are: text, or these tokens.",
     ),
     option(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
 )
@@ -140,6 +160,9 @@ _ADAPTERS = {
     "max_cpu_loras": "host_adapters",
     "enable_dynamic_multi_lora": "dynamic_adapters",
 }
+# The environment variable of keys, and the bytes of a file of them.
+_KEY = "GRAPHGEN_API_KEY"
+_MOST_KEYS = 1 << 20
 # Fields of the compilation that adapters need.
 _SLOTS = ("max_loras", "max_lora_rank")
 # The field of the compilation that speculation needs.
@@ -199,13 +222,58 @@ def _collected(given: Values) -> ServeFlags:
         "verify_lengths": (),
         **speculation.requested({_LENGTH: given[_LENGTH]}),
     }
-    own = {"api_key", "lora"}
+    own = {"api_key", "api_key_file", "allowed_hosts", "lora", "special_tokens_in_messages"}
     server = {_ADAPTERS.get(name, name): given[name] for name in _SERVER_FLAGS if name not in own}
     server["adapters"] = read_adapters("--lora", cast("list[str] | None", given["lora"]))
     model["slots"] = {name: given[name] for name in _SLOTS if given[name] is not None}
-    server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
+    server["api_keys"] = _api_keys(given)
+    server["allowed_hosts"] = _hosts(given)
+    server["special_in_messages"] = _special_in_messages(given)
     device, trust = str(given["device"]), bool(given["trust_artifacts"])
     return ServeFlags(model, server, _notes(given), speculation, device, trust)
+
+
+def _api_keys(given: Values) -> tuple[str, ...]:
+    """The keys of the flags, of the file, and of the environment if there are no others.
+
+    Raises:
+        GraphgenError: GG0705 for a file that cannot be read, and for an empty variable.
+    """
+    from graphgen.atomic_write import read_regular
+
+    keys = list(cast("list[str] | None", given["api_key"]) or ())
+    file = cast("Path | None", given["api_key_file"])
+    if file is not None:
+        try:
+            text = read_regular(file, _MOST_KEYS).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not a text"
+            raise GraphgenError("GG0705", f"--api-key-file {file}: {reason}") from error
+        keys += text.removesuffix("\n").split("\n")
+    variable = os.environ.get(_KEY)
+    if variable is not None and not variable.strip():
+        what = f"the environment variable {_KEY} is empty: every client would know the key"
+        raise GraphgenError("GG0705", what, help="unset it to serve without a key")
+    return tuple(keys or (variable or "").split())
+
+
+def _hosts(given: Values) -> tuple[str, ...]:
+    """The names of --allowed-hosts (GG0705 for an empty one)."""
+    lists = cast("list[str] | None", given["allowed_hosts"]) or []
+    hosts = tuple(name.strip() for text in lists for name in text.split(","))
+    wrong = [name for name in hosts if not name or "/" in name or name != name.split(maxsplit=1)[0]]
+    if wrong:
+        what = f"--allowed-hosts has '{wrong[0]}', which is not a host"
+        raise GraphgenError("GG0705", what, help="names or addresses without a scheme or a port")
+    return hosts
+
+
+def _special_in_messages(given: Values) -> bool:
+    kind = given["special_tokens_in_messages"]
+    if kind not in ("text", "special"):
+        what = f"--special-tokens-in-messages {kind} is unknown"
+        raise GraphgenError("GG0705", what, help="text or special")
+    return kind == "special"
 
 
 def _notes(given: Values) -> tuple[str, ...]:
@@ -217,6 +285,12 @@ def _notes(given: Values) -> tuple[str, ...]:
     found: list[str] = []
     if given["use_v2_block_manager"]:
         found.append("--use-v2-block-manager has no effect: --block-size keeps caches in blocks")
+    if given["api_key"]:
+        found.append(
+            f"--api-key is visible in the list of processes; --api-key-file and {_KEY} are not"
+        )
+    if given["enable_dynamic_multi_lora"] and given["lora_dir"] is None:
+        found.append("clients can unload adapters, and load none: --lora-dir is missing")
     return tuple(found)
 
 
@@ -282,15 +356,20 @@ def _serve(
     from graphgen.runtime.distributed.led_session import lead
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.progress import TerminalProgress
+    from graphgen.runtime.server.connections import check_address
     from graphgen.runtime.server.http_server import run_server
     from graphgen.runtime.server.server_options import ServerOptions
 
+    server = ServerOptions(name, **flags.server)  # pyright: ignore[reportArgumentType]
     for text in (*flags.notes, *_device_notes(model, flags.device)):
         note(text)
+    if group is None or group.place.index == 0:
+        # Only process 0 of a launch listens. The model may take minutes to load.
+        check_address(server.host, server.port)
     options, sharing = _options(model, flags)
     if group is not None:
         options = launch_options(group, model, options)
-    server = ServerOptions(name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
+    server = replace(server, prefix_sharing=sharing)
     # One token stands for the prompts, which are not known yet.
     progress = TerminalProgress()
     engine, _ = open_engine(model, options, lambda _: [[0]], 1, progress)
@@ -308,7 +387,6 @@ def _serve(
         _note_saturation(engine)
         return ended_well
 
-    # Only process 0 of a launch listens.
     return lead(engine.session, work) is not False
 
 

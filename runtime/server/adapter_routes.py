@@ -2,12 +2,13 @@
 
 ``POST /v1/load_lora_adapter {"lora_name": NAME, "lora_path": PATH}`` and ``POST
 /v1/unload_lora_adapter {"lora_name": NAME}``. They name files of this machine, so that a server has
-them only where its options say so.
+them only where its options say so, and finds those below one folder alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.requests import Request
@@ -17,21 +18,33 @@ from starlette.routing import Route
 from graphgen.errors import GraphgenError
 from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
 from graphgen.runtime.server.api_error import ApiError, refusal
-from graphgen.runtime.server.field_kinds import BOOLEAN, BodyField, record, text
+from graphgen.runtime.server.field_kinds import BOOLEAN, BodyField, FieldKind, record, text
 from graphgen.runtime.server.request_log import LOG
 from graphgen.runtime.server.routes import Service, read_json
 
+# Characters of a name and of a path.
+_LONGEST_NAME, _LONGEST_PATH = 256, 1024
 _NAME = BodyField(
-    "lora_name", text(1), "Name of the adapter, the model of requests.", required=True
+    "lora_name",
+    text(1, _LONGEST_NAME),
+    "Name of the adapter, the model of requests.",
+    required=True,
 )
 LOAD_BODY = record(
     (
         _NAME,
-        BodyField("lora_path", text(1), "Its folder or file on this machine.", required=True),
+        BodyField(
+            "lora_path",
+            text(1, _LONGEST_PATH),
+            "Its folder or file, below the folder of --lora-dir.",
+            required=True,
+        ),
         BodyField("load_inplace", BOOLEAN, "Take the place of the adapter of that name.", False),
     )
 )
-UNLOAD_BODY = record((_NAME, BodyField("lora_int_id", text(0), "Accepted; no effect.")))
+UNLOAD_BODY = record(
+    (_NAME, BodyField("lora_int_id", text(0, _LONGEST_NAME), "Accepted; no effect."))
+)
 PATHS = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 
 
@@ -40,8 +53,9 @@ def adapter_routes(service: Service) -> list[Route]:
 
     async def load(request: Request) -> Response:
         adapters = _changeable(service)
-        fields = _fields(LOAD_BODY.read(read_json(await request.body()), ""))
-        name, path = str(fields["lora_name"]), Path(str(fields["lora_path"]))
+        fields = await _read(request, LOAD_BODY)
+        name = str(fields["lora_name"])
+        path = await asyncio.to_thread(_found, service, str(fields["lora_path"]))
         if name == service.model.name:
             what = f"'{name}' is the name of the model itself"
             raise ApiError(400, what, param="lora_name", code="invalid_value")
@@ -62,7 +76,7 @@ def adapter_routes(service: Service) -> list[Route]:
 
     async def unload(request: Request) -> Response:
         adapters = _changeable(service)
-        fields = _fields(UNLOAD_BODY.read(read_json(await request.body()), ""))
+        fields = await _read(request, UNLOAD_BODY)
         name = str(fields["lora_name"])
         try:
             adapters.store.remove(name)
@@ -84,7 +98,30 @@ def _changeable(service: Service) -> LoadedAdapters:
     return service.adapters
 
 
-def _fields(value: object) -> dict[str, object]:
+def _found(service: Service, given: str) -> Path:
+    """The adapter of a path, which is relative to the folder of adapters, or in it.
+
+    Raises:
+        ApiError: status 403 without such a folder; the same error for what is not there and for
+            what is elsewhere, which says nothing about other files of this machine.
+    """
+    folder = service.options.lora_dir
+    if folder is None:
+        what = "This server loads no adapters of clients; start it with --lora-dir FOLDER"
+        raise ApiError(403, what, code="unsupported_operation")
+    with suppress(OSError, ValueError, RuntimeError):
+        root = folder.resolve(strict=True)
+        path = (root / given).resolve(strict=True)
+        if path != root and path.is_relative_to(root):
+            return path
+    what = "There is no such adapter below the folder of --lora-dir"
+    raise ApiError(404, what, param="lora_path", code="adapter_not_found")
+
+
+async def _read(request: Request, kind: FieldKind) -> dict[str, object]:
+    """The fields of a body, read in a thread as a large one takes long."""
+    data = await request.body()
+    value = await asyncio.to_thread(lambda: kind.read(read_json(data), ""))
     assert isinstance(value, dict)
     return value  # pyright: ignore[reportUnknownVariableType]
 

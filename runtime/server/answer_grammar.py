@@ -6,6 +6,7 @@ The library is llguidance, of the extra ``serve``; it is loaded with the first g
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
@@ -23,8 +24,22 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 _FIELD = "response_format"
-# Characters of a schema: the time of a step grows with those of its longest constant.
+# Characters of a schema, and of a string in it: the time of each step grows with the longest one.
 _LONGEST: Final = 1 << 16
+_LONGEST_STRING: Final = 1 << 13
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+# What llguidance may spend on a grammar, and on the tokens of a step, before it gives up: its own
+# defaults, stated here as they bound the time for which other rows wait.
+_LIMITS: Final = {
+    "initial_lexer_fuel": 1_000_000,
+    "max_grammar_size": 500_000,
+    "max_lexer_states": 250_000,
+    "max_items_in_row": 2_000,
+    "step_lexer_fuel": 200_000,
+    "step_max_items": 50_000,
+    # An error may not hold the grammar.
+    "verbose_errors": False,
+}
 
 
 class AnswerGrammars:
@@ -57,14 +72,18 @@ class AnswerGrammars:
         return [_GrammarMask(matcher.deep_copy(), self._vocabulary) for _ in range(count)]
 
     def _matcher(self, schema: Json) -> LLMatcher:
-        from llguidance import LLMatcher
+        from llguidance import LLMatcher, LLParserLimits
 
         text = json.dumps(schema)
         if len(text) > _LONGEST:
             raise _wrong(f"it has {len(text)} characters, and {_LONGEST} are the most")
+        longest = max((len(found[0]) - 2 for found in _STRING.finditer(text)), default=0)
+        if longest > _LONGEST_STRING:
+            raise _wrong(f"a string has {longest} characters, and {_LONGEST_STRING} are the most")
         with ForeignCalls(_wrong):
             grammar = LLMatcher.grammar_from_json_schema(text)
-            matcher = LLMatcher(self._tokens, grammar, log_level=0)
+            limits = LLParserLimits(**_LIMITS)
+            matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
             if not matcher.is_error():
                 # The first one takes the longest: not in the thread of the engine.
                 matcher.compute_logit_bias()

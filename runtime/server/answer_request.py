@@ -41,6 +41,7 @@ class ServedModel:
         max_prompt: largest number of tokens of a prompt; 0 for the limit alone.
         adapters: gives the files of adapters by name, which requests may give as their model;
             ``None`` for none.
+        special_in_messages: messages may spell out special tokens.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ServedModel:
     grammars: AnswerGrammars
     max_prompt: int = 0
     adapters: Callable[[], Mapping[str, Path]] | None = None
+    special_in_messages: bool = False
 
     @property
     def most(self) -> int:
@@ -83,6 +85,7 @@ class AnswerRequest:
         stream: answer by events.
         include_usage: the last event has the usage.
         echoes: the text that each choice begins with; empty without ``echo``.
+        logged: the prompt of each choice for the log; empty where the log has none.
     """
 
     chat: bool
@@ -92,6 +95,7 @@ class AnswerRequest:
     stream: bool
     include_usage: bool
     echoes: tuple[str, ...] = ()
+    logged: tuple[str, ...] = ()
 
 
 _numbers = itertools.count(1)
@@ -134,7 +138,9 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
     _check_model(fields, model)
     messages = [_plain(message) for message in cast("Sequence[Fields]", fields["messages"])]
     try:
-        prompt = model.tokenizer.encode_chat(messages, most=model.most)
+        prompt = model.tokenizer.encode_chat(
+            messages, most=model.most, special_in_messages=model.special_in_messages
+        )
     except GraphgenError as error:
         raise refusal(error, None if error.code == "GG0701" else "messages") from error
     new, old = fields["max_completion_tokens"], fields["max_tokens"]

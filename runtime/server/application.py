@@ -1,8 +1,7 @@
-"""The ASGI application: endpoints, keys, errors and the engine's thread."""
+"""The ASGI application: endpoints, what guards them, errors and the engine's thread."""
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -15,15 +14,15 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from graphgen.json_value import Json
 from graphgen.runtime.server.adapter_routes import adapter_routes
 from graphgen.runtime.server.answer_request import read_chat, read_completion
 from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.server.openapi_document import openapi_document
+from graphgen.runtime.server.request_guard import RequestGuard, error_response
 from graphgen.runtime.server.request_log import RequestLog
-from graphgen.runtime.server.routes import AnswerEndpoint, Service, error_response
+from graphgen.runtime.server.routes import AnswerEndpoint, Service
 
 # The page runs its own script and style, and talks to this server only.
 _POLICY = (
@@ -62,6 +61,7 @@ def make_application(service: Service, on_failure: Callable[[], None] = lambda: 
             yield
         finally:
             service.thread.stop()
+            service.readers.shutdown(wait=False, cancel_futures=True)
 
     routes = [
         Route("/v1/completions", AnswerEndpoint(service, read_completion), methods=["POST"]),
@@ -72,7 +72,7 @@ def make_application(service: Service, on_failure: Callable[[], None] = lambda: 
     paths = frozenset(route.path for route in routes)
     middleware = [
         Middleware(RequestLog, service.metrics.request, paths),
-        Middleware(KeyCheck, service.options.api_keys),
+        Middleware(RequestGuard, service.options),
     ]
     handlers = {HTTPException: _http_error, ApiError: _api_error, Exception: _defect}
     return Starlette(
@@ -134,37 +134,6 @@ def _model(service: Service, name: str) -> Json:
         "max_model_len": model.limit,
         **adapter,
     }
-
-
-class KeyCheck:
-    """Middleware that asks for a bearer token under ``/v1``.
-
-    Args:
-        app: the application.
-        keys: the tokens; empty for no check.
-    """
-
-    def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
-        self._app = app
-        self._keys = [key.encode() for key in keys]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer with status 401."""
-        if scope["type"] == "http" and self._keys and scope["path"].startswith("/v1/"):
-            header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
-            kind, _, given = header.partition(b" ")
-            # Every key is compared, in constant time.
-            known = [hmac.compare_digest(given.strip(), key) for key in self._keys]
-            if kind.lower() != b"bearer" or not any(known):
-                error = ApiError(
-                    401,
-                    "Incorrect API key; send it as 'Authorization: Bearer KEY'",
-                    code="invalid_api_key",
-                    headers={"www-authenticate": "Bearer"},
-                )
-                await error_response(error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
@@ -31,7 +31,7 @@ class ClientGoneError(Exception):
     """The client has closed its connection."""
 
 
-async def unless_gone(receive: Receive, work: Coroutine[object, object, _Result]) -> _Result:
+async def unless_gone(receive: Receive, work: Awaitable[_Result]) -> _Result:
     """Do some work until it is done or the client has closed its connection.
 
     Args:
@@ -44,7 +44,7 @@ async def unless_gone(receive: Receive, work: Coroutine[object, object, _Result]
     Raises:
         ClientGoneError: the client left before the end.
     """
-    task = asyncio.create_task(work)
+    task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)

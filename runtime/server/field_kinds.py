@@ -133,14 +133,17 @@ def _read_boolean(value: Json, path: str) -> bool:
 BOOLEAN = FieldKind("a boolean", {"type": "boolean"}, _read_boolean)
 
 
-def text(smallest: int = 0) -> FieldKind:
-    """Strings of at least a number of characters; lone surrogates are refused."""
+def text(smallest: int = 0, largest: int | None = None) -> FieldKind:
+    """Strings of a number of characters; lone surrogates are refused."""
 
     def read(value: Json, path: str) -> str:
         if not isinstance(value, str):
             _refuse(path, "a string", value)
         if len(value) < smallest:
             raise ApiError(400, f"'{path}' is empty", param=path, code="invalid_value")
+        if largest is not None and len(value) > largest:
+            what = f"'{path}' has {len(value)} characters, and at most {largest} fit"
+            raise ApiError(400, what, param=path, code="string_above_max_length")
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -148,7 +151,8 @@ def text(smallest: int = 0) -> FieldKind:
             raise ApiError(400, what, param=path, code="invalid_value") from error
         return value
 
-    return FieldKind("a string", {"type": "string", "minLength": smallest}, read)
+    longest: Mapping[str, Json] = {} if largest is None else {"maxLength": largest}
+    return FieldKind("a string", {"type": "string", "minLength": smallest, **longest}, read)
 
 
 TEXT = text()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import resource
 import signal
 import socket
 import time
-from asyncio import Transport
 from collections.abc import Callable
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.engine import Engine
@@ -20,6 +17,13 @@ from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
 from graphgen.runtime.server.answer_grammar import AnswerGrammars
 from graphgen.runtime.server.answer_request import ServedModel
 from graphgen.runtime.server.application import make_application
+from graphgen.runtime.server.connections import (
+    BACKLOG,
+    AcceptFailures,
+    allow_connections,
+    bound_sockets,
+    bounded_protocol,
+)
 from graphgen.runtime.server.engine_thread import EngineThread
 from graphgen.runtime.server.request_log import LOG, start_log
 from graphgen.runtime.server.routes import Service
@@ -28,9 +32,8 @@ from graphgen.runtime.server.server_options import ServerOptions
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.speculation.speculator import line_speculator
 
-# Seconds for the first bytes of a connection, and between two requests.
+# Seconds for the whole header of a request, and between two requests.
 IDLE_SECONDS = 30
-_FILES = 1 << 16
 # Seconds in which clients read the errors of answers that were ended.
 _CLOSING_SECONDS = 2
 
@@ -51,6 +54,8 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
     metrics = ServerMetrics(serving)
     # Made here, not while a request waits.
     _ = engine.tokenizer.bound
+    if not options.special_in_messages and engine.tokenizer.chat_template is not None:
+        _ = engine.tokenizer.message_markup
     model = ServedModel(
         options.name,
         engine.tokenizer,
@@ -60,6 +65,7 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
         AnswerGrammars(engine.tokenizer, vocabulary),
         options.max_prompt,
         None if store is None else lambda: store.names,
+        options.special_in_messages,
     )
     thread = EngineThread(serving, serving.warm_up, metrics.after_step)
     return Service(thread, model, options, metrics, adapters=adapters)
@@ -94,8 +100,11 @@ def run_server(
 
     Returns:
         False if the engine's thread ended by an exception.
+
+    Raises:
+        GraphgenError: GG0705 for an address that it cannot listen on.
     """
-    _allow_connections()
+    most = allow_connections()
     service = make_service(engine, options)
     start_log()
 
@@ -108,7 +117,8 @@ def run_server(
             make_application(service, stop),
             host=options.host,
             port=options.port,
-            http=IdleLimit,
+            backlog=BACKLOG,
+            http=bounded_protocol(most),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -120,7 +130,7 @@ def run_server(
     )
     # uvicorn raises the signal again at its end, which is to be an ordinary one.
     signal.signal(signal.SIGTERM, stop)
-    server.run()
+    server.run(bound_sockets(options.host, options.port))
     return service.thread.failure is None
 
 
@@ -149,6 +159,7 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
+        asyncio.get_running_loop().set_exception_handler(AcceptFailures())
         await super().startup(sockets)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
@@ -169,23 +180,3 @@ class DrainingServer(uvicorn.Server):
         facts["choices"] = self._service.open_choices
         LOG.warning("the drain timeout has passed: open answers end", extra={"facts": facts})
         self._service.thread.cancel_all()
-
-
-class IdleLimit(H11Protocol):
-    """HTTP/1.1 whose connections are closed if they send nothing at first."""
-
-    def connection_made(self, transport: Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Start the timer."""
-        super().connection_made(transport)
-        # Data ends the timer, as between two requests.
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
-
-
-def _allow_connections() -> None:
-    """Raise the limit of open files, so that idle connections do not keep others out."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

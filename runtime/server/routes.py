@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -28,14 +29,16 @@ from graphgen.runtime.server.event_stream import (
     event_bytes,
     unless_gone,
 )
-from graphgen.runtime.server.field_kinds import as_object
+from graphgen.runtime.server.request_guard import error_response, release_body
 from graphgen.runtime.server.request_log import FACTS, LOG
 from graphgen.runtime.server.server_metrics import ServerMetrics
 from graphgen.runtime.server.server_options import ServerOptions
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest, TokenEvent
 
-# Bodies above this are read by a thread of their own, so that other requests go on meanwhile.
+# Bodies above this, and grammars, are read by as many threads of their own: smaller requests
+# do not wait for them.
 _LARGE_BODY = 16 << 10
+_READERS = 2
 _LONGEST_WAIT = 60
 
 
@@ -50,6 +53,7 @@ class Service:
         metrics: of the server.
         open_choices: choices of requests that are not answered yet.
         adapters: that requests may name as their model; ``None`` for none.
+        readers: threads that read large bodies and grammars.
     """
 
     thread: EngineThread
@@ -58,6 +62,9 @@ class Service:
     metrics: ServerMetrics
     open_choices: int = 0
     adapters: LoadedAdapters | None = None
+    readers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
+    )
 
     def admit(self, choices: int) -> None:
         """Count choices as open, or refuse them (status 429 with Retry-After, 503)."""
@@ -100,6 +107,7 @@ class AnswerEndpoint:
         """Answer one HTTP request."""
         try:
             asked = await self._request(Request(scope, receive))
+            release_body(scope)
             self.service.admit(len(asked.requests))
         except ApiError as error:
             await error_response(error)(scope, receive, send)
@@ -117,37 +125,29 @@ class AnswerEndpoint:
             answer.end()
 
     async def _request(self, request: Request) -> AnswerRequest:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            what = "Send the body as 'Content-Type: application/json'"
-            raise ApiError(415, what, code="unsupported_media_type")
-        data = await self._body(request)
-        body = read_json(data)
-        # A grammar takes up to a second.
-        if len(data) > _LARGE_BODY or "response_format" in as_object(body, ""):
-            reading = asyncio.to_thread(self.read, body, self.service.model)
-            asked = await unless_gone(request.receive, reading)
-        else:
-            asked = self.read(body, self.service.model)
+        data = await request.body()
+        # Template, tokenizer and grammar are of the checkpoint, and may take any time: the event
+        # loop and the answers to small requests go on meanwhile.
+        heavy = len(data) > _LARGE_BODY or b"response_format" in data
+        pool = self.service.readers if heavy else None
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(pool, self._read, data)
+        return await unless_gone(request.receive, reading)
+
+    def _read(self, data: bytes) -> AnswerRequest:
+        """The requests of a body (in a thread)."""
+        asked = self.read(read_json(data), self.service.model)
         options, most = self.service.options, max(len(r.prompt) for r in asked.requests)
         if options.max_prompt and most > options.max_prompt:
             what = f"A prompt has {most} tokens, and this server takes {options.max_prompt}"
             raise ApiError(400, what, code="context_length_exceeded")
-        return asked
-
-    async def _body(self, request: Request) -> bytes:
-        """The bytes of the body (status 413 for too many, 408 for a client that is too slow)."""
-        most, data = self.service.options.max_body, bytearray()
-        try:
-            async with asyncio.timeout(self.service.options.read_timeout):
-                async for piece in request.stream():
-                    data += piece
-                    if len(data) > most:
-                        what = f"The body is longer than {most} bytes"
-                        raise ApiError(413, what, code="body_too_large")
-        except TimeoutError as error:
-            raise ApiError(408, "The body did not arrive in time", code="timeout") from error
-        return bytes(data)
+        if not options.log_prompts:
+            return asked
+        decode = self.service.model.tokenizer.decode
+        # Choices share prompts.
+        texts = {r.prompt: "" for r in asked.requests}
+        texts = {prompt: decode(prompt, skip_special=False) for prompt in texts}
+        return replace(asked, logged=tuple(texts[r.prompt] for r in asked.requests))
 
 
 def read_json(data: bytes) -> Json:
@@ -158,11 +158,6 @@ def read_json(data: bytes) -> Json:
         reason = str(error)
         what = f"The body is not JSON: {reason[:200]}"
         raise ApiError(400, what, code="invalid_json") from error
-
-
-def error_response(error: ApiError) -> JSONResponse:
-    """The response of an error."""
-    return JSONResponse(error.to_json(), error.status, error.headers)
 
 
 @dataclass(slots=True)
@@ -213,11 +208,7 @@ class _OpenAnswer:
             accepted = sum(choice.accepted for choice in self.progress.choices)
             facts |= {"proposed_tokens": proposed, "accepted_tokens": accepted}
         if self.service.options.log_prompts:
-            decode = self.service.model.tokenizer.decode
-            prompts = [request.prompt for request in self.asked.requests]
-            # Choices share prompts.
-            texts = {prompt: decode(prompt, skip_special=False) for prompt in set(prompts)}
-            facts["prompts"] = [texts[prompt] for prompt in prompts]
+            facts["prompts"] = [*self.asked.logged]
             facts["answers"] = [choice.text for choice in self.progress.choices]
         if self._group is None:
             return

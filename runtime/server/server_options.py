@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from graphgen.errors import GraphgenError
+
+# In place of hosts: any of them.
+ANY_HOST: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,14 @@ class ServerOptions:
         adapters: files of the adapters that are loaded at first, by name.
         host_adapters: adapters that the host keeps prepared; the others stay in files.
         dynamic_adapters: clients may load and unload adapters.
+        lora_dir: the folder whose adapters clients may load; ``None`` for none.
+        allowed_hosts: names and addresses of the server, beside ``host`` and those of loopback;
+            ``*`` for any.
+        special_in_messages: special tokens that a message of a chat spells out become these
+            tokens; else they are text, and only the chat template writes special tokens.
+
+    Raises:
+        GraphgenError: GG0705 for a key that no client can send.
     """
 
     name: str
@@ -44,3 +58,17 @@ class ServerOptions:
     adapters: Mapping[str, Path] = field(default_factory=dict[str, Path])
     host_adapters: int = 100
     dynamic_adapters: bool = False
+    lora_dir: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    special_in_messages: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse keys that anyone could send, or nobody."""
+        for place, key in enumerate(self.api_keys, 1):
+            one = f"API key {place} of {len(self.api_keys)}" if self.api_keys[1:] else "the API key"
+            if not key.strip():
+                what = f"{one} is empty: every client would know it"
+                raise GraphgenError("GG0705", what, help="leave it out to serve without a key")
+            if key != key.strip() or not (key.isascii() and key.isprintable()):
+                what = f"{one} has spaces around it, or characters that no header has"
+                raise GraphgenError("GG0705", what, help="use printable ASCII characters")

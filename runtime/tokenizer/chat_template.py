@@ -14,6 +14,7 @@ from typing import IO, Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
+from graphgen.runtime.tokenizer.marked_text import Marks
 
 MOST_SECONDS: Final = 2.0
 MOST_CHARACTERS: Final = 64 << 20
@@ -29,6 +30,7 @@ def render_chat(
     bos_token: str | None,
     eos_token: str | None,
     add_generation_prompt: bool = True,
+    marks: Marks | None = None,
 ) -> str:
     """The prompt text of a conversation, equal to Hugging Face's ``apply_chat_template``.
 
@@ -41,6 +43,8 @@ def render_chat(
         bos_token: the template's ``bos_token``; undefined in the template if None.
         eos_token: the template's ``eos_token``; undefined in the template if None.
         add_generation_prompt: end the prompt with the beginning of the model's answer.
+        marks: of the texts of messages; the template reads them without marks and writes them
+            marked.
 
     Raises:
         GraphgenError: GG0603 if the template is missing, fails, takes longer, or makes more than
@@ -56,7 +60,7 @@ def render_chat(
         "add_generation_prompt": add_generation_prompt,
         **{name: token for name, token in tokens.items() if token is not None},
     }
-    answer = _RENDERER.answer(template, names)
+    answer = _RENDERER.answer(template, names, marks)
     text, line = answer.get("text"), answer.get("line")
     if isinstance(text, str):
         return text
@@ -72,9 +76,12 @@ class _Renderer:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
-    def answer(self, template: str, names: Mapping[str, object]) -> Mapping[str, object]:
+    def answer(
+        self, template: str, names: Mapping[str, object], marks: Marks | None
+    ) -> Mapping[str, object]:
         """What the process says about one template; it is started again after one that it lost."""
-        request = json.dumps({"template": template, "names": names}).encode() + b"\n"
+        asked = {"template": template, "names": names, "marks": marks}
+        request = json.dumps(asked).encode() + b"\n"
         with self._lock:
             try:
                 line = self._asked(request)

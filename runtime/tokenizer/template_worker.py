@@ -13,9 +13,14 @@ import signal
 import sys
 from datetime import datetime
 from functools import lru_cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
     from jinja2 import Template
 
 # Of the interpreter and Jinja2 together with the text and what a template makes on the way.
@@ -78,6 +83,26 @@ def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
+@lru_cache(maxsize=1)
+def _marking() -> ModuleType:
+    """The module of marked texts, which is read by its path: the package takes long to import."""
+    path = Path(__file__).with_name("marked_text.py")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def named_values(names: dict[str, object], marks: Sequence[str] | None) -> dict[str, object]:
+    """The names of a template, with marked texts of messages where there are marks."""
+    if marks is None:
+        return names
+    module = _marking()
+    return {**names, "messages": module.marked_messages(names["messages"], module.Marks(*marks))}
+
+
 def rendered(template: str, names: dict[str, object], most: int) -> dict[str, object]:
     """The text of a template, or the reason why there is none with its line."""
     try:
@@ -96,6 +121,7 @@ def main() -> None:
     """Answer requests until standard input ends; more than the seconds in one ends the process."""
     seconds, most = float(sys.argv[1]), int(sys.argv[2])
     _compile("")
+    _marking()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Of the reader's terminal: the parent ends this process.
@@ -104,7 +130,8 @@ def main() -> None:
         request = json.loads(line)
         # Time of this process alone: another load of the machine changes nothing.
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        answer = rendered(request["template"], request["names"], most)
+        names = named_values(request["names"], request["marks"])
+        answer = rendered(request["template"], names, most)
         signal.setitimer(signal.ITIMER_PROF, 0)
         # Text of a template may have halves of surrogate pairs; ASCII keeps them.
         sys.stdout.write(json.dumps(answer) + "\n")

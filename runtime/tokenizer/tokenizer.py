@@ -16,11 +16,16 @@ from graphgen.json_value import parse_json
 from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
 from graphgen.runtime.tokenizer.chat_template import render_chat
+from graphgen.runtime.tokenizer.message_markup import MessageMarkup
 from graphgen.runtime.tokenizer.token_bound import BYTE_OF, TokenBound, token_bound
 from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, tokenizer_calls, unusable
 
 # Longer texts are tokenized while other threads run.
 _LONG_TEXT: Final = 1 << 14
+# Where characters do not bound tokens, a text may have this many characters a token, but not fewer
+# than this many: more takes seconds to tokenize, and real texts have some four.
+_CHARACTERS_PER_TOKEN: Final = 256
+_ALWAYS_TOKENIZED: Final = 1 << 16
 
 
 class Tokenizer:
@@ -49,6 +54,11 @@ class Tokenizer:
         with self._calls:
             return token_bound(self._backend)
 
+    @cached_property
+    def message_markup(self) -> MessageMarkup:
+        """The special tokens that messages cannot write; made once."""
+        return MessageMarkup(self._backend, self.chat_template)
+
     def encode(self, text: str, *, add_special: bool = True, most: int | None = None) -> list[int]:
         """The token ids of ``text``.
 
@@ -65,10 +75,24 @@ class Tokenizer:
             GraphgenError: GG0701 for a text of more than ``most`` tokens, GG0705 for a lone
                 surrogate, which is not a character.
         """
-        if most is not None and self.bound is not None and self.bound.exceeds(text, most):
+        self._check(text, most)
+        with self._calls:
+            return _encoded(self._backend, text, add_special=add_special)
+
+    def _check(self, text: str, most: int | None) -> None:
+        """Refuse a text that cannot be tokenized, or has too many tokens by its characters."""
+        bound = self.bound if most is not None else None
+        if most is not None and bound is not None and bound.exceeds(text, most):
             raise GraphgenError(
                 "GG0701",
-                f"the prompt has at least {self.bound.least(text)} tokens, and {most} fit",
+                f"the prompt has at least {bound.least(text)} tokens, and {most} fit",
+                help="shorten it",
+            )
+        longest = _CHARACTERS_PER_TOKEN if bound is None else bound.longest
+        if most is not None and len(text) > max(_ALWAYS_TOKENIZED, most * longest):
+            raise GraphgenError(
+                "GG0701",
+                f"the prompt has {len(text)} characters, too many for the {most} tokens that fit",
                 help="shorten it",
             )
         try:
@@ -78,12 +102,6 @@ class Tokenizer:
                 "GG0705",
                 f"the text has a lone surrogate, {text[error.start]!r}, at index {error.start}",
             ) from error
-        with self._calls:
-            if len(text) < _LONG_TEXT:
-                return self._backend.encode(text, add_special_tokens=add_special).ids
-            # Unlike encode, it releases the interpreter's lock.
-            (found,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special)
-            return found.ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text of ``ids``; invalid UTF-8 becomes U+FFFD.
@@ -107,21 +125,22 @@ class Tokenizer:
         *,
         add_generation_prompt: bool = True,
         most: int | None = None,
+        special_in_messages: bool = True,
     ) -> list[int]:
         """The token ids of a conversation, rendered with the model's chat template.
-
-        Special tokens written out in a message become their ids, as in Hugging Face by default: a
-        caller with untrusted users has to remove them.
 
         Args:
             messages: the turns, each with the keys ``role`` and ``content``.
             add_generation_prompt: end the prompt with the beginning of the model's answer.
             most: as of :meth:`encode`, of the rendered text.
+            special_in_messages: special tokens that a message spells out become their ids, as in
+                Hugging Face by default. Else they are text, so that a message cannot begin a turn.
 
         Raises:
             GraphgenError: GG0701 as of :meth:`encode`, GG0603 if the model has no chat template or
                 the template fails.
         """
+        marks = None if special_in_messages else self.message_markup.marks(messages)
         try:
             text = render_chat(
                 self.chat_template,
@@ -129,11 +148,17 @@ class Tokenizer:
                 bos_token=self.parts.bos_token,
                 eos_token=self.parts.eos_token,
                 add_generation_prompt=add_generation_prompt,
+                marks=marks,
             )
         except GraphgenError as error:
             raise unusable(self.parts.source, error.what, help=error.help) from error
         # The template writes BOS itself.
-        return self.encode(text, add_special=False, most=most)
+        if marks is None:
+            return self.encode(text, add_special=False, most=most)
+        self._check(text.replace(marks.mark, ""), most)
+        named = self.message_markup.named(text, marks.mark)
+        with self._calls:
+            return self.message_markup.encode(lambda copy: _encoded(copy, named, add_special=False))
 
     def stream(self, *, skip_special: bool = True) -> TextStream:
         """A new stream from ids, one at a time, to text.
@@ -270,6 +295,14 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
     from graphgen.runtime.tokenizer.hf_tokenizer import read_hf_tokenizer
 
     return Tokenizer(read_hf_tokenizer(path))
+
+
+def _encoded(backend: Backend, text: str, *, add_special: bool) -> list[int]:
+    if len(text) < _LONG_TEXT:
+        return backend.encode(text, add_special_tokens=add_special).ids
+    # Unlike encode, it releases the interpreter's lock.
+    (found,) = backend.encode_batch_fast([text], add_special_tokens=add_special)
+    return found.ids
 
 
 def _checked_id(token_id: int) -> int:

@@ -156,3 +156,30 @@ def test_flags_that_are_not_built_are_refused():
     assert "--device tpu is unknown" in error("serve", "x", "--device", "tpu")
     assert "is not a list of sizes" in error("serve", "x", "--chunked-prefill-size", "a")
     assert "--kv-cache-dtype has no effect" in error("serve", "x", "--kv-cache-dtype", "int8")
+    assert "is unknown" in error("serve", "x", "--special-tokens-in-messages", "ids")
+    assert "which is not a host" in error("serve", "x", "--allowed-hosts", "a,")
+    assert "which is not a host" in error("serve", "x", "--allowed-hosts", "http://a")
+
+
+def test_an_empty_key_is_refused_wherever_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keys = tmp_path / "keys"
+    for text in ("", "\n", "a\n\nb\n", "a\n \n"):
+        keys.write_text(text)
+        assert "is empty" in error("serve", "x", "--api-key-file", keys)
+    assert "No such file" in error("serve", "x", "--api-key-file", tmp_path / "none")
+    for flags in (("",), (" ",), ("a", "--api-key", "")):
+        assert "is empty: every client" in error("serve", "x", "--api-key", *flags)
+    for value in ("", " "):
+        monkeypatch.setenv("GRAPHGEN_API_KEY", value)
+        shown = error("serve", "x", "--api-key", "a")
+        assert "GRAPHGEN_API_KEY is empty" in " ".join(shown.split())
+
+
+def test_a_key_on_the_command_line_is_noted(tmp_path: Path):
+    shown = error("serve", tmp_path / "none.gguf", "--port", 0, "--api-key", "a")
+    assert "--api-key is visible in the list of processes" in " ".join(shown.split())
+    (tmp_path / "keys").write_text("one\ntwo\n")
+    quiet = error("serve", tmp_path / "none.gguf", "--port", 0, "--api-key-file", tmp_path / "keys")
+    assert "visible" not in quiet

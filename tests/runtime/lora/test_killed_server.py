@@ -22,6 +22,8 @@ from tests.oracles.lora_adapters import merged, random_factors, save_adapter
 NAMES = ("a", "b", "c", "d")
 FLAGS = ("--max-loras", "2", "--max-num-seqs", "2", "--max-model-len", "32")
 
+DYNAMIC = ("--enable-dynamic-multi-lora", "--lora-dir")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -88,7 +90,7 @@ class Served:
 @pytest.mark.slow
 def test_adapters_are_whole_after_a_server_was_killed_while_it_loads_them(folder: Path):
     files = {path: path.read_bytes() for name in NAMES for path in (folder / name).iterdir()}
-    first = Served(folder / "base", *FLAGS, "--enable-dynamic-multi-lora")
+    first = Served(folder / "base", *FLAGS, *DYNAMIC, folder)
     plain = first.answer("base")
 
     def load_and_ask() -> None:
@@ -110,7 +112,7 @@ def test_adapters_are_whole_after_a_server_was_killed_while_it_loads_them(folder
         client.join(60)
     assert files == {path: path.read_bytes() for path in files}
 
-    again = Served(folder / "base", *FLAGS, "--enable-dynamic-multi-lora")
+    again = Served(folder / "base", *FLAGS, *DYNAMIC, folder)
     try:
         loaded = again.post("load_lora_adapter", lora_name="a", lora_path=str(folder / "a"))
         assert loaded.status_code == 200, loaded.text

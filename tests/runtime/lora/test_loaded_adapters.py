@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from graphgen.runtime.server.server_options import ServerOptions
 from tests.graphgen.cli.conftest import error, facts
 from tests.oracles.families import save_tokenizer
 from tests.oracles.lora_adapters import merged, random_factors, save_adapter
+from tests.runtime.server.served import URL
 
 # Of the adapters: their projections and ranks.
 ADAPTERS = {"a": (["q_proj", "o_proj", "down_proj"], 4), "b": (["k_proj", "up_proj"], 2)}
@@ -110,12 +112,13 @@ def test_an_adapter_of_another_model_is_refused_by_tensor_name(folder: Path, tmp
 
 def test_the_server_names_adapters_as_models(folder: Path, engine: Engine):
     """Loaded at the start and while it answers; unloaded ones are not there any more."""
-    server = ServerOptions("base", adapters={"a": folder / "a"}, dynamic_adapters=True)
+    options: Any = {"adapters": {"a": folder / "a"}, "lora_dir": folder}
+    server = ServerOptions("base", dynamic_adapters=True, **options)
     wanted = {
         name: answers(folder, model, "--prompt", PROMPT)[0]
         for name, model in (("a", "a-merged"), ("base", "base"), ("b", "b-merged"))
     }
-    with TestClient(make_application(make_service(engine, server))) as client:
+    with TestClient(make_application(make_service(engine, server)), base_url=URL) as client:
 
         def ask(model: str) -> Any:
             body = {"model": model, "prompt": PROMPT, "max_tokens": 6, "temperature": 0}
@@ -147,8 +150,15 @@ def test_the_server_names_adapters_as_models(folder: Path, engine: Engine):
         assert {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"} <= document["paths"].keys()
         again = client.post("/v1/load_lora_adapter", json=load)
         assert (again.status_code, "already" in again.text) == (400, True)
-        gone = {"lora_name": "c", "lora_path": str(folder / "nowhere")}
-        assert client.post("/v1/load_lora_adapter", json=gone).status_code == 400
+        refusals = {
+            refused(client, path) for path in ("nowhere", "/etc/passwd", "../x", ".", "b\0")
+        }
+        assert {code for _, code, _ in refusals} == {"adapter_not_found"}
+        # What is elsewhere is told like what is nowhere.
+        assert len(refusals) == 1
+        for name, path in (("n" * 257, "b"), ("n", "b" * 1025)):
+            long = client.post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": path})
+            assert long.json()["error"]["code"] == "string_above_max_length"
         assert client.post("/v1/unload_lora_adapter", json={"lora_name": "a"}).status_code == 200
         assert ask("a").status_code == 404
         missing = client.post("/v1/unload_lora_adapter", json={"lora_name": "a"})
@@ -156,9 +166,41 @@ def test_the_server_names_adapters_as_models(folder: Path, engine: Engine):
         check("b")
 
 
+def refused(client: TestClient, path: str) -> tuple[int, str, str]:
+    body = {"lora_name": "c", "lora_path": path}
+    response = client.post("/v1/load_lora_adapter", json=body)
+    error = response.json()["error"]
+    return response.status_code, error["code"], error["message"]
+
+
+def test_a_link_out_of_the_folder_of_adapters_is_not_followed(
+    folder: Path, engine: Engine, tmp_path: Path
+):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    shutil.copytree(folder / "b", outside)
+    (root / "link").symlink_to(outside)
+    shutil.copytree(folder / "b", root / "real")
+    (root / "inside").symlink_to(root / "real")
+    options: Any = {"adapters": {"a": folder / "a"}, "dynamic_adapters": True}
+    service = make_service(engine, ServerOptions("base", lora_dir=root, **options))
+    with TestClient(make_application(service), base_url=URL) as client:
+        assert (
+            refused(client, "link") == refused(client, "missing") == refused(client, str(outside))
+        )
+        body = {"lora_name": "c", "lora_path": "inside"}
+        assert client.post("/v1/load_lora_adapter", json=body).status_code == 200
+    # Without a folder of adapters nothing is loaded.
+    service = make_service(engine, ServerOptions("base", **options))
+    with TestClient(make_application(service), base_url=URL) as client:
+        status, code, message = refused(client, str(folder / "b"))
+        assert (status, code) == (403, "unsupported_operation")
+        assert "--lora-dir" in message
+
+
 def test_a_server_with_fixed_adapters_refuses_changes(engine: Engine):
     service = make_service(engine, ServerOptions("base"))
-    with TestClient(make_application(service)) as client:
+    with TestClient(make_application(service), base_url=URL) as client:
         for path in ("load", "unload"):
             made = client.post(f"/v1/{path}_lora_adapter", json={"lora_name": "a"})
             assert made.status_code == 403

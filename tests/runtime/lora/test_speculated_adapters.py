@@ -19,6 +19,7 @@ from graphgen.runtime.server.http_server import make_service
 from graphgen.runtime.server.server_options import ServerOptions
 from tests.graphgen.cli.conftest import error
 from tests.runtime.lora.test_loaded_adapters import PROMPT, folder
+from tests.runtime.server.served import URL
 
 __all__ = ["folder"]
 
@@ -87,7 +88,10 @@ def test_a_server_speculates_for_requests_with_adapters(
     engine, _ = speculating(folder, name)
     server = ServerOptions("base", adapters={each: folder / each for each in "ab"})
     service = make_service(engine, server)
-    with TestClient(make_application(service)) as client, ThreadPoolExecutor(5) as pool:
+    with (
+        TestClient(make_application(service), base_url=URL) as client,
+        ThreadPoolExecutor(5) as pool,
+    ):
 
         def answer(model: str) -> Any:
             body = {"model": model, "prompt": PROMPT, "max_tokens": NEW, "temperature": 0}

@@ -8,13 +8,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from graphgen.runtime.server.application import make_application
-from tests.runtime.server.served import Live, live, service_of
+from tests.runtime.server.served import URL, Live, live, service_of
 
 
 @pytest.fixture(scope="package")
 def client() -> Generator[TestClient]:
     """A client of a server with default options."""
-    with TestClient(make_application(service_of())) as made:
+    with TestClient(make_application(service_of()), base_url=URL) as made:
         yield made
 
 

@@ -17,7 +17,8 @@ import uvicorn
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.progress import Silent
 from graphgen.runtime.server.application import make_application
-from graphgen.runtime.server.http_server import DrainingServer, IdleLimit, make_service
+from graphgen.runtime.server.connections import bounded_protocol
+from graphgen.runtime.server.http_server import DrainingServer, make_service
 from graphgen.runtime.server.routes import Service
 from graphgen.runtime.server.server_options import ServerOptions
 from graphgen.runtime.session.session import LaunchObserver
@@ -30,6 +31,8 @@ TEMPLATE = (
 )
 ROWS, LENGTH, CHUNK = 4, 128, 16
 NAME = "small"
+# Of clients without a port.
+URL = "http://localhost"
 SHAPE = {"llama.context_length": LENGTH, "tokenizer.chat_template": TEMPLATE}
 
 
@@ -115,13 +118,13 @@ class Live:
 
 
 @contextmanager
-def live(idle_seconds: int = 30, **options: Any) -> Generator[Live]:
+def live(idle_seconds: int = 30, connections: int = 4096, **options: Any) -> Generator[Live]:
     """A server on a free port, in a thread of its own."""
     service = service_of(**options)
     config = uvicorn.Config(
         make_application(service),
         port=0,
-        http=IdleLimit,
+        http=bounded_protocol(connections),
         ws="none",
         log_config=None,
         timeout_keep_alive=idle_seconds,

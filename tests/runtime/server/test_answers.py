@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.engine_thread import EngineThread
-from tests.runtime.server.served import LENGTH, NAME, service_of, small_engine
+from tests.runtime.server.served import LENGTH, NAME, URL, service_of, small_engine
 
 PROMPT = "The llama said"
 
@@ -158,7 +158,7 @@ def test_readiness_comes_with_the_warm_up():
     go = threading.Event()
     service = service_of()
     service.thread = EngineThread(service.thread.engine, lambda: _wait_for(go))
-    with TestClient(make_application(service)) as starting:
+    with TestClient(make_application(service), base_url=URL) as starting:
         assert starting.get("/ready").status_code == 503
         assert starting.get("/health").status_code == 200
         go.set()

@@ -17,7 +17,7 @@ from graphgen.runtime.server.answer_grammar import AnswerGrammars
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.request_fields import CHAT_FIELDS, COMPLETION_FIELDS, LABELS, UNBUILT
 from graphgen.runtime.serving.request_choice import MaskError
-from tests.runtime.server.served import LENGTH, NAME, service_of, small_engine
+from tests.runtime.server.served import LENGTH, NAME, URL, service_of, small_engine
 from tests.runtime.server.test_answers import PROMPT, answer
 from tests.runtime.server.test_settings import MESSAGES
 
@@ -139,7 +139,7 @@ def test_what_is_no_body_is_refused(
     content: bytes, headers: dict[str, str], status: int, code: str
 ):
     most = 4096 if code == "body_too_large" else 1 << 20
-    with TestClient(make_application(service_of(max_body=most))) as client:
+    with TestClient(make_application(service_of(max_body=most)), base_url=URL) as client:
         for path in GOOD:
             response = client.post(path, content=content, headers=headers)
             assert response.status_code == status
@@ -153,7 +153,7 @@ def test_other_paths_and_methods_have_errors_of_the_same_form(client: TestClient
 
 
 def test_keys_guard_the_api_and_nothing_else():
-    with TestClient(make_application(service_of(api_keys=("one", "two")))) as client:
+    with TestClient(make_application(service_of(api_keys=("one", "two"))), base_url=URL) as client:
         for header in ({}, {"authorization": "Bearer three"}, {"authorization": "Basic one"}):
             response = client.post(COMPLETIONS, json=GOOD[COMPLETIONS], headers=header)
             assert response.status_code == 401
@@ -171,7 +171,7 @@ def test_what_a_larger_tokenizer_makes_is_refused_by_the_engine(stream: bool):
     service = service_of()
     # The vocabulary of a tokenizer may be larger than that of the model.
     service.model = replace(service.model, vocabulary=1000)
-    with TestClient(make_application(service)) as client:
+    with TestClient(make_application(service), base_url=URL) as client:
         body = {**GOOD[COMPLETIONS], "stream": stream, "prompt": [1, 330]}
         response = client.post(COMPLETIONS, json=body)
         assert (response.status_code, response.json()["error"]["code"]) == (400, "GG0706")
@@ -181,7 +181,7 @@ def test_what_a_larger_tokenizer_makes_is_refused_by_the_engine(stream: bool):
 
 
 def test_a_prompt_may_be_limited():
-    with TestClient(make_application(service_of(max_prompt=3))) as client:
+    with TestClient(make_application(service_of(max_prompt=3)), base_url=URL) as client:
         body = {**GOOD[COMPLETIONS], "prompt": [1, 2, 3]}
         assert client.post(COMPLETIONS, json=body).status_code == 200
         body["prompt"] = [1, 2, 3, 4]
@@ -193,7 +193,7 @@ def test_the_log_has_no_prompt_unless_it_is_wanted(caplog: pytest.LogCaptureFixt
     caplog.set_level("INFO", "graphgen.server")
     for wanted in (False, True):
         caplog.clear()
-        with TestClient(make_application(service_of(log_prompts=wanted))) as client:
+        with TestClient(make_application(service_of(log_prompts=wanted)), base_url=URL) as client:
             client.post(COMPLETIONS, json={**GOOD[COMPLETIONS], "prompt": "panic"})
         (facts,) = [vars(record)["facts"] for record in caplog.records if hasattr(record, "facts")]
         assert ("panic" in json.dumps(facts)) is wanted
@@ -205,7 +205,7 @@ def test_the_log_has_no_prompt_unless_it_is_wanted(caplog: pytest.LogCaptureFixt
 
 
 def test_metrics_count_what_happened():
-    with TestClient(make_application(service_of())) as client:
+    with TestClient(make_application(service_of()), base_url=URL) as client:
         made = client.post(COMPLETIONS, json={**GOOD[COMPLETIONS], "max_tokens": 5, "n": 2}).json()
         client.post(COMPLETIONS, json={})
         lines = client.get("/metrics").text.splitlines()
@@ -226,7 +226,7 @@ def test_metrics_count_what_happened():
 
 
 def test_nothing_is_reused_where_prefixes_are_not_shared():
-    with TestClient(make_application(service_of(prefix_sharing=False))) as client:
+    with TestClient(make_application(service_of(prefix_sharing=False)), base_url=URL) as client:
         alike = {**GOOD[COMPLETIONS], "max_tokens": 5, "n": 2, "temperature": 0}
         made = client.post(COMPLETIONS, json=alike).json()
         lines = client.get("/metrics").text.splitlines()
@@ -376,7 +376,7 @@ def test_choices_are_counted_before_prompts_are_tokenized(client: TestClient, to
 
 
 def test_the_servers_own_limit_bounds_characters_too(tokenized: list[str]):
-    with TestClient(make_application(service_of(max_prompt=4))) as client:
+    with TestClient(make_application(service_of(max_prompt=4)), base_url=URL) as client:
         body = {**GOOD[COMPLETIONS], "prompt": above(4)}
         error = client.post(COMPLETIONS, json=body).json()["error"]
         assert (error["code"], tokenized) == ("context_length_exceeded", [])
@@ -423,3 +423,34 @@ def test_a_schema_of_too_many_characters_is_refused(client: TestClient):
     error = client.post(CHAT, json={**GOOD[CHAT], "response_format": form}).json()["error"]
     assert error["message"] == "Invalid schema: it has 65549 characters, and 65536 are the most"
     assert error["code"] == "invalid_json_schema"
+
+
+def test_a_string_of_a_schema_is_bounded(client: TestClient):
+    """Each step takes a time that grows with the longest one, and other rows wait for it."""
+    for schema in ({"const": "a" * 8193}, {"properties": {"a": {"pattern": "\\d" * 4097}}}):
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        error = client.post(CHAT, json={**GOOD[CHAT], "response_format": form}).json()["error"]
+        assert "characters, and 8192 are the most" in error["message"]
+        assert error["code"] == "invalid_json_schema"
+
+
+def test_what_a_grammar_may_cost_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    """llguidance is given every limit that it has for the time of a grammar and of a step."""
+    import llguidance
+
+    given: list[Any] = []
+
+    class Matcher:
+        grammar_from_json_schema = llguidance.LLMatcher.grammar_from_json_schema
+
+        def __new__(cls, *arguments: Any, **options: Any) -> Any:
+            given.append(options["limits"])
+            return matcher(*arguments, **options)
+
+    matcher = llguidance.LLMatcher
+    monkeypatch.setattr(llguidance, "LLMatcher", Matcher)
+    AnswerGrammars(small_engine().tokenizer, 330).masks({"type": "json_object"}, 1)
+    (limits,) = given
+    assert 0 < limits.step_lexer_fuel <= 200_000
+    assert 0 < limits.initial_lexer_fuel <= 1_000_000
+    assert 0 < limits.step_max_items <= 50_000

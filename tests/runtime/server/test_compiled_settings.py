@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.server.application import make_application
-from tests.runtime.server.served import NAME, engine_of, service_of
+from tests.runtime.server.served import NAME, URL, engine_of, service_of
 from tests.runtime.server.test_answers import answer
 
 DRAWS = "on-device-sampling{do_sample=true,global_topk=40}"
@@ -45,7 +45,7 @@ def test_answers_are_those_of_the_engine_alone(compiled: dict[str, Any], how: st
         request = GenerationRequest(10, engine.tokenizer.eos_ids, sampling=sampling)
         (made,) = engine.generate([engine.tokenizer.encode(text)], request).completions
         wanted.append(engine.tokenizer.decode(made.tokens))
-    with TestClient(make_application(service_of(served))) as client:
+    with TestClient(make_application(service_of(served)), base_url=URL) as client:
         choices = answer(client, prompt=TEXTS, max_tokens=10, **body)["choices"]
         assert [choice["text"] for choice in choices] == wanted
         # Rows that hold a prompt go on by other programs.
@@ -68,7 +68,9 @@ def test_answers_are_those_of_the_engine_alone(compiled: dict[str, Any], how: st
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_programs_that_choose_refuse_by_name(body: dict[str, Any], what: str):
-    with TestClient(make_application(service_of(engine_of(sampling=CHOOSES)))) as client:
+    with TestClient(
+        make_application(service_of(engine_of(sampling=CHOOSES))), base_url=URL
+    ) as client:
         full = {"model": NAME, "prompt": "a", "temperature": 0, "max_tokens": 2, **body}
         response = client.post("/v1/completions", json=full)
         assert response.status_code == 400

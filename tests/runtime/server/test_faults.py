@@ -23,7 +23,7 @@ from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.engine_thread import EngineEndedError, EngineThread
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
 from graphgen.runtime.session.session import Session
-from tests.runtime.server.served import NAME, OBSERVERS, ROWS, Live, live, service_of
+from tests.runtime.server.served import NAME, OBSERVERS, ROWS, URL, Live, live, service_of
 from tests.runtime.server.test_answers import PROMPT, answer
 
 SILENT = 1000
@@ -33,7 +33,7 @@ def connect(server: Live, **body: Any) -> socket.socket:
     """A connection that has sent a request for a completion."""
     made = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     data = json.dumps({"model": NAME, "prompt": PROMPT, "ignore_eos": True, **body}).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     made.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     return made
 
@@ -148,7 +148,7 @@ def test_the_end_of_the_engine_is_seen():
 
     service.thread = EngineThread(service.thread.engine, broken)
     failed = threading.Event()
-    with TestClient(make_application(service, failed.set)) as client:
+    with TestClient(make_application(service, failed.set), base_url=URL) as client:
         assert failed.wait(60)
         assert client.get("/health").status_code == 503
         response = client.post("/v1/completions", json={"model": NAME, "prompt": "a"})
@@ -159,7 +159,7 @@ def test_a_client_that_leaves_while_the_thread_ends_is_no_error():
     service = service_of()
     application = make_application(service)
     body = json.dumps({"model": NAME, "prompt": PROMPT, "ignore_eos": True, "stream": True})
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     path = "/v1/completions"
     scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
     messages: list[Any] = [{"type": "http.request", "body": body.encode()}]
@@ -207,7 +207,7 @@ def test_what_is_cancelled_when_the_thread_ends_is_left_alone():
 
 
 def test_an_answer_that_takes_too_long_is_a_504():
-    with TestClient(make_application(service_of(request_timeout=1e-6))) as client:
+    with TestClient(make_application(service_of(request_timeout=1e-6)), base_url=URL) as client:
         response = client.post("/v1/completions", json={"model": NAME, "prompt": "a"})
         assert (response.status_code, response.json()["error"]["code"]) == (504, "timeout")
 
@@ -309,7 +309,9 @@ def test_a_client_that_never_sends_its_body_is_cut_off_without_a_traceback(
 ):
     with live(drain_timeout=0.1) as server:
         connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = (
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         connection.sendall(f"{head}Content-Length: 99\r\n\r\n{{".encode())
         wait_for(lambda: bool(server.server.server_state.tasks))
         server.server.should_exit = True

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from starlette.testclient import TestClient
 
 from graphgen.runtime.server.application import make_application
-from tests.runtime.server.served import Live, service_of
+from tests.runtime.server.served import URL, Live, service_of
 from tests.runtime.server.test_bodies import CHAT, COMPLETIONS, GOOD, WRONG
 
 # What the tables refuse by the values of several fields, or of the model, no schema says.
@@ -20,7 +20,7 @@ RELATED = ("stream_options", "top_logprobs", "max_completion_tokens")
 
 
 def document() -> Any:
-    with TestClient(make_application(service_of())) as client:
+    with TestClient(make_application(service_of()), base_url=URL) as client:
         return client.get("/openapi.json").json()
 
 
@@ -46,7 +46,7 @@ def test_bodies_match_their_schemas():
 
 
 def test_answers_match_their_schemas():
-    with TestClient(make_application(service_of())) as client:
+    with TestClient(make_application(service_of()), base_url=URL) as client:
         made = client.get("/openapi.json").json()
         for path, body in GOOD.items():
             response = made["paths"][path]["post"]["responses"]["200"]

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.speculator import Speculator
-from tests.runtime.server.served import NAME, engine_of, service_of
+from tests.runtime.server.served import NAME, URL, engine_of, service_of
 
 LENGTH = 4
 COMPLETIONS = "/v1/completions"
@@ -30,7 +30,7 @@ def speculating() -> TestClient:
     """A client of a server whose draft is the model itself."""
     engine = engine_of(verifies=LENGTH)
     draft = DraftModel(engine.session, engine.session.vocabulary)
-    return TestClient(make_application(service_of(engine, Speculator(draft, LENGTH))))
+    return TestClient(make_application(service_of(engine, Speculator(draft, LENGTH))), base_url=URL)
 
 
 def answers(client: TestClient) -> list[Any]:
