@@ -33,6 +33,7 @@ from graphgen.atomic_write import (
     write_inside,
 )
 from graphgen.errors import GraphgenError
+from graphgen.json_value import parse_json
 from graphgen.lowering.abi import donated
 from graphgen.lowering.compile_cache.cache_entry import digest
 from graphgen.lowering.neuronx_cc.driver import CompiledProgram
@@ -154,7 +155,7 @@ def write_device_folder(
     }
     text = signed(content)
     write_inside(path, path / MANIFEST, text)
-    return DeviceFolder(path, json.loads(text))
+    return DeviceFolder(path, cast("dict[str, object]", parse_json(text)))
 
 
 def write_device_weights(
