@@ -25,11 +25,13 @@ class JsonError(ValueError):
 
     Attributes:
         place: line and column as ``3:14``, where they are known.
+        reason: the text without its place.
     """
 
-    def __init__(self, what: str, place: str = "") -> None:
+    def __init__(self, what: str, place: str = "", reason: str = "") -> None:
         super().__init__(what)
         self.place = place
+        self.reason = reason or what
 
 
 def json_number(value: float) -> float | str:
@@ -68,11 +70,9 @@ def parse_json(
             parse_int=_integer if _has_long_number(text) else None,
         )
     except json.JSONDecodeError as error:
-        raise JsonError(error.msg, f"{error.lineno}:{error.colno}") from error
+        raise JsonError(str(error), f"{error.lineno}:{error.colno}", error.msg) from error
     except JsonError:
         raise
-    except UnicodeDecodeError as error:
-        raise JsonError(f"it is not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
         raise JsonError("it is nested too deeply") from error
     except ValueError as error:
@@ -91,7 +91,7 @@ def _require_bounds(text: bytes, most: int, objects: int) -> None:
     if opened > objects:
         raise JsonError(f"it has {opened} lists and objects, and at most {objects} are read")
     if max(accumulate(map(_STEP.__getitem__, outside)), default=0) > MOST_DEPTH:
-        raise JsonError(f"it is nested more than {MOST_DEPTH} deep")
+        raise JsonError("it is nested too deeply")
 
 
 def _outside_strings(text: bytes) -> bytes:

@@ -30,10 +30,10 @@ def read_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705
         return read_regular(Path(path), most)
     except OSError as error:
         raise GraphgenError(
-            code, f"cannot read the file: {error.strerror or error}", where=str(path)
+            code, f"cannot open the file: {error.strerror or error}", where=str(path)
         ) from error
     except ValueError as error:
-        raise GraphgenError(code, f"cannot read the file: {error}", where=repr(path)) from error
+        raise GraphgenError(code, f"cannot open the file: {error}", where=repr(path)) from error
 
 
 def read_text_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705") -> str:
@@ -66,7 +66,7 @@ def read_json(
         return parse_json(data, most=most, finite=finite)
     except JsonError as error:
         where = f"{path}:{error.place}" if error.place else str(path)
-        what = f"{Path(path).name} is not valid JSON: {error}"
+        what = f"{Path(path).name} is not valid JSON: {error.reason}"
         raise GraphgenError(code, what, where=where) from error
 
 

@@ -478,7 +478,7 @@ def test_files_that_are_no_regular_files(tmp_path: Path):
     odd = (tmp_path, tmp_path / "pipe", tmp_path / "sparse", tmp_path / "loop", tmp_path / "none")
     for path in (*odd, Path("/dev/zero"), tmp_path / ("x" * 300), tmp_path / "a\0b"):
         error = refused(lambda path=path: read_file(path, 1 << 20, "GG0601"))
-        assert (error.code, error.what.startswith("cannot read the file: ")) == ("GG0601", True)
+        assert (error.code, error.what.startswith("cannot open the file: ")) == ("GG0601", True)
     (tmp_path / "small").write_bytes(b"abc")
     assert read_file(tmp_path / "small", 3) == b"abc"
     refused(lambda: read_file(tmp_path / "small", 2))
