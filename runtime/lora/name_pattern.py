@@ -15,7 +15,7 @@ _LONGEST_NAME: Final = 1024
 _PART: Final = re.compile(r"\\.|\[\^?\]?[^\]]*\]", re.DOTALL)
 
 
-class Found(Protocol):
+class NameMatch(Protocol):
     """A match."""
 
     def __getitem__(self, group: int) -> str:
@@ -26,11 +26,11 @@ class Found(Protocol):
 class NamePattern(Protocol):
     """A compiled pattern."""
 
-    def match(self, text: str) -> Found | None:
+    def match(self, text: str) -> NameMatch | None:
         """The match at the beginning of a name."""
         ...
 
-    def fullmatch(self, text: str) -> Found | None:
+    def fullmatch(self, text: str) -> NameMatch | None:
         """The match of a whole name."""
         ...
 
@@ -41,15 +41,15 @@ class _PlainPattern:
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern)
 
-    def match(self, text: str) -> Found | None:
+    def match(self, text: str) -> NameMatch | None:
         """The match at the beginning of a name."""
         found = self._pattern.match(text) if len(text) <= _LONGEST_NAME else None
-        return cast("Found | None", found)
+        return cast("NameMatch | None", found)
 
-    def fullmatch(self, text: str) -> Found | None:
+    def fullmatch(self, text: str) -> NameMatch | None:
         """The match of a whole name."""
         found = self._pattern.fullmatch(text) if len(text) <= _LONGEST_NAME else None
-        return cast("Found | None", found)
+        return cast("NameMatch | None", found)
 
 
 @lru_cache(maxsize=4096)
