@@ -1,6 +1,6 @@
 """Sign manifests and compiled programs with a key of this user, and check such signatures.
 
-A checksum says that a file is the one that was written; whoever writes another file writes its
+A checksum shows that a file is the one that was written, and the writer of another file writes its
 checksum too. A signature (HMAC-SHA-256) can only be made with the key.
 """
 
@@ -22,7 +22,7 @@ from graphgen.runtime.folders import sealed
 # Names the file of the key where several machines or users share artifacts.
 VARIABLE: Final = "GRAPHGEN_ARTIFACT_KEY"
 FILE: Final = "artifact.key"
-# Bytes of the file: at least those of a key that nobody guesses, and at most.
+# Bytes of the file at least, so that the key cannot be guessed, and at most.
 _LEAST, _MOST = 32, 4096
 _SIGNATURE, _CHECKSUM = "signature", "checksum"
 _HELP = "make one: openssl rand -hex 32 > FILE; chmod 600 FILE"

@@ -233,7 +233,7 @@ def write_program(
 def _digests(folder: Path) -> list[str]:
     found: list[str] = []
     for name in (HLO, COMMAND):
-        # What cannot be read is in the way of the writer, which says so.
+        # A file that cannot be read is in the way of the writer, which names it.
         with suppress(OSError):
             found.append(digest(folder, folder / name))
     return found

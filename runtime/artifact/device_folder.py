@@ -239,7 +239,7 @@ def require_trust(folder: DeviceFolder, *, trust: bool) -> None:
             "GG0703",
             f"the programs in {folder.path} are not signed with your key, and are not loaded",
             help=f"{VARIABLE}=FILE with the key of the machine that compiled them, or "
-            "--trust-artifacts if you trust whoever made the folder",
+            "--trust-artifacts if you trust the maker of the folder",
         )
 
 

@@ -43,7 +43,7 @@ class CallSender:
 
     Args:
         others: number of the other processes.
-        secret: of the launch; whoever does not know it is turned away.
+        secret: of the launch; others are turned away.
         listen: the address of this machine to listen at; empty for all.
 
     Attributes:

@@ -1,7 +1,7 @@
-"""Connections between the processes of a launch, which prove that they have its secret.
+"""Connections between the processes of a launch, each with a proof of its secret.
 
-Whatever else connects is a stranger: it is closed and has no effect. The secret is never sent. Who
-listens sends a random text (a line); who comes sends its purpose, the number of processes, its
+All other connections are of strangers: they are closed and have no effect. The secret is never
+sent. Who listens sends a random text (a line); who comes sends its purpose, the number of processes, its
 index, a random text of its own and the HMAC-SHA-256 of all that; the answer is a line with the
 HMAC-SHA-256 of both random texts and the answer.
 """
@@ -21,7 +21,7 @@ from typing import Final, cast
 
 # Seconds that a line of another process may take.
 LINE_SECONDS: Final = 5.0
-# Connections that have not said their line yet: of more the oldest is closed.
+# Connections without a line so far: of more the oldest is closed.
 MOST_SILENT: Final = 64
 # Characters of the longest answer, and bytes of the longest line.
 LONGEST: Final = 1000
@@ -43,25 +43,25 @@ class Peer:
         connection: to it.
         count, index: number of processes that it knows of, and its own.
         secret: of the launch.
-        said: the random text that it was sent, and its line.
+        exchange: the random text that it was sent, and its line.
     """
 
     connection: socket.socket
     count: int
     index: int
     secret: str = field(repr=False)
-    said: bytes = field(repr=False)
+    exchange: bytes = field(repr=False)
 
     def answer(self, text: str) -> None:
         """Send a line of at most :data:`LONGEST` characters (OSError)."""
         line = " ".join(text.split("\n"))[:LONGEST].encode()
-        proof = _proof(self.secret, b"answer", self.said, line)
+        proof = _proof(self.secret, b"answer", self.exchange, line)
         self.connection.sendall(proof + b" " + line + b"\n")
 
 
 @dataclass(slots=True)
 class _Guest:
-    """A connection that has not said its line yet."""
+    """A connection without a line so far."""
 
     nonce: bytes
     end: float
@@ -155,8 +155,8 @@ class Door:
                 self._forget(connection)
                 connection.setblocking(True)
                 connection.settimeout(LINE_SECONDS)
-                said = guest.nonce + b"\n" + line
-                return Peer(connection, int(found[3]), int(found[4]), self._secret, said)
+                exchange = guest.nonce + b"\n" + line
+                return Peer(connection, int(found[3]), int(found[4]), self._secret, exchange)
         self._close(connection)
         return None
 

@@ -82,7 +82,7 @@ def _parsed(text: str, index: int) -> object:
 def _unreadable(text: str, index: int) -> GraphgenError:
     return GraphgenError(
         "GG0709",
-        f"what process {index} says cannot be read: {text!r:.80}",
+        f"the words of process {index} cannot be read: {text!r:.80}",
         help="see that nothing but the launch reaches the port of --master-addr",
     )
 

@@ -126,7 +126,7 @@ def _read(kit: Path, name: str) -> bytes:
     for part in name.split("/"):
         parent = opened
         try:
-            # A link's target is no part of the kit, whatever it is.
+            # The target of a link does not belong to the kit.
             opened = os.open(part, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=parent)
         except OSError as error:
             if error.errno == errno.ELOOP:

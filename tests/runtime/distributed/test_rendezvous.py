@@ -110,7 +110,7 @@ def repeated(port: int, stack: ExitStack) -> None:
             introduce(peer, SECRET, "meet", (2, 1), 0.001)
         found: Peer = said.result(60)
         found.connection.close()
-    attack(found.said.split(b"\n")[1] + b"\n")(port, stack)
+    attack(found.exchange.split(b"\n")[1] + b"\n")(port, stack)
 
 
 ATTACKS: dict[str, Callable[[int, ExitStack], None]] = {

@@ -84,7 +84,7 @@ def test_a_failure_of_another_process_does():
 @pytest.mark.parametrize("text", ["", "{", DEEP, "[]", "3", '["a"]', "9" * 5000])
 def test_a_record_that_is_none_is_an_error_that_names_the_process(text: str):
     made = group({"graphgen/program-1/1": text}, 0)
-    with pytest.raises(GraphgenError, match="what process 1 says cannot be read") as caught:
+    with pytest.raises(GraphgenError, match="the words of process 1 cannot be read") as caught:
         made.agree("program", {"a": "1"})
     assert caught.value.code == "GG0709"
     assert len(str(caught.value)) < 300
@@ -93,7 +93,7 @@ def test_a_record_that_is_none_is_an_error_that_names_the_process(text: str):
 @pytest.mark.parametrize("text", ["", "{}", DEEP, "[1]", "[1, 2, 3]", "9" * 5000])
 def test_inputs_that_are_none_are_an_error(text: str):
     made = group({"graphgen/inputs/prompts-1": text}, 1)
-    with pytest.raises(GraphgenError, match="what process 0 says cannot be read") as caught:
+    with pytest.raises(GraphgenError, match="the words of process 0 cannot be read") as caught:
         made.shared_values("prompts", [["a"], 2])
     assert caught.value.code == "GG0709"
 
