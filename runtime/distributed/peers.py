@@ -1,9 +1,9 @@
 """Connections between the processes of a launch, each with a proof of its secret.
 
 All other connections are of strangers: they are closed and have no effect. The secret is never
-sent. Who listens sends a random text (a line); who comes sends its purpose, the number of processes, its
-index, a random text of its own and the HMAC-SHA-256 of all that; the answer is a line with the
-HMAC-SHA-256 of both random texts and the answer.
+sent. The listening process sends a random text (a line); the other one sends its purpose, the
+number of processes, its index, a random text of its own and the HMAC-SHA-256 of all that; the
+answer is a line with the HMAC-SHA-256 of both random texts and the answer.
 """
 
 from __future__ import annotations
