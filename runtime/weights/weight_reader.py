@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from graphgen.atomic_write import open_readable
 from graphgen.eval import Array
@@ -98,7 +98,7 @@ def _read(path: Path, root: Path | None, tensor: Tensor, home: Array) -> Array:
     made = Checksum()
     try:
         with open_readable(root or path.parent, path) as buffered:
-            file = buffered.raw
+            file = cast(RawIOBase, buffered.raw)
             file.seek(tensor.start)
             for start in range(0, len(home), PIECE):
                 piece = home[start : start + PIECE]
