@@ -10,7 +10,7 @@ import math
 import re
 from typing import TypeGuard
 
-# What no model, program or machine comes near; a number beyond it is a damaged or hostile file.
+# Limits that no model, program or machine comes near: a file with more is damaged or hostile.
 MOST_LAYERS = 10_000
 MOST_RANKS = 1 << 20
 MOST_COUNT = (1 << 31) - 1
@@ -20,7 +20,7 @@ MOST_DIMS = 64
 # Of a program, once its calls are inlined.
 MOST_OPS = 1 << 17
 MOST_SIZE = (1 << 63) - 1
-# What a number of a file raises that is none, or does not fit where it stands.
+# Exceptions of numbers that cannot be read, or do not fit where they stand.
 BAD_NUMBER = (ValueError, OverflowError)
 # Digits of such a number, also below zero or above it without a sign.
 _MOST_DIGITS = 20

@@ -137,7 +137,7 @@ def _last_net(error: Exception) -> GraphgenError | None:
     return None
 
 
-# What the name of a file that a user gives can be wrong in.
+# Faults of a name that a user gives.
 _OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR)
 
 

@@ -94,7 +94,7 @@ def _scope(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _line(text: str) -> int:
-    """A line; 0, for none, where no file has so many."""
+    """A line number; 0, for none, where it is larger than that of any file."""
     try:
         return whole_number(text)
     except ValueError:

@@ -61,8 +61,8 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> str:
 def check_sizes(checkpoint: Checkpoint) -> None:
     """Compare the sizes of the configuration with the tensors, before a graph is built of them.
 
-    Building takes time and memory by these numbers; comparing them takes none. What is compared is
-    a bound: a model of such sizes has at least so many bits.
+    Building takes time and memory by these numbers; comparing them takes none. Each size has to fit
+    into the bits of all tensors, which is a lower bound.
 
     Raises:
         GraphgenError: GG0602 for a size that the tensors cannot have.

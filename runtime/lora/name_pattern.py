@@ -61,7 +61,7 @@ def name_pattern(pattern: str) -> NamePattern:
     and none of a group.
 
     Raises:
-        ValueError: it is no pattern, is too large, or might backtrack; the text says why.
+        ValueError: it is not a pattern, is too large, or might backtrack; the text says why.
     """
     # Only here: a run without adapters needs no patterns.
     import re2  # pyright: ignore[reportMissingTypeStubs]

@@ -79,7 +79,7 @@ class _Renderer:
     def answer(
         self, template: str, names: Mapping[str, object], marks: Marks | None
     ) -> Mapping[str, object]:
-        """What the process says about one template; it is started again after one that it lost."""
+        """Ask the process about one template; after one that ended it, it is started again."""
         asked = {"template": template, "names": names, "marks": marks}
         request = json.dumps(asked).encode() + b"\n"
         with self._lock:

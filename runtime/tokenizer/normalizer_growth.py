@@ -1,4 +1,4 @@
-"""By how much the steps of a tokenizer may lengthen a text, from their patterns."""
+"""Bound by which the steps of a tokenizer may lengthen a text, from their patterns."""
 
 from __future__ import annotations
 
