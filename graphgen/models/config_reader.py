@@ -116,7 +116,9 @@ class ConfigReader:
         value = self._get(key, default)
         most = MOST_LAYERS if "layer" in key else MOST_COUNT
         if not isinstance(value, int) or not is_whole(value, most, 1):
-            raise _bad(key, value, f"a positive whole number up to {most}")
+            large = isinstance(value, int) and value > most
+            limit = f" up to {most}" if large else ""
+            raise _bad(key, value, f"a positive whole number{limit}")
         return value
 
     def width_and_heads(self, defaults: object, width_key: str, heads_key: str) -> tuple[int, int]:
