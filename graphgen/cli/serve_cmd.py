@@ -150,7 +150,7 @@ _SERVER_FLAGS = options(
         "--special-tokens-in-messages",
         default="text",
         metavar="text|special",
-        help="What special tokens in the messages of chats are: text, or these tokens.",
+        help="Read special tokens in messages of chats as text, or as tokens.",
     ),
     option(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
 )

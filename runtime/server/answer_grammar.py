@@ -28,17 +28,15 @@ _FIELD = "response_format"
 _LONGEST: Final = 1 << 16
 _LONGEST_STRING: Final = 1 << 13
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
-# What llguidance may spend on a grammar, and on the tokens of a step, before it gives up: its own
-# defaults, stated here as they bound the time for which other rows wait.
-_LIMITS: Final = {
+# Limits of llguidance for a grammar and for the tokens of a step: its own defaults, stated here as
+# they bound the time for which other rows wait.
+_LIMITS: Final[Mapping[str, int]] = {
     "initial_lexer_fuel": 1_000_000,
     "max_grammar_size": 500_000,
     "max_lexer_states": 250_000,
     "max_items_in_row": 2_000,
     "step_lexer_fuel": 200_000,
     "step_max_items": 50_000,
-    # An error may not hold the grammar.
-    "verbose_errors": False,
 }
 
 
@@ -82,7 +80,8 @@ class AnswerGrammars:
             raise _wrong(f"a string has {longest} characters, and {_LONGEST_STRING} are the most")
         with ForeignCalls(_wrong):
             grammar = LLMatcher.grammar_from_json_schema(text)
-            limits = LLParserLimits(**_LIMITS)
+            # An error may not hold the grammar.
+            limits = LLParserLimits(verbose_errors=False, precompute_large_lexemes=True, **_LIMITS)
             matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
             if not matcher.is_error():
                 # The first one takes the longest: not in the thread of the engine.

@@ -1,4 +1,4 @@
-"""The ASGI application: endpoints, what guards them, errors and the engine's thread."""
+"""Make the ASGI application: endpoints, guard, errors and the engine's thread."""
 
 from __future__ import annotations
 

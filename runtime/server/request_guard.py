@@ -224,7 +224,7 @@ class AllowedHosts:
         return self._every and server is not None and host == _plain(server[0])
 
     def _check_origin(self, origin: str, place: str) -> None:
-        """Refuse a page of another server; those behind names of ``--allowed-hosts`` may ask."""
+        """Refuse a page of another host, unless ``--allowed-hosts`` names its host."""
         scheme, found, netloc = origin.partition("://")
         same = found and _with_port(netloc, scheme) == _with_port(place, scheme)
         if not same and _host_of(netloc) not in self._named:

@@ -63,7 +63,7 @@ class ServerOptions:
     special_in_messages: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse keys that anyone could send, or nobody."""
+        """Refuse keys that are empty, and keys that no header can have."""
         for place, key in enumerate(self.api_keys, 1):
             one = f"API key {place} of {len(self.api_keys)}" if self.api_keys[1:] else "the API key"
             if not key.strip():

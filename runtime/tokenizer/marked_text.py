@@ -74,7 +74,7 @@ class MessageText(str):  # noqa: SLOT000
         return self._text == _as_is(other)
 
     def __hash__(self) -> int:
-        """That of the text as it is."""
+        """Hash of the text as it is."""
         return hash(self._text)
 
     def __len__(self) -> int:

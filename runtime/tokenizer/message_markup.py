@@ -64,7 +64,7 @@ class MessageMarkup:
         """The marks of these messages; ``None`` if there is nothing to mark.
 
         Raises:
-            GraphgenError: GG0705 for messages that have every code point that is no character.
+            GraphgenError: GG0705 for messages that have every noncharacter of Unicode.
         """
         texts = [message["content"] for message in messages]
         if not any(map(self._ends.search, texts)):
@@ -72,7 +72,7 @@ class MessageMarkup:
         free = (char for char in map(chr, _NONCHARACTERS) if not any(char in t for t in texts))
         mark = next(free, None)
         if mark is None:
-            raise GraphgenError("GG0705", "the messages have every code point of no character")
+            raise GraphgenError("GG0705", "the messages have every noncharacter of Unicode")
         return Marks(self._firsts, mark)
 
     def named(self, text: str, mark: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.graphgen.cli.conftest import ROOT, done, error
+from tests.graphgen.cli.conftest import ROOT, done, error, graphgen
 from tests.oracles.small_gguf import HEAD_DIM, KV_HEADS, LAYERS, write_small_model
 
 
@@ -178,8 +178,8 @@ def test_an_empty_key_is_refused_wherever_it_comes_from(
 
 
 def test_a_key_on_the_command_line_is_noted(tmp_path: Path):
-    shown = error("serve", tmp_path / "none.gguf", "--port", 0, "--api-key", "a")
+    model, keys = tmp_path / "none.gguf", tmp_path / "keys"
+    shown = graphgen("serve", model, "--port", 0, "--api-key", "a").stderr
     assert "--api-key is visible in the list of processes" in " ".join(shown.split())
-    (tmp_path / "keys").write_text("one\ntwo\n")
-    quiet = error("serve", tmp_path / "none.gguf", "--port", 0, "--api-key-file", tmp_path / "keys")
-    assert "visible" not in quiet
+    keys.write_text("one\ntwo\n")
+    assert "visible" not in graphgen("serve", model, "--port", 0, "--api-key-file", keys).stderr
