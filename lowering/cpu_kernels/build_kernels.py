@@ -29,6 +29,8 @@ LIBRARY: Final = FOLDER / "libgraphgen_kernels.so"
 COMPILERS: Final = ("g++", "clang++", "c++")
 OPTIONS: Final = (
     *("-std=c++17", "-O3", "-fPIC", "-fno-math-errno"),
+    # Writes beyond a buffer on the stack, or by a function of libc, end the process.
+    *("-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"),
     # Two 16-bit floats are read as one word.
     "-fno-strict-aliasing",
     # a * b + c is one instruction; results do not depend on the order of anything else.

@@ -1,0 +1,56 @@
+"""Hashed requirements, and the bill of materials that is made of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from tests.hashed_requirements import FILES, ROOT, pinned
+from tests.sbom import bill, packages
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_pin_has_the_hashes_of_its_files(name: str):
+    wanted = {canonicalize_name(pin.split("==")[0]): pin.split("==")[1] for pin in pinned(name)}
+    found = packages(name)
+    assert {
+        canonicalize_name(package): version for package, (version, _) in found.items()
+    } == wanted
+    for package, (_, hashes) in found.items():
+        assert hashes, package
+        assert len(hashes) == len(set(hashes)), package
+
+
+def test_packages_with_machine_code_have_hashes_for_every_python():
+    """A wheel a Python and machine: a file that one of them takes may not be missing."""
+    of = {name: len(hashes) for name, (_, hashes) in packages().items()}
+    # Three Pythons on four kinds of machines, at least, and an sdist.
+    assert min(of["numpy"], of["scipy"], of["pydantic-core"], of["ml-dtypes"]) > 12
+
+
+def test_make_installs_by_hashes():
+    text = (ROOT / "Makefile").read_text("utf-8")
+    rules = re.findall(r"^\$\((\w+)_STAMP\): .*\n((?:\t.*\n)+)", text, re.M)
+    installs = {name: body for name, body in rules if "_INSTALL)" in body}
+    for name in ("RUNTIME", "MODEL", "DEV"):
+        assert "$(HASHED_INSTALL)" in installs[name]
+    # Only torch and the checkout itself have no hashes.
+    plain = [
+        line for body in installs.values() for line in body.splitlines() if "PIP_INSTALL" in line
+    ]
+    assert all("$(TORCH)" in line or "--editable ." in line for line in plain)
+
+
+def test_the_bill_names_what_is_installed_and_what_is_vendored():
+    made = bill()
+    assert isinstance(made, dict)
+    assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
+    rows = made["components"]
+    assert isinstance(rows, list)
+    named = {row["name"]: row for row in rows if isinstance(row, dict)}
+    assert set(named) == {*packages(), "@dagrejs/dagre"}
+    assert named["numpy"]["version"] == packages()["numpy"][0]
+    assert named["@dagrejs/dagre"]["purl"] == "pkg:npm/%40dagrejs/dagre@3.1.3"
+    assert all(row["licenses"] for row in named.values())
