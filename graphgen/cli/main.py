@@ -92,6 +92,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "validate": CommandEntry("debug", "Check passes by numbers; name the wrong rewrite."),
     # Status 1 is an answer: a difference, no match.
     "equiv": CommandEntry("debug", "Compare two modules by numbers.", error_status=2),
+    "prove": CommandEntry("debug", "Prove that two modules compute the same.", error_status=2),
     "bisect": CommandEntry("debug", "Find the rewrite that makes a module wrong."),
     "minify": CommandEntry("debug", "Reduce a failing module to a few ops."),
     "repro": CommandEntry("debug", "Replay a pass that failed."),

@@ -114,6 +114,7 @@ def _multiply(a: Dim, b: Dim) -> Dim:
     return _make(total)
 
 
+@lru_cache(maxsize=1 << 16)
 def symbol(name: str) -> Poly:
     """The symbol ``name`` as a dimension, e.g. ``symbol("B")``.
 

@@ -29,10 +29,14 @@ from graphgen.passes.proof.integers import (
     either,
     fit,
     is_zero,
+    larger,
     mod,
     negated,
+    smaller,
 )
 from graphgen.passes.proof.movement_rules import number
+from graphgen.passes.proof.rebuild import flat_function
+from graphgen.passes.proof.sums import in_order, summed, truth_of_sum, variable_name
 from graphgen.passes.proof.terms import Node, Term
 
 Combine = Callable[[Dim, Dim], Dim]
@@ -81,13 +85,7 @@ def _divide(e: Elements, op: Op, index: Index) -> Term | None:
 @element_rule("minimum", "maximum")
 def _extreme(e: Elements, op: Op, index: Index) -> Term | None:
     pair = _pair(e, op, index)
-    return None if pair is None else _larger(e, *pair, op.name == "minimum")
-
-
-def _larger(e: Elements, a: Dim, b: Dim, smaller: bool) -> Dim:
-    found = choose(e.terms, at_most_zero(e.terms, a + b * -1), *((a, b) if smaller else (b, a)))
-    assert isinstance(found, int | Poly)
-    return found
+    return None if pair is None else (smaller if op.name == "minimum" else larger)(e.terms, *pair)
 
 
 @element_rule("clamp")
@@ -96,7 +94,7 @@ def _clamp(e: Elements, op: Op, index: Index) -> Term | None:
     if not operand.dtype.is_integer:
         return None
     ends = [e.integer(x, index if x.type.rank else ()) for x in (low, high)]
-    return _larger(e, _larger(e, e.integer(operand, index), ends[0], False), ends[1], True)
+    return smaller(e.terms, larger(e.terms, e.integer(operand, index), ends[0]), ends[1])
 
 
 @element_rule("shift_left", "shift_right_logical", "shift_right_arithmetic")
@@ -199,21 +197,53 @@ def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
                 place[axis] = next(free)
         factors.append(e.at(operand, tuple(place[axis] for axis in range(operand.type.rank))))
     sizes = [op.operands[0].shape[axis] for axis in contracted]
+    ranges = list(zip(sums, sizes, strict=True))
     if e.level is ProofLevel.EXACT:
         # The order of a sum may depend on the place of the element in the result.
         product = e.terms.node("fn", "product", None, EMPTY, *factors)
-        return _sum(e, op, "add", [*index, *sums, *sizes, product])
+        if not e.deep:
+            return _plain_sum(e, op, "add", [*index, *sums, *sizes, product])
+        return _sum(e, op, "add", ranges, product, index)
     # A product is a sum of the products of elements, taken at least in f32.
     result = op.results[0].dtype
     to = e.rounding(result if result in (f32, f64) else f32)
-    factors.sort(key=e.terms.order)
-    product = e.made_by(e.terms.node("fn", "multiply", to, EMPTY, *factors), op)
-    made = e.made_by(e.terms.node("sum", "add", to, None, *sums, *sizes, product), op)
+    product = e.made_by(flat_function(e.terms, "multiply", to, EMPTY, factors), op)
+    if e.deep:
+        made = _made(e, op, summed(e.terms, "add", to, _named_ranges(ranges), product))
+    else:
+        made = e.made_by(e.terms.node("sum", "add", to, None, *sums, *sizes, product), op)
     return narrowed(e.terms, made, result, level=e.level)
 
 
-def _sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
+def _named_ranges(ranges: Sequence[tuple[Dim, Dim]]) -> list[tuple[str, Dim]]:
+    """Variables by name with their sizes; those of one value are none."""
+    return [(variable_name(v), size) for v, size in ranges if isinstance(v, Poly)]
+
+
+def _sum(
+    e: Elements,
+    op: Op,
+    kind: str,
+    ranges: Sequence[tuple[Dim, Dim]],
+    body: Term,
+    index: Index = (),
+) -> Term:
     """A sum, with the type that it is taken in and what decides on the order of its terms."""
+    if not e.deep:
+        return _plain_sum(e, op, kind, [*[v for v, _ in ranges], *[n for _, n in ranges], body])
+    if e.level is not ProofLevel.EXACT:
+        chosen = kind in CHOOSING and op.results[0].dtype in PLAIN
+        to = None if chosen else e.rounding(op.results[0].dtype)
+        return _made(e, op, summed(e.terms, kind, to, _named_ranges(ranges), body))
+    types = tuple([x.dtype for x in op.operands])
+    order = (op.name, op.attrs, *[x.shape for x in op.operands], *types, index)
+    named = _named_ranges(ranges)
+    made = in_order(e.terms, kind, op.results[0].dtype, order, named, body)
+    return _made(e, op, made)
+
+
+def _plain_sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
+    """The same, with variables named by the height of the op in its program."""
     if e.level is not ProofLevel.EXACT and kind in CHOOSING and op.results[0].dtype in PLAIN:
         return e.made_by(e.terms.node("sum", kind, None, None, *parts), op)
     types = tuple([x.dtype for x in op.operands])
@@ -225,10 +255,15 @@ def _sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
 @element_rule("reduce")
 def _reduce(e: Elements, op: Op, index: Index) -> Term | None:
     operand, combined = op.operands[0], op.attrs.integers("dimensions")
-    if not operand.dtype.is_float:
+    truth = is_truth(operand.dtype)
+    if not operand.dtype.is_float and not (truth and e.deep):
         return None
     sums = {axis: e.summed(op, k, operand.shape[axis]) for k, axis in enumerate(combined)}
     rest = iter(index)
     place = tuple(sums[a] if a in sums else next(rest) for a in range(operand.type.rank))
-    sizes = [operand.shape[axis] for axis in combined]
-    return _sum(e, op, op.attrs.text("kind"), [*sums.values(), *sizes, e.at(operand, place)])
+    ranges = [(v, operand.shape[axis]) for axis, v in sums.items()]
+    kind, body = op.attrs.text("kind"), e.at(operand, place)
+    if truth:
+        found = summed(e.terms, kind, None, _named_ranges(ranges), body)
+        return truth_of_sum(e.terms, found)
+    return _sum(e, op, kind, ranges, body)

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from hashlib import sha256
 
 from graphgen.composites import DECOMPOSITIONS, decompose
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, DType, Function, Op, TensorType, Value
+from graphgen.ir import Attrs, Dim, DType, Function, Module, Op, TensorType, Value
+from graphgen.ir.clone import clone_function
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import Kind
 from graphgen.ops import OPS
+from graphgen.ops.control import callees, renamed
 from graphgen.ops.traits import Trait
 from graphgen.passes.proof.floats import CHOOSING, PLAIN, ProofLevel, Rounding, span
 from graphgen.passes.proof.integers import fit, range_of
+from graphgen.passes.proof.rebuild import FLAT, flat_function
 from graphgen.passes.proof.terms import Node, Term, Terms
+from graphgen.text.printer import print_function
 
 Index = tuple[Dim, ...]
 # (elements, op, index of the result's element) -> the element, or None for an op whose attributes
@@ -50,19 +54,53 @@ _CONTINUOUS = frozenset(
         *("last_token", "layer_norm", "rms_norm", "rope_table", "silu"),
     )
 )
-# Sums and products of which only the order is another are equal in real arithmetic.
-_REASSOCIATED = ("add", "multiply")
+# Ops that sum over variables, or look for one.
+SUMMING = (
+    *("all_reduce", "custom_call", "dot_general", "reduce", "reduce_scatter", "scatter", "sort"),
+)
 
 
-def element_rule(*names: str) -> Callable[[Rule], Rule]:
+# Rules that only deep elements use.
+DEEP: set[str] = set()
+
+
+def element_rule(*names: str, deep: bool = False) -> Callable[[Rule], Rule]:
     """Register the rule of some ops."""
 
     def wrap(rule: Rule) -> Rule:
         for name in names:
             RULES[name] = rule
+            if deep:
+                DEEP.add(name)
         return rule
 
     return wrap
+
+
+# The element of a value at an index on a rank, by other means than the op that makes it.
+Related = Callable[["Elements", Index, Dim], Term]
+
+
+@dataclass(slots=True)
+class Ranks:
+    """What holds for a program that runs on every rank.
+
+    Attributes:
+        count: the number of ranks.
+        rank: the rank that elements are of.
+        related: values of which elements are known otherwise: arguments that other values make, and
+            values that are equal to a value of the model.
+        sources: the values that arguments among these are made of, if any.
+        arbitrary: ops of padding whose result is not defined where it is padded.
+        prefix: of the names of variables of sums, another one for each program.
+    """
+
+    count: int = 1
+    rank: Dim = 0
+    related: dict[Value, Related] = field(default_factory=dict[Value, Related])
+    sources: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    arbitrary: dict[Op, str] = field(default_factory=dict[Op, str])
+    prefix: str = "sum"
 
 
 @dataclass(slots=True)
@@ -78,6 +116,12 @@ class Elements:
         level: how far rounding counts.
         typed: of elements in real arithmetic, those of which types count; integers and truth
             values are these, unless they are the bits of floats.
+        ranks: how values of ranks are related to others.
+        result: the number of the result that a rule is asked for.
+        bodies: of each function that ops of the program may run, a text that says what it does.
+        deep: whether elements are followed through gathers, writes, sorts and collectives, and sums
+            have the normal form of ``sums``. Terms of many ops are too large for that, unless
+            values on the way are variables, as they are in ``refinement``.
     """
 
     terms: Terms
@@ -87,7 +131,13 @@ class Elements:
     ranges: Mapping[str, tuple[Dim, Dim]] = field(default_factory=dict[str, tuple[Dim, Dim]])
     level: ProofLevel = ProofLevel.EXACT
     typed: Elements | None = None
-    _known: dict[tuple[Value, Index], Term] = field(default_factory=dict[tuple[Value, Index], Term])
+    ranks: Ranks = field(default_factory=lambda: Ranks())
+    result: int = 0
+    bodies: Mapping[str, str] = field(default_factory=dict[str, str])
+    deep: bool = False
+    _known: dict[Value, dict[tuple[Index, Dim], Term]] = field(
+        default_factory=dict[Value, dict[tuple[Index, Dim], Term]]
+    )
     # Of expanded composites: what each result is, and what each argument of the body stands for.
     _bodies: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _inner: dict[Value, Value] = field(default_factory=dict[Value, Value])
@@ -102,20 +152,38 @@ class Elements:
 
     def _at_level(self, level: ProofLevel, typed: Elements | None = None) -> Elements:
         given = self.terms, self.args, self.made, self.expand, self.ranges
-        out = Elements(*given, level, typed)
+        out = Elements(*given, level, typed, self.ranks, bodies=self.bodies, deep=self.deep)
         out._bodies, out._inner, out._kept = self._bodies, self._inner, self._kept
         return out
 
     def at(self, value: Value, index: Index) -> Term:
         """The element of ``value`` at ``index``."""
+        related = self.ranks.related.get(value)
+        if related is not None:
+            return related(self, index, self.ranks.rank)
         value = self._meaning(value)
         if self.typed is not None and not value.dtype.is_float and not self.is_bits(value):
             return self.typed.at(value, index)
-        key = (value, index)
-        found = self._known.get(key)
+        known, key = self._known.setdefault(value, {}), (index, self.ranks.rank)
+        found = known.get(key)
         if found is None:
-            found = self._known[key] = self._element(value, index)
+            found = known[key] = self._element(value, index)
         return found
+
+    def on_rank(self, value: Value, index: Index, rank: Dim) -> Term:
+        """The element of ``value`` at ``index`` on another rank."""
+        before, self.ranks.rank = self.ranks.rank, rank
+        try:
+            return self.at(value, index)
+        finally:
+            self.ranks.rank = before
+
+    def forget(self, value: Value | None = None) -> None:
+        """Forget elements, of all values or one, after a value was related to another one."""
+        if value is None:
+            self._known.clear()
+        else:
+            self._known.pop(value, None)
 
     def integer(self, value: Value, index: Index) -> Dim:
         """The element of a value of an integer type."""
@@ -134,7 +202,7 @@ class Elements:
     def height(self, value: Value) -> int:
         """Number of nested sums that a value is computed by; it names their variables."""
         value = self._meaning(value)
-        source = self._inner.get(value) or self.made.get(value)
+        source = self._inner.get(value) or self.made.get(value) or self.ranks.sources.get(value)
         if source is not None:
             return self.height(source)
         found = self._heights.get(value)
@@ -142,7 +210,7 @@ class Elements:
             op, below = value.op, 0
             for operand in op.operands if op is not None else ():
                 below = max(below, self.height(operand))
-            found = below + (op is not None and op.name in ("dot_general", "reduce"))
+            found = below + (op is not None and op.name in SUMMING)
             self._heights[value] = found
         return found
 
@@ -164,7 +232,7 @@ class Elements:
 
     def summed(self, op: Op, axis: int, size: Dim) -> Dim:
         """The variable of a sum over dimension ``axis`` of the op's sum."""
-        name = f"sum{self.height(op.results[0])}_{axis}_{self._size(size)}"
+        name = f"{self.ranks.prefix}{self.height(op.results[0])}_{axis}_{self._size(size)}"
         return self.terms.variable(name, size)
 
     def _size(self, size: Dim) -> str:
@@ -193,7 +261,8 @@ class Elements:
         if op is None:
             operand = self._inner.get(value) or self.made.get(value)
             return self._argument(value, index) if operand is None else self.at(operand, index)
-        rule = RULES.get(op.name)
+        rule = RULES.get(op.name) if self.deep or op.name not in DEEP else None
+        self.result = value.index
         found = rule(self, op, index) if rule is not None else None
         return self._opaque(op, value, index) if found is None else found
 
@@ -213,9 +282,17 @@ class Elements:
             parts = [source.at(x, index if x.type.rank else ()) for x in op.operands]
             return self.of_type(self.apply(op, parts), value.dtype)
         operands = [source.whole(operand) for operand in op.operands]
-        how = (op.attrs, value.index, *[source.rounding(x.dtype) for x in op.operands])
+        how = (self._with_bodies(op), value.index, *[source.rounding(x.dtype) for x in op.operands])
         made = self.terms.node("op", op.name, self.rounding(value.dtype), how, *operands, *index)
         return self.of_type(self.made_by(made, op), value.dtype)
+
+    def _with_bodies(self, op: Op) -> Attrs:
+        """The attributes of an op, which name functions by what they do."""
+        names = callees(op)
+        if not names:
+            return op.attrs
+        # What a function does whose module is not known is like nothing else.
+        return renamed(op, {name: self.bodies.get(name, f"{name} {id(op)}") for name in names})
 
     def apply(self, op: Op, parts: list[Term]) -> Node:
         """An elementwise op on elements."""
@@ -230,16 +307,9 @@ class Elements:
         how: object = op.attrs
         if to is not None and made is not given and not (op.name == "convert" and given.is_float):
             how = (op.attrs, given)
-        if self.level is not ProofLevel.EXACT and op.name in _REASSOCIATED:
-            flat = [part for x in parts for part in self._joined(op.name, to, x)]
-            parts = sorted(flat, key=self.terms.order)
+        if self.level is not ProofLevel.EXACT and op.name in FLAT:
+            return self.made_by(flat_function(self.terms, op.name, to, how, parts), op)
         return self.made_by(self.terms.node("fn", op.name, to, how, *parts), op)
-
-    def _joined(self, name: str, to: Rounding | None, part: Term) -> list[Term]:
-        """The operands of a sum or product of the same range, else the element itself."""
-        if isinstance(part, Node) and part.kind == "fn" and part.args[:2] == (name, to):
-            return [cast(Term, x) for x in part.args[3:]]
-        return [part]
 
     def rounding(self, dtype: DType) -> Rounding:
         """Return the type, or the range, that an op with a result of this type rounds to."""
@@ -260,6 +330,26 @@ class Elements:
     def fitted(self, value: Dim, type_: TensorType) -> Dim:
         """An integer result as its type holds it."""
         return fit(self.terms, value, type_.dtype)
+
+
+def bodies_of(module: Module) -> dict[str, str]:
+    """What each function of a module does that is not a program, as text, names left out."""
+    out: dict[str, str] = {}
+    for name, function in module.functions.items():
+        if function.phase:
+            continue
+        copy = clone_function(function)
+        copy.name = "body"
+        for op in copy.block:
+            # Functions stand before those that run them.
+            op.attrs = renamed(
+                op, {x: sha256(out.get(x, x).encode()).hexdigest() for x in callees(op)}
+            )
+        copy.outputs = [(f"r{n}", value) for n, (_, value) in enumerate(copy.outputs)]
+        values = [*copy.args, *[result for op in copy.block for result in op.results]]
+        numbers = {value: str(number) for number, value in enumerate(values)}
+        out[name] = print_function(copy, locs=False, names=numbers)
+    return out
 
 
 def place_of(op: Op) -> str:

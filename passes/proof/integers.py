@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from functools import reduce
 
 from graphgen.ir import Dim, DType
-from graphgen.ir.dims import Poly, symbol
+from graphgen.ir.dims import Poly, symbol, symbols
 from graphgen.ir.dtype import Kind
 from graphgen.passes.proof.terms import Node, Term, Terms
 
@@ -90,6 +90,64 @@ def _split(value: Dim, by: int) -> tuple[Dim, Dim]:
     return inside, value + inside * -by
 
 
+# ---- the smaller and the larger one --------------------------------------------------------------
+
+
+def smaller(terms: Terms, a: Dim, b: Dim) -> Dim:
+    """The smaller one of two integers."""
+    return _extreme(terms, a, b, "min")
+
+
+def larger(terms: Terms, a: Dim, b: Dim) -> Dim:
+    """The larger one of two integers."""
+    return _extreme(terms, a, b, "max")
+
+
+def _extreme(terms: Terms, a: Dim, b: Dim, kind: str) -> Dim:
+    if terms.at_most(a, b):
+        return a if kind == "min" else b
+    if terms.at_most(b, a):
+        return b if kind == "min" else a
+    if isinstance(a, int):
+        a, b = b, a
+    inner = _extreme_of(terms, a) if isinstance(b, int) else None
+    if inner is not None and isinstance(b, int):
+        # Limits of limits: the lower limit is taken first.
+        within, limit = inner.args
+        assert isinstance(limit, int)
+        value = _integer(within)
+        if inner.kind == kind:
+            return _extreme(terms, value, (min if kind == "min" else max)(limit, b), kind)
+        if kind == "max" and limit >= b:
+            return smaller(terms, larger(terms, value, b), limit)
+    ordered = (a, b) if isinstance(b, int) else tuple(sorted((a, b), key=str))
+    lows, highs = ([end(x) for x in ordered] for end in (terms.lowest, terms.highest))
+    low, high = _both_ends(lows, kind), _both_ends(highs, kind)
+    return terms.atom(terms.node(kind, *ordered), low, high)
+
+
+def _both_ends(ends: list[Dim | None], kind: str) -> Dim | None:
+    """A bound of the smaller or larger one, from bounds of both, if they are numbers."""
+    numbers = [end for end in ends if isinstance(end, int)]
+    if len(numbers) == len(ends):
+        return min(numbers) if kind == "min" else max(numbers)
+    return None
+
+
+def _extreme_of(terms: Terms, value: Dim) -> Node | None:
+    """The node of an integer that is the smaller or larger one of one and a number."""
+    if not isinstance(value, Poly) or len(value.terms) != 1 or value.terms[0][1] != 1:
+        return None
+    node = terms.atoms.get(value.terms[0][0][0]) if len(value.terms[0][0]) == 1 else None
+    limited = node is not None and node.kind in ("min", "max") and isinstance(node.args[1], int)
+    return node if limited else None
+
+
+def _integer(value: object) -> Dim:
+    assert isinstance(value, int | Poly)
+    return value
+
+
 # ---- truth values and choices --------------------------------------------------------------------
 
 
@@ -100,7 +158,15 @@ def at_most_zero(terms: Terms, value: Dim) -> bool | Node:
     if terms.at_least(value, 1):
         return False
     chosen = _of_choice(terms, value, at_most_zero)
-    return terms.node("le0", value) if chosen is None else chosen
+    if chosen is not None:
+        return chosen
+    for by, multiple, rest in _by_digits(value):
+        # by * multiple <= -rest
+        if terms.within(rest, 1 - by, 0):
+            return at_most_zero(terms, multiple)
+        if terms.within(rest, 1, by):
+            return at_most_zero(terms, multiple + 1)
+    return terms.node("le0", value)
 
 
 def is_zero(terms: Terms, value: Dim) -> bool | Node:
@@ -112,8 +178,30 @@ def is_zero(terms: Terms, value: Dim) -> bool | Node:
     chosen = _of_choice(terms, value, is_zero)
     if chosen is not None:
         return chosen
+    for by, multiple, rest in _by_digits(value):
+        # Of the multiples of a number only 0 is in the range of the rest.
+        if terms.within(rest, 1 - by, by - 1):
+            return both(terms, is_zero(terms, multiple), is_zero(terms, rest))
     first = value.terms[0][1] if isinstance(value, Poly) else 1
     return terms.node("eq0", value if first > 0 else value * -1)
+
+
+def _by_digits(value: Dim) -> Iterator[tuple[int, Dim, Dim]]:
+    """``(by, multiple, rest)`` with value = by * multiple + rest, as the digits of a number are."""
+    if not isinstance(value, Poly):
+        return
+    for by in sorted({abs(c) for m, c in value.terms if m and abs(c) > 1}):
+        multiple: Dim = 0
+        for monomial, coefficient in value.terms:
+            if monomial and coefficient % by == 0:
+                multiple = multiple + _monomial(monomial, coefficient // by)
+        rest = value + multiple * -by
+        if multiple == 0:
+            continue
+        # A constant may belong to either: the rest has its lowest or its highest multiple.
+        constant = dict(rest.terms).get((), 0) if isinstance(rest, Poly) else rest
+        for moved in sorted({0, constant // by, -(-constant // by)}):
+            yield by, multiple + moved, rest + moved * -by
 
 
 def _of_choice(
@@ -168,10 +256,13 @@ def both(terms: Terms, a: bool | Node, b: bool | Node) -> bool | Node:
     """Logical and."""
     if isinstance(a, bool) or isinstance(b, bool):
         return (b if a is True else False) if isinstance(a, bool) else (a if b else False)
-    parts = {*_conjuncts(a), *_conjuncts(b)}
+    parts = {*conjuncts(a), *conjuncts(b)}
     facts = {part for part in parts if part.kind not in ("not", "if")}
     if any(negated(terms, fact) in facts for fact in facts):
         return False
+    implied = [fact for fact in facts if fact.kind == "le0" and _implied(terms, fact, facts)]
+    parts.difference_update(implied)
+    facts.difference_update(implied)
     for part in sorted(parts - facts, key=terms.order):
         known = _assuming(terms, part, facts)
         if known is not part:
@@ -179,6 +270,21 @@ def both(terms: Terms, a: bool | Node, b: bool | Node) -> bool | Node:
             return reduce(lambda x, y: both(terms, x, y), others, known)
     ordered = sorted(parts, key=terms.order)
     return ordered[0] if len(ordered) == 1 else terms.node("and", *ordered)
+
+
+def _implied(terms: Terms, fact: Node, facts: Set[Node]) -> bool:
+    """True if ``value <= 0`` follows from an integer that is zero."""
+    value = fact.args[0]
+    assert isinstance(value, int | Poly)
+    for other in facts:
+        zero = other.args[0]
+        if other.kind != "eq0" or not isinstance(zero, Poly):
+            continue
+        if symbols([zero]).isdisjoint(symbols([value])):
+            continue
+        if terms.at_most(value + zero, 0) or terms.at_most(value + zero * -1, 0):
+            return True
+    return False
 
 
 def _assuming(terms: Terms, value: Node, facts: Set[Node]) -> bool | Node:
@@ -190,7 +296,7 @@ def _assuming(terms: Terms, value: Node, facts: Set[Node]) -> bool | Node:
     if value.kind == "not":
         return negated(terms, _assuming(terms, _node(value.args[0]), facts))
     if value.kind == "and":
-        parts = [_assuming(terms, part, facts) for part in _conjuncts(value)]
+        parts = [_assuming(terms, part, facts) for part in conjuncts(value)]
         return reduce(lambda x, y: both(terms, x, y), parts)
     if value.kind == "if":
         which, *branches = (_assuming(terms, _node(x), facts) for x in value.args)
@@ -198,7 +304,8 @@ def _assuming(terms: Terms, value: Node, facts: Set[Node]) -> bool | Node:
     return value
 
 
-def _conjuncts(value: Node) -> list[Node]:
+def conjuncts(value: Node) -> list[Node]:
+    """The truth values that a conjunction is made of."""
     return [x for x in value.args if isinstance(x, Node)] if value.kind == "and" else [value]
 
 
@@ -218,9 +325,15 @@ def choose(terms: Terms, which: bool | Node, yes: Term, no: Term) -> Term:
     truth = isinstance(yes, bool) or isinstance(no, bool)
     if truth and isinstance(yes, bool | Node) and isinstance(no, bool | Node):
         return either(terms, both(terms, which, yes), both(terms, negated(terms, which), no))
-    node = terms.node("if", which, yes, no)
     if not isinstance(yes, int | Poly) or not isinstance(no, int | Poly):
-        return node
+        return terms.node("if", which, yes, no)
+    if which.kind == "le0":
+        gap, less = _integer(which.args[0]), yes + no * -1
+        if gap in (less, less + 1):
+            return smaller(terms, yes, no)
+        if gap in (less * -1, less * -1 + 1):
+            return larger(terms, yes, no)
+    node = terms.node("if", which, yes, no)
     lows, highs = ([end(x) for x in (yes, no)] for end in (terms.lowest, terms.highest))
     return terms.atom(node, _end(terms, lows, low=True), _end(terms, highs, low=False))
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from itertools import product as indices_of
 from math import prod
 
-from graphgen.ir import Attrs, Dim, DType, Literal, Op
+from graphgen.ir import Attrs, Dim, DType, Literal, Op, Value
 from graphgen.ir.dims import Poly, Shape
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
 from graphgen.passes.proof.floats import narrowed, whole_number
@@ -17,13 +17,18 @@ from graphgen.passes.proof.integers import (
     choose,
     div,
     div_by_size,
+    larger,
     mod,
     negated,
+    smaller,
 )
+from graphgen.passes.proof.rebuild import replaced
 from graphgen.passes.proof.terms import Node, Term, Terms
 
 # A larger table of integers is not looked at element by element.
 _LARGEST_TABLE = 1 << 16
+# Names of variables that stand for what padding holds where anything may be there.
+PADDING = "padding of "
 
 
 def dims(attrs: Attrs, key: str) -> Shape:
@@ -211,10 +216,26 @@ def _concatenate(e: Elements, op: Op, index: Index) -> Term | None:
             continue
         if out is not None and e.terms.at_most(index[axis], first + -1):
             continue
-        place = (*index[:axis], index[axis] + first * -1, *index[axis + 1 :])
-        inside = e.at(operand, place)
+        inside = within(e, operand, index, axis, first)
         out = inside if out is None else choose(e.terms, before_end, inside, out)
     return out
+
+
+def within(e: Elements, operand: Value, index: Index, axis: int, first: Dim) -> Term:
+    """The element of a part that begins at ``first``, where the index lies in that part.
+
+    A variable of the part's size is followed into it, so that what lies outside is not seen.
+    """
+    place, size = index[axis] + first * -1, operand.shape[axis]
+    inside = e.terms.at_least(place, 0) and e.terms.at_most(place, size + -1)
+    if isinstance(place, int) or inside or not e.deep:
+        return e.at(operand, (*index[:axis], place, *index[axis + 1 :]))
+    name = f"part{axis}_{size if isinstance(size, int) else f'p{id(size)}'}"
+    used = frozenset().union(*[e.terms.symbols_of(i) for i in index])
+    while name in used:
+        name += "n"
+    found = e.at(operand, (*index[:axis], e.terms.variable(name, size), *index[axis + 1 :]))
+    return replaced(e.terms, found, {name: place})
 
 
 @element_rule("pad")
@@ -228,6 +249,10 @@ def _pad(e: Elements, op: Op, index: Index) -> Term | None:
         inside = both(e.terms, inside, at_most_zero(e.terms, i + size * -1 + (1 - before)))
     place = tuple(i + -before for i, before in zip(index, low, strict=True))
     outside = e.at(op.operands[1], ())
+    if op in e.ranks.arbitrary:
+        name = f"{PADDING}{e.ranks.arbitrary[op]}"
+        node = e.terms.node("at", name, op.results[0].type, *index, e.ranks.rank)
+        outside = e.of_type(node, op.results[0].dtype)
     return outside if inside is False else choose(e.terms, inside, e.at(operand, place), outside)
 
 
@@ -258,12 +283,7 @@ def _starts(e: Elements, op: Op, first: int, shape: Shape, sizes: Shape) -> list
     for axis, (size, length) in enumerate(zip(shape, sizes, strict=True)):
         start = e.integer(op.operands[first + axis], ())
         room = size + length * -1
-        for limit, above in ((0, False), (room, True)):
-            gap = start + limit * -1
-            outside = negated(e.terms, at_most_zero(e.terms, gap if above else gap * -1))
-            clamped = choose(e.terms, outside, limit, start)
-            assert isinstance(clamped, int | Poly)
-            start = clamped
+        start = smaller(e.terms, larger(e.terms, start, 0), room)
         out.append(start)
     return out
 

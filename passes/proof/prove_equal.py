@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from graphgen.ir import Dim, Function, Value
 from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof import arithmetic_rules as _arithmetic
+from graphgen.passes.proof import collective_rules as _collective
+from graphgen.passes.proof import indexing_rules as _indexing
 from graphgen.passes.proof import movement_rules as _movement
 from graphgen.passes.proof.elements import Elements
 from graphgen.passes.proof.floats import Range
@@ -24,9 +26,9 @@ from graphgen.passes.proof.solver import INSTALL, Solver, has_solver
 from graphgen.passes.proof.terms import Node, Term, Terms, nodes_of
 
 # Importing them registers the rules.
-_RULES = (_arithmetic, _movement)
+_RULES = (_arithmetic, _collective, _indexing, _movement)
 # Of these terms nothing is left out, so that a difference is one of the programs.
-_EXACT = frozenset(("at", "if", "le0", "eq0", "and", "not", "div", "truth", "const"))
+_EXACT = frozenset(("at", "if", "le0", "eq0", "and", "not", "div", "min", "max", "truth", "const"))
 # Elements are followed through a program by recursion: some frames for each op of a path.
 _DEPTH = 1 << 20
 
@@ -57,16 +59,18 @@ class Side:
         function: the program.
         made: for arguments that another function makes, its value there.
         args: arguments of that function.
+        bodies: what the functions do that the program runs.
     """
 
     function: Function
     made: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
     args: Sequence[Value] = ()
+    bodies: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def elements(self, terms: Terms, given: Assumptions, expand: bool) -> Elements:
         """The elements of its values."""
         names = {v: v.name or "" for v in (*self.function.args, *self.args)}
-        return Elements(terms, names, self.made, expand, given.ranges)
+        return Elements(terms, names, self.made, expand, given.ranges, bodies=self.bodies)
 
 
 def prove_equal(left: Function | Side, right: Function | Side, given: Assumptions = NONE) -> Proof:

@@ -12,8 +12,11 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import RANK, Dim, Function, Module, Role, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import symbol, symbols
+from graphgen.passes.proof.elements import bodies_of
 from graphgen.passes.proof.pass_proof import PassProof, Proof, Status
 from graphgen.passes.proof.prove_equal import Assumptions, Side, prove_equal
+from graphgen.passes.proof.refinement import prove_refinement
+from graphgen.passes.proof.refinement_result import Claim
 from graphgen.text.printer import print_function
 
 _WEIGHTS = ("weights.global", "weights.rank")
@@ -37,7 +40,30 @@ def prove_pass(before: Module, after: Module, milliseconds: int = 200) -> PassPr
             continue
         given = assumptions(after, function, milliseconds)
         proofs[function.name] = prove_equal(_side(before, source), _side(after, function), given)
+    if any(proof.status is Status.UNDECIDED for proof in proofs.values()):
+        proofs |= _refined(before, after, proofs)
     return PassProof(proofs)
+
+
+def _refined(before: Module, after: Module, proofs: Mapping[str, Proof]) -> dict[str, Proof]:
+    """Proofs of undecided programs on every rank, by the interface tables of both modules."""
+    found: dict[str, list[Claim]] = {}
+    for claim in prove_refinement(before, after).claims:
+        found.setdefault(claim.program, []).append(claim)
+    out: dict[str, Proof] = {}
+    for name, proof in proofs.items():
+        claims = found.get(name, [])
+        if proof.status is not Status.UNDECIDED or not claims:
+            continue
+        lost = next((x for x in claims if x.status not in (Status.PROVED, Status.REAL)), None)
+        real = next((x for x in claims if x.status is Status.REAL), None)
+        if lost is not None:
+            out[name] = Proof(Status.UNDECIDED, lost.output, lost.reason)
+        elif real is not None:
+            out[name] = Proof(Status.REAL, real.output, rounding=next(iter(real.rounding), "an op"))
+        else:
+            out[name] = Proof(Status.PROVED)
+    return out
 
 
 def sides_of(before: Module, after: Module, name: str) -> tuple[Side, Side]:
@@ -89,7 +115,7 @@ def _side(module: Module, program: Function) -> Side:
             made |= _linked(maker.args, known)
             args += maker.args
             known |= dict(maker.outputs)
-    return Side(program, {**made, **_linked(program.args, known)}, args)
+    return Side(program, {**made, **_linked(program.args, known)}, args, bodies_of(module))
 
 
 def _linked(args: Sequence[Value], known: Mapping[str, Value]) -> dict[Value, Value]:

@@ -178,10 +178,8 @@ class Solver:
         """A node as an expression of a sort."""
         z3, args = self._z3, [self._arg(arg) for arg in node.args]
         match node.kind:
-            case "le0":
-                return args[0] <= 0
-            case "eq0":
-                return args[0] == 0
+            case "le0" | "eq0":
+                return args[0] <= 0 if node.kind == "le0" else args[0] == 0
             case "and":
                 return z3.And(*args)
             case "not":
@@ -190,6 +188,9 @@ class Solver:
                 return z3.If(*args)
             case "div":
                 return args[0] / args[1]
+            case "min" | "max":
+                ends = args if node.kind == "min" else args[::-1]
+                return z3.If(args[0] <= args[1], *ends)
             case "truth":
                 inner = node.args[0]
                 assert isinstance(inner, Node)

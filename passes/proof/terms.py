@@ -16,6 +16,8 @@ from graphgen.ir.dims import Poly, bind, symbol, symbols
 
 # Sizes of a program are assumed to be in this range, so that products of two fit into s64.
 LARGEST_SIZE = 1 << 20
+# Kinds of nodes that bind variables.
+BINDING = ("sort", "sum", "write")
 # Names of atoms begin with it; no size does.
 ATOM = "atom_"
 
@@ -52,6 +54,10 @@ class Bounds:
     high: Dim | None
 
 
+class TooManySteps(Exception):  # noqa: N818
+    """A proof takes more steps than it is given."""
+
+
 @dataclass(slots=True)
 class Terms:
     """The terms of one proof.
@@ -62,6 +68,9 @@ class Terms:
         fitting: whether elements are values of a float type, or within its range.
         converted: elements converted to a float type, or to its range.
         makers: text and place of the op that first made a node.
+        conditional: terms where a condition holds.
+        steps: terms made so far, those included that had been made before.
+        limit: of the steps; 0 for none.
     """
 
     bounds: dict[str, Bounds] = field(default_factory=dict[str, Bounds])
@@ -73,12 +82,22 @@ class Terms:
         default_factory=dict[tuple[Node, DType, object], "Term"]
     )
     makers: dict[Node, str] = field(default_factory=dict[Node, str])
+    conditional: dict[tuple[object, Node], object] = field(
+        default_factory=dict[tuple[object, Node], object]
+    )
+    steps: int = 0
+    limit: int = 0
     _nodes: dict[tuple[object, ...], Node] = field(default_factory=dict[tuple[object, ...], Node])
     _names: dict[Node, str] = field(default_factory=dict[Node, str])
     _numbers: dict[Node, int] = field(default_factory=dict[Node, int])
+    _symbols: dict[Node, frozenset[str]] = field(default_factory=dict[Node, frozenset[str]])
+    _depths: dict[Node, int] = field(default_factory=dict[Node, int])
 
     def node(self, kind: str, *args: object) -> Node:
         """The interned node."""
+        self.steps += 1
+        if self.limit and self.steps > self.limit:
+            raise TooManySteps
         # True equals 1 in Python, and is another term.
         key = (kind, *args, *map(type, args))
         found = self._nodes.get(key)
@@ -107,10 +126,50 @@ class Terms:
         self.bounds[name] = Bounds(0, size + -1)
         return symbol(name)
 
+    # ---- what a term is made of ------------------------------------------------------------------
+
+    def symbols_of(self, term: object) -> frozenset[str]:
+        """The sizes, variables and atoms in a term, those within atoms included."""
+        if isinstance(term, Poly):
+            out: set[str] = set()
+            for name in symbols([term]):
+                out.add(name)
+                if name in self.atoms:
+                    out |= self.symbols_of(self.atoms[name])
+            return frozenset(out)
+        if not isinstance(term, Node):
+            return frozenset()
+        found = self._symbols.get(term)
+        if found is None:
+            parts = [self.symbols_of(x) for x in term.args if isinstance(x, Node | Poly)]
+            found = self._symbols[term] = frozenset().union(*parts)
+        return found
+
+    def depth(self, term: object) -> int:
+        """The number of sums within each other in a term."""
+        if isinstance(term, Poly):
+            inner = [self.atoms[name] for name in symbols([term]) if name in self.atoms]
+            return max(map(self.depth, inner), default=0)
+        if not isinstance(term, Node):
+            return 0
+        found = self._depths.get(term)
+        if found is None:
+            found = max([self.depth(x) for x in term.args if isinstance(x, Node | Poly)], default=0)
+            found = self._depths[term] = found + (term.kind in BINDING)
+        return found
+
     # ---- bounds ----------------------------------------------------------------------------------
 
     def highest(self, value: Dim) -> Dim | None:
         """An upper bound of an integer as a polynomial of sizes alone."""
+        plain, rest = self._highest(value), self._without_rest(value)
+        found = None if rest is None else self.highest(rest)
+        if plain is None or found is None:
+            return found if plain is None else plain
+        return found if most(found + plain * -1) <= 0 else plain
+
+    def _highest(self, value: Dim) -> Dim | None:
+        """The same, of variables and atoms one by one."""
         for _ in range(16):
             name = next((n for n in sorted(symbols([value])) if n in self.bounds), None)
             if name is None:
@@ -125,6 +184,27 @@ class Terms:
         """A lower bound of an integer as a polynomial of sizes alone."""
         highest = self.highest(value * -1)
         return None if highest is None else highest * -1
+
+    def _without_rest(self, value: Dim) -> Dim | None:
+        """``value`` with a rest of a division, ``a - by * (a div by)``, at its largest."""
+        if not isinstance(value, Poly):
+            return None
+        for monomial, coefficient in value.terms:
+            node = self.atoms.get(monomial[0]) if len(monomial) == 1 else None
+            if node is None or node.kind != "div":
+                continue
+            inside, by = node.args
+            assert isinstance(inside, int | Poly)
+            assert isinstance(by, int)
+            if coefficient % by or not isinstance(inside, Poly):
+                continue
+            times = -coefficient // by
+            # value = times * (inside - by * quotient) + left
+            left = value + (inside + symbol(monomial[0]) * -by) * -times
+            # Only where the rest itself is in the sum, not a part of it.
+            if len(_monomials(left)) < len(value.terms):
+                return left + (times * (by - 1) if times > 0 else 0)
+        return None
 
     def _without(self, value: Dim, name: str) -> Dim | None:
         """``value`` with a variable at the end of its range that makes it largest."""
@@ -154,6 +234,10 @@ class Terms:
     def within(self, value: Dim, low: int, high: int) -> bool:
         """True if ``low <= value <= high`` is known for all sizes."""
         return self.at_least(value, low) and self.at_most(value, high)
+
+
+def _monomials(value: Dim) -> tuple[tuple[str, ...], ...]:
+    return tuple([m for m, _ in value.terms if m]) if isinstance(value, Poly) else ()
 
 
 def most(value: Dim) -> int:

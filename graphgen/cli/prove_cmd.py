@@ -1,0 +1,83 @@
+"""``graphgen prove``: prove that one module computes what another one does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import emit
+from graphgen.cli.module_file import read_module
+from graphgen.cli.shared_options import AsJson
+from graphgen.json_value import Json
+
+if TYPE_CHECKING:
+    from graphgen.passes.proof.refinement_result import RefinementProof
+
+Left = Annotated[str, typer.Argument(metavar="A", help="A module; what is meant.")]
+Right = Annotated[
+    str, typer.Argument(metavar="B", help="Another, such as passes made of it; - is stdin.")
+]
+# Places of other rounding that the text names; all are in the JSON.
+_PLACES = 12
+
+
+def prove(left: Left, right: Right, as_json: AsJson = False) -> None:
+    """Prove that every rank's program of B computes what A does, for all inputs and weights.
+
+    Outputs and states are compared in terms of the model, through B's interface table: its packed
+    states and prepared weights. Each is proved; or proved in real arithmetic, that is but for
+    rounding, with the places that round otherwise; or unknown, with the ops at which the relation
+    is lost. The passes that made B, and what they recorded, are not asked.
+    Exit status 0 when all are proved, also in real arithmetic, 1 when not, 2 on an error.
+
+    \b
+    Examples:
+      graphgen build smollm2 --mini -o a.gg
+      graphgen opt a.gg -p 'small{tp=2,target=trn2}' -o b.gg
+      graphgen prove a.gg b.gg
+      graphgen prove a.gg b.gg --json
+    """
+    from graphgen.passes.proof.refinement import prove_refinement
+
+    found = prove_refinement(read_module(left), read_module(right))
+    emit(as_json, lambda: _facts(found), lambda: _text(found))
+    if not found.complete:
+        raise typer.Exit(1)
+
+
+def _facts(found: RefinementProof) -> dict[str, Json]:
+    claims: list[Json] = [
+        {
+            "program": claim.program,
+            "output": claim.output,
+            "status": str(claim.status),
+            "reason": claim.reason or None,
+            "pair": [*claim.pair] if any(claim.pair) else None,
+            "rounding": [*claim.rounding],
+        }
+        for claim in found.claims
+    ]
+    return {
+        "complete": found.complete,
+        "claims": claims,
+        "relation": found.relation,
+        "assumptions": [*found.assumptions],
+    }
+
+
+def _text(found: RefinementProof) -> str:
+    lines: list[str] = []
+    for program in dict.fromkeys(claim.program for claim in found.claims):
+        counts = Counter(str(c.status) for c in found.claims if c.program == program)
+        states = ", ".join(f"{number} {status}" for status, number in counts.items())
+        lines.append(f"@{program}: {states}")
+    lines.append(f"interface: {found.relation}")
+    lines += [f"assumed: {text}" for text in found.assumptions]
+    places = list(found.rounding_places())
+    lines += [f"rounds otherwise: {place}" for place in places[:_PLACES]]
+    if len(places) > _PLACES:
+        lines.append(f"rounds otherwise: {len(places) - _PLACES} more places")
+    lines += [str(claim) for claim in found.open]
+    return "\n".join(lines) + "\n"

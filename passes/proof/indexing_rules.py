@@ -1,0 +1,212 @@
+"""Element rules of gathers, scatters and of the bits of numbers."""
+
+from __future__ import annotations
+
+from graphgen.ir import Dim, Op
+from graphgen.ir.dims import Poly
+from graphgen.ir.dtype import s32
+from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
+from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
+from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
+from graphgen.passes.proof.sums import only_value, size_name, variable_name
+from graphgen.passes.proof.terms import Node, Term, Terms
+
+
+def _vector(e: Elements, op: Op, batch: Index, place: int) -> Dim:
+    """A component of an index vector."""
+    indices, axis = op.operands[1], op.attrs.integer("index_vector_dim")
+    where_ = list(batch)
+    if axis < indices.type.rank:
+        where_.insert(axis, place)
+    return e.integer(indices, tuple(where_))
+
+
+@element_rule("gather", deep=True)
+def _gather(e: Elements, op: Op, index: Index) -> Term | None:
+    operand = op.operands[0]
+    if op.operands[1].dtype.is_float or op.attrs.get("operand_batching_dims"):
+        return None
+    offset, sizes = op.attrs.integers("offset_dims"), op.attrs.dims("slice_sizes")
+    collapsed = op.attrs.integers("collapsed_slice_dims")
+    batch = tuple([i for axis, i in enumerate(index) if axis not in offset])
+    window = iter([index[axis] for axis in offset])
+    found: list[Dim] = [
+        0 if axis in collapsed else next(window) for axis in range(operand.type.rank)
+    ]
+    for place, axis in enumerate(op.attrs.integers("start_index_map")):
+        start = _vector(e, op, batch, place)
+        room = operand.shape[axis] + sizes[axis] * -1
+        found[axis] = found[axis] + smaller(e.terms, larger(e.terms, start, 0), room)
+    return e.at(operand, tuple(found))
+
+
+@element_rule("scatter", deep=True)
+def _scatter(e: Elements, op: Op, index: Index) -> Term | None:
+    """The update that is written last at an index, or what was there."""
+    if len(op.operands) != 3 or op.attrs.text("kind") != "assign":
+        return None
+    operand, _, updates = op.operands
+    window = op.attrs.integers("update_window_dims")
+    inserted = op.attrs.integers("inserted_window_dims")
+    mapped = op.attrs.integers("scatter_dims_to_operand_dims")
+    free = [axis for axis in range(operand.type.rank) if axis not in inserted]
+    if any(axis in mapped for axis in free) or any(
+        updates.shape[w] != operand.shape[axis] for w, axis in zip(window, free, strict=True)
+    ):
+        return None
+    batch_axes = [axis for axis in range(updates.type.rank) if axis not in window]
+    sums = [e.summed(op, n, updates.shape[axis]) for n, axis in enumerate(batch_axes)]
+    here: bool | Node = True
+    for place, axis in enumerate(mapped):
+        target = _vector(e, op, tuple(sums), place)
+        here = both(e.terms, here, is_zero(e.terms, target + index[axis] * -1))
+    at: dict[int, Dim] = dict(zip(batch_axes, sums, strict=True))
+    at |= {w: index[axis] for w, axis in zip(window, free, strict=True)}
+    new = e.at(updates, tuple([at[axis] for axis in range(updates.type.rank)]))
+    ranges = [
+        (variable_name(v), updates.shape[axis])
+        for v, axis in zip(sums, batch_axes, strict=True)
+        if isinstance(v, Poly)
+    ]
+    made = written(e.terms, ranges, here, new, e.at(operand, index))
+    dtype = op.results[0].dtype
+    return e.of_type(made, dtype) if isinstance(made, Node) and made.kind == "write" else made
+
+
+def written(
+    terms: Terms, ranges: list[tuple[str, Dim]], here: bool | Node, new: Term, old: Term
+) -> Term:
+    """``new`` for the last value of the variables for which ``here`` holds; ``old`` for none."""
+    changed = True
+    while changed and isinstance(here, Node):
+        changed = False
+        for name, size in ranges:
+            found = only_value(terms, here, name)
+            if found is None:
+                continue
+            value, here = found
+            inside = both(
+                terms, at_most_zero(terms, value * -1), at_most_zero(terms, value + size * -1 + 1)
+            )
+            here = both(terms, inside, here)
+            new = replaced(terms, new, {name: value})
+            ranges = [pair for pair in ranges if pair[0] != name]
+            changed = True
+            break
+    if here is False:
+        return old
+    new = where(terms, new, here)
+    if not ranges:
+        return choose(terms, here, new, old)
+    depth = max(terms.depth(x) for x in (here, new, old))
+    names = {name: f"w{depth}_{n}_{size_name(size)}" for n, (name, size) in enumerate(ranges)}
+    variables = [terms.variable(names[name], size) for name, size in ranges]
+    changed = {old: made for old, made in names.items() if old != made}
+    here, new = _condition(renamed(terms, here, changed)), renamed(terms, new, changed)
+    sizes = [size for _, size in ranges]
+    return terms.node("write", len(sizes), *variables, *sizes, here, new, old)
+
+
+def _condition(term: Term) -> bool | Node:
+    assert isinstance(term, bool | Node)
+    return term
+
+
+@node_rule("write")
+def _written_again(terms: Terms, args: tuple[object, ...]) -> Term:
+    count = args[0]
+    assert isinstance(count, int)
+    variables, sizes = args[1 : 1 + count], args[1 + count : 1 + 2 * count]
+    ranges: list[tuple[str, Dim]] = []
+    for variable, size in zip(variables, sizes, strict=True):
+        assert isinstance(variable, int | Poly)
+        assert isinstance(size, int | Poly)
+        ranges.append((variable_name(variable), size))
+    here, new, old = args[-3:]
+    assert isinstance(here, bool | Node)
+    assert isinstance(new, bool | int | Poly | Node)
+    assert isinstance(old, bool | int | Poly | Node)
+    return written(terms, ranges, here, new, old)
+
+
+# ---- bits ----------------------------------------------------------------------------------------
+
+
+@element_rule("bitcast_convert", deep=True)
+def _bitcast_convert(e: Elements, op: Op, index: Index) -> Term | None:
+    source, target = op.operands[0].dtype, op.results[0].dtype
+    if source.bits != target.bits or is_truth(source) or is_truth(target):
+        return None
+    term = e.at(op.operands[0], index)
+    if source is target:
+        return term
+    return bits(e, term, op)
+
+
+def bits(e: Elements, term: Term, op: Op) -> Term:
+    """A number whose bits are those of an element of another type."""
+    terms, source, target = e.terms, op.operands[0].dtype, op.results[0].dtype
+    node = term
+    if isinstance(term, Poly) and len(term.terms) == 1 and term.terms[0][1] == 1:
+        (name,) = term.terms[0][0] if len(term.terms[0][0]) == 1 else ("",)
+        node = terms.atoms.get(name, term)
+    if isinstance(node, Node) and node.kind == "if":
+        which, yes, no = node.args
+        assert isinstance(which, bool | Node)
+        assert isinstance(yes, bool | int | Poly | Node)
+        assert isinstance(no, bool | int | Poly | Node)
+        return choose(terms, which, bits(e, yes, op), bits(e, no, op))
+    if isinstance(node, Node) and node.kind == "write":
+        *head, here, new, old = node.args
+        assert isinstance(new, bool | int | Poly | Node)
+        assert isinstance(old, bool | int | Poly | Node)
+        made = terms.node("write", *head, here, bits(e, new, op), bits(e, old, op))
+        return e.of_type(made, target)
+    if isinstance(node, Node) and node.args[:3] == ("bitcast_convert", source, target):
+        inner = node.args[3]
+        assert isinstance(inner, bool | int | Poly | Node)
+        return inner
+    return e.of_type(terms.node("fn", "bitcast_convert", target, source, term), target)
+
+
+# ---- sorting -------------------------------------------------------------------------------------
+
+
+@element_rule("sort", deep=True)
+def _sort(e: Elements, op: Op, index: Index) -> Term | None:
+    """The element that comes at a place, by the first operand; equal ones keep their order."""
+    dim, shown = op.attrs.integer("dimension"), e.result
+    size = op.operands[0].shape[dim]
+    variable = e.summed(op, 0, size)
+    place = (*index[:dim], variable, *index[dim + 1 :])
+    key, moved = e.at(op.operands[0], place), e.at(op.operands[shown], place)
+    down = op.attrs.get("descending") is True
+    made = in_place_of(e.terms, down, (variable, size), key, moved, index[dim])
+    return e.of_type(made, op.results[shown].dtype)
+
+
+@element_rule("custom_call", deep=True)
+def _top_k_call(e: Elements, op: Op, index: Index) -> Term | None:
+    """``AwsNeuronTopK``: the first elements of a sort, largest first, and their places."""
+    if op.attrs.text("target") != "AwsNeuronTopK" or len(op.operands) != 1:
+        return None
+    (x,), last = op.operands, op.operands[0].type.rank - 1
+    variable = e.summed(op, 0, x.shape[last])
+    key = e.at(x, (*index[:last], variable))
+    moved = key if e.result == 0 else variable
+    made = in_place_of(e.terms, True, (variable, x.shape[last]), key, moved, index[last])
+    return e.of_type(made, s32 if e.result else op.results[0].dtype)
+
+
+def in_place_of(
+    terms: Terms, down: bool, over: tuple[Dim, Dim], key: Term, moved: Term, place: Dim
+) -> Node:
+    """Of the values of a variable in the order of ``key``, ``moved`` at the one at ``place``."""
+    variable, size = over
+    if isinstance(variable, Poly):
+        depth = max(terms.depth(key), terms.depth(moved))
+        name = f"o{depth}_{size_name(size)}"
+        names = {variable_name(variable): name}
+        variable = terms.variable(name, size)
+        key, moved = renamed(terms, key, names), renamed(terms, moved, names)
+    return terms.node("sort", down, variable, size, key, moved, place)

@@ -1,0 +1,176 @@
+"""The relation of the arguments and results of two modules, as their interface tables state it.
+
+Both modules take the inputs, weights and states of one model, which are the variables of a proof.
+An argument of a program is one of them as it is, what ``pack`` makes of it for a rank, or what
+``@weights.global`` and ``@weights.rank`` prepare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from graphgen.ir import RANK, Dim, Function, Module, Op, Role, TensorType, Value
+from graphgen.ir.clone import bind_function, clone_function
+from graphgen.ir.dims import symbol
+from graphgen.ir.interface import Entry
+from graphgen.passes.proof.elements import Elements, Index, Ranks, bodies_of
+from graphgen.passes.proof.integers import choose
+from graphgen.passes.proof.terms import Node, Term, Terms
+
+_MAKERS = ("weights.global", "weights.rank", "adapter.rank")
+ACTIVE = "active row"
+# In terms that depend on which rows are active.
+MENTIONS_ROWS = "rows_of_call"
+
+
+@dataclass(slots=True)
+class ProgramSide:
+    """One of two programs with all that its arguments are made of.
+
+    Attributes:
+        module: has the program.
+        function: the program, of known sizes.
+        elements: the elements of its values.
+        packed: of each state and input, the function that makes an argument of it.
+    """
+
+    module: Module
+    function: Function
+    elements: Elements
+    packed: dict[str, Function] = field(default_factory=dict[str, Function])
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a caller promises about a program's rows.
+
+    Attributes:
+        rows: R where row b of a call is row b of the cache, or idle, which is ``seq_ids[b] == R``;
+            0 where any row may be any.
+    """
+
+    rows: int = 0
+
+
+def side_of(
+    terms: Terms,
+    module: Module,
+    function: Function,
+    ranges: Mapping[str, tuple[Dim, Dim]],
+    promise: Promise,
+    prefix: str,
+) -> ProgramSide:
+    """A program, with its arguments related to the inputs, weights and states of the model."""
+    rank: Dim = symbol(RANK) if module.ranks > 1 else 0
+    if module.ranks > 1:
+        terms.variable(RANK, module.ranks)
+    ranks = Ranks(module.ranks, rank, prefix=prefix)
+    made: dict[Value, Value] = {}
+    names: dict[Value, str] = {}
+    elements = Elements(terms, names, made, True, ranges, ranks=ranks, deep=True)
+    elements.bodies = bodies_of(module)
+    side = ProgramSide(module, function, elements)
+    known: dict[str, Value] = {}
+    for name in _MAKERS:
+        maker = module.functions.get(name)
+        if maker is None:
+            continue
+        sizes = {k: v for k, v in function.dims.items() if isinstance(v, int)}
+        maker = bind_function(maker, sizes)
+        for arg in maker.args:
+            _relate(side, arg, known, names, made, promise)
+        known |= dict(maker.outputs)
+    for arg in function.args:
+        _relate(side, arg, known, names, made, promise)
+    return side
+
+
+def _relate(
+    side: ProgramSide,
+    arg: Value,
+    known: Mapping[str, Value],
+    names: dict[Value, str],
+    made: dict[Value, Value],
+    promise: Promise,
+) -> None:
+    """Say what an argument is."""
+    name, ranks = arg.name or "", side.elements.ranks
+    row = side.module.interface.get(name)
+    if name == RANK and arg.type.rank == 1 and (row is None or row.role is Role.INPUT):
+        ranks.related[arg] = lambda e, index, rank: rank
+    elif name in known and known[name].type is arg.type:
+        made[arg] = known[name]
+    elif row is not None and row.pack and row.role in (Role.STATE, Role.INPUT, Role.WEIGHT):
+        pack = packing(side, row)
+        names[pack.args[0]] = name
+        out = pack.outputs[0][1]
+        ranks.related[arg] = lambda e, index, rank: e.on_rank(out, index, rank)
+        ranks.sources[arg] = out
+    else:
+        names[arg] = name
+        if name == "seq_ids" and promise.rows:
+            ranks.related[arg] = lambda e, index, rank: _row(e, index, promise.rows)
+
+
+def _row(e: Elements, index: Index, rows: int) -> Term:
+    return choose(e.terms, active_row(e.terms, index[0]), index[0], rows)
+
+
+def active_row(terms: Terms, row: Dim) -> Node:
+    """Whether a row of a call is not idle."""
+    return terms.node("truth", terms.node("at", ACTIVE, None, row, symbol(MENTIONS_ROWS)))
+
+
+def mentions_rows(terms: Terms, term: Term) -> bool:
+    """True if a term depends on which rows are idle."""
+    return MENTIONS_ROWS in terms.symbols_of(term)
+
+
+def packing(side: ProgramSide, row: Entry) -> Function:
+    """A copy of the function that packs an entry for a rank, with its arguments related.
+
+    The first argument, what is packed, is left to the caller. Where it pads, elements are
+    arbitrary if :attr:`Ranks.arbitrary` has been told so.
+    """
+    found = clone_function(side.module.function(row.pack))
+    _relate_others(side, found)
+    side.packed.setdefault(row.name, found)
+    return found
+
+
+def unpacking(side: ProgramSide, row: Entry) -> Function:
+    """A copy of the function that unpacks the parts of all ranks, its first argument."""
+    function = clone_function(side.module.function(row.unpack))
+    _relate_others(side, function)
+    return function
+
+
+def _relate_others(side: ProgramSide, function: Function) -> None:
+    ranks = side.elements.ranks
+    names = side.elements.args
+    assert isinstance(names, dict)
+    for arg in function.args[1:]:
+        if arg.name == RANK:
+            ranks.related[arg] = lambda e, index, rank: rank
+        else:
+            names[arg] = arg.name or ""
+
+
+def logical_value(side: ProgramSide, name: str, value: Value) -> tuple[TensorType, Value]:
+    """A result in terms of the model: the value, or what ``unpack`` makes of all ranks' parts."""
+    row = side.module.interface.get(name)
+    if row is None or not row.unpack:
+        return value.type, value
+    function = unpacking(side, row)
+    ranks = side.elements.ranks
+    parts = function.args[0]
+    ranks.related[parts] = lambda e, index, rank: e.on_rank(value, index[1:], index[0])
+    ranks.sources[parts] = value
+    whole = function.outputs[0][1]
+    return whole.type, whole
+
+
+def padding_ops(function: Function) -> list[Op]:
+    """The ops of a packing function that pad."""
+    return [op for op in function.ops if op.name == "pad"]

@@ -1,0 +1,573 @@
+"""Proof that a module refines another one: on every rank, for all inputs, weights and states.
+
+The programs of both modules take the same inputs, weights and states (see ``interface_relation``).
+Elements of values at symbolic indices, on a symbolic rank, are terms in a normal form. Where a
+value of the second program has the term of a value of the first, both are one variable from there
+on: so layers are compared one by one. Values of the first through which all that follows is
+computed, such as the sums after each layer, are looked for in the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.analysis import inlined
+from graphgen.ir import RANK, Dim, Function, Module, Op, Role, Value
+from graphgen.ir.clone import bind_function
+from graphgen.ir.dims import Poly, symbols
+from graphgen.ops import OPS
+from graphgen.ops.traits import Trait
+from graphgen.passes.proof.elements import Elements, Index
+from graphgen.passes.proof.floats import ProofLevel
+from graphgen.passes.proof.integers import conjuncts, div, mod
+from graphgen.passes.proof.interface_relation import (
+    ACTIVE,
+    ProgramSide,
+    Promise,
+    active_row,
+    logical_value,
+    mentions_rows,
+    packing,
+    padding_ops,
+    side_of,
+    unpacking,
+)
+from graphgen.passes.proof.movement_rules import PADDING
+from graphgen.passes.proof.parting import parting_pair
+from graphgen.passes.proof.pass_proof import Status
+from graphgen.passes.proof.prove_equal import deep_recursion, rounding_place
+from graphgen.passes.proof.rebuild import replaced, where
+from graphgen.passes.proof.refinement_result import Claim, RefinementProof
+from graphgen.passes.proof.sums import variable_name
+from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps, nodes_of
+
+# Names of variables that stand for values of both programs.
+SHARED = "value "
+# Terms that are made for one pair of values, and for one output, at most.
+_MATCH_STEPS = 4_000
+_CLAIM_STEPS = 20_000
+
+
+def prove_refinement(before: Module, after: Module) -> RefinementProof:
+    """Compare all programs of ``after`` with those of ``before`` that they come from."""
+    claims: list[Claim] = []
+    assumed: dict[str, None] = {}
+    for function in after.programs():
+        source = source_program(before, function)
+        if source is None:
+            why = "no program of the first module has its phase and sizes"
+            names = [name for name, _ in function.outputs]
+            claims += [Claim(function.name, name, Status.UNDECIDED, why) for name in names]
+            continue
+        found = _Program(before, after, source, inlined(after, function)).prove()
+        claims += found.claims
+        assumed |= dict.fromkeys(found.assumptions)
+    phases = {function.phase for function in after.programs()}
+    for old in before.programs():
+        if old.phase not in phases:
+            why = "the second module has no program of this phase"
+            claims += [Claim(old.name, name, Status.UNDECIDED, why) for name, _ in old.outputs]
+    return RefinementProof(claims, tuple(assumed), _relation(before, after))
+
+
+def _relation(before: Module, after: Module) -> str:
+    """Where the relation of both modules' arguments and results is from."""
+    packed = sum(bool(row.pack) for row in after.interface.values())
+    prepared = len(after.entries(Role.PARAM))
+    if before.interface and after.interface:
+        return f"the modules state it; {packed} values are packed, {prepared} tensors prepared"
+    return "inferred from names: a module without an interface table states none"
+
+
+def source_program(before: Module, function: Function) -> Function | None:
+    """The program that ``function`` comes from, with its sizes, and its calls in line."""
+    for old in before.programs():
+        if old.name == function.name and old.dims == function.dims:
+            return inlined(before, old)
+    for old in before.programs():
+        sizes = {k: v for k, v in function.dims.items() if old.dims.get(k, v) == v}
+        if old.phase == function.phase and sizes.keys() == function.dims.keys():
+            bound = {k: v for k, v in sizes.items() if isinstance(v, int)}
+            return bind_function(inlined(before, old), bound, function.dims)
+    return None
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A value of the first program that one of the second is equal to."""
+
+    number: int
+    value: Value
+    exact: bool
+    place: str
+
+
+@dataclass
+class _Program:
+    """The proof of one program."""
+
+    before: Module
+    after: Module
+    source: Function
+    target: Function
+    terms: Terms = field(default_factory=Terms)
+    cuts: list[_Cut] = field(default_factory=list[_Cut])
+    arbitrary: set[str] = field(default_factory=set[str])
+    # Of shared values that are equal in active rows, the elements of dimension 0 of one row.
+    of_rows: dict[str, int] = field(default_factory=dict[str, int])
+    ours: ProgramSide = field(init=False)
+    theirs: ProgramSide = field(init=False)
+    levels: dict[ProofLevel, tuple[Elements, Elements]] = field(init=False)
+
+    def prove(self) -> RefinementProof:
+        """The verdicts on the outputs."""
+        with deep_recursion():
+            found = self._attempt()
+            # A state whose padding is overwritten holds anything there.
+            lost = {c.output for c in found if c.status is Status.UNDECIDED}
+            padded = {
+                name
+                for name in lost
+                if name in self.theirs.packed and padding_ops(self.theirs.packed[name])
+            }
+            if padded:
+                self.arbitrary |= padded
+                again = self._attempt()
+                found = again
+        return RefinementProof(found, self._assumptions())
+
+    def _assumptions(self) -> tuple[str, ...]:
+        if not self.promise.rows:
+            return ()
+        return ("row b of a call is row b of the caches, or idle",)
+
+    # ---- both programs ---------------------------------------------------------------------------
+
+    @property
+    def promise(self) -> Promise:
+        """Rows of a call are those of the caches where there are as many."""
+        rows, calls = (self.target.dims.get(name) for name in ("R", "B"))
+        whole = isinstance(rows, int) and rows == calls and self.source.arg("seq_ids") is not None
+        return Promise(rows) if whole and isinstance(rows, int) else Promise()
+
+    def _attempt(self) -> list[Claim]:
+        self.terms = Terms()
+        self.cuts, self.of_rows = [], {}
+        ranges = self._ranges()
+        ours = side_of(self.terms, self.before, self.source, ranges, self.promise, "sum")
+        theirs = side_of(self.terms, self.after, self.target, ranges, self.promise, "own")
+        self.ours, self.theirs = ours, theirs
+        for name in self.arbitrary:
+            for op in padding_ops(theirs.packed[name]):
+                theirs.elements.ranks.arbitrary[op] = name
+        real, other = ours.elements.in_real_arithmetic(), theirs.elements.in_real_arithmetic()
+        assert real.typed is not None
+        assert other.typed is not None
+        self.levels = {
+            ProofLevel.EXACT: (ours.elements, theirs.elements),
+            ProofLevel.TYPED: (real.typed, other.typed),
+            ProofLevel.REAL: (real, other),
+        }
+        self._match_values()
+        lost = [name for name, _ in self.source.outputs if self.target.outputs.get(name) is None]
+        why = "the second program has no such output"
+        claims = [Claim(self.target.name, name, Status.UNDECIDED, why) for name in lost]
+        return claims + [self._bounded_claim(name, x) for name, x in self.target.outputs]
+
+    def _ranges(self) -> dict[str, tuple[Dim, Dim]]:
+        """The domains of integers, as the interface states them."""
+        out: dict[str, tuple[Dim, Dim]] = {}
+        for row in self.before.entries(Role.INPUT):
+            domain = row.bind(self.target.dims).domain
+            if domain is None or not row.logical.dtype.is_integer:
+                continue
+            low, high = domain.low, domain.high
+            if isinstance(low, int | Poly) and isinstance(high, int | Poly):
+                out[row.name] = (low, high)
+        return out
+
+    # ---- values that both have -------------------------------------------------------------------
+
+    def _match_values(self) -> None:
+        """Relate values of the second program to those of the first that may be the same."""
+        waiting: dict[object, list[Value]] = {}
+        for value in shared_values(self.source):
+            waiting.setdefault(_origin(value), []).append(value)
+        for op in self.target.block:
+            if len(op.results) != 1 or not op.results[0].dtype.is_float:
+                continue
+            (value,) = op.results
+            found = waiting.get(_origin(value), [])
+            if not found or not _leaves(value, self.target):
+                continue
+            for model in found:
+                if self._match(value, model):
+                    found.remove(model)
+                    break
+
+    def _match(self, value: Value, model: Value) -> bool:
+        for offsets in self._offsets(value, model):
+            index = self._index(value)
+            at = tuple(i + offset for i, offset in zip(index, offsets, strict=True))
+            self.terms.limit = self.terms.steps + _MATCH_STEPS
+            try:
+                rows = self._equal(ProofLevel.REAL, value, index, model, at)
+            except TooManySteps:
+                continue
+            if rows is not None:
+                self._cut(value, model, offsets, rows, exact=self._exact(value, index, model, at))
+                return True
+        return False
+
+    def _exact(self, value: Value, index: Index, model: Value, at: Index) -> bool:
+        try:
+            return self._equal(ProofLevel.EXACT, value, index, model, at) is not None
+        except TooManySteps:
+            return False
+
+    def _equal(
+        self, level: ProofLevel, value: Value, index: Index, model: Value, at: Index
+    ) -> int | None:
+        """Whether elements are equal: ``None`` if not, 0 in all rows.
+
+        Otherwise the number of elements of dimension 0 that are of one row, which are equal where
+        that row is not idle.
+        """
+        ours, theirs = self.levels[level]
+        a, b = ours.at(model, at), theirs.at(value, index)
+        if self._same(a, b) and self._rows_alone(b, ()):
+            return 0
+        calls, size = self.promise.rows, value.shape[0] if index else 0
+        if not calls or not isinstance(size, int) or size % calls:
+            return None
+        row = div(self.terms, index[0], size // calls)
+        a, b = self._active(a, b, row)
+        return size // calls if self._same(a, b) and self._rows_alone(b, (row,)) else None
+
+    def _same(self, a: Term, b: Term) -> bool:
+        return a is b or (a == b and type(a) is type(b))
+
+    def _active(self, a: Term, b: Term, row: Dim) -> tuple[Term, Term]:
+        """Both elements where a row is not idle."""
+        if not self.promise.rows:
+            return a, b
+        active = active_row(self.terms, row)
+        given = [
+            where(self.terms, x, active) if mentions_rows(self.terms, x) else x for x in (a, b)
+        ]
+        return given[0], given[1]
+
+    def _rows_alone(self, term: Term, rows: Sequence[Dim]) -> bool:
+        """True if values of a term, which programs share in active rows, are of such rows.
+
+        Args:
+            term: of an element in an active row, or of a state.
+            rows: numbers of rows that are active.
+        """
+        return not self.promise.rows or rows_alone(self.terms, term, rows, self.of_rows)
+
+    def _index(self, value: Value) -> Index:
+        return tuple(
+            self.terms.variable(f"i{axis}_{size}", size) for axis, size in enumerate(value.shape)
+        )
+
+    def _offsets(self, value: Value, model: Value) -> Iterator[tuple[Dim, ...]]:
+        """Where the part of a rank may begin in a value of the model."""
+        if value.type.rank != model.type.rank:
+            return
+        count, rank = self.after.ranks, self.theirs.elements.ranks.rank
+        choices: list[list[Dim]] = []
+        for part, whole in zip(value.shape, model.shape, strict=True):
+            if part == whole:
+                choices.append([0])
+                continue
+            if not isinstance(part, int) or not isinstance(whole, int) or whole % part:
+                return
+            parts = whole // part
+            if count % parts:
+                return
+            places = {mod(self.terms, rank, parts), div(self.terms, rank, count // parts)}
+            choices.append([place * part for place in places])
+        yield from _combinations(choices)
+
+    def _cut(
+        self, value: Value, model: Value, offsets: Sequence[Dim], rows: int, *, exact: bool
+    ) -> None:
+        """From here on both values are one variable."""
+        number, terms = len(self.cuts), self.terms
+        name = f"{SHARED}{number}"
+        if rows:
+            self.of_rows[name] = rows
+        place = ""
+        if not exact:
+            index = self._index(value)
+            at = tuple(i + offset for i, offset in zip(index, offsets, strict=True))
+            ours, theirs = self.levels[ProofLevel.EXACT]
+            pair = ours.at(model, at), theirs.at(value, index)
+            if rows:
+                pair = self._active(*pair, div(terms, index[0], rows))
+            place = rounding_place(terms, *pair)
+        self.cuts.append(_Cut(number, model, exact, place))
+        type_ = model.type
+
+        def variable(index: Index) -> Node:
+            return terms.node("at", name, type_, *index)
+
+        def of_model(e: Elements, index: Index, rank: Dim) -> Term:
+            return variable(index)
+
+        def of_rank(e: Elements, index: Index, rank: Dim) -> Term:
+            moved = [_on(offset, rank) for offset in offsets]
+            return variable(tuple(i + o for i, o in zip(index, moved, strict=True)))
+
+        def _on(offset: Dim, rank: Dim) -> Dim:
+            found = replaced(terms, offset, {RANK: rank})
+            assert isinstance(found, int | Poly)
+            return found
+
+        self.ours.elements.ranks.related[model] = of_model
+        self.theirs.elements.ranks.related[value] = of_rank
+        for ours, theirs in self.levels.values():
+            ours.forget()
+            # What follows in the second program has not been looked at yet.
+            theirs.forget(value)
+
+    # ---- outputs ---------------------------------------------------------------------------------
+
+    def _bounded_claim(self, name: str, value: Value) -> Claim:
+        self.terms.limit = self.terms.steps + _CLAIM_STEPS
+        try:
+            return self._claim(name, value)
+        except TooManySteps:
+            why = f"more than {_CLAIM_STEPS} steps"
+            return Claim(self.target.name, name, Status.UNDECIDED, why)
+
+    def _claim(self, name: str, value: Value) -> Claim:
+        model = self.source.outputs.get(name)
+        if model is None:
+            return Claim(
+                self.target.name, name, Status.UNDECIDED, "the first program has no such output"
+            )
+        type_, whole = logical_value(self.ours, name, model)
+        if not self._kept_whole(name):
+            why = "what is stored may not hold all of it"
+            return Claim(self.target.name, name, Status.UNDECIDED, why)
+        expected = self._expected(name, whole)
+        if expected is None and type_ is not value.type:
+            what = f"{value.type.text} is compared with {type_.text}"
+            return Claim(self.target.name, name, Status.UNDECIDED, what)
+        pairs: dict[ProofLevel, tuple[Term, Term]] = {}
+        for level in (ProofLevel.REAL, ProofLevel.EXACT):
+            pairs[level] = a, b = self._pair(level, name, value, whole, expected)
+            rows = self._index(value)[:1] if self._by_row(name) else ()
+            if self._same(a, b) and not self._rows_alone(b, rows):
+                why = "rows that are idle may reach others"
+                return Claim(self.target.name, name, Status.UNDECIDED, why)
+            if not self._same(a, b):
+                if level is ProofLevel.REAL:
+                    reason, pair = parting_pair(self.terms, a, b)
+                    return Claim(self.target.name, name, Status.UNDECIDED, reason, pair)
+                places = self._places(b)
+                places = (rounding_place(self.terms, a, b), *places)
+                return Claim(self.target.name, name, Status.REAL, rounding=places)
+        places = self._places(pairs[ProofLevel.REAL][1])
+        status = Status.REAL if places else Status.PROVED
+        return Claim(self.target.name, name, status, rounding=places)
+
+    def _kept_whole(self, name: str) -> bool:
+        """True if unpacking what was packed gives back a state of the model."""
+        row = self.after.interface.get(name)
+        if row is None or not row.pack:
+            return True
+        if not row.unpack:
+            return False
+        pack, unpack = packing(self.theirs, row), unpacking(self.theirs, row)
+        elements, ranks = self.theirs.elements, self.theirs.elements.ranks
+        made, whole = pack.outputs[0][1], pack.args[0]
+        assert isinstance(elements.args, dict)
+        elements.args[whole] = name
+        ranks.related[unpack.args[0]] = lambda e, at, rank: e.on_rank(made, at[1:], at[0])
+        ranks.sources[unpack.args[0]] = made
+        result = unpack.outputs[0][1]
+        index = self._index(result)
+        found, given = elements.at(result, index), elements.at(whole, index)
+        held = [value for _, value in unpack.outputs[1:]]
+        if held:
+            condition = elements.at(held[0], index)
+            assert isinstance(condition, bool | Node)
+            found = where(self.terms, found, condition)
+        return result.type is whole.type and self._same(found, given)
+
+    def _expected(self, name: str, whole: Value) -> Value | None:
+        """What a rank should hold of a result of the model."""
+        row = self.after.interface.get(name)
+        if row is None or not row.pack:
+            return None
+        function = packing(self.theirs, row)
+        if name in self.arbitrary:
+            for op in padding_ops(function):
+                self.theirs.elements.ranks.arbitrary[op] = name
+        levels = self.levels
+        ranks = self.theirs.elements.ranks
+        ranks.related[function.args[0]] = lambda e, index, rank: levels[e.level][0].at(whole, index)
+        return function.outputs[0][1]
+
+    def _pair(
+        self, level: ProofLevel, name: str, value: Value, whole: Value, expected: Value | None
+    ) -> tuple[Term, Term]:
+        ours, theirs = self.levels[level]
+        index = self._index(value)
+        if expected is not None and name in self.arbitrary:
+            index = self._kept(theirs.at(expected, index), index)
+        a = ours.at(whole, index) if expected is None else theirs.at(expected, index)
+        b = theirs.at(value, index)
+        if self._by_row(name):
+            return self._active(a, b, index[0])
+        return a, b
+
+    def _kept(self, expected: Term, index: Index) -> Index:
+        """The index within what is not padding."""
+        sizes: dict[str, int] = {}
+        for condition in self._inside(expected):
+            for fact in conjuncts(condition):
+                limit = fact.args[0]
+                if fact.kind != "le0" or not isinstance(limit, Poly):
+                    continue
+                # variable - high <= 0
+                parts = dict(limit.terms)
+                high = -parts.pop((), 0)
+                ((monomial, factor),) = parts.items() if len(parts) == 1 else (((), 0),)
+                if factor == 1 and len(monomial) == 1:
+                    sizes[monomial[0]] = min(high + 1, sizes.get(monomial[0], high + 1))
+        found: list[Dim] = []
+        for axis, i in enumerate(index):
+            size = sizes.get(variable_name(i)) if isinstance(i, Poly) else None
+            found.append(i if size is None else self.terms.variable(f"i{axis}_{size}", size))
+        return tuple(found)
+
+    def _inside(self, term: Term) -> Iterator[Node]:
+        """The conditions under which a term is not padding."""
+        for node in nodes_of(self.terms, term):
+            other = node.args[2] if node.kind == "if" else None
+            if isinstance(other, Poly) and len(other.terms) == 1:
+                other = self.terms.atoms.get(other.terms[0][0][0])
+            which = node.args[0]
+            if isinstance(other, Node) and str(other.args[0]).startswith(PADDING):
+                assert isinstance(which, Node)
+                yield which
+
+    def _by_row(self, name: str) -> bool:
+        """True for results whose first dimension are the rows of a call."""
+        row = self.before.interface.get(name)
+        return row is not None and row.role is Role.OUTPUT
+
+    def _places(self, term: Term) -> tuple[str, ...]:
+        """The places whose rounding differs, of the values that a term is made of."""
+        found: dict[str, None] = {}
+        used = self._used(term)
+        for cut in self.cuts:
+            if cut.number <= used and not cut.exact:
+                found[cut.place] = None
+        return tuple(found)
+
+    def _used(self, term: Term) -> int:
+        """The last of the common values that a term is made of; -1 for none."""
+        last = -1
+        seen: set[object] = set()
+        work: list[object] = [term]
+        while work:
+            item = work.pop()
+            if item in seen:
+                continue
+            if isinstance(item, Poly):
+                work += [self.terms.atoms[n] for n in symbols([item]) if n in self.terms.atoms]
+            elif isinstance(item, Node):
+                seen.add(item)
+                name = item.args[0]
+                if item.kind == "at" and isinstance(name, str) and name.startswith(SHARED):
+                    last = max(last, int(name.removeprefix(SHARED)))
+                work += [x for x in item.args if isinstance(x, Node | Poly)]
+        return last
+
+
+def _combinations(choices: Sequence[Sequence[Dim]]) -> Iterator[tuple[Dim, ...]]:
+    if not choices:
+        yield ()
+        return
+    for first in choices[0]:
+        for rest in _combinations(choices[1:]):
+            yield (first, *rest)
+
+
+def _origin(value: Value) -> object:
+    """The line and scope of the model that a value comes from: a hint, which nothing relies on."""
+    assert value.op is not None
+    loc = value.op.loc
+    return loc.file, loc.line, loc.scope
+
+
+def _leaves(value: Value, function: Function) -> bool:
+    """True if something from elsewhere in the model reads a value."""
+    origin = _origin(value)
+    others = (user.loc for user in value.users)
+    return function.returns(value) or any((x.file, x.line, x.scope) != origin for x in others)
+
+
+def shared_values(function: Function) -> Iterator[Value]:
+    """Float values of a program, but for those that are moved elements of others."""
+    for op in function.block:
+        for value in op.results:
+            if value.dtype.is_float and not _moves(op) and len(op.results) == 1:
+                yield value
+
+
+def _moves(op: Op) -> bool:
+    movement = OPS[op.name].has(Trait.DATA_MOVEMENT) or op.name == "convert"
+    return movement and not OPS[op.name].composite
+
+
+def rows_alone(terms: Terms, term: Term, rows: Sequence[Dim], of_rows: dict[str, int]) -> bool:
+    """True if each value of active rows in a term is of a row that is known to be active there.
+
+    Args:
+        terms: of the proof.
+        term: an element.
+        rows: those that are active.
+        of_rows: the values, by name, with the elements of dimension 0 of one row.
+    """
+    seen: set[tuple[object, tuple[Dim, ...]]] = set()
+    work: list[tuple[object, tuple[Dim, ...]]] = [(term, tuple(rows))]
+    while work:
+        item, active = work.pop()
+        if (item, active) in seen:
+            continue
+        seen.add((item, active))
+        if isinstance(item, Poly):
+            work += [(terms.atoms[n], active) for n in symbols([item]) if n in terms.atoms]
+        elif isinstance(item, Node):
+            size = of_rows.get(str(item.args[0]), 0) if item.kind == "at" else 0
+            if size and div(terms, _dim(item.args[2]), size) not in active:
+                return False
+            guards = {"if": (0, 1), "write": (-3, -2)}.get(item.kind)
+            for place, part in enumerate(item.args):
+                more = active
+                if guards is not None and place == guards[1] % len(item.args):
+                    more = (*active, *_active_rows(item.args[guards[0]]))
+                if isinstance(part, Node | Poly):
+                    work.append((part, more))
+    return True
+
+
+def _active_rows(condition: object) -> Iterator[Dim]:
+    """The rows that a condition says are active."""
+    for part in conjuncts(condition) if isinstance(condition, Node) else ():
+        inner = part.args[0]
+        if part.kind == "truth" and isinstance(inner, Node) and inner.args[0] == ACTIVE:
+            assert isinstance(inner.args[2], int | Poly)
+            yield inner.args[2]
+
+
+def _dim(value: object) -> Dim:
+    assert isinstance(value, int | Poly)
+    return value

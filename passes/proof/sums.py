@@ -1,0 +1,293 @@
+"""Sums and maxima over index sets, in a normal form.
+
+Sums within sums are one sum. Two variables that occur only as ``r * n + k`` are one, which is how
+the partial sums of ranks become the sum of the model. A variable of which a condition leaves one
+value is replaced by that value. The names of the variables that are left follow from the depth of
+the term, so that equal sums are one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+from graphgen.ir import Dim
+from graphgen.ir.attrs import EMPTY
+from graphgen.ir.dims import Poly, symbol
+from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts, div
+from graphgen.passes.proof.rebuild import flat_function, node_rule, renamed, replaced, where
+from graphgen.passes.proof.terms import Node, Term, Terms
+
+# A variable with its size.
+Range = tuple[str, Dim]
+
+
+def variable_name(term: Dim) -> str:
+    """The name of an index variable."""
+    assert isinstance(term, Poly), term
+    ((monomial, coefficient),) = term.terms
+    assert coefficient == 1
+    (name,) = monomial
+    return name
+
+
+def ranges_of(node: Node) -> tuple[list[Range], Term]:
+    """The variables of a sum with their sizes, and what is summed."""
+    rest = node.args[3:-1]
+    half = len(rest) // 2
+    pairs = zip(rest[:half], rest[half:], strict=True)
+    body = node.args[-1]
+    assert isinstance(body, bool | int | Poly | Node)
+    return [(variable_name(_dim(v)), _dim(n)) for v, n in pairs], body
+
+
+def _dim(value: object) -> Dim:
+    assert isinstance(value, int | Poly)
+    return value
+
+
+@node_rule("sum")
+def _sum_again(terms: Terms, args: tuple[object, ...]) -> Term:
+    kind, to, how = args[:3]
+    if how is not None:
+        return terms.node("sum", *args)
+    ranges, body = ranges_of(Node("sum", args))
+    assert isinstance(kind, str)
+    return summed(terms, kind, to, ranges, body)
+
+
+def truth_of_sum(terms: Terms, found: Term) -> Term:
+    """Whether something holds for one value, or for all, as a truth value."""
+    return terms.node("truth", found) if isinstance(found, Node) and found.kind == "sum" else found
+
+
+def in_order(
+    terms: Terms, kind: str, to: object, how: object, ranges: list[Range], body: Term
+) -> Node:
+    """A sum that is taken in an order of its own, ``how``; its variables are named by its depth."""
+    depth = terms.depth(body)
+    names = {name: f"s{depth}_{n}_{size_name(size)}" for n, (name, size) in enumerate(ranges)}
+    variables = [terms.variable(names[old], size) for old, size in ranges]
+    body = renamed(terms, body, {old: new for old, new in names.items() if old != new})
+    return terms.node("sum", kind, to, how, *variables, *[size for _, size in ranges], body)
+
+
+def size_name(size: Dim) -> str:
+    """A size as a part of a name."""
+    return str(size) if isinstance(size, int) else f"p{id(size)}"
+
+
+def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term) -> Term:
+    """The sum (or maximum, ...) of ``body`` over variables, in real arithmetic."""
+    if not ranges:
+        return body
+    if isinstance(body, Node) and body.kind == "sum" and body.args[:3] == (kind, to, None):
+        inner, body = ranges_of(body)
+        ranges = [*ranges, *inner]
+    if kind == "add":
+        single = _single(terms, to, ranges, body)
+        if single is not None:
+            return single
+    body, ranges = _merged(terms, body, ranges)
+    free = [(name, size) for name, size in ranges if name not in terms.symbols_of(body)]
+    used = [pair for pair in ranges if pair not in free]
+    if kind in ("maximum", "minimum", "or", "and"):
+        if not used:
+            return body
+        return _named(terms, kind, to, used, body)
+    if kind == "add" and free and all(isinstance(size, int) for _, size in free):
+        count = 1
+        for _, size in free:
+            assert isinstance(size, int)
+            count *= size
+        made = summed(terms, kind, to, used, body)
+        times = terms.node("const", repr(float(count)))
+        return flat_function(terms, "multiply", to, EMPTY, [times, made])
+    return _named(terms, kind, to, ranges, body)
+
+
+# ---- a single value that counts ------------------------------------------------------------------
+
+
+def zero_of(terms: Terms) -> Node:
+    """The zero that is added where nothing counts."""
+    return terms.node("const", repr(0.0))
+
+
+def _single(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term | None:
+    """A sum over choices between something and zero, of which one value of a variable counts."""
+    if not isinstance(body, Node) or body.kind != "if":
+        return None
+    which, yes, no = body.args
+    zero = zero_of(terms)
+    assert isinstance(which, Node)
+    assert isinstance(yes, bool | int | Poly | Node)
+    if no is not zero:
+        return None
+    for name, size in ranges:
+        found = only_value(terms, which, name)
+        if found is None:
+            continue
+        value, condition = found
+        rest = [pair for pair in ranges if pair[0] != name]
+        inside = both(
+            terms, at_most_zero(terms, value * -1), at_most_zero(terms, value + size * -1 + 1)
+        )
+        condition = both(terms, inside, condition)
+        kept = where(terms, replaced(terms, yes, {name: value}), condition)
+        made = choose(terms, condition, kept, zero)
+        return summed(terms, "add", to, rest, made)
+    outer = [x for x in conjuncts(which) if not terms.symbols_of(x) & {n for n, _ in ranges}]
+    if outer:
+        # A condition that does not depend on what is summed over.
+        left: bool | Node = True
+        for part in conjuncts(which):
+            left = left if part in outer else both(terms, left, part)
+        condition = True
+        for part in outer:
+            condition = both(terms, condition, part)
+        made = summed(terms, "add", to, ranges, choose(terms, left, yes, zero))
+        return choose(terms, condition, where(terms, made, condition), zero)
+    return None
+
+
+def only_value(terms: Terms, which: Node, name: str) -> tuple[Dim, bool | Node] | None:
+    """The only value of a variable for which a condition can hold, and what is left of it."""
+    facts = conjuncts(which)
+    for fact in facts:
+        if fact.kind == "eq0":
+            value = fact.args[0]
+            parts = _linear(_dim(value), name)
+            if parts is None or abs(parts[0]) != 1:
+                continue
+            found = parts[1] * -parts[0]
+            if name not in terms.symbols_of(found):
+                return found, replaced_truth(terms, which, {name: found})
+    for low in facts:
+        for high in facts:
+            if low is high or low.kind != "le0" or high.kind != "le0":
+                continue
+            below, above = _linear(_dim(low.args[0]), name), _linear(_dim(high.args[0]), name)
+            if below is None or above is None or below[0] <= 0 or above[0] != -below[0]:
+                continue
+            # by * v + rest <= 0 and -by * v - rest - width <= 0, so v = -rest div by.
+            by, rest = below
+            width = rest * -1 + above[1] * -1
+            if not isinstance(width, int) or not 0 <= width < by or name in terms.symbols_of(rest):
+                continue
+            value = div(terms, rest * -1, by)
+            return value, replaced_truth(terms, which, {name: value})
+    return None
+
+
+def replaced_truth(terms: Terms, which: Node, values: dict[str, Dim]) -> bool | Node:
+    """A condition with variables replaced."""
+    found = replaced(terms, which, values)
+    assert isinstance(found, bool | Node)
+    return found
+
+
+def _linear(value: Dim, name: str) -> tuple[int, Dim] | None:
+    """``(a, rest)`` with value = a * name + rest; ``None`` for products with the variable."""
+    if not isinstance(value, Poly):
+        return None
+    factor = 0
+    for monomial, coefficient in value.terms:
+        if name in monomial:
+            if len(monomial) != 1:
+                return None
+            factor = coefficient
+    return (factor, value + symbol(name) * -factor) if factor else None
+
+
+# ---- variables that are one ----------------------------------------------------------------------
+
+
+def _merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[Range]]:
+    """Variables that occur as ``outer * size + inner`` alone, as one."""
+    changed = True
+    while changed and len(ranges) > 1:
+        changed = False
+        for (outer, many), (inner, size) in permutations(ranges, 2):
+            if not isinstance(many, int) or not isinstance(size, int):
+                continue
+            if not _side_by_side(terms, body, outer, inner, size):
+                continue
+            both_name = f"m{many}x{size}_{outer}_{inner}"
+            joined = terms.variable(both_name, many * size)
+            quotient = terms.atom(terms.node("div", joined, size), 0, many - 1)
+            made = replaced(terms, body, {outer: quotient, inner: joined + quotient * -size})
+            if variable_name(quotient) in terms.symbols_of(made):
+                continue
+            rest = [pair for pair in ranges if pair[0] not in (outer, inner)]
+            body, ranges, changed = made, [*rest, (both_name, many * size)], True
+            break
+    return body, ranges
+
+
+def _side_by_side(terms: Terms, body: Term, outer: str, inner: str, size: int) -> bool:
+    """True if some integer of a term has ``outer * size + inner`` in it."""
+    return any(
+        (parts := dict(value.terms)).get((inner,), 0) * size == parts.get((outer,), 0) != 0
+        for value in polynomials(terms, body)
+        if {outer, inner} <= {m[0] for m, _ in value.terms if len(m) == 1}
+    )
+
+
+def polynomials(terms: Terms, root: Term) -> Iterator[Poly]:
+    """Every integer that is not a number in a term, those within atoms included."""
+    seen: set[object] = set()
+    work: list[object] = [root]
+    while work:
+        item = work.pop()
+        if item in seen:
+            continue
+        if isinstance(item, Poly):
+            seen.add(item)
+            yield item
+            names = {name for monomial, _ in item.terms for name in monomial}
+            work += [terms.atoms[name] for name in names if name in terms.atoms]
+        elif isinstance(item, Node):
+            seen.add(item)
+            work += [x for x in item.args if isinstance(x, Node | Poly)]
+
+
+def _named(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term) -> Term:
+    """The node, with variables named by their depth, size and number."""
+    if not ranges:
+        return body
+    depth = terms.depth(body)
+    sizes = [str(size) for _, size in ranges]
+    alike = len(set(sizes)) < len(sizes)
+    ordered = sorted(
+        ranges, key=lambda pair: (str(pair[1]), _first(terms, body, pair[0]) if alike else "")
+    )
+    names = {name: f"s{depth}_{n}_{size_name(size)}" for n, (name, size) in enumerate(ordered)}
+    variables = [terms.variable(names[name], size) for name, size in ordered]
+    changed = {old: new for old, new in names.items() if old != new}
+    body = renamed(terms, body, changed)
+    return terms.node("sum", kind, to, None, *variables, *[n for _, n in ordered], body)
+
+
+def _first(terms: Terms, body: Term, name: str) -> str:
+    """Where a variable occurs first in a term, by a key that names of variables do not change."""
+    for node in _walk(terms, body):
+        if node.kind == "at":
+            for axis, index in enumerate(node.args[2:]):
+                if name in terms.symbols_of(index):
+                    return f"{node.args[0]} {axis}"
+    return ""
+
+
+def _walk(terms: Terms, root: Term) -> list[Node]:
+    found: dict[Node, None] = {}
+    work: list[object] = [root]
+    while work:
+        item = work.pop()
+        if isinstance(item, Poly):
+            names = {name for monomial, _ in item.terms for name in monomial}
+            work += [terms.atoms[name] for name in names if name in terms.atoms]
+        elif isinstance(item, Node) and item not in found:
+            found[item] = None
+            work += [x for x in item.args if isinstance(x, Node | Poly)]
+    return sorted((n for n in found if n.kind == "at"), key=lambda n: str(n.args[0]))
