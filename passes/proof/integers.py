@@ -28,6 +28,11 @@ def fit(terms: Terms, value: Dim, dtype: DType) -> Dim:
 
 def div(terms: Terms, value: Dim, by: int) -> Dim:
     """The quotient by a positive number, rounded down."""
+    nested = _quotient_of(terms, value) if by != 1 else None
+    if nested is not None:
+        # (a div n + c) div m is (a + n * c) div (n * m).
+        dividend, inner = nested
+        return div(terms, dividend, by * inner)
     inside, rest = _split(value, by)
     if by == 1 or terms.within(rest, 0, by - 1):
         return inside
@@ -39,6 +44,23 @@ def div(terms: Terms, value: Dim, by: int) -> Dim:
         low // by if isinstance(low, int) else None,
         high // by if isinstance(high, int) else high if terms.at_least(rest, 0) else None,
     )
+
+
+def _quotient_of(terms: Terms, value: Dim) -> tuple[Dim, int] | None:
+    """``(a + n * c, n)`` for a value ``a div n + c`` with a number c."""
+    if not isinstance(value, Poly):
+        return None
+    parts = dict(value.terms)
+    constant = parts.pop((), 0)
+    if len(parts) != 1:
+        return None
+    ((monomial, factor),) = parts.items()
+    node = terms.atoms.get(monomial[0]) if len(monomial) == 1 and factor == 1 else None
+    if node is None or node.kind != "div":
+        return None
+    dividend, inner = node.args
+    assert isinstance(inner, int)
+    return _integer(dividend) + inner * constant, inner
 
 
 def mod(terms: Terms, value: Dim, by: int) -> Dim:

@@ -27,6 +27,8 @@ from graphgen.passes.proof.terms import Node, Term, Terms
 
 # A larger table of integers is not looked at element by element.
 _LARGEST_TABLE = 1 << 16
+# A table of more parts is looked at as a whole.
+_MOST_RUNS = 4
 # Names of variables that stand for what padding holds where anything may be there.
 PADDING = "padding of "
 
@@ -61,6 +63,8 @@ def _constant(e: Elements, op: Op, index: Index) -> Term | None:
         if isinstance(place, int):
             return number(e.terms, literal.dtype, values[place])
         affine = _affine(literal, values, index) if literal.dtype.is_integer else None
+        if affine is None and literal.dtype.is_integer and len(literal.shape) == 1:
+            affine = _in_runs(e.terms, [int(x) for x in values], index[0])
         if affine is not None:
             return affine
     # Small ones of one content are one table.
@@ -92,6 +96,31 @@ def _affine(literal: Literal, values: list[bool | int | float], index: Index) ->
     out: Dim = first
     for step, i in zip(steps, index, strict=True):
         out = out + i * step
+    return out
+
+
+def _in_runs(terms: Terms, values: list[int], index: Dim) -> Dim | None:
+    """The element of a table such as 0, 0, 1, 1, or of few parts that count, as 0, 1, 2, -1."""
+    width = next((n for n, value in enumerate(values) if value != values[0]), 0)
+    if width and values == [values[0] + n // width for n in range(len(values))]:
+        return div(terms, index, width) + values[0]
+    ends = [0]
+    for n in range(2, len(values)):
+        if (
+            n - ends[-1] > 1
+            and values[n] - values[n - 1] != values[ends[-1] + 1] - values[ends[-1]]
+        ):
+            ends.append(n)
+    if len(ends) > _MOST_RUNS:
+        return None
+    out: Term | None = None
+    for start, end in reversed(list(zip(ends, [*ends[1:], len(values)], strict=True))):
+        step = values[start + 1] - values[start] if end - start > 1 else 0
+        run = index * step + (values[start] - start * step)
+        out = (
+            run if out is None else choose(terms, at_most_zero(terms, index + (1 - end)), run, out)
+        )
+    assert isinstance(out, int | Poly)
     return out
 
 
@@ -231,7 +260,7 @@ def within(e: Elements, operand: Value, index: Index, axis: int, first: Dim) -> 
     if isinstance(place, int) or inside or not e.deep:
         return e.at(operand, (*index[:axis], place, *index[axis + 1 :]))
     name = f"part{axis}_{size if isinstance(size, int) else f'p{id(size)}'}"
-    used = frozenset().union(*[e.terms.symbols_of(i) for i in index])
+    used = {used for i in index for used in e.terms.symbols_of(i)}
     while name in used:
         name += "n"
     found = e.at(operand, (*index[:axis], e.terms.variable(name, size), *index[axis + 1 :]))

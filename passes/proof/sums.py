@@ -1,9 +1,9 @@
 """Sums and maxima over index sets, in a normal form.
 
-Sums within sums are one sum. Two variables that occur only as ``r * n + k`` are one, which is how
-the partial sums of ranks become the sum of the model. A variable of which a condition leaves one
-value is replaced by that value. The names of the variables that are left follow from the depth of
-the term, so that equal sums are one node.
+Sums within sums are one sum. Two variables that occur as ``r * n + k`` are one, which is how the
+partial sums of ranks become the sum of the model. A variable of which a condition leaves one value
+is replaced by that value. The names of the variables that are left follow from the depth of the
+term, so that equal sums are one node.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _linear(value: Dim, name: str) -> tuple[int, Dim] | None:
 
 
 def _merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[Range]]:
-    """Variables that occur as ``outer * size + inner`` alone, as one."""
+    """Variables that occur as ``outer * size + inner``, as one: as its quotient and its rest."""
     changed = True
     while changed and len(ranges) > 1:
         changed = False
@@ -217,8 +217,6 @@ def _merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[R
             joined = terms.variable(both_name, many * size)
             quotient = terms.atom(terms.node("div", joined, size), 0, many - 1)
             made = replaced(terms, body, {outer: quotient, inner: joined + quotient * -size})
-            if variable_name(quotient) in terms.symbols_of(made):
-                continue
             rest = [pair for pair in ranges if pair[0] not in (outer, inner)]
             body, ranges, changed = made, [*rest, (both_name, many * size)], True
             break

@@ -141,8 +141,9 @@ class Terms:
             return frozenset()
         found = self._symbols.get(term)
         if found is None:
-            parts = [self.symbols_of(x) for x in term.args if isinstance(x, Node | Poly)]
-            found = self._symbols[term] = frozenset().union(*parts)
+            parts = [x for x in term.args if isinstance(x, Node | Poly)]
+            found = frozenset([name for part in parts for name in self.symbols_of(part)])
+            self._symbols[term] = found
         return found
 
     def depth(self, term: object) -> int:
