@@ -518,7 +518,7 @@ def shared_values(function: Function) -> Iterator[Value]:
     """Float values of a program, but for those that are moved elements of others."""
     for op in function.block:
         for value in op.results:
-            if value.dtype.is_float and not _moves(op) and len(op.results) == 1:
+            if value.dtype.is_float and not _moves(op):
                 yield value
 
 

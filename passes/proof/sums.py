@@ -14,6 +14,7 @@ from itertools import permutations
 from graphgen.ir import Dim
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly, symbol
+from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts, div
 from graphgen.passes.proof.rebuild import flat_function, node_rule, renamed, replaced, where
 from graphgen.passes.proof.terms import Node, Term, Terms
@@ -89,6 +90,9 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
         if single is not None:
             return single
     body, ranges = _merged(terms, body, ranges)
+    pushed = _pushed(terms, to, ranges, body) if kind == "add" and isinstance(to, Span) else None
+    if pushed is not None:
+        return pushed
     free = [(name, size) for name, size in ranges if name not in terms.symbols_of(body)]
     used = [pair for pair in ranges if pair not in free]
     if kind in ("maximum", "minimum", "or", "and"):
@@ -104,6 +108,36 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
         times = terms.node("const", repr(float(count)))
         return flat_function(terms, "multiply", to, EMPTY, [times, made])
     return _named(terms, kind, to, ranges, body)
+
+
+def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term | None:
+    """A sum of which a variable is not in a condition, or not in a factor, taken within these."""
+    if not isinstance(body, Node):
+        return None
+    zero = zero_of(terms)
+    for pair in ranges:
+        rest = [other for other in ranges if other is not pair]
+        if body.kind == "if" and body.args[2] is zero:
+            which, yes = body.args[:2]
+            assert isinstance(which, Node)
+            if pair[0] not in terms.symbols_of(which):
+                inner = summed(terms, "add", to, [pair], _term(yes))
+                return summed(terms, "add", to, rest, choose(terms, which, inner, zero))
+        if body.kind == "fn" and body.args[:2] == ("multiply", to):
+            factors = [_term(x) for x in body.args[3:]]
+            apart = [x for x in factors if pair[0] not in terms.symbols_of(x)]
+            inside = [x for x in factors if pair[0] in terms.symbols_of(x)]
+            if apart and inside:
+                product = flat_function(terms, "multiply", to, EMPTY, inside)
+                inner = summed(terms, "add", to, [pair], inside[0] if len(inside) == 1 else product)
+                made = flat_function(terms, "multiply", to, EMPTY, [*apart, inner])
+                return summed(terms, "add", to, rest, made)
+    return None
+
+
+def _term(value: object) -> Term:
+    assert isinstance(value, bool | int | Poly | Node)
+    return value
 
 
 # ---- a single value that counts ------------------------------------------------------------------
