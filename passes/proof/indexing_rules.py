@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graphgen.ir import Dim, Op
+from graphgen.ir import Dim, DType, Op
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import s32
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
 from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
 from graphgen.passes.proof.sums import only_value, size_name, variable_name
-from graphgen.passes.proof.terms import Node, Term, Terms
+from graphgen.passes.proof.terms import Node, Term, Terms, free_depth
 
 
 def _vector(e: Elements, op: Op, batch: Index, place: int) -> Dim:
@@ -98,7 +98,10 @@ def written(
     new = where(terms, new, here)
     if not ranges:
         return choose(terms, here, new, old)
+    suffixes = [f"{n}_{size_name(size)}" for n, (_, size) in enumerate(ranges)]
     depth = max(terms.depth(x) for x in (here, new, old))
+    if [f"w{depth}_{suffix}" for suffix in suffixes] != [name for name, _ in ranges]:
+        depth = free_depth(terms, "w", suffixes, here, new, old)
     names = {name: f"w{depth}_{n}_{size_name(size)}" for n, (name, size) in enumerate(ranges)}
     variables = [terms.variable(names[name], size) for name, size in ranges]
     changed = {old: made for old, made in names.items() if old != made}
@@ -182,7 +185,14 @@ def _sort(e: Elements, op: Op, index: Index) -> Term | None:
     key, moved = e.at(op.operands[0], place), e.at(op.operands[shown], place)
     down = op.attrs.get("descending") is True
     made = in_place_of(e.terms, down, (variable, size), key, moved, index[dim])
-    return e.of_type(made, op.results[shown].dtype)
+    return _bounded(e, made, moved, op.results[shown].dtype)
+
+
+def _bounded(e: Elements, made: Node, moved: Term, dtype: DType) -> Term:
+    """An element that is one of those that a sort moves."""
+    if isinstance(moved, int | Poly):
+        return e.terms.atom(made, e.terms.lowest(moved), e.terms.highest(moved))
+    return e.of_type(made, dtype)
 
 
 @element_rule("custom_call", deep=True)
@@ -195,7 +205,7 @@ def _top_k_call(e: Elements, op: Op, index: Index) -> Term | None:
     key = e.at(x, (*index[:last], variable))
     moved = key if e.result == 0 else variable
     made = in_place_of(e.terms, True, (variable, x.shape[last]), key, moved, index[last])
-    return e.of_type(made, s32 if e.result else op.results[0].dtype)
+    return _bounded(e, made, moved, s32 if e.result else op.results[0].dtype)
 
 
 def in_place_of(
@@ -204,7 +214,7 @@ def in_place_of(
     """Of the values of a variable in the order of ``key``, ``moved`` at the one at ``place``."""
     variable, size = over
     if isinstance(variable, Poly):
-        depth = max(terms.depth(key), terms.depth(moved))
+        depth = free_depth(terms, "o", [size_name(size)], key, moved)
         name = f"o{depth}_{size_name(size)}"
         names = {variable_name(variable): name}
         variable = terms.variable(name, size)

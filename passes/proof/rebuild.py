@@ -22,7 +22,7 @@ from graphgen.passes.proof.integers import (
     negated,
     smaller,
 )
-from graphgen.passes.proof.terms import BINDING, Node, Term, Terms
+from graphgen.passes.proof.terms import BINDING, Node, Term, Terms, bound_names
 
 # (terms, node with its parts rebuilt as arguments) -> the term in normal form.
 NodeRule = Callable[[Terms, tuple[object, ...]], Term]
@@ -77,6 +77,8 @@ class _Rebuilder:
     _integers: dict[str, Dim] = field(default_factory=dict[str, Dim])
     # A term with one of these names may change, and one with all names of a set.
     _names: frozenset[str] = frozenset()
+    # Names that a bound variable must not have.
+    _taken: frozenset[str] = frozenset()
     _whole: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
     _same: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
 
@@ -88,6 +90,10 @@ class _Rebuilder:
             else:
                 self._whole.append(self.terms.symbols_of(fact))
         self._same = _equal_to(self.facts)
+        # Renaming gives names that no term has that is renamed.
+        taken = [*([] if self.alike else self.values.values()), *self.facts]
+        found = [name for x in taken for name in self.terms.symbols_of(x)]
+        self._taken = frozenset([*([] if self.alike else self.values), *found])
 
     def term(self, term: Term) -> Term:
         """The term, rebuilt."""
@@ -155,6 +161,8 @@ class _Rebuilder:
                 return self._choice(node)
             if node.kind in ("min", "max"):
                 return self._extreme(node)
+        if node.kind in BINDING:
+            node = self._apart(node)
         args = tuple([self.term(x) if isinstance(x, Node | Poly) else x for x in node.args])
         if all(
             x is y or (x == y and type(x) is type(y)) for x, y in zip(args, node.args, strict=True)
@@ -170,6 +178,24 @@ class _Rebuilder:
             # A condition that a variable was replaced in may follow from a fact.
             return self.term(made)
         return self._judged(made) if isinstance(made, Node) else made
+
+    def _apart(self, node: Node) -> Node:
+        """The node with other variables, where those it binds have names that are in use."""
+        bound = bound_names(node)
+        if self._taken.isdisjoint(bound):
+            return node
+        fresh: dict[str, Dim] = {}
+        for name in bound:
+            new = f"y_{name}"
+            while new in self._taken or new in self.terms.symbols_of(node):
+                new += "y"
+            self.terms.bounds[new] = self.terms.bounds[name]
+            fresh[name] = symbol(new)
+        args = [
+            _Rebuilder(self.terms, fresh, alike=True).term(x) if isinstance(x, Node | Poly) else x
+            for x in node.args
+        ]
+        return self.terms.node(node.kind, *args)
 
     def _choice(self, node: Node) -> Term:
         """A choice of which only one branch may be left: the other is not looked at."""

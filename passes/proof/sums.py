@@ -8,7 +8,7 @@ term, so that equal sums are one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 from graphgen.ir import Dim
@@ -17,7 +17,7 @@ from graphgen.ir.dims import Poly, symbol
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts, div
 from graphgen.passes.proof.rebuild import flat_function, node_rule, renamed, replaced, where
-from graphgen.passes.proof.terms import Node, Term, Terms
+from graphgen.passes.proof.terms import Node, Term, Terms, free_depth
 
 # A variable with its size.
 Range = tuple[str, Dim]
@@ -66,11 +66,21 @@ def in_order(
     terms: Terms, kind: str, to: object, how: object, ranges: list[Range], body: Term
 ) -> Node:
     """A sum that is taken in an order of its own, ``how``; its variables are named by its depth."""
-    depth = terms.depth(body)
-    names = {name: f"s{depth}_{n}_{size_name(size)}" for n, (name, size) in enumerate(ranges)}
+    names = _names(terms, ranges, body)
     variables = [terms.variable(names[old], size) for old, size in ranges]
     body = renamed(terms, body, {old: new for old, new in names.items() if old != new})
     return terms.node("sum", kind, to, how, *variables, *[size for _, size in ranges], body)
+
+
+def _names(terms: Terms, ranges: Sequence[Range], body: Term) -> dict[str, str]:
+    """The names of the variables of a sum by their present ones."""
+    suffixes = [f"{n}_{size_name(size)}" for n, (_, size) in enumerate(ranges)]
+    depth = terms.depth(body)
+    names = [f"s{depth}_{suffix}" for suffix in suffixes]
+    if names != [name for name, _ in ranges]:
+        depth = free_depth(terms, "s", suffixes, body)
+        names = [f"s{depth}_{suffix}" for suffix in suffixes]
+    return {old: new for (old, _), new in zip(ranges, names, strict=True)}
 
 
 def size_name(size: Dim) -> str:
@@ -115,6 +125,12 @@ def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
     if not isinstance(body, Node):
         return None
     zero = zero_of(terms)
+    if body.kind == "fn" and body.args[:2] == ("add", to):
+        parts = [summed(terms, "add", to, ranges, _term(x)) for x in body.args[3:]]
+        return flat_function(terms, "add", to, EMPTY, parts)
+    exchanged = _exchanged(terms, to, ranges, body)
+    if exchanged is not None:
+        return exchanged
     for pair in ranges:
         rest = [other for other in ranges if other is not pair]
         if body.kind == "if" and body.args[2] is zero:
@@ -133,6 +149,59 @@ def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
                 made = flat_function(terms, "multiply", to, EMPTY, [*apart, inner])
                 return summed(terms, "add", to, rest, made)
     return None
+
+
+def _exchanged(terms: Terms, to: object, ranges: list[Range], body: Node) -> Term | None:
+    """A sum of products with a sum of which a variable selects the addends, the other way around.
+
+    So do the experts of a token: the sum over e of ``f(e) * (sum over k of w(k) where i(k) = e)``
+    is the sum over k of ``w(k) * f(i(k))``.
+    """
+    zero = zero_of(terms)
+    chosen = None
+    if body.kind == "if" and body.args[2] is zero:
+        chosen, inner = body.args[:2]
+        if not isinstance(inner, Node):
+            return None
+        body = inner
+    if body.kind != "fn" or body.args[:2] != ("multiply", to):
+        return None
+    factors = [_term(x) for x in body.args[3:]]
+    for place, factor in enumerate(factors):
+        if not isinstance(factor, Node) or factor.kind != "sum" or factor.args[0] != "add":
+            continue
+        inner_ranges, choice = ranges_of(factor)
+        if not isinstance(choice, Node) or choice.kind != "if" or choice.args[2] is not zero:
+            continue
+        which, weight = choice.args[:2]
+        assert isinstance(which, Node)
+        if not any(only_value(terms, which, name) for name, _ in ranges):
+            continue
+        if chosen is not None and not _any_of(terms, chosen, inner_ranges, which):
+            continue
+        fresh = {name: f"x{terms.depth(body)}_{name}" for name, _ in inner_ranges}
+        for name, size in inner_ranges:
+            terms.variable(fresh[name], size)
+        parts = [*factors[:place], *factors[place + 1 :], renamed(terms, _term(weight), fresh)]
+        product = flat_function(terms, "multiply", to, EMPTY, parts)
+        condition = renamed(terms, which, fresh)
+        assert isinstance(condition, bool | Node)
+        made = choose(terms, condition, product, zero)
+        over = [*ranges, *[(fresh[name], size) for name, size in inner_ranges]]
+        return summed(terms, "add", to, over, made)
+    return None
+
+
+def _any_of(terms: Terms, chosen: object, ranges: list[Range], which: Node) -> bool:
+    """True if a condition says that another one holds for some values of its variables."""
+    inner = chosen.args[0] if isinstance(chosen, Node) and chosen.kind == "truth" else None
+    if not isinstance(inner, Node) or inner.kind != "sum" or inner.args[0] != "or":
+        return False
+    others, condition = ranges_of(inner)
+    if [size for _, size in others] != [size for _, size in ranges]:
+        return False
+    names = {old: new for (old, _), (new, _) in zip(others, ranges, strict=True) if old != new}
+    return renamed(terms, condition, names) is which
 
 
 def _term(value: object) -> Term:
@@ -288,13 +357,12 @@ def _named(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     """The node, with variables named by their depth, size and number."""
     if not ranges:
         return body
-    depth = terms.depth(body)
     sizes = [str(size) for _, size in ranges]
     alike = len(set(sizes)) < len(sizes)
     ordered = sorted(
         ranges, key=lambda pair: (str(pair[1]), _first(terms, body, pair[0]) if alike else "")
     )
-    names = {name: f"s{depth}_{n}_{size_name(size)}" for n, (name, size) in enumerate(ordered)}
+    names = _names(terms, ordered, body)
     variables = [terms.variable(names[name], size) for name, size in ordered]
     changed = {old: new for old, new in names.items() if old != new}
     body = renamed(terms, body, changed)

@@ -8,7 +8,7 @@ one object, and most proofs end with ``is``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Dim, DType
@@ -239,6 +239,31 @@ class Terms:
 
 def _monomials(value: Dim) -> tuple[tuple[str, ...], ...]:
     return tuple([m for m, _ in value.terms if m]) if isinstance(value, Poly) else ()
+
+
+def bound_names(node: Node) -> list[str]:
+    """The names of the variables that a node binds."""
+    match node.kind:
+        case "sum":
+            places = node.args[3 : 3 + (len(node.args) - 4) // 2]
+        case "write":
+            count = node.args[0]
+            assert isinstance(count, int)
+            places = node.args[1 : 1 + count]
+        case "sort":
+            places = node.args[1:2]
+        case _:
+            places = ()
+    return [name for place in places if isinstance(place, Poly) for name in symbols([place])]
+
+
+def free_depth(terms: Terms, prefix: str, suffixes: Sequence[str], *bodies: Term) -> int:
+    """The least depth of which names are not in terms: no variable there becomes a bound one."""
+    depth = max(map(terms.depth, bodies))
+    held = frozenset[str]().union(*map(terms.symbols_of, bodies))
+    while any(f"{prefix}{depth}_{suffix}" in held for suffix in suffixes):
+        depth += 1
+    return depth
 
 
 def most(value: Dim) -> int:
