@@ -220,8 +220,8 @@ def test_layers_of_configurations():
 
 def test_ranks_and_lists_of_options():
     assert CompileConfig(tp=64).tp == 64
-    for given in ({"tp": 1_000_000}, {"tp": 4096, "pp_degree": 64}):
-        assert refused(lambda given=given: CompileConfig(**given)).code == "GG0705"
+    for tp, stages in ((1_000_000, 1), (4096, 64)):
+        assert refused(lambda tp=tp, pp=stages: CompileConfig(tp=tp, pp_degree=pp)).code == "GG0705"
     with pytest.raises(GraphgenError):
         parse_pipeline("default{tp=99999999}")
     assert COUNTS.accept([1] * 4096) == (1,) * 4096

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import read_inside, unreadable, write_inside
+from graphgen.atomic_write import read_inside, read_regular, unreadable, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role
 from graphgen.json_value import MOST_JSON_BYTES, parse_json

@@ -263,8 +263,9 @@ class ReplayObserver:
         places = own.places[rank].copy()
         shape = other.scores[0].shape[:-1]
         for line in map(tuple, flipped.tolist()):
-            at, *others = np.unravel_index(lines[line], (len(other.scores), *shape))
-            left = _Line(other, int(at), tuple(int(n) for n in others), count)
+            spread = np.unravel_index([int(lines[line])], (len(other.scores), *shape))
+            at, *others = (int(numbers[0]) for numbers in spread)
+            left = _Line(other, at, tuple(others), count)
             right = _Line(own, rank, line, count)
             order = right.in_order(wanted[line])
             if order is not None and may_flip(left, right, reach):

@@ -91,7 +91,7 @@ class _Rebuilder:
                 self._whole.append(self.terms.symbols_of(fact))
         self._same = _equal_to(self.facts)
         # Renaming gives names that no term has that is renamed.
-        taken = [*([] if self.alike else self.values.values()), *self.facts]
+        taken: list[Term] = [*([] if self.alike else self.values.values()), *self.facts]
         found = [name for x in taken for name in self.terms.symbols_of(x)]
         self._taken = frozenset([*([] if self.alike else self.values), *found])
 

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import numpy as np
 
@@ -109,7 +109,10 @@ def _received(connection: socket.socket) -> DeviceCall:
     if size > _LONGEST:
         raise ConnectionError(f"a call has {size} bytes")
     try:
-        kind, words, kinds = parse_json(_exactly(connection, size))
+        kind, words, kinds = cast(
+            "tuple[str, list[str], list[tuple[str, str, list[int]]]]",
+            parse_json(_exactly(connection, size)),
+        )
         arrays: Outputs = {name: np.empty(shape, np.dtype(type_)) for name, type_, shape in kinds}
         call = DeviceCall(kind, tuple(words), arrays)
     except (ValueError, TypeError, RecursionError, MemoryError) as error:

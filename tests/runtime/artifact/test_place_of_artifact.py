@@ -47,7 +47,7 @@ def test_a_second_writer_learns_of_the_first(tmp_path: Path):
                 new_folder(place, *WORDS),
             ):
                 pytest.fail("both write")
-        assert caught.value.code == "GG0704"
+            assert caught.value.code == "GG0704"
         with pytest.raises(GraphgenError, match="another process writes it"):
             require_place(place)
     assert (place / "f").read_text() == "of the first"

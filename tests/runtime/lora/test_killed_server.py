@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Served:
     """A server as a process of its own."""
 
-    def __init__(self, model: Path, *flags: str) -> None:
+    def __init__(self, model: Path, *flags: str | Path) -> None:
         command = [sys.executable, "-m", "graphgen", "serve", str(model), "--port", "0", *flags]
         self.process = subprocess.Popen(
             [*command, "--json", "--served-model-name", "base"],
