@@ -261,10 +261,10 @@ class ReplayObserver:
         if not len(flipped):
             return own.places[rank]
         places = own.places[rank].copy()
-        shape = other.scores[0].shape[:-1]
+        shape = other.scores[theirs].shape[:-1]
         for line in map(tuple, flipped.tolist()):
             spread = np.unravel_index([int(lines[line])], (len(other.scores), *shape))
-            at, *others = (int(numbers[0]) for numbers in spread)
+            at, *others = [int(numbers[0]) for numbers in spread]
             left = _Line(other, at, tuple(others), count)
             right = _Line(own, rank, line, count)
             order = right.in_order(wanted[line])
