@@ -156,6 +156,6 @@ class RankConfig:
 
     def __post_init__(self) -> None:
         """Refuse more ranks than there are devices anywhere, before lists of them are made."""
-        if not 0 < self.tp * self.pp_degree <= MOST_DEVICES:
+        if self.tp * self.pp_degree > MOST_DEVICES:
             what = f"{self.tp} ranks in {self.pp_degree} stages; at most {MOST_DEVICES} are built"
             raise GraphgenError("GG0705", what, help="give fewer ranks")
