@@ -1,4 +1,4 @@
-"""``graphgen prove``: prove that one module computes what another one does."""
+"""``graphgen prove``: prove two modules equal, on every rank."""
 
 from __future__ import annotations
 

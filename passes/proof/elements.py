@@ -83,7 +83,7 @@ Related = Callable[["Elements", Index, Dim], Term]
 
 @dataclass(slots=True)
 class Ranks:
-    """What holds for a program that runs on every rank.
+    """Relations of a program that runs on every rank.
 
     Attributes:
         count: the number of ranks.
@@ -91,7 +91,7 @@ class Ranks:
         related: values of which elements are known otherwise: arguments that other values make, and
             values that are equal to a value of the model.
         sources: the values that arguments among these are made of, if any.
-        arbitrary: ops of padding whose result is not defined where it is padded.
+        arbitrary: pads with an undefined value, and the name of the state that is padded.
         prefix: of the names of variables of sums, another one for each program.
     """
 
@@ -117,8 +117,8 @@ class Elements:
         typed: of elements in real arithmetic, those of which types count; integers and truth
             values are these, unless they are the bits of floats.
         ranks: how values of ranks are related to others.
-        result: the number of the result that a rule is asked for.
-        bodies: of each function that ops of the program may run, a text that says what it does.
+        result: number of the result of which a rule gives the element.
+        bodies: text of each function that ops of the program may run.
         deep: whether elements are followed through gathers, writes, sorts and collectives, and sums
             have the normal form of ``sums``. Terms of many ops are too large for that, unless
             values on the way are variables, as they are in ``refinement``.
@@ -333,7 +333,7 @@ class Elements:
 
 
 def bodies_of(module: Module) -> dict[str, str]:
-    """What each function of a module does that is not a program, as text, names left out."""
+    """The text of each function of a module that is not a program, without names."""
     out: dict[str, str] = {}
     for name, function in module.functions.items():
         if function.phase:

@@ -211,7 +211,7 @@ def _top_k_call(e: Elements, op: Op, index: Index) -> Term | None:
 def in_place_of(
     terms: Terms, down: bool, over: tuple[Dim, Dim], key: Term, moved: Term, place: Dim
 ) -> Node:
-    """Of the values of a variable in the order of ``key``, ``moved`` at the one at ``place``."""
+    """``moved`` at the value of a variable that comes at ``place`` in the order of ``key``."""
     variable, size = over
     if isinstance(variable, Poly):
         depth = free_depth(terms, "o", [size_name(size)], key, moved)

@@ -43,7 +43,7 @@ class ProgramSide:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a caller promises about a program's rows.
+    """A promise of callers about the rows of a program.
 
     Attributes:
         rows: R where row b of a call is row b of the cache, or idle, which is ``seq_ids[b] == R``;
@@ -94,7 +94,7 @@ def _relate(
     made: dict[Value, Value],
     promise: Promise,
 ) -> None:
-    """Say what an argument is."""
+    """Relate an argument to the inputs, weights and states of the model."""
     name, ranks = arg.name or "", side.elements.ranks
     row = side.module.interface.get(name)
     if name == RANK and arg.type.rank == 1 and (row is None or row.role is Role.INPUT):
@@ -118,7 +118,7 @@ def _row(e: Elements, index: Index, rows: int) -> Term:
 
 
 def active_row(terms: Terms, row: Dim) -> Node:
-    """Whether a row of a call is not idle."""
+    """The truth value that a row of a call is not idle."""
     return terms.node("truth", terms.node("at", ACTIVE, None, row, symbol(MENTIONS_ROWS)))
 
 

@@ -1,4 +1,4 @@
-"""Where two terms part: the ops that made them, and the reason in words."""
+"""The place at which two terms part: the ops that made them, and the reason in words."""
 
 from __future__ import annotations
 

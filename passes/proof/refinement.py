@@ -18,7 +18,7 @@ from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly, symbols
 from graphgen.ops import OPS
 from graphgen.ops.traits import Trait
-from graphgen.passes.proof.elements import Elements, Index
+from graphgen.passes.proof.elements import Elements, Index, place_of
 from graphgen.passes.proof.floats import ProofLevel
 from graphgen.passes.proof.integers import conjuncts, div, mod
 from graphgen.passes.proof.interface_relation import (
@@ -72,7 +72,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
 
 
 def _relation(before: Module, after: Module) -> str:
-    """Where the relation of both modules' arguments and results is from."""
+    """The origin of the relation of both modules' arguments and results, in words."""
     packed = sum(bool(row.pack) for row in after.interface.values())
     prepared = len(after.entries(Role.PARAM))
     if before.interface and after.interface:
@@ -221,6 +221,7 @@ class _Program:
         return False
 
     def _exact(self, value: Value, index: Index, model: Value, at: Index) -> bool:
+        self.terms.limit = self.terms.steps + _MATCH_STEPS
         try:
             return self._equal(ProofLevel.EXACT, value, index, model, at) is not None
         except TooManySteps:
@@ -229,7 +230,7 @@ class _Program:
     def _equal(
         self, level: ProofLevel, value: Value, index: Index, model: Value, at: Index
     ) -> int | None:
-        """Whether elements are equal: ``None`` if not, 0 in all rows.
+        """Compare elements: ``None`` if they differ, 0 if they are equal in all rows.
 
         Otherwise the number of elements of dimension 0 that are of one row, which are equal where
         that row is not idle.
@@ -273,7 +274,7 @@ class _Program:
         )
 
     def _offsets(self, value: Value, model: Value) -> Iterator[tuple[Dim, ...]]:
-        """Where the part of a rank may begin in a value of the model."""
+        """The places at which the part of a rank may begin in a value of the model."""
         if value.type.rank != model.type.rank:
             return
         count, rank = self.after.ranks, self.theirs.elements.ranks.rank
@@ -294,20 +295,12 @@ class _Program:
     def _cut(
         self, value: Value, model: Value, offsets: Sequence[Dim], rows: int, *, exact: bool
     ) -> None:
-        """From here on both values are one variable."""
+        """Make both values one variable from here on."""
         number, terms = len(self.cuts), self.terms
         name = f"{SHARED}{number}"
         if rows:
             self.of_rows[name] = rows
-        place = ""
-        if not exact:
-            index = self._index(value)
-            at = tuple(i + offset for i, offset in zip(index, offsets, strict=True))
-            ours, theirs = self.levels[ProofLevel.EXACT]
-            pair = ours.at(model, at), theirs.at(value, index)
-            if rows:
-                pair = self._active(*pair, div(terms, index[0], rows))
-            place = rounding_place(terms, *pair)
+        place = "" if exact else self._place(value, model, offsets, rows)
         self.cuts.append(_Cut(number, model, exact, place))
         type_ = model.type
 
@@ -332,6 +325,21 @@ class _Program:
             ours.forget()
             # What follows in the second program has not been looked at yet.
             theirs.forget(value)
+
+    def _place(self, value: Value, model: Value, offsets: Sequence[Dim], rows: int) -> str:
+        """The op at which two values round otherwise, and its place."""
+        assert value.op is not None
+        index = self._index(value)
+        at = tuple(i + offset for i, offset in zip(index, offsets, strict=True))
+        ours, theirs = self.levels[ProofLevel.EXACT]
+        self.terms.limit = self.terms.steps + _MATCH_STEPS
+        try:
+            pair = ours.at(model, at), theirs.at(value, index)
+            if rows:
+                pair = self._active(*pair, div(self.terms, index[0], rows))
+            return rounding_place(self.terms, *pair)
+        except TooManySteps:
+            return place_of(value.op)
 
     # ---- outputs ---------------------------------------------------------------------------------
 
@@ -400,7 +408,7 @@ class _Program:
         return result.type is whole.type and self._same(found, given)
 
     def _expected(self, name: str, whole: Value) -> Value | None:
-        """What a rank should hold of a result of the model."""
+        """The part of a result of the model that a rank should hold."""
         row = self.after.interface.get(name)
         if row is None or not row.pack:
             return None

@@ -44,7 +44,7 @@ class RefinementProof:
     Attributes:
         claims: one for each.
         assumptions: what a caller promises, in words.
-        relation: where the relation of arguments and results is from, in words.
+        relation: origin of the relation of arguments and results, in words.
     """
 
     claims: Sequence[Claim]

@@ -58,7 +58,7 @@ def _sum_again(terms: Terms, args: tuple[object, ...]) -> Term:
 
 
 def truth_of_sum(terms: Terms, found: Term) -> Term:
-    """Whether something holds for one value, or for all, as a truth value."""
+    """The truth value that something holds for one value, or for all."""
     return terms.node("truth", found) if isinstance(found, Node) and found.kind == "sum" else found
 
 
@@ -370,7 +370,7 @@ def _named(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
 
 
 def _first(terms: Terms, body: Term, name: str) -> str:
-    """Where a variable occurs first in a term, by a key that names of variables do not change."""
+    """The place of the first use of a variable in a term, which no name of a variable changes."""
     for node in _walk(terms, body):
         if node.kind == "at":
             for axis, index in enumerate(node.args[2:]):

@@ -49,11 +49,18 @@ def test_passes_of_the_default_pipeline_are_proved(name: str):
 
 
 def test_what_is_not_compared_says_why():
+    before = mini("llama-3.1-8b")
+    (first, *_) = prove_pass(before, mini("gpt2")).programs.values()
+    assert first.status is Status.UNDECIDED
+    assert first.why == "the first program has no such output"
+
+
+def test_a_pass_that_divides_values_over_ranks_is_proved_but_for_rounding():
     module = mini("llama-3.1-8b")
     before = clone_module(module)
     run_pipeline(module, parse_pipeline("shard{tp=2}"))
-    (first, *_) = prove_pass(before, module).programs.values()
-    assert str(first) == "undecided: programs of 1 and of 2 ranks"
+    for proof in prove_pass(before, module).programs.values():
+        assert proof.status in (Status.PROVED, Status.REAL)
 
 
 def test_a_refuted_program_comes_first():
@@ -95,7 +102,8 @@ def test_the_command_prints_proofs_beside_numbers(tmp_path: Path):
     file.write_text(print_module(mini("llama-3.1-8b")), encoding="utf-8")
     out = done("validate", str(file), "-p", "canonicalize,cache-as-bits", "--prove").stdout
     assert "canonicalize   2 of 2\n" in out
-    assert "@prefill undecided: model.layers.0.self_attn.k_cache is stored otherwise" in out
+    # Caches as bits are decided by the interface table.
+    assert "is stored otherwise" not in out
     assert "indices within bounds for all sizes: 26 of 26\n" in out
     out = done("validate", str(file), "-p", "canonicalize", "--prove", "--json").stdout
     (found,) = json.loads(out)["passes"]
