@@ -291,7 +291,7 @@ class Elements:
         names = callees(op)
         if not names:
             return op.attrs
-        # What a function does whose module is not known is like nothing else.
+        # A function of an unknown module is equal to no other one.
         return renamed(op, {name: self.bodies.get(name, f"{name} {id(op)}") for name in names})
 
     def apply(self, op: Op, parts: list[Term]) -> Node:

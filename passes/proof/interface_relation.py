@@ -130,8 +130,8 @@ def mentions_rows(terms: Terms, term: Term) -> bool:
 def packing(side: ProgramSide, row: Entry) -> Function:
     """A copy of the function that packs an entry for a rank, with its arguments related.
 
-    The first argument, what is packed, is left to the caller. Where it pads, elements are
-    arbitrary if :attr:`Ranks.arbitrary` has been told so.
+    The caller relates the first argument, the value to pack. Padding is arbitrary where
+    :attr:`Ranks.arbitrary` has its op.
     """
     found = clone_function(side.module.function(row.pack))
     _relate_others(side, found)

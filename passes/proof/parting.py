@@ -1,4 +1,4 @@
-"""The place at which two terms part: the ops that made them, and the reason in words."""
+"""The place of the first difference of two terms: the ops of both, and the reason in words."""
 
 from __future__ import annotations
 

@@ -91,9 +91,14 @@ class _Rebuilder:
                 self._whole.append(self.terms.symbols_of(fact))
         self._same = _equal_to(self.facts)
         # Renaming gives names that no term has that is renamed.
-        taken: list[Term] = [*([] if self.alike else self.values.values()), *self.facts]
-        found = [name for x in taken for name in self.terms.symbols_of(x)]
-        self._taken = frozenset([*([] if self.alike else self.values), *found])
+        if self.alike:
+            return
+        taken = set(self.values)
+        for value in self.values.values():
+            taken |= self.terms.symbols_of(value)
+        for fact in self.facts:
+            taken |= self.terms.symbols_of(fact)
+        self._taken = frozenset(taken)
 
     def term(self, term: Term) -> Term:
         """The term, rebuilt."""
