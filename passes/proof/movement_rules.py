@@ -251,9 +251,9 @@ def _concatenate(e: Elements, op: Op, index: Index) -> Term | None:
 
 
 def within(e: Elements, operand: Value, index: Index, axis: int, first: Dim) -> Term:
-    """The element of a part that begins at ``first``, where the index lies in that part.
+    """The element of a part that begins at ``first``, where the index is in that part.
 
-    A variable of the part's size is followed into it, so that what lies outside is not seen.
+    A variable of the part's size is followed into it, so that nothing else is seen.
     """
     place, size = index[axis] + first * -1, operand.shape[axis]
     inside = e.terms.at_least(place, 0) and e.terms.at_most(place, size + -1)

@@ -323,7 +323,7 @@ class _Program:
         self.theirs.elements.ranks.related[value] = of_rank
         for ours, theirs in self.levels.values():
             ours.forget()
-            # What follows in the second program has not been looked at yet.
+            # Later values of the second program have no terms yet.
             theirs.forget(value)
 
     def _place(self, value: Value, model: Value, offsets: Sequence[Dim], rows: int) -> str:
