@@ -14,7 +14,8 @@ MOST_JSON_BYTES = 64 << 20
 MOST_DEPTH = 200
 # Lists and objects of a file; each takes up to 230 bytes.
 _MOST_OBJECTS = 1 << 21
-_MOST_DIGITS = 20
+# transformers writes 10**30 for a length without a limit.
+_MOST_DIGITS = 40
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NOT_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 _DIGITS_ALONE = bytes([ord("0" if 48 <= code < 58 else " ") for code in range(256)])
@@ -58,7 +59,7 @@ def parse_json(
 
     Raises:
         JsonError: it is not JSON, is larger than ``most``, nested more than 200 deep, or has an
-            integer of more than 20 digits. The text can be shown to a user.
+            integer of more than 40 digits. The text can be shown to a user.
     """
     try:
         text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)

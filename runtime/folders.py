@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-from graphgen.atomic_write import is_being_written, read_inside, scratch, unwritable
+from graphgen.atomic_write import is_being_written, read_inside, scratch
 from graphgen.errors import GraphgenError
 from graphgen.json_value import MOST_JSON_BYTES, parse_json
 from graphgen.read_file import is_folder, is_there
@@ -79,11 +79,15 @@ def new_folder(path: Path, content: str, occupied: str) -> Generator[Path]:
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise _by_another(path, content, "has written") from error
-        raise GraphgenError(
-            "GG0704",
-            f"cannot write {content} {path}: {error.strerror or error}",
-            help="nothing was written; free some space or choose another folder",
-        ) from error
+        raise _unwritable(path, content, error) from error
+
+
+def _unwritable(path: Path, content: str, error: OSError) -> GraphgenError:
+    return GraphgenError(
+        "GG0704",
+        f"cannot write {content} {path}: {error.strerror or error}",
+        help="nothing was written; free some space or choose another folder",
+    )
 
 
 def require_new_folder(path: Path, content: str, occupied: str) -> None:
@@ -99,7 +103,7 @@ def require_new_folder(path: Path, content: str, occupied: str) -> None:
         with scratch(path.parent, f".{path.name}.try-", "", _private_folder):
             pass
     except OSError as error:
-        raise unwritable(str(path), error.strerror or str(error)) from error
+        raise _unwritable(path, content, error) from error
     finally:
         for above in missing:
             with suppress(OSError):

@@ -172,7 +172,8 @@ class NativeCall:
         value = self.arguments.get(key)
         if value is None:
             return default
-        if not is_finite(value):
+        # Switches are numbers, as in Python.
+        if not isinstance(value, bool) and not is_finite(value):
             what = f"native kernel '{self.kernel}': {key} is {value!r}, not a number"
             raise GraphgenError("GG0403", what)
         return float(value)
