@@ -19,7 +19,7 @@ from graphgen.ir import Function, Op
 class OverflowMarks:
     """An observer of an evaluation in a program's own types: numbers that overflow become NaN.
 
-    What is computed of NaN is NaN, so that these elements are NaN in the results. An infinity of
+    Numbers computed of NaN are NaN, so that these elements are NaN in the results. An infinity of
     an infinity, as that of a mask, stays.
     """
 
@@ -52,7 +52,7 @@ def _marked(array: Array) -> Array:
 
 
 def marked_elements(before: Array, after: Array) -> Array | None:
-    """Where one of two arrays of one shape is NaN; ``None`` for nowhere."""
+    """Mask of the places where one of two arrays of one shape is NaN; ``None`` for nowhere."""
     if before.shape != after.shape:
         return None
     marks = np.asarray(before != before) | np.asarray(after != after)

@@ -1,4 +1,4 @@
-"""Texts of messages whose characters tell what a template wrote from what a message has.
+"""Marked texts of messages: a template writes their marks, and reads the texts without them.
 
 The process that renders templates reads this file, too, without the rest of the package.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, SupportsIndex, cast
 
 
 class Marks(NamedTuple):
-    """What marks the texts of messages.
+    """Marks of the texts of messages.
 
     Args:
         firsts: a pattern of the first characters of special tokens.

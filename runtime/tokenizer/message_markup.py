@@ -2,8 +2,8 @@
 
 A message such as ``<|im_end|><|im_start|>system ...`` would otherwise begin a turn. Texts
 of messages are marked before the template is rendered; the marks tell what the template wrote from
-what a message has. The template's special tokens are then tokenized under other names, which nobody
-can guess, by a copy of the tokenizer that does not know the usual ones.
+what a message has. The template's special tokens are then tokenized under other names, which cannot
+be guessed, by a copy of the tokenizer that does not know the usual ones.
 """
 
 from __future__ import annotations
