@@ -107,11 +107,10 @@ def _templates() -> list[bytes]:
 
 
 def _adapter(path: Path) -> None:
+    from graphgen.runtime.checkpoint.config_file import read_json_object
     from graphgen.runtime.lora.adapter_file import read_adapter_config
 
-    fields = json.loads(path.read_bytes())
-    if isinstance(fields, dict):
-        read_adapter_config(fields, "adapter_config.json")
+    read_adapter_config(read_json_object(path), "adapter_config.json")
 
 
 def _body(path: Path) -> None:
