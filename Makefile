@@ -71,7 +71,7 @@ soak: $(DEV_STAMP) ## serve requests of all sorts, and kill writers, for MINUTES
 check: $(DEV_STAMP) ## formatting, lint, types, import contracts; prints ratios; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright
+	NODE_OPTIONS=--max-old-space-size=8192 $(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.ratios
 
