@@ -288,7 +288,7 @@ def foreign_owner(folder: Path) -> str:
             if owner not in (0, os.geteuid()):
                 return f"belongs to another user, {_user(owner)}"
         if there.st_mode & stat.S_IWOTH:
-            return "can be written by every user: chmod o-w makes it your own"
+            return "can be written by every user: remove that permission with chmod o-w"
     return ""
 
 

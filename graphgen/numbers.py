@@ -27,18 +27,17 @@ _MOST_DIGITS = 20
 _WHOLE = re.compile(r"-?[0-9]+")
 
 
-def whole_number(text: object, most: int = MOST_SIZE, least: int | None = None) -> int:
+def whole_number(text: object, most: int = MOST_SIZE, least: int = 0) -> int:
     """A whole number in ASCII digits, with ``-`` before it where it may be below zero.
 
     Args:
         text: the digits.
         most: the largest number that is taken.
-        least: the smallest; 0 without it.
+        least: the smallest number that is taken.
 
     Raises:
         ValueError: it is not such a number; the text says why, and can be shown to a user.
     """
-    least = 0 if least is None else least
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
         raise ValueError(f"'{str(text)[:40]}' is not a whole number")
     if len(text.lstrip("-")) > _MOST_DIGITS and len(text.lstrip("-0")) > _MOST_DIGITS:

@@ -15,11 +15,12 @@ from graphgen.json_value import Json
 if TYPE_CHECKING:
     from graphgen.passes.proof.refinement_result import RefinementProof
 
-Left = Annotated[str, typer.Argument(metavar="A", help="A module; what is meant.")]
+Left = Annotated[str, typer.Argument(metavar="A", help="The reference module.")]
 Right = Annotated[
-    str, typer.Argument(metavar="B", help="Another, such as passes made of it; - is stdin.")
+    str,
+    typer.Argument(metavar="B", help="The module to check, such as A after passes; - is stdin."),
 ]
-# Places of other rounding that the text names; all are in the JSON.
+# Places whose rounding differs that the text names; all are in the JSON.
 _PLACES = 12
 
 
@@ -28,8 +29,8 @@ def prove(left: Left, right: Right, as_json: AsJson = False) -> None:
 
     Outputs and states are compared in terms of the model, through B's interface table: its packed
     states and prepared weights. Each is proved; or proved in real arithmetic, that is but for
-    rounding, with the places that round otherwise; or unknown, with the ops at which the relation
-    is lost. The passes that made B, and what they recorded, are not asked.
+    rounding, with the places whose rounding differs; or unknown, with the ops at which the relation
+    is lost. Nothing that the passes have recorded is used.
     Exit status 0 when all are proved, also in real arithmetic, 1 when not, 2 on an error.
 
     \b
@@ -76,8 +77,8 @@ def _text(found: RefinementProof) -> str:
     lines.append(f"interface: {found.relation}")
     lines += [f"assumed: {text}" for text in found.assumptions]
     places = list(found.rounding_places())
-    lines += [f"rounds otherwise: {place}" for place in places[:_PLACES]]
+    lines += [f"rounding differs at: {place}" for place in places[:_PLACES]]
     if len(places) > _PLACES:
-        lines.append(f"rounds otherwise: {len(places) - _PLACES} more places")
+        lines.append(f"rounding differs at: {len(places) - _PLACES} more places")
     lines += [str(claim) for claim in found.open]
     return "\n".join(lines) + "\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.foreign_calls import ForeignCalls
 from graphgen.json_value import parse_json
 
 if TYPE_CHECKING:
@@ -70,19 +71,19 @@ def _load(data: bytes, name: str) -> ExportedProgram:
     log = logging.getLogger("torch.export")
     quiet, log.propagate = log.propagate, False
     log.addHandler(logged)
-    try:
-        return torch.export.load(BytesIO(data))
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:
-        # torch raises any kind of error for a damaged file, or one of another version.
-        what = logged.reason or str(error)
-        raise GraphgenError(
+
+    def refused(reason: str) -> GraphgenError:
+        return GraphgenError(
             "GG0201",
-            f"torch {torch.__version__} cannot read this program: {what}",
+            f"torch {torch.__version__} cannot read this program: {logged.reason or reason}",
             where=name,
             help="save it with the torch that reads it, or let FILE.py:function give it",
-        ) from error
+        )
+
+    try:
+        # torch raises any kind of error for a damaged file, or one of another version.
+        with ForeignCalls(refused):
+            return torch.export.load(BytesIO(data))
     finally:
         log.removeHandler(logged)
         log.propagate = quiet
@@ -109,7 +110,8 @@ def _know_outputs(text: bytes) -> None:
 def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
     """Refuse members that torch would unpickle or evaluate, and those that unpack to more."""
     members = archive.infolist()
-    packed, unpacked = (sum(map(size, members)) for size in (_packed, _unpacked))
+    packed = sum([member.compress_size for member in members])
+    unpacked = sum([member.file_size for member in members])
     if unpacked > _MOST_RATIO * packed + (1 << 20):
         raise _unsafe(name, f"it has {packed} bytes, which unpack to {unpacked}")
     for member in archive.namelist():
@@ -126,14 +128,6 @@ def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
                 raise _unsafe(name, f"'{member}' is not plain JSON: {error}") from error
             _check_json(content, name, member)
             _know_outputs(text)
-
-
-def _packed(member: zipfile.ZipInfo) -> int:
-    return member.compress_size
-
-
-def _unpacked(member: zipfile.ZipInfo) -> int:
-    return member.file_size
 
 
 def _check_pickle(data: bytes, name: str, member: str) -> None:

@@ -64,7 +64,7 @@ def _array(match: re.Match[str]) -> HloShape:
     if not all(map(_SIZE.fullmatch, items)):
         raise GraphgenError("GG0201", f"'[{sizes}]' are not sizes")
     if len(items) > MOST_DIMS:
-        raise GraphgenError("GG0201", f"a shape of {len(items)} sizes, not {MOST_DIMS}")
+        raise GraphgenError("GG0201", f"a shape of {len(items)} dims; at most {MOST_DIMS} are read")
     bounds = [item.removeprefix("<=") for item in items]
     dims = tuple([UNBOUNDED if item == "?" else whole_number(item) for item in bounds])
     dynamic = tuple([not item.isdecimal() for item in items])

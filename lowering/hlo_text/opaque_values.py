@@ -170,7 +170,9 @@ def _places(given: Collection[int]) -> int:
     """The number of places up to the last one that is given (GG0801 for a damaged one)."""
     count = max(given, default=-1) + 1
     if not 0 <= min(given, default=0) <= count <= _MOST_PLACES:
-        raise GraphgenError("GG0801", f"a place {count - 1} of at most {_MOST_PLACES}")
+        raise GraphgenError(
+            "GG0801", f"place {count - 1} is out of range: at most {_MOST_PLACES} are read"
+        )
     return count
 
 

@@ -133,8 +133,7 @@ class _Program:
             }
             if padded:
                 self.arbitrary |= padded
-                again = self._attempt()
-                found = again
+                found = self._attempt()
         return RefinementProof(found, self._assumptions())
 
     def _assumptions(self) -> tuple[str, ...]:
@@ -481,22 +480,9 @@ class _Program:
 
     def _used(self, term: Term) -> int:
         """The last of the common values that a term is made of; -1 for none."""
-        last = -1
-        seen: set[object] = set()
-        work: list[object] = [term]
-        while work:
-            item = work.pop()
-            if item in seen:
-                continue
-            if isinstance(item, Poly):
-                work += [self.terms.atoms[n] for n in symbols([item]) if n in self.terms.atoms]
-            elif isinstance(item, Node):
-                seen.add(item)
-                name = item.args[0]
-                if item.kind == "at" and isinstance(name, str) and name.startswith(SHARED):
-                    last = max(last, int(name.removeprefix(SHARED)))
-                work += [x for x in item.args if isinstance(x, Node | Poly)]
-        return last
+        names = (x.args[0] for x in nodes_of(self.terms, term) if x.kind == "at")
+        shared = (x for x in names if isinstance(x, str) and x.startswith(SHARED))
+        return max((int(name.removeprefix(SHARED)) for name in shared), default=-1)
 
 
 def _combinations(choices: Sequence[Sequence[Dim]]) -> Iterator[tuple[Dim, ...]]:

@@ -17,7 +17,7 @@ from graphgen.ir.dims import Poly, symbol
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts, div
 from graphgen.passes.proof.rebuild import flat_function, node_rule, renamed, replaced, where
-from graphgen.passes.proof.terms import Node, Term, Terms, free_depth
+from graphgen.passes.proof.terms import Node, Term, Terms, free_depth, nodes_of
 
 # A variable with its size.
 Range = tuple[str, Dim]
@@ -371,23 +371,11 @@ def _named(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
 
 def _first(terms: Terms, body: Term, name: str) -> str:
     """The place of the first use of a variable in a term, which no name of a variable changes."""
-    for node in _walk(terms, body):
-        if node.kind == "at":
-            for axis, index in enumerate(node.args[2:]):
-                if name in terms.symbols_of(index):
-                    return f"{node.args[0]} {axis}"
-    return ""
-
-
-def _walk(terms: Terms, root: Term) -> list[Node]:
-    found: dict[Node, None] = {}
-    work: list[object] = [root]
-    while work:
-        item = work.pop()
-        if isinstance(item, Poly):
-            names = {name for monomial, _ in item.terms for name in monomial}
-            work += [terms.atoms[name] for name in names if name in terms.atoms]
-        elif isinstance(item, Node) and item not in found:
-            found[item] = None
-            work += [x for x in item.args if isinstance(x, Node | Poly)]
-    return sorted((n for n in found if n.kind == "at"), key=lambda n: str(n.args[0]))
+    uses = (
+        f"{node.args[0]} {axis}"
+        for node in nodes_of(terms, body)
+        if node.kind == "at"
+        for axis, index in enumerate(node.args[2:])
+        if name in terms.symbols_of(index)
+    )
+    return min(uses, default="")

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphgen.json_value import parse_json
 from graphgen.lowering.cpu.pjrt import start_together
-from graphgen.runtime.distributed.peers import Door, introduce
+from graphgen.runtime.distributed.peers import PeerListener, introduce
 from graphgen.runtime.distributed.process_group import ProcessGroup, current_group
 from graphgen.runtime.distributed.rendezvous import listening_at
 from graphgen.runtime.session.devices import DeviceCall
@@ -60,7 +60,7 @@ class CallSender:
 
     def accept(self) -> None:
         """Wait until all others are connected."""
-        with closing(Door(self._listener, self._secret, _CALLS).peers()) as peers:
+        with closing(PeerListener(self._listener, self._secret, _CALLS).peers()) as peers:
             for peer in peers:
                 connection = self._stack.enter_context(peer.connection)
                 with suppress(OSError):

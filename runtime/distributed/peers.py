@@ -60,7 +60,7 @@ class Peer:
 
 
 @dataclass(slots=True)
-class _Guest:
+class _Pending:
     """A connection without a line so far."""
 
     nonce: bytes
@@ -68,8 +68,8 @@ class _Guest:
     line: bytearray = field(default_factory=bytearray)
 
 
-class Door:
-    """Lets peers in that come to a listening socket.
+class PeerListener:
+    """A listening socket that accepts peers only.
 
     Args:
         listener: the socket; the caller closes it.
@@ -81,7 +81,7 @@ class Door:
         self._listener: Final = listener
         self._secret: Final = secret
         self._purpose: Final = purpose.encode()
-        self._guests: Final[dict[socket.socket, _Guest]] = {}
+        self._pending: Final[dict[socket.socket, _Pending]] = {}
         self._selector: Final = selectors.DefaultSelector()
 
     def peers(self, seconds: float = float("inf")) -> Generator[Peer]:
@@ -98,18 +98,18 @@ class Door:
                     if key.fileobj is self._listener:
                         self._admit()
                         continue
-                    peer = self._heard(cast("socket.socket", key.fileobj))
+                    peer = self._received(cast("socket.socket", key.fileobj))
                     if peer is not None:
                         yield peer
                 self._close_late()
         finally:
-            for guest in [*self._guests]:
-                self._close(guest)
+            for pending in [*self._pending]:
+                self._close(pending)
             self._selector.close()
 
     def _wait(self, left: float) -> float | None:
         """Seconds until something has to be done; ``None`` for no limit."""
-        ends = [guest.end - time.monotonic() for guest in self._guests.values()]
+        ends = [pending.end - time.monotonic() for pending in self._pending.values()]
         wait = min([left, *ends])
         return None if wait == float("inf") else max(wait, 0.0)
 
@@ -118,13 +118,13 @@ class Door:
             connection, _ = self._listener.accept()
         except OSError:
             # Such as too many open files: those of strangers are what can be spared.
-            if self._guests:
-                self._close(next(iter(self._guests)))
+            if self._pending:
+                self._close(next(iter(self._pending)))
             else:
                 time.sleep(0.1)
             return
-        if len(self._guests) >= MOST_SILENT:
-            self._close(next(iter(self._guests)))
+        if len(self._pending) >= MOST_SILENT:
+            self._close(next(iter(self._pending)))
         connection.setblocking(False)
         nonce = token_hex(16).encode()
         try:
@@ -132,41 +132,41 @@ class Door:
         except OSError:
             connection.close()
             return
-        self._guests[connection] = _Guest(nonce, time.monotonic() + LINE_SECONDS)
+        self._pending[connection] = _Pending(nonce, time.monotonic() + LINE_SECONDS)
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _heard(self, connection: socket.socket) -> Peer | None:
+    def _received(self, connection: socket.socket) -> Peer | None:
         """The peer that a connection has shown to be, once its line is there."""
-        guest = self._guests.get(connection)
-        if guest is None:
+        pending = self._pending.get(connection)
+        if pending is None:
             # Closed for another one since the selector has named it.
             return None
         data = b""
         with suppress(OSError):
             data = connection.recv(_LINE)
-        guest.line += data
-        if data and b"\n" not in data and len(guest.line) < _LINE:
+        pending.line += data
+        if data and b"\n" not in data and len(pending.line) < _LINE:
             return None
-        line = bytes(guest.line)
+        line = bytes(pending.line)
         found = _PEER.fullmatch(line)
         if found is not None and found[2] == self._purpose:
-            proof = _proof(self._secret, b"come", guest.nonce, found[1])
+            proof = _proof(self._secret, b"come", pending.nonce, found[1])
             if hmac.compare_digest(proof, found[5]):
                 self._forget(connection)
                 connection.setblocking(True)
                 connection.settimeout(LINE_SECONDS)
-                exchange = guest.nonce + b"\n" + line
+                exchange = pending.nonce + b"\n" + line
                 return Peer(connection, int(found[3]), int(found[4]), self._secret, exchange)
         self._close(connection)
         return None
 
     def _close_late(self) -> None:
         now = time.monotonic()
-        for connection in [each for each, guest in self._guests.items() if guest.end <= now]:
+        for connection in [each for each, pending in self._pending.items() if pending.end <= now]:
             self._close(connection)
 
     def _forget(self, connection: socket.socket) -> None:
-        del self._guests[connection]
+        del self._pending[connection]
         self._selector.unregister(connection)
 
     def _close(self, connection: socket.socket) -> None:
@@ -180,7 +180,7 @@ def introduce(
     """Show to the other end of a connection that this process belongs to its launch.
 
     Args:
-        connection: to a :class:`Door`.
+        connection: to a :class:`PeerListener`.
         secret: of the launch.
         purpose: of the connection.
         place: number of processes, and the index of this one.

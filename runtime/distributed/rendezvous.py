@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.distributed.peers import LINE_SECONDS, Door, Peer, introduce
+from graphgen.runtime.distributed.peers import LINE_SECONDS, Peer, PeerListener, introduce
 
 # Seconds between two attempts to connect.
 _PAUSE: Final = 0.1
@@ -47,7 +47,7 @@ def meet_at(
         _come((host.strip("[]"), int(port)), (count, index), seconds, secret)
         return
     with listening_at(listen, int(port)) as listener:
-        _wait_for_others(Door(listener, secret, _MEET), address, count, seconds)
+        _wait_for_others(PeerListener(listener, secret, _MEET), address, count, seconds)
 
 
 @contextmanager
@@ -72,12 +72,12 @@ def listening_at(host: str, port: int) -> Generator[socket.socket]:
         yield listener
 
 
-def _wait_for_others(door: Door, address: str, count: int, seconds: float) -> None:
+def _wait_for_others(listener: PeerListener, address: str, count: int, seconds: float) -> None:
     came: list[Peer] = []
     with ExitStack() as stack:
         try:
             missing = set(range(1, count))
-            peers = stack.enter_context(closing(door.peers(seconds)))
+            peers = stack.enter_context(closing(listener.peers(seconds)))
             while missing:
                 peer = next(peers, None)
                 if peer is None:

@@ -60,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_product_divided_over_ranks_is_proved_in_real_arithmetic() -> None:
     text = done("prove", "a.gg", "b.gg").stdout
     assert "@main: 1 equal in real arithmetic\n" in text
-    assert "rounds otherwise: all_reduce" in text
+    assert "rounding differs at: all_reduce" in text
 
 
 def test_an_unknown_output_names_both_ops_and_exits_with_1() -> None:

@@ -13,7 +13,7 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.distributed import rendezvous
 from graphgen.runtime.distributed.launch_plan import free_port
-from graphgen.runtime.distributed.peers import MOST_SILENT, Door, Peer, introduce
+from graphgen.runtime.distributed.peers import MOST_SILENT, Peer, PeerListener, introduce
 from graphgen.runtime.distributed.rendezvous import listening_at, meet_at
 
 SECRET = "the secret of the tests"
@@ -105,7 +105,7 @@ def with_another_secret(port: int, stack: ExitStack) -> None:
 def repeated(port: int, stack: ExitStack) -> None:
     """What a peer has said before, at another connection."""
     with listening_at("127.0.0.1", 0) as listener, ThreadPoolExecutor(1) as pool:
-        said = pool.submit(next, Door(listener, SECRET, "meet").peers(30))
+        said = pool.submit(next, PeerListener(listener, SECRET, "meet").peers(30))
         with connected(listener.getsockname()[1]) as peer, suppress(OSError):
             introduce(peer, SECRET, "meet", (2, 1), 0.001)
         found: Peer = said.result(60)
@@ -179,7 +179,7 @@ def test_a_process_does_not_believe_a_stranger_in_the_place_of_process_0(
 
 def test_silent_connections_are_bounded():
     with listening_at("127.0.0.1", 0) as listener, ExitStack() as stack:
-        peers = Door(listener, SECRET, "meet").peers(60)
+        peers = PeerListener(listener, SECRET, "meet").peers(60)
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(next, peers)
             guests = [
@@ -187,15 +187,15 @@ def test_silent_connections_are_bounded():
                 for _ in range(MOST_SILENT + 5)
             ]
             # The oldest are closed for those that come later.
-            for guest in guests[:5]:
-                while guest.recv(100):
+            for pending in guests[:5]:
+                while pending.recv(100):
                     pass
             assert introduced(listener, pool, first)
-            for guest in guests[6:]:
-                guest.setblocking(False)
-                assert guest.recv(33).endswith(b"\n")
+            for pending in guests[6:]:
+                pending.setblocking(False)
+                assert pending.recv(33).endswith(b"\n")
                 with pytest.raises(BlockingIOError):
-                    guest.recv(1)
+                    pending.recv(1)
         peers.close()
 
 
