@@ -29,7 +29,7 @@ def gather_rules(
     def take_before(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """``gather(f(x)) = f(gather(x))``."""
         emitter.made = b.made
-        gather = HeadGather.of(op)
+        gather = HeadGather.of(op) if op in emitter.emitted else None
         if gather is None or not gather.assigns:
             return no_match("it takes the model's heads, or what is computed", op.operands[0])
         found = _sunk(op.operands[0], gather, emitter, b)
@@ -43,7 +43,7 @@ def gather_rules(
         """``f(gather(x)) = gather(f(x))``."""
         emitter.made = b.made
         for index, value in enumerate(op.operands):
-            gather = _model_gather(value)
+            gather = _model_gather(value, emitter)
             if gather is not None and value.op is not None:
                 found = fold_rules[op.name](op, index, gather, emitter, b)
                 if isinstance(found, NoMatch):
@@ -68,8 +68,8 @@ def _sunk(value: Value, gather: HeadGather, emitter: GatherEmitter, b: Builder) 
     return found
 
 
-def _model_gather(value: Value) -> HeadGather | None:
+def _model_gather(value: Value, emitter: GatherEmitter) -> HeadGather | None:
     """The gather of the model's heads that ``value`` is, ``None`` for other values."""
     made = value.producer("take")
-    gather = HeadGather.of(made) if made is not None else None
+    gather = HeadGather.of(made) if made in emitter.emitted else None
     return None if gather is None or gather.assigns else gather

@@ -106,12 +106,14 @@ class GatherEmitter:
 
     Attributes:
         made: collects emitted ops for the rewriter; ``None`` to collect none.
+        emitted: the gathers. Another ``take``, such as one of tokens in a balanced order, stays.
     """
 
     def __init__(self, function: Function, rewriter: Rewriter) -> None:
         self.function = function
         self.rewriter = rewriter
         self.made: list[Op] | None = None
+        self.emitted = set[Op]()
         self._known: dict[tuple[Value, HeadGather], Value] = {}
         self._constants: dict[tuple[int, ...], Value] = {}
 
@@ -124,6 +126,8 @@ class GatherEmitter:
         b = self._builder(self._first() if value.op is None else value.op.next, value)
         made = b.take(value, blocks, gather.dim, gather.block)
         self._known[value, gather] = made
+        assert made.op is not None
+        self.emitted.add(made.op)
         return made
 
     def rebind(self, value: Value, gather: HeadGather, now: Value) -> None:

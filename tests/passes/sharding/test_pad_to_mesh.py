@@ -419,3 +419,34 @@ def test_the_largest_are_found_without_bringing_all_together(tp: int, k: int):
         for out in evaluate_ranks(function, ranks):
             np.testing.assert_array_equal(out["best"], wanted["best"])
             np.testing.assert_array_equal(out["at"], wanted["at"])
+
+
+REORDERED = """
+module @m level=canonical mesh=tp:2 {
+  input %x : f32[2,4]
+  input %z : f32[2,4]
+  weight %up : f32[5,4] sharding={tp,-}
+  output %y : f32[2,5]
+}
+
+func @f phase=decode {
+  arg %x : f32[2,4]
+  arg %z : f32[2,4]
+  arg %up : f32[5,4]
+  %order = constant() value=s32[2](1,0) : s32[2]
+  %taken = take(%x, %order) dimension=0 : f32[2,4]
+  %sum = add(%taken, %z) : f32[2,4]
+  %y = dot_general(%sum, %up) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,5]
+  return y = %y
+}
+"""
+
+
+def test_an_order_of_tokens_is_not_moved():
+    """A permutation and its inverse would move through the sum from one operand to the other."""
+    module = parse(REORDERED)
+    run_pipeline(module, parse_pipeline("pad-to-mesh"))
+    (function,) = module.programs()
+    (added,) = [op for op in function.ops if op.name == "add"]
+    assert [value.name for value in added.operands] == ["taken", "z"]
+    assert [op.result.shape for op in function.ops if op.name == "dot_general"] == [(2, 6)]
