@@ -264,6 +264,7 @@ class Elements:
         rule = RULES.get(op.name) if self.deep or op.name not in DEEP else None
         self.result = value.index
         found = rule(self, op, index) if rule is not None else None
+        self.terms.rules.add(f"opaque {op.name}" if found is None else f"element {op.name}")
         return self._opaque(op, value, index) if found is None else found
 
     def _argument(self, value: Value, index: Index) -> Term:

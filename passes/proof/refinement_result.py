@@ -45,11 +45,13 @@ class RefinementProof:
         claims: one for each.
         assumptions: what a caller promises, in words.
         relation: origin of the relation of arguments and results, in words.
+        rules: names of the rules that were used, of elements and of the normal form.
     """
 
     claims: Sequence[Claim]
     assumptions: Sequence[str] = ()
     relation: str = ""
+    rules: Sequence[str] = ()
 
     def having(self, *statuses: Status) -> list[Claim]:
         """The claims with one of these statuses."""

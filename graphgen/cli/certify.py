@@ -1,0 +1,36 @@
+"""``--prove`` of commands that write programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import note
+
+if TYPE_CHECKING:
+    from graphgen.passes.proof.refinement_result import RefinementProof
+
+ProveIt = Annotated[
+    bool,
+    typer.Option(
+        "--prove", help="Write a certificate that every rank computes what the model does."
+    ),
+]
+
+
+def require_proved(path: Path, found: RefinementProof) -> None:
+    """Say what a certificate states; exit with 1 where not all is proved."""
+    counts = Counter(str(claim.status) for claim in found.claims)
+    states = ", ".join(f"{number} {status}" for status, number in counts.items())
+    note(f"wrote {path}: {states or 'nothing to prove'}")
+    for claim in found.open[:_SHOWN]:
+        note(str(claim))
+    if not found.complete:
+        raise typer.Exit(1)
+
+
+# Claims that are not proved, of which the certificate has all.
+_SHOWN = 3
