@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +32,24 @@ Check = Annotated[
 ]
 
 
-def prove(left: Left = "", right: Right = "", check: Check = None, as_json: AsJson = False) -> None:
+Relate = Annotated[
+    list[str] | None,
+    typer.Option("--relate", metavar="NAME:{tp,-}", help="How ranks of B hold a value of A."),
+]
+Domains = Annotated[
+    list[str] | None,
+    typer.Option("--domain", metavar="NAME=[0,9]", help="Values that callers give; assumed."),
+]
+
+
+def prove(
+    left: Left = "",
+    right: Right = "",
+    relate: Relate = None,
+    domain: Domains = None,
+    check: Check = None,
+    as_json: AsJson = False,
+) -> None:
     """Prove that every rank's program of B computes what A does, for all inputs and weights.
 
     Outputs and states are compared in terms of the model, through B's interface table: its packed
@@ -52,7 +70,6 @@ def prove(left: Left = "", right: Right = "", check: Check = None, as_json: AsJs
       graphgen prove --check programs/proved.certificate.json
     """
     from graphgen.lowering.certificate import check_certificate
-    from graphgen.passes.proof.refinement import prove_refinement
 
     if check is not None:
         if left or right:
@@ -61,10 +78,36 @@ def prove(left: Left = "", right: Right = "", check: Check = None, as_json: AsJs
     elif not left or not right:
         raise typer.BadParameter("give two modules, or --check CERTIFICATE", param_hint="'A B'")
     else:
-        found = prove_refinement(read_module(left), read_module(right))
+        found = _proved(left, right, relate or [], domain or [])
     emit(as_json, lambda: _facts(found), lambda: _text(found))
     if not found.complete:
         raise typer.Exit(1)
+
+
+def _proved(left: str, right: str, relate: list[str], domain: list[str]) -> RefinementProof:
+    """Prove two modules equal; of what is left open, look for numbers that refute it."""
+    from graphgen.lowering.rank_program import (
+        as_whole_program,
+        is_foreign,
+        parse_layouts,
+        with_domains,
+        with_known_loops,
+    )
+    from graphgen.passes.equiv.refute import with_counterexamples
+    from graphgen.passes.proof.refinement import prove_refinement
+
+    before, after = with_domains(read_module(left), domain), read_module(right)
+    relation = ""
+    layouts = parse_layouts(relate)
+    if is_foreign(after) and len(before.programs()) == 1:
+        before = with_known_loops(before)
+        after, relation = as_whole_program(before, after, layouts)
+    elif layouts:
+        raise typer.BadParameter("is for a program of another tool", param_hint="'--relate'")
+    found = prove_refinement(before, after)
+    assumed = (*found.assumptions, *[f"the elements of {text}" for text in domain])
+    found = replace(found, assumptions=assumed, relation=relation or found.relation)
+    return with_counterexamples(before, after, found)
 
 
 def _facts(found: RefinementProof) -> dict[str, Json]:

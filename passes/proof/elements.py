@@ -56,7 +56,16 @@ _CONTINUOUS = frozenset(
 )
 # Ops that sum over variables, or look for one.
 SUMMING = (
-    *("all_reduce", "custom_call", "dot_general", "reduce", "reduce_scatter", "scatter", "sort"),
+    *(
+        "all_reduce",
+        "convolution",
+        "custom_call",
+        "dot_general",
+        "reduce",
+        "reduce_scatter",
+        "scatter",
+        "sort",
+    ),
 )
 
 

@@ -19,6 +19,7 @@ class Claim:
         reason: of what is undecided, why, without names and places.
         pair: the ops of both programs at which the relation is lost, with their places.
         rounding: places in the second program whose rounding differs.
+        counterexample: of what is refuted, an element with both numbers and what gives them.
     """
 
     program: str
@@ -27,9 +28,12 @@ class Claim:
     reason: str = ""
     pair: tuple[str, str] = ("", "")
     rounding: tuple[str, ...] = ()
+    counterexample: str = ""
 
     def __str__(self) -> str:
         text = f"@{self.program} {self.output}: {self.status}"
+        if self.counterexample:
+            text += f": {self.counterexample}"
         if self.reason:
             text += f": {self.reason}"
         if any(self.pair):

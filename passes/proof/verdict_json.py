@@ -34,6 +34,7 @@ def claim_json(claim: Claim) -> dict[str, Json]:
         "reason": claim.reason or None,
         "pair": [*claim.pair] if any(claim.pair) else None,
         "rounding": [*claim.rounding],
+        "counterexample": claim.counterexample or None,
     }
 
 
