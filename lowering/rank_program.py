@@ -130,8 +130,8 @@ class _Maker:
         self.ranks = max(ranks, prod(self.axes.values()), _named(self.program), module.ranks)
         if not self.axes and self.ranks > 1:
             # One axis of whatever name the user gives it.
-            names = {a for s in given.values() for a in (*s.axes, *s.partial)}
-            self.axes = {next(iter(names), "ranks"): self.ranks}
+            names = [axis for said in given.values() for axis in (*said.axes, *said.partial)]
+            self.axes = {(names or ["ranks"])[0]: self.ranks}
         self.origins: dict[str, None] = {}
 
     def made(self, source: Function, reference: Module) -> tuple[Module, str]:
