@@ -1,4 +1,4 @@
-"""Checks of the normal form: what a function makes of terms has their value, whatever the variables.
+"""Checks of the normal form: what functions make of terms has their value at all variables.
 
 Terms are drawn from a grammar over four variables and three arguments, and evaluated at every value
 of the variables that are in them.
@@ -246,7 +246,11 @@ def _sum_of(d: Drawn, make: Callable[[str, object, list[tuple[str, Dim]], Term],
     made = make(kind, None if truth else TO, [(n, SIZES[n]) for n in names], body)
     made = sums.truth_of_sum(d.terms, made) if truth else made
     combine: Callable[[list[Number]], Number] = {
-        **{"add": sum, "maximum": max, "minimum": min, "or": any, "and": all}
+        "add": sum,
+        "maximum": max,
+        "minimum": min,
+        "or": any,
+        "and": all,
     }[kind]
 
     def wanted(at: dict[str, int]) -> Number:
@@ -373,37 +377,25 @@ NORMAL_FORMS: dict[str, Check] = {
 }
 
 
-def _arguments(d: Drawn, kind: str) -> tuple[object, ...]:
-    """Arguments of a node of a kind."""
-    integer, truth = d.integer, d.truth
-    match kind:
-        case "if":
-            return (d.fact(), *[(made := d.real)(), made()])
-        case "and":
-            return truth(), truth(), truth()
-        case "not":
-            return (truth(),)
-        case "le0" | "eq0":
-            return (integer(),)
-        case "min" | "max":
-            return integer(), d.random.choice((integer(), d.random.randint(-3, 3)))
-        case "div":
-            return integer(), d.random.randint(1, 6)
-        case "truth":
-            return (d.random.choice((d.read("p"), True, False)),)
-        case "fn":
-            return d.random.choice(("add", "multiply")), TO, EMPTY, d.real(), d.real()
-        case "sum":
-            return "add", TO, None, symbol("a"), symbol("b"), 3, 4, d.real()
-        case "write":
-            return 1, symbol("a"), 3, d.fact(), d.real(), d.read("y")
-        case _:
-            raise AssertionError(f"no arguments for nodes of kind {kind}")
+ARGUMENTS: dict[str, Callable[[Drawn], tuple[object, ...]]] = {
+    "if": lambda d: (d.fact(), d.real(), d.real()),
+    "and": lambda d: (d.truth(), d.truth(), d.truth()),
+    "not": lambda d: (d.truth(),),
+    "le0": lambda d: (d.integer(),),
+    "eq0": lambda d: (d.integer(),),
+    "min": lambda d: (d.integer(), d.random.choice((d.integer(), d.random.randint(-3, 3)))),
+    "max": lambda d: (d.integer(), d.random.choice((d.integer(), d.random.randint(-3, 3)))),
+    "div": lambda d: (d.integer(), d.random.randint(1, 6)),
+    "truth": lambda d: (d.random.choice((d.read("p"), True, False)),),
+    "fn": lambda d: (d.random.choice(("add", "multiply")), TO, EMPTY, d.real(), d.real()),
+    "sum": lambda d: ("add", TO, None, symbol("a"), symbol("b"), 3, 4, d.real()),
+    "write": lambda d: (1, symbol("a"), 3, d.fact(), d.real(), d.read("y")),
+}
 
 
 def check_node(kind: str, d: Drawn) -> str:
     """Compare what a node's rule makes with the node itself."""
-    args = _arguments(d, kind)
+    args = ARGUMENTS[kind](d)
     if kind == "write":
         old = rebuild.replaced(d.terms, args[-1], {"a": 0})  # pyright: ignore[reportArgumentType]
         args = (*args[:-1], old)

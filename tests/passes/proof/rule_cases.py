@@ -1,4 +1,4 @@
-"""Small programs for the rule of each op: within its conditions, on their boundary, one step outside.
+"""Small programs for the rule of each op: within its conditions, on the boundary, and outside.
 
 A rule is compared with NumPy at every index of every program here; ``outside`` are those where it
 has to decline.

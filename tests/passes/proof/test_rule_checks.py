@@ -16,7 +16,7 @@ from graphgen.passes.proof.integers import choose, div, mod
 from graphgen.passes.proof.rebuild import NODE_RULES
 from graphgen.passes.proof.solver import Solver, has_solver
 from graphgen.passes.proof.terms import Node, Term, Terms
-from tests.passes.proof.normal_form_checks import NORMAL_FORMS, Drawn, check_node
+from tests.passes.proof.normal_form_checks import ARGUMENTS, NORMAL_FORMS, Drawn, check_node
 from tests.passes.proof.rule_cases import CASES
 from tests.passes.proof.rule_checks import check
 
@@ -44,6 +44,7 @@ def test_no_case_is_of_an_op_without_a_rule() -> None:
 
 @pytest.mark.parametrize("kind", sorted(NODE_RULES))
 def test_the_rule_of_a_node_keeps_its_value(kind: str) -> None:
+    assert kind in ARGUMENTS, f"no nodes of kind {kind} are drawn in normal_form_checks"
     wrong = [found for n in range(DRAWS) if (found := check_node(kind, Drawn(n)))]
     assert not wrong, wrong[0]
 
