@@ -215,7 +215,11 @@ def _first_other(stated: object, found: object, place: str) -> str:
         pairs = enumerate(zip(given, made, strict=True))
         return next((w for n, (a, b) in pairs if (w := _first_other(a, b, f"{place}/{n}"))), "")
     plain = (str, bool, int, type(None))
-    if not isinstance(found, plain) or stated.__class__ is not found.__class__ or stated != found:
+    if (
+        not isinstance(found, plain)
+        or isinstance(stated, bool) != isinstance(found, bool)
+        or stated != found
+    ):
         return f"{place} is not what the proof gives"
     return ""
 

@@ -17,7 +17,18 @@ from math import prod
 from graphgen.analysis import inlined
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import MAIN, RANK, Function, Module, Op, Role, Sharding, TensorType, Value
+from graphgen.ir import (
+    MAIN,
+    RANK,
+    AttrValue,
+    Function,
+    Module,
+    Op,
+    Role,
+    Sharding,
+    TensorType,
+    Value,
+)
 from graphgen.ir.clone import Cloner
 from graphgen.ir.domain import check_domain, parse_domain
 from graphgen.ir.dtype import s32
@@ -139,7 +150,9 @@ class _Maker:
         function = Function(self.program.name, MAIN)
         mapping: dict[Value, Value] = {}
         pairs = self._pairs(source.args, self.program.args, "argument")
-        wholes = {model: function.block.add_arg(model.type, model.name) for model in source.args}
+        wholes = {
+            model: function.block.add_arg(model.type, model.name or "") for model in source.args
+        }
         rank = function.block.add_arg(tensor(s32, (1,)), RANK)
         b = Builder(function)
         for model, value in pairs:
@@ -240,8 +253,8 @@ class _Maker:
             start = b.multiply(self._digit(b, rank, cut), b.literal(size, s32))
             places = [start if dim == cut.dim else zero for dim in range(whole.type.rank)]
             sizes = [size if d == cut.dim else n for d, n in enumerate(whole.type.dims)]
-            slice_sizes = {"slice_sizes": tuple(sizes)}
-            whole = b.emit("dynamic_slice", [whole, *places], slice_sizes).result
+            attrs: dict[str, AttrValue] = {"slice_sizes": tuple(sizes)}
+            whole = b.emit("dynamic_slice", [whole, *places], attrs).result
         return whole
 
     def _digit(self, b: Builder, rank: Value, cut: Cut) -> Value:

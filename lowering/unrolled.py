@@ -20,7 +20,7 @@ def unrolled(module: Module, function: Function) -> Function:
     made = Function(function.name, function.phase, dict(function.dims))
     copier = Cloner()
     for arg in function.args:
-        copier.mapping[arg] = made.block.add_arg(arg.type, arg.name)
+        copier.mapping[arg] = made.block.add_arg(arg.type, arg.name or "")
     _copied(module, function, copier, made)
     made.outputs = [(name, copier.mapping[value]) for name, value in function.outputs]
     return made

@@ -28,6 +28,7 @@ GUIDES = {
     "compiling.md": 1,
     "importing.md": 4,
     "pyhlo.md": 1,
+    "proving-shardings.md": 3,
     "sharding.md": 6,
     "targets.md": 3,
     "kernels.md": 5,

@@ -93,7 +93,9 @@ def _differences(before: Module, after: Module, seed: int) -> dict[tuple[str, st
             key = both.right.function.name, name
             if key in out or apart.within(_BEYOND) or not _tells(a, b):
                 continue
-            out[key] = _Found(*key, _text(a, b, seed, both.number))
+            value = both.right.function.outputs.get(name)
+            stacked = value is not None and a.ndim > value.type.rank
+            out[key] = _Found(*key, _text(a, b, f"(seed {seed})", both.number, stacked=stacked))
     return out
 
 
@@ -107,13 +109,14 @@ def _tells(a: Array, b: Array) -> bool:
     return bool((np.abs(x - y)[finite] > _BEYOND * scale).any())
 
 
-def _text(a: Array, b: Array, seed: int, call: int) -> str:
+def _text(a: Array, b: Array, seed: str, call: int, *, stacked: bool) -> str:
     x, y = a.astype(np.float64), b.astype(np.float64)
     gap = np.where(np.isfinite(x - y), np.abs(x - y), 0.0)
     place = np.unravel_index(int(gap.argmax()), gap.shape) if gap.ndim else ()
-    where = ",".join(map(str, place))
+    rank = f" on rank {place[0]}" if stacked else ""
+    where = ",".join(map(str, place[1:] if stacked else place))
     ours, theirs = (element_text(v[place].item(), 9) for v in (x, y))
-    return f"element [{where}] of call {call} is {theirs} instead of {ours} (seed {seed})"
+    return f"element [{where}]{rank} of call {call} is {theirs} instead of {ours} {seed}"
 
 
 def _blamed(before: Module, after: Module, seed: int) -> str:

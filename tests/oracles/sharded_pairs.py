@@ -286,7 +286,8 @@ def write(pair: Pair, folder: Path, mesh: Mesh) -> None:
         cuts = [NamedSharding(mesh, cut) for cut in pair.cuts]
         result = NamedSharding(mesh, pair.result)
         whole = jax.jit(pair.single, in_shardings=cuts, out_shardings=result)
-        (hlo,) = whole.lower(*given).compile().runtime_executable().hlo_modules()
+        executable: Any = whole.lower(*given).compile().runtime_executable()
+        (hlo,) = executable.hlo_modules()
         (folder / f"{pair.name}.split.pb").write_bytes(hlo.as_serialized_hlo_module_proto())
 
 

@@ -204,7 +204,7 @@ def _below_zero(terms: Terms, args: tuple[object, ...]) -> Term:
 
 
 def _first_of_two(terms: Terms, args: tuple[object, ...]) -> Term:
-    assert isinstance(args[0], int | Poly | Node)
+    assert isinstance(args[0], bool | int | Poly | Node)
     return args[0]
 
 
@@ -222,7 +222,7 @@ WRONG_NODES: dict[str, tuple[str, Callable[[Terms, tuple[object, ...]], Term]]] 
     "below zero": ("le0", _below_zero),
     "the first of two": ("min", _first_of_two),
     "one of many": ("sum", _without_repeats),
-    "half of both": ("and", lambda terms, args: args[0]),  # pyright: ignore[reportReturnType]
+    "half of both": ("and", _first_of_two),
 }
 
 
