@@ -14,7 +14,9 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.eval.element_kinds import element_text
-from graphgen.ir import Module
+from graphgen.ir import RANK, Module, Role
+from graphgen.ir.dtype import s32
+from graphgen.ir.types import tensor
 from graphgen.passes.equiv.deviation import difference
 from graphgen.passes.equiv.equiv import equivalent, paired_calls
 from graphgen.passes.equiv.paired_run import CompareOptions
@@ -50,6 +52,7 @@ def with_counterexamples(
     """
     if not proof.open or _bytes(before) > MOST_BYTES:
         return proof
+    after = _with_rank_given(after)
     found: dict[tuple[str, str], _Found] = {}
     for number in range(seed, seed + _SEEDS):
         try:
@@ -66,6 +69,16 @@ def with_counterexamples(
     blamed = _blamed(before, after, seed)
     claims = [_judged(claim, found, blamed) for claim in proof.claims]
     return replace(proof, claims=claims)
+
+
+def _with_rank_given(module: Module) -> Module:
+    """A module whose interface does not list the number of the rank, which no caller gives."""
+    row = module.interface.get(RANK)
+    if row is None or row.role is not Role.INPUT or row.logical is not tensor(s32, (1,)):
+        return module
+    rows = {name: row for name, row in module.interface.items() if name != RANK}
+    parts = module.name, module.level, module.mesh, module.functions, rows
+    return Module(*parts, dict(module.meta))
 
 
 def _judged(claim: Claim, found: Mapping[tuple[str, str], _Found], blamed: str) -> Claim:
