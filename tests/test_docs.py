@@ -50,6 +50,7 @@ SLOW_GUIDES = (
     "inspecting.md",
     "kernels.md",
     "lowered-programs.md",
+    "proving-shardings.md",
     "sharding.md",
     "targets.md",
     "writing-a-pass.md",
