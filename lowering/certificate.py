@@ -1,4 +1,4 @@
-"""Certificates of proofs: what was proved of a compilation, to be checked again from its files.
+"""Certificates of proofs about compilations, checked again from the files alone.
 
 A certificate is JSON beside the programs. It names the module before and after the passes and every
 program's file, each with its SHA-256; it states the relation of their interfaces, the verdict on

@@ -1,8 +1,8 @@
-"""The per-rank program of another tool as one that takes and gives whole values on every rank.
+"""The per-rank program of another tool, with whole values as arguments and results on every rank.
 
 A program that JAX, XLA's partitioner or an AWS library has split takes parts of the values of the
 single-device program. How they are cut is in the file (Shardy's manual computation, HLO's
-shardings), is said by the user, or follows from the types where only one dimension can have been
+shardings), is given by the user, or follows from the types where only one dimension can have been
 cut. The parts are taken by the number of the rank, and the results are put together again, so that
 both programs can be proved equal, and run, on the same values.
 """
@@ -60,7 +60,7 @@ Cuts = tuple[Cut, ...]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How ranks hold a value: its cuts, outermost first, and the ranks whose sum it is."""
+    """Layout of a value over ranks: its cuts, outermost first, and the ranks whose sum it is."""
 
     cuts: Cuts = ()
     partial: Cuts = ()
@@ -82,7 +82,7 @@ def as_whole_program(
     Args:
         reference: the single-device program.
         module: the per-rank program.
-        given: layouts by the name of an argument or result, as ``--relate`` says them.
+        given: layouts by the name of an argument or result, as ``--relate`` gives them.
 
     Returns:
         The program, and the origin of the relation in words.

@@ -1,4 +1,4 @@
-"""Compare a program with what a reader makes of its file: op by op, whatever values are called."""
+"""Compare a program op by op with the one read back from its file; names of values do not count."""
 
 from __future__ import annotations
 

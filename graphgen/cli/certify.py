@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import note
+from graphgen.cli.files import STANDARD
 
 if TYPE_CHECKING:
     from graphgen.passes.proof.refinement_result import RefinementProof
@@ -21,8 +22,17 @@ ProveIt = Annotated[
 ]
 
 
-def require_proved(path: Path, found: RefinementProof) -> None:
-    """Say what a certificate states; exit with 1 where not all is proved."""
+def require_file(output: str, *, prove: bool) -> None:
+    """Refuse a proof of what goes to standard output."""
+    if prove and output == STANDARD:
+        raise typer.BadParameter("needs -o: the certificate is a file", param_hint="'--prove'")
+
+
+def require_proved(certificate: tuple[Path, RefinementProof] | None) -> None:
+    """Print a note on a certificate, if there is one; exit with 1 where not all is proved."""
+    if certificate is None:
+        return
+    path, found = certificate
     counts = Counter(str(claim.status) for claim in found.claims)
     states = ", ".join(f"{number} {status}" for status, number in counts.items())
     note(f"wrote {path}: {states or 'nothing to prove'}")

@@ -95,8 +95,7 @@ def compile_(
     results are kept in a cache ('graphgen cache'), and a run that was stopped goes on. Written for
     the compiler's published command line, and tried with a stand-in alone.
 
-    --prove writes a certificate into the folder that every rank's HLO computes what the model does;
-    'graphgen prove --check' proves it again. Exit status 1 where not all is proved.
+    --prove writes a certificate that every rank computes what the model does ('graphgen prove').
 
     \b
     Examples:
@@ -120,7 +119,7 @@ def compile_(
         optimize_layouts(programs, output, driver_options)
         plan = make_plan(programs, output, driver_options, dry_run=dry_run)
     device = programs.options.device
-    proved = _certify(output, programs, plan) if prove and output is not None else None
+    proved = _certify(output, programs, plan) if prove and output else None
     if dry_run:
         emit(as_json, lambda: plan_json(device, plan), lambda: plan_report(device, plan))
     else:
@@ -128,8 +127,7 @@ def compile_(
         made = compile_plan(plan, driver_options)
         _finish(output, programs, plan, made, model, weights=weights)
         emit(as_json, lambda: result_json(device, plan, made), lambda: result_report(made))
-    if proved is not None:
-        require_proved(*proved)
+    require_proved(proved)
 
 
 def _certify(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.certify import ProveIt, require_proved
+from graphgen.cli.certify import ProveIt, require_file, require_proved
 from graphgen.cli.console import note, write_json
 from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
 from graphgen.cli.module_file import choose_program, read_module, tell_sizes
@@ -43,6 +43,7 @@ Output = Annotated[
         help="A file, or a folder for several programs; - is stdout.",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")]
 Pipeline = Annotated[
     str | None,
     typer.Option(
@@ -63,9 +64,7 @@ def lower(
     program: OnlyProgram = None,
     dims: Dims = "",
     prove: ProveIt = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a module's programs into StableHLO text, HLO protobufs or HLO text.
 
@@ -82,10 +81,7 @@ def lower(
     the interface and the weight preparation, so that 'graphgen equiv m.gg decode.pb' can compare
     the program with its source, and 'shard-weights --for decode.pb' prepare its weights.
 
-    --prove also writes a certificate beside the program, FILE.certificate.json, that every rank
-    computes what the module does, or proved.certificate.json in a folder; 'graphgen prove --check'
-    proves it again. Exit status 1 where
-    not all is proved.
+    --prove also writes a certificate that every rank computes what the module does, see 'prove'.
 
     \b
     Examples:
@@ -99,8 +95,7 @@ def lower(
 
     if as_json and output == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
-    if prove and output == STANDARD:
-        raise typer.BadParameter("needs -o: the certificate is a file", param_hint="'--prove'")
+    require_file(output, prove=prove)
     module = read_module(file)
     function = choose_program(module, program) if program else None
     if function is not None:
@@ -118,7 +113,7 @@ def lower(
         beside = write_lowered(module, files, target, [str(item) for item in passes])
     _report(module, chosen, files, beside, as_json=as_json)
     if source is not None:
-        require_proved(*_certify(source, module, [f.name for f in chosen], files, beside))
+        require_proved(_certify(source, module, [f.name for f in chosen], files, beside))
 
 
 def _certify(

@@ -34,7 +34,9 @@ Check = Annotated[
 
 Relate = Annotated[
     list[str] | None,
-    typer.Option("--relate", metavar="NAME:{tp,-}", help="How ranks of B hold a value of A."),
+    typer.Option(
+        "--relate", metavar="NAME:{tp,-}", help="Layout of a value of A on the ranks of B."
+    ),
 ]
 Domains = Annotated[
     list[str] | None,

@@ -1,4 +1,4 @@
-"""Counterexamples of what a proof leaves open: both modules run in NumPy on related values.
+"""Counterexamples of claims left open by a proof: both modules run in NumPy on related values.
 
 They run in float64 without rounding between types, so that what differs is a real number. A proof
 is not believed where the numbers are against it.
@@ -125,10 +125,10 @@ def _tells(a: Array, b: Array) -> bool:
 def _text(a: Array, b: Array, seed: str, call: int, *, stacked: bool) -> str:
     x, y = a.astype(np.float64), b.astype(np.float64)
     gap = np.where(np.isfinite(x - y), np.abs(x - y), 0.0)
-    place = np.unravel_index(int(gap.argmax()), gap.shape) if gap.ndim else ()
+    place = [int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape)] if gap.ndim else []
     rank = f" on rank {place[0]}" if stacked else ""
     where = ",".join(map(str, place[1:] if stacked else place))
-    ours, theirs = (element_text(v[place].item(), 9) for v in (x, y))
+    ours, theirs = (element_text(v[tuple(place)].item(), 9) for v in (x, y))
     return f"element [{where}]{rank} of call {call} is {theirs} instead of {ours} {seed}"
 
 

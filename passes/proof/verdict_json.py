@@ -1,4 +1,4 @@
-"""Verdicts of a proof as JSON: what a certificate states, and what checking it again must give."""
+"""Verdicts of a proof as JSON, as certificates state them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphgen.ir import Module, Role
 from graphgen.json_value import Json
 from graphgen.passes.proof.refinement_result import Claim, RefinementProof
 
-# What no proof of programs is about.
+# Parts of a compilation that proofs of programs are not about.
 _ALWAYS = (
     "what XLA and neuronx-cc make of the program's file",
     "the files of weights, and the preparation that runs on them outside of the modules",
@@ -55,7 +55,7 @@ def interface_json(module: Module) -> list[Json]:
 
 
 def not_covered(module: Module) -> list[str]:
-    """What a proof about a module says nothing of, its kernels by name."""
+    """The parts of a compilation that a proof does not cover, kernels by name."""
     kernels: dict[str, None] = {}
     for function in module.functions.values():
         for op in function.block:

@@ -337,7 +337,7 @@ def _written(d: Drawn) -> str:
     names = d.random.sample([*SIZES], d.random.randint(1, 2))
     here, new = d.truth(), d.real()
     old = d.real()
-    # What was there does not depend on which update is written.
+    # The old element does not depend on which update is written.
     for name in names:
         old = rebuild.replaced(d.terms, old, {name: 0})
     made = written(d.terms, [(name, SIZES[name]) for name in names], here, new, old)
