@@ -58,6 +58,7 @@ CODES: dict[str, str] = {
     "GG0707": "kernels cannot be built",
     "GG0708": "process is lost",
     "GG0709": "processes disagree",
+    "GG0710": "certificate does not hold",
     # 08xx: HLO and Neuron files
     "GG0801": "cannot read HLO file",
     "GG0802": "not a Neuron file or folder",

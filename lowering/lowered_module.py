@@ -6,7 +6,7 @@ text: ``decode.pb.gg`` beside ``decode.pb``, ``lowered.gg`` in a folder of sever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphgen.analysis import called
@@ -44,13 +44,18 @@ def write_lowered(
     if is_there(first) and not is_file(first):
         return None
     home = first.parent / MODULE if len(programs) > 1 else first.with_name(f"{first.name}.gg")
-    meta = {**module.meta, TARGET: target}
+    meta = {TARGET: target}
     if passes:
         meta[PASSES] = ",".join(passes)
-    functions, interface = module.functions, module.interface
-    stated = Module(module.name, module.level, module.mesh, functions, interface, meta)
-    write_whole(home, print_module(stated).encode())
+    write_whole(home, print_module(with_meta(module, meta)).encode())
     return home
+
+
+def with_meta(module: Module, meta: Mapping[str, str]) -> Module:
+    """A module of the same functions that states more about itself."""
+    functions, interface = module.functions, module.interface
+    stated = {**module.meta, **meta}
+    return Module(module.name, module.level, module.mesh, functions, interface, stated)
 
 
 def is_lowered(path: str | Path) -> bool:

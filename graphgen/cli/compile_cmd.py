@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphgen.cli.certify import ProveIt, require_proved
 from graphgen.cli.compile_progress import NO_LIMITS, CompilePlan, DriverOptions
 from graphgen.cli.console import emit, note
 from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, with_field_flags
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from graphgen.cli.compile_progress import CompilePlan
     from graphgen.lowering.neuronx_cc.command_line import OptionLayer
     from graphgen.lowering.neuronx_cc.driver import CompiledProgram
+    from graphgen.passes.proof.refinement_result import RefinementProof
     from graphgen.runtime.artifact.device_programs import DevicePrograms
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
     from graphgen.runtime.tokenizer.tokenizer import Tokenizer
@@ -82,6 +84,7 @@ def compile_(
     driver_options: DriverOptions = NO_LIMITS,
     weights: Weights = False,
     dry_run: DryRun = False,
+    prove: ProveIt = False,
     as_json: AsJson = False,
 ) -> None:
     """Compile every program of a model with neuronx-cc, or show how that would be done.
@@ -92,6 +95,8 @@ def compile_(
     results are kept in a cache ('graphgen cache'), and a run that was stopped goes on. Written for
     the compiler's published command line, and tried with a stand-in alone.
 
+    --prove writes a certificate that every rank computes what the model does ('graphgen prove').
+
     \b
     Examples:
       graphgen compile llama-3.1-8b --target trn2 --tp 8 --seq-len 4096 --dry-run
@@ -101,7 +106,7 @@ def compile_(
     """
     from graphgen.cli.compile_progress import compile_plan, make_plan, optimize_layouts
 
-    _check_usage(model, output, weights=weights, dry_run=dry_run)
+    _check_usage(model, output, weights=weights, dry_run=dry_run, prove=prove)
     layers, outline = _layers(flags), {"outline": driver_options.outline_layers}
     with paused_collector():
         if Path(model).name == CONFIG_FILE:
@@ -114,13 +119,43 @@ def compile_(
         optimize_layouts(programs, output, driver_options)
         plan = make_plan(programs, output, driver_options, dry_run=dry_run)
     device = programs.options.device
+    proved = _certify(output, programs, plan) if prove and output else None
     if dry_run:
         emit(as_json, lambda: plan_json(device, plan), lambda: plan_report(device, plan))
-        return
-    assert output is not None
-    made = compile_plan(plan, driver_options)
-    _finish(output, programs, plan, made, model, weights=weights)
-    emit(as_json, lambda: result_json(device, plan, made), lambda: result_report(made))
+    else:
+        assert output is not None
+        made = compile_plan(plan, driver_options)
+        _finish(output, programs, plan, made, model, weights=weights)
+        emit(as_json, lambda: result_json(device, plan, made), lambda: result_report(made))
+    require_proved(proved)
+
+
+def _certify(
+    output: Path, programs: DevicePrograms, plan: CompilePlan
+) -> tuple[Path, RefinementProof]:
+    """Write the certificate of the programs' HLO (GG0710 for a file that is another one)."""
+    from graphgen.lowering.certificate import CertificateFiles, write_certificate
+    from graphgen.lowering.lowered_module import PASSES, TARGET, with_meta
+    from graphgen.lowering.neuronx_cc.program_plan import HLO
+    from graphgen.runtime.model import logical_module
+    from graphgen.runtime.progress import TerminalProgress
+
+    built = programs.built
+    known = {function.name for function in built.module.programs()}
+    files = {
+        item.name: (item.folder / HLO).relative_to(output).as_posix()
+        for item in plan.programs
+        if item.name in known
+    }
+    with TerminalProgress().task("proving the programs"):
+        source, _ = logical_module(built.config, built.settings)
+        meta = {
+            TARGET: programs.options.device.name,
+            PASSES: ",".join(s.name for s in built.reports),
+        }
+        stated = with_meta(built.module, meta)
+        written = CertificateFiles(output, "proof/source.gg", "proof/target.gg", files)
+        return write_certificate(source, stated, written, "certificate.json")
 
 
 def _finish(
@@ -176,7 +211,11 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         return None
 
 
-def _check_usage(model: str, output: Path | None, *, weights: bool, dry_run: bool) -> None:
+def _check_usage(
+    model: str, output: Path | None, *, weights: bool, dry_run: bool, prove: bool
+) -> None:
+    if prove and output is None:
+        raise typer.BadParameter("needs -o: the certificate is a file", param_hint="'--prove'")
     if output is None and not dry_run:
         raise typer.BadParameter("give a folder, or --dry-run", param_hint="'-o'")
     if weights and Path(model).name == CONFIG_FILE:

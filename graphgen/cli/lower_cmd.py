@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphgen.cli.certify import ProveIt, require_file, require_proved
 from graphgen.cli.console import note, write_json
 from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
 from graphgen.cli.module_file import choose_program, read_module, tell_sizes
@@ -22,11 +23,13 @@ from graphgen.cli.shared_options import (
 from graphgen.errors import GraphgenError
 from graphgen.exec.bind import isolate
 from graphgen.ir import Function, Module
+from graphgen.ir.clone import clone_module
 from graphgen.json_value import Json
 from graphgen.read_file import is_folder
 
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass
+    from graphgen.passes.proof.refinement_result import RefinementProof
 
 # Forms of a program, and the endings of their files.
 Form = Literal["stablehlo", "hlo", "hlo-text"]
@@ -40,6 +43,7 @@ Output = Annotated[
         help="A file, or a folder for several programs; - is stdout.",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")]
 Pipeline = Annotated[
     str | None,
     typer.Option(
@@ -59,9 +63,8 @@ def lower(
     target: TargetName = "cpu",
     program: OnlyProgram = None,
     dims: Dims = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
-    ] = False,
+    prove: ProveIt = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a module's programs into StableHLO text, HLO protobufs or HLO text.
 
@@ -78,6 +81,8 @@ def lower(
     the interface and the weight preparation, so that 'graphgen equiv m.gg decode.pb' can compare
     the program with its source, and 'shard-weights --for decode.pb' prepare its weights.
 
+    --prove also writes a certificate that every rank computes what the module does, see 'prove'.
+
     \b
     Examples:
       graphgen lower m.gg --to stablehlo --program prefill -o prefill.mlir
@@ -90,11 +95,13 @@ def lower(
 
     if as_json and output == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
+    require_file(output, prove=prove)
     module = read_module(file)
     function = choose_program(module, program) if program else None
     if function is not None:
         module = isolate(module, function)
     foreign = as_it_stands(module)
+    source = clone_module(module) if prove else None
     passes = _prepare(module, pipeline, target, dims)
     # Specialization makes one program per bucket; other functions keep their names.
     chosen = module.programs()
@@ -105,6 +112,28 @@ def lower(
     if output != STANDARD and not foreign:
         beside = write_lowered(module, files, target, [str(item) for item in passes])
     _report(module, chosen, files, beside, as_json=as_json)
+    if source is not None:
+        require_proved(_certify(source, module, [f.name for f in chosen], files, beside))
+
+
+def _certify(
+    source: Module, module: Module, programs: list[str], files: list[str], beside: Path | None
+) -> tuple[Path, RefinementProof]:
+    """Write the certificate of programs that were written (GG0710 for a file of another one)."""
+    from graphgen.lowering.certificate import ENDING, CertificateFiles, write_certificate
+
+    first = Path(files[0])
+    several = len(files) > 1
+    stem = first.parent / "proved" if several else first
+    target = stem.with_name(f"{stem.name}.target.gg") if beside is None else beside
+    written = CertificateFiles(
+        first.parent,
+        f"{stem.name}.source.gg",
+        target.name,
+        dict(zip(programs, [Path(file).name for file in files], strict=True)),
+    )
+    given = module if beside is None else None
+    return write_certificate(source, given, written, f"{stem.name}{ENDING}")
 
 
 def _prepare(module: Module, pipeline: str | None, target: str, dims: str) -> Sequence[Pass]:

@@ -11,6 +11,7 @@ from graphgen.json_value import Json, json_number
 from graphgen.passes.core import PassReport
 from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.inspect.decisions import DecisionSite, decisions
+from graphgen.passes.proof.verdict_json import verdicts as proof_json
 from graphgen.passes.workload.coverage_report import coverage_json
 
 if TYPE_CHECKING:
@@ -199,6 +200,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
         "rounded_choices": _choices_json(verdict.rounded_choices),
         "silent": verdict.silent,
         "proof": _proof_json(verdict, verdict.proof) if verdict.proof else None,
+        "pipeline": proof_json(verdict.pipeline) if verdict.pipeline is not None else None,
         "indices": _indices_json(verdict.indices) if verdict.indices is not None else None,
         "repeatable": verdict.repeatable,
         "varies": _varies_json(verdict.varies) if verdict.varies else None,

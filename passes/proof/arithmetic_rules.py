@@ -17,6 +17,7 @@ from graphgen.passes.proof.floats import (
     CHOOSING,
     PLAIN,
     ProofLevel,
+    Rounding,
     as_whole,
     narrowed,
     whole_number,
@@ -209,10 +210,24 @@ def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
     to = e.rounding(result if result in (f32, f64) else f32)
     product = e.made_by(flat_function(e.terms, "multiply", to, EMPTY, factors), op)
     if e.deep:
-        made = _made(e, op, summed(e.terms, "add", to, _named_ranges(ranges), product))
-    else:
-        made = e.made_by(e.terms.node("sum", "add", to, None, *sums, *sizes, product), op)
+        return sum_of_products(e, op, ranges, product, to)
+    made = e.made_by(e.terms.node("sum", "add", to, None, *sums, *sizes, product), op)
     return narrowed(e.terms, made, result, level=e.level)
+
+
+def sum_of_products(
+    e: Elements, op: Op, ranges: Sequence[tuple[Dim, Dim]], body: Term, to: Rounding
+) -> Term:
+    """A sum of products that are rounded to ``to``, as the op's type holds it."""
+    made = _made(e, op, summed(e.terms, "add", to, _named_ranges(ranges), body))
+    return narrowed(e.terms, made, op.results[0].dtype, level=e.level)
+
+
+def sum_of(
+    e: Elements, op: Op, ranges: Sequence[tuple[Dim, Dim]], body: Term, index: Index
+) -> Term:
+    """A sum that the op takes in an order of its own."""
+    return _sum(e, op, "add", ranges, body, index)
 
 
 def _named_ranges(ranges: Sequence[tuple[Dim, Dim]]) -> list[tuple[str, Dim]]:

@@ -56,7 +56,16 @@ _CONTINUOUS = frozenset(
 )
 # Ops that sum over variables, or look for one.
 SUMMING = (
-    *("all_reduce", "custom_call", "dot_general", "reduce", "reduce_scatter", "scatter", "sort"),
+    *(
+        "all_reduce",
+        "convolution",
+        "custom_call",
+        "dot_general",
+        "reduce",
+        "reduce_scatter",
+        "scatter",
+        "sort",
+    ),
 )
 
 
@@ -264,6 +273,7 @@ class Elements:
         rule = RULES.get(op.name) if self.deep or op.name not in DEEP else None
         self.result = value.index
         found = rule(self, op, index) if rule is not None else None
+        self.terms.rules.add(f"opaque {op.name}" if found is None else f"element {op.name}")
         return self._opaque(op, value, index) if found is None else found
 
     def _argument(self, value: Value, index: Index) -> Term:

@@ -35,7 +35,11 @@ def node_rule(kind: str) -> Callable[[NodeRule], NodeRule]:
     """Register how a node of this kind is made again from changed parts."""
 
     def wrap(rule: NodeRule) -> NodeRule:
-        NODE_RULES[kind] = rule
+        def recorded(terms: Terms, args: tuple[object, ...]) -> Term:
+            terms.rules.add(f"node {kind}")
+            return rule(terms, args)
+
+        NODE_RULES[kind] = recorded
         return rule
 
     return wrap

@@ -53,6 +53,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
     """Compare all programs of ``after`` with those of ``before`` that they come from."""
     claims: list[Claim] = []
     assumed: dict[str, None] = {}
+    rules: set[str] = set()
     for function in after.programs():
         source = source_program(before, function)
         if source is None:
@@ -63,12 +64,13 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
         found = _Program(before, after, source, inlined(after, function)).prove()
         claims += found.claims
         assumed |= dict.fromkeys(found.assumptions)
+        rules.update(found.rules)
     phases = {function.phase for function in after.programs()}
     for old in before.programs():
         if old.phase not in phases:
             why = "the second module has no program of this phase"
             claims += [Claim(old.name, name, Status.UNDECIDED, why) for name, _ in old.outputs]
-    return RefinementProof(claims, tuple(assumed), _relation(before, after))
+    return RefinementProof(claims, tuple(assumed), _relation(before, after), sorted(rules))
 
 
 def _relation(before: Module, after: Module) -> str:
@@ -122,8 +124,10 @@ class _Program:
 
     def prove(self) -> RefinementProof:
         """The verdicts on the outputs."""
+        rules: set[str] = set()
         with deep_recursion():
             found = self._attempt()
+            rules |= self.terms.rules
             # A state whose padding is overwritten holds anything there.
             lost = {c.output for c in found if c.status is Status.UNDECIDED}
             padded = {
@@ -134,7 +138,8 @@ class _Program:
             if padded:
                 self.arbitrary |= padded
                 found = self._attempt()
-        return RefinementProof(found, self._assumptions())
+                rules |= self.terms.rules
+        return RefinementProof(found, self._assumptions(), rules=sorted(rules))
 
     def _assumptions(self) -> tuple[str, ...]:
         if not self.promise.rows:

@@ -19,6 +19,7 @@ class Claim:
         reason: of what is undecided, why, without names and places.
         pair: the ops of both programs at which the relation is lost, with their places.
         rounding: places in the second program whose rounding differs.
+        counterexample: of what is refuted, an element with both numbers and what gives them.
     """
 
     program: str
@@ -27,9 +28,12 @@ class Claim:
     reason: str = ""
     pair: tuple[str, str] = ("", "")
     rounding: tuple[str, ...] = ()
+    counterexample: str = ""
 
     def __str__(self) -> str:
         text = f"@{self.program} {self.output}: {self.status}"
+        if self.counterexample:
+            text += f": {self.counterexample}"
         if self.reason:
             text += f": {self.reason}"
         if any(self.pair):
@@ -45,11 +49,13 @@ class RefinementProof:
         claims: one for each.
         assumptions: what a caller promises, in words.
         relation: origin of the relation of arguments and results, in words.
+        rules: names of the rules that were used, of elements and of the normal form.
     """
 
     claims: Sequence[Claim]
     assumptions: Sequence[str] = ()
     relation: str = ""
+    rules: Sequence[str] = ()
 
     def having(self, *statuses: Status) -> list[Claim]:
         """The claims with one of these statuses."""

@@ -69,6 +69,7 @@ class Terms:
         converted: elements converted to a float type, or to its range.
         makers: text and place of the op that first made a node.
         conditional: terms where a condition holds.
+        rules: names of the rules that were used.
         steps: terms made so far, those included that had been made before.
         limit: of the steps; 0 for none.
     """
@@ -85,6 +86,7 @@ class Terms:
     conditional: dict[tuple[object, Node], object] = field(
         default_factory=dict[tuple[object, Node], object]
     )
+    rules: set[str] = field(default_factory=set[str])
     steps: int = 0
     limit: int = 0
     _nodes: dict[tuple[object, ...], Node] = field(default_factory=dict[tuple[object, ...], Node])

@@ -32,6 +32,7 @@ from graphgen.passes.equiv.recorded_run import RecordedRun, check_outputs, recor
 from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_bounds import prove_indices
 from graphgen.passes.proof.prove_pass import prove_pass
+from graphgen.passes.proof.refinement import prove_refinement
 from graphgen.passes.validate.blame import Blame, blame, by_outcomes
 from graphgen.passes.validate.checked_run import (
     RUN_AFTER,
@@ -122,7 +123,10 @@ def validate(
         begin(step)
         verdict = replace(validation.verdict(item), partial=chosen.partial)
         if chosen.prove and item is passes[-1] and verdict.raised is None:
-            return replace(verdict, indices=prove_indices(validation.module))
+            begin("the whole pipeline, by proof")
+            whole = prove_refinement(module, validation.module) if verdict.passed else None
+            indices = prove_indices(validation.module)
+            return replace(verdict, indices=indices, pipeline=whole)
         return verdict
 
     return check_each(passes, check, chosen.on_verdict)

@@ -10,6 +10,7 @@ from graphgen.passes.equiv.choice_replay import ChoiceCounts
 from graphgen.passes.equiv.deviation import MEANING_BUDGET, NONE, Deviation
 from graphgen.passes.proof.pass_proof import PassProof, Status
 from graphgen.passes.proof.prove_bounds import IndexProof
+from graphgen.passes.proof.refinement_result import RefinementProof
 from graphgen.passes.validate.narrow_rounding import DeclaredBudget
 from graphgen.passes.validate.reproducer import Failure
 from graphgen.passes.validate.rewrite_verdict import Counterexample, RewriteStatus, RewriteSummary
@@ -144,6 +145,8 @@ class Verdict:
         examples: by program that a proof refutes, arguments on which NumPy computes something else.
         indices: by program, the proofs that indices are within bounds, for the module after the
             last pass; ``None`` after other passes and where proofs are off.
+        pipeline: the outputs and states of the last module that are proved to be those of the first;
+            ``None`` after other passes, after one that failed, and where proofs are off.
         rewrites: results of checking each rewrite alone; ``None`` where that was not done.
         coverage: what the workload reached of the module after the pass; ``None`` where that raised
             an exception.
@@ -171,6 +174,7 @@ class Verdict:
     proof: PassProof | None = None
     examples: Mapping[str, Counterexample] = field(default_factory=dict[str, Counterexample])
     indices: Mapping[str, Sequence[IndexProof]] | None = None
+    pipeline: RefinementProof | None = None
     rewrites: RewriteSummary | None = None
     coverage: Coverage | None = None
     uncovered: tuple[str, ...] = ()

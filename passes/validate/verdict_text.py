@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from graphgen.passes.core.journal import Rewrite
     from graphgen.passes.proof.pass_proof import PassProof
     from graphgen.passes.proof.prove_bounds import IndexProof
+    from graphgen.passes.proof.refinement_result import RefinementProof
     from graphgen.passes.validate import Verdict
     from graphgen.passes.validate.bisect import Culprit
     from graphgen.passes.validate.narrow_rounding import DeclaredBudget
@@ -32,9 +33,20 @@ def proof_lines(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
         rows.append((text, f"{proof.proved} of {len(proof.programs)}{real}", open_))
     yield "programs before and after, compared for all sizes and inputs:"
     yield Table(("pass", "proved", "first that is not proved"), rows)
+    whole = verdicts[-1].pipeline
+    if whole is not None:
+        yield _pipeline_text(whole)
     indices = verdicts[-1].indices
     if indices is not None:
         yield _index_text(indices)
+
+
+def _pipeline_text(proof: RefinementProof) -> str:
+    """One line: the outputs and states that are proved from the first module to the last."""
+    counts = Counter(str(claim.status) for claim in proof.claims)
+    text = ", ".join(f"{number} {status}" for status, number in counts.items())
+    open_ = f"; first open: {proof.open[0]}" if proof.open else ""
+    return f"outputs and states, from the first module to the last: {text or 'none'}{open_}\n"
 
 
 def _index_text(indices: Mapping[str, Sequence[IndexProof]]) -> str:

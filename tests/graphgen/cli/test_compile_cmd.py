@@ -380,3 +380,22 @@ def test_a_terminal_shows_rows_of_those_that_run(monkeypatch: pytest.MonkeyPatch
         "[2/2] b: failed",
     ):
         assert words in shown
+
+
+def test_a_certificate_is_written_beside_the_programs_and_holds(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "out"
+    done("compile", model, *SIZES, "--target", "trn2", "--tp", 2, "--dry-run", "-o", out, "--prove")
+    found = facts("prove", "--check", out / "certificate.json")
+    assert found["complete"]
+    assert {claim["status"] for claim in found["claims"]} <= {"proved", "equal in real arithmetic"}
+    stated = json.loads((out / "certificate.json").read_text())
+    assert stated["options"]["lowered.target"] == "trn2"
+    assert {row["read back"] for row in stated["programs"]} == {"the same, op by op"}
+    hlo = out / stated["programs"][0]["file"]
+    hlo.write_bytes(hlo.read_bytes() + b"\0")
+    ended = graphgen("prove", "--check", out / "certificate.json")
+    assert ended.exit_code == 2
+    assert "error[GG0710]" in ended.stderr

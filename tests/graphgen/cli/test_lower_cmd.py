@@ -153,3 +153,27 @@ def test_a_dump_is_made_legal(tmp_path: Path):
 
 def test_a_target_there_is_not(mini: Path, tmp_path: Path):
     assert "unknown target 'tpu'" in error("lower", mini, "--target", "tpu", "-o", tmp_path)
+
+
+def test_a_certificate_beside_a_program_is_proved_again(mini: Path, tmp_path: Path):
+    out = tmp_path / "prefill.mlir"
+    done("lower", mini, "--program", "prefill", "--dims", "B=1,S=8", "-o", out, "--prove")
+    names = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("prefill"))
+    assert names == [
+        "prefill.mlir",
+        "prefill.mlir.certificate.json",
+        "prefill.mlir.gg",
+        "prefill.mlir.source.gg",
+    ]
+    certificate = tmp_path / "prefill.mlir.certificate.json"
+    assert facts("prove", "--check", certificate)["complete"]
+    out.write_text(out.read_text().replace("stablehlo.add", "stablehlo.maximum", 1))
+    ended = graphgen("prove", "--check", certificate)
+    assert ended.exit_code == 2
+    assert "error[GG0710]" in ended.stderr
+
+
+def test_a_proof_needs_a_file(mini: Path):
+    ended = graphgen("lower", mini, "--program", "prefill", "--prove")
+    assert ended.exit_code == 2
+    assert "needs -o" in ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -296,3 +297,13 @@ def test_a_state_to_allow_that_does_not_exist(tmp_path: Path):
     refused = graphgen("validate", tmp_path / "m.gg", "--allow", "ok")
     assert refused.exit_code == 2
     assert "there is no state ok" in refused.output
+
+
+def test_a_proof_goes_from_the_first_module_to_the_last(tmp_path: Path):
+    file = tmp_path / "m.gg"
+    file.write_text(TEXT)
+    ended = graphgen("validate", file, "-p", "canonicalize,cse", "--prove", "--json")
+    whole = [row["pipeline"] for row in json.loads(ended.stdout)["passes"]]
+    assert whole[0] is None
+    assert whole[1]["complete"]
+    assert [claim["status"] for claim in whole[1]["claims"]] == ["proved"]
