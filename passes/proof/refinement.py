@@ -18,6 +18,7 @@ from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly, symbols
 from graphgen.ops import OPS
 from graphgen.ops.traits import Trait
+from graphgen.passes.proof.congruence import congruent_values
 from graphgen.passes.proof.elements import Elements, Index, place_of
 from graphgen.passes.proof.floats import ProofLevel
 from graphgen.passes.proof.integers import conjuncts, div, mod
@@ -157,6 +158,8 @@ class _Program:
         ours = side_of(self.terms, self.before, self.source, ranges, self.promise, "sum")
         theirs = side_of(self.terms, self.after, self.target, ranges, self.promise, "own")
         self.ours, self.theirs = ours, theirs
+        for side in (ours, theirs):
+            _relate_congruent(side)
         for name in self.arbitrary:
             for op in padding_ops(theirs.packed[name]):
                 theirs.elements.ranks.arbitrary[op] = name
@@ -191,12 +194,16 @@ class _Program:
     def _match_values(self) -> None:
         """Relate values of the second program to those of the first that may be the same."""
         waiting: dict[object, list[Value]] = {}
+        congruent = self.ours.elements.ranks.related, self.theirs.elements.ranks.related
         for value in shared_values(self.source):
-            waiting.setdefault(_origin(value), []).append(value)
+            if value not in congruent[0]:
+                waiting.setdefault(_origin(value), []).append(value)
         for op in self.target.block:
             if len(op.results) != 1 or not op.results[0].dtype.is_float:
                 continue
             (value,) = op.results
+            if value in congruent[1]:
+                continue
             found = waiting.get(_origin(value), [])
             if not found or not _leaves(value, self.target):
                 continue
@@ -483,6 +490,18 @@ class _Program:
         names = (x.args[0] for x in nodes_of(self.terms, term) if x.kind == "at")
         shared = (x for x in names if isinstance(x, str) and x.startswith(SHARED))
         return max((int(name.removeprefix(SHARED)) for name in shared), default=-1)
+
+
+def _relate_congruent(side: ProgramSide) -> None:
+    """Relate each value to the first one of its program that is computed alike."""
+    ranks = side.elements.ranks
+    for value, first in congruent_values(side.function).items():
+
+        def of_first(e: Elements, index: Index, rank: Dim, first: Value = first) -> Term:
+            return e.at(first, index)
+
+        ranks.related[value] = of_first
+        ranks.sources[value] = first
 
 
 def _combinations(choices: Sequence[Sequence[Dim]]) -> Iterator[tuple[Dim, ...]]:
