@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from graphgen.composites import DECOMPOSITIONS, decompose
+from graphgen.composites.error_function import error_function
+from graphgen.composites.registry import Decomposition
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Dim, DType, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dims import Poly
-from graphgen.ir.dtype import Kind
+from graphgen.ir.dtype import Kind, f64
 from graphgen.ops import OPS
 from graphgen.ops.control import callees, renamed
 from graphgen.ops.traits import Trait
@@ -58,6 +60,11 @@ _CONTINUOUS = frozenset(
 SUMMING = (
     *("all_reduce", "custom_call", "dot_general", "reduce", "reduce_scatter", "scatter", "sort"),
 )
+
+# Functions that have a formula, to the last digit of f64: its rounding is that of f32.
+_FORMULAS: Mapping[str, Decomposition] = {
+    "erf": lambda b, operands, attrs: [error_function(b, operands[0])],
+}
 
 
 # Rules that only deep elements use.
@@ -242,14 +249,21 @@ class Elements:
     def _meaning(self, value: Value) -> Value:
         """The value, or what it is in the decomposition of its composite."""
         op = value.op
-        if op is None or not self.expand or not OPS[op.name].composite:
+        if op is None or not self.expand or not self._is_expanded(op):
             return value
         if value not in self._bodies:
             self._decompose(op)
         return self._meaning(self._bodies[value])
 
+    def _is_expanded(self, op: Op) -> bool:
+        """True for a composite, and for a function that a formula has but for rounding."""
+        if op.name in _FORMULAS:
+            wide = op.operands[0].dtype is f64 or not op.operands[0].dtype.is_float
+            return self.level is not ProofLevel.EXACT and not wide
+        return OPS[op.name].composite
+
     def _decompose(self, op: Op) -> None:
-        body = decompose(op, DECOMPOSITIONS[op.name])
+        body = decompose(op, _FORMULAS.get(op.name) or DECOMPOSITIONS[op.name])
         self._kept.append(body)
         for result, (_, made) in zip(op.results, body.outputs, strict=True):
             self._bodies[result] = made
