@@ -198,6 +198,10 @@ class Elements:
         assert isinstance(found, int | Poly), found
         return found
 
+    def source_of(self, value: Value) -> Value | None:
+        """The value that an argument is made of, or that one is computed like, if any."""
+        return self._inner.get(value) or self.made.get(value) or self.ranks.sources.get(value)
+
     def whole(self, value: Value) -> Node:
         """A value as a whole: its element at the index variables of its shape."""
         index = tuple(
@@ -209,7 +213,7 @@ class Elements:
     def height(self, value: Value) -> int:
         """Number of nested sums that a value is computed by; it names their variables."""
         value = self._meaning(value)
-        source = self._inner.get(value) or self.made.get(value) or self.ranks.sources.get(value)
+        source = self.source_of(value)
         if source is not None:
             return self.height(source)
         found = self._heights.get(value)
@@ -296,11 +300,15 @@ class Elements:
             parts = [source.at(x, index if x.type.rank else ()) for x in op.operands]
             return self.of_type(self.apply(op, parts), value.dtype)
         operands = [source.whole(operand) for operand in op.operands]
-        how = (self._with_bodies(op), value.index, *[source.rounding(x.dtype) for x in op.operands])
+        how = (
+            self.attributes_of(op),
+            value.index,
+            *[source.rounding(x.dtype) for x in op.operands],
+        )
         made = self.terms.node("op", op.name, self.rounding(value.dtype), how, *operands, *index)
         return self.of_type(self.made_by(made, op), value.dtype)
 
-    def _with_bodies(self, op: Op) -> Attrs:
+    def attributes_of(self, op: Op) -> Attrs:
         """The attributes of an op, which name functions by what they do."""
         names = callees(op)
         if not names:
@@ -349,8 +357,9 @@ class Elements:
 def bodies_of(module: Module) -> dict[str, str]:
     """The text of each function of a module that is not a program, without names."""
     out: dict[str, str] = {}
+    called = {x for f in module.functions.values() for op in f.block for x in callees(op)}
     for name, function in module.functions.items():
-        if function.phase:
+        if function.phase or name not in called:
             continue
         copy = clone_function(function)
         copy.name = "body"
