@@ -287,7 +287,7 @@ class _Program:
         return cone
 
     def _compared(self, value: Value, model: Value) -> _Match | None:
-        for choice, offsets in enumerate(self._offsets(value, model)):
+        for choice, offsets in enumerate(list(self._offsets(value, model))):
             index = self._index(value)
             at = tuple(i + offset for i, offset in zip(index, offsets, strict=True))
             self.terms.limit = self.terms.steps + _MATCH_STEPS
@@ -356,6 +356,7 @@ class _Program:
 
     def _offsets(self, value: Value, model: Value) -> Iterator[tuple[Dim, ...]]:
         """The places at which the part of a rank may begin in a value of the model."""
+        self.terms.limit = 0
         if value.type.rank != model.type.rank:
             return
         count, rank = self.after.ranks, self.theirs.elements.ranks.rank
@@ -369,7 +370,9 @@ class _Program:
             parts = whole // part
             if count % parts:
                 return
-            places = {mod(self.terms, rank, parts), div(self.terms, rank, count // parts)}
+            # In one order: a choice among them is remembered by its number.
+            within, across = mod(self.terms, rank, parts), div(self.terms, rank, count // parts)
+            places = dict.fromkeys((within, across))
             choices.append([place * part for place in places])
         yield from _combinations(choices)
 
