@@ -1,7 +1,7 @@
 """Decide terms with z3: linear integers, quotients by numbers, uninterpreted functions.
 
-z3 is optional (``pip install z3-solver``): without it, and where it finds nothing within its steps, a
-term is undecided.
+z3 is optional (``pip install z3-solver``): without it, and where it finds nothing within its steps,
+a term is undecided.
 """
 
 from __future__ import annotations

@@ -107,10 +107,14 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     pushed = _pushed(terms, to, ranges, body) if kind == "add" and isinstance(to, Span) else None
     if pushed is not None:
         return pushed
-    if kind == "add":
-        shorter = _shortened(terms, ranges, body)
-        if shorter is not None:
-            return summed(terms, kind, to, *shorter)
+    shorter = _shortened(terms, ranges, body) if kind == "add" else None
+    if shorter is not None:
+        return summed(terms, kind, to, *shorter)
+    return _over_used(terms, kind, to, ranges, body)
+
+
+def _over_used(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term) -> Term:
+    """A sum of which some variables may not be used."""
     free = [(name, size) for name, size in ranges if name not in terms.symbols_of(body)]
     used = [pair for pair in ranges if pair not in free]
     if kind in ("maximum", "minimum", "or", "and"):
