@@ -74,7 +74,8 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
         if old.phase not in phases:
             why = "the second module has no program of this phase"
             claims += [Claim(old.name, name, Status.UNDECIDED, why) for name, _ in old.outputs]
-    return RefinementProof(claims, tuple(assumed), _relation(before, after))
+    compared = len(known.matches) + len(known.verdicts)
+    return RefinementProof(claims, tuple(assumed), _relation(before, after), compared)
 
 
 def _relation(before: Module, after: Module) -> str:

@@ -45,11 +45,14 @@ class RefinementProof:
         claims: one for each.
         assumptions: what a caller promises, in words.
         relation: origin of the relation of arguments and results, in words.
+        compared: pairs of values that were compared term by term; all others are like one of them,
+            up to names.
     """
 
     claims: Sequence[Claim]
     assumptions: Sequence[str] = ()
     relation: str = ""
+    compared: int = 0
 
     def having(self, *statuses: Status) -> list[Claim]:
         """The claims with one of these statuses."""
