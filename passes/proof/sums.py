@@ -208,7 +208,7 @@ def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
             factors = [_term(x) for x in body.args[3:]]
             apart = [x for x in factors if pair[0] not in terms.symbols_of(x)]
             inside = [x for x in factors if pair[0] in terms.symbols_of(x)]
-            if apart and inside:
+            if apart and inside and not any(map(_is_infinite, apart)):
                 product = flat_function(terms, "multiply", to, EMPTY, inside)
                 inner = summed(terms, "add", to, [pair], inside[0] if len(inside) == 1 else product)
                 made = flat_function(terms, "multiply", to, EMPTY, [*apart, inner])
