@@ -99,7 +99,7 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
         inner, body = ranges_of(body)
         ranges = [*ranges, *inner]
     if kind == "add":
-        body = _guarded(terms, to, body)
+        body = _guarded(terms, to, ranges, body)
         single = _single(terms, to, ranges, body)
         if single is not None:
             return single
@@ -132,8 +132,12 @@ def _over_used(terms: Terms, kind: str, to: object, ranges: list[Range], body: T
     return _named(terms, kind, to, ranges, body)
 
 
-def _guarded(terms: Terms, to: object, body: Term) -> Term:
-    """A product with a factor that is zero where a condition does not hold, as a choice."""
+def _guarded(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term:
+    """A product with a factor that is zero at padding, as a choice.
+
+    Padding is what a condition on a variable of the sum leaves out, as for padded heads. Where
+    another condition makes a factor zero, the other factors count: they may be infinite.
+    """
     if not isinstance(body, Node) or body.kind != "fn" or body.args[:2] != ("multiply", to):
         return body
     zero = zero_of(terms)
@@ -141,10 +145,13 @@ def _guarded(terms: Terms, to: object, body: Term) -> Term:
         return body
     factors = [_term(x) for x in body.args[3:]]
     condition: bool | Node = True
+    names = {name for name, _ in ranges}
     for place, factor in enumerate(factors):
         if isinstance(factor, Node) and factor.kind == "if" and factor.args[2] is zero:
             which, yes = factor.args[:2]
             assert isinstance(which, Node)
+            if not all(names & terms.symbols_of(fact) for fact in conjuncts(which)):
+                continue
             condition, factors[place] = both(terms, condition, which), _term(yes)
     if condition is True or any(_is_infinite(factor) for factor in factors):
         return body

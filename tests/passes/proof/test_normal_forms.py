@@ -110,6 +110,18 @@ def test_only_a_number_times_zero_is_zero(factor: str) -> None:
     assert (made is total(terms, only, (j, 4))) == (factor == "2.0")
 
 
+def test_a_factor_that_is_zero_for_a_whole_sum_leaves_the_others() -> None:
+    """What is not read where no adapter is chosen may be infinite."""
+    terms = Terms()
+    i, k = terms.variable("i", 4), terms.variable("k", 9)
+    chosen = at_most_zero(terms, i + -2)
+    weight = choose(terms, chosen, element(terms, "w", i, k), zero_of(terms))
+    other = choose(terms, chosen, element(terms, "x", i, k), zero_of(terms))
+    near = element(terms, "x", i, k)
+    made = [total(terms, product(terms, weight, x), (k, 9)) for x in (other, near)]
+    assert made[0] is not made[1]
+
+
 def function_of(size: int, build: Callable[[Builder, Value], Sequence[Value]]) -> Function:
     function = Function("f")
     x = function.block.add_arg(tensor(f32, (size,)), "x")
