@@ -136,7 +136,7 @@ class _Match:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of modules, and of pairs of values that are alike.
+    """Verdicts on pairs of values, which hold for all that are alike, and texts of functions.
 
     Attributes:
         ours: text of the functions that ops of the first module run.
