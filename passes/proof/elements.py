@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from graphgen.composites import DECOMPOSITIONS, decompose
+from graphgen.composites.error_function import error_function
+from graphgen.composites.registry import Decomposition
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Dim, DType, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dims import Poly
-from graphgen.ir.dtype import Kind
+from graphgen.ir.dtype import Kind, f64
 from graphgen.ops import OPS
 from graphgen.ops.control import callees, renamed
 from graphgen.ops.traits import Trait
@@ -67,6 +69,11 @@ SUMMING = (
         "sort",
     ),
 )
+
+# Functions that have a formula, to the last digit of f64: its rounding is that of f32.
+_FORMULAS: Mapping[str, Decomposition] = {
+    "erf": lambda b, operands, attrs: [error_function(b, operands[0])],
+}
 
 
 # Rules that only deep elements use.
@@ -200,6 +207,10 @@ class Elements:
         assert isinstance(found, int | Poly), found
         return found
 
+    def source_of(self, value: Value) -> Value | None:
+        """The value that an argument is made of, or that one is computed like, if any."""
+        return self._inner.get(value) or self.made.get(value) or self.ranks.sources.get(value)
+
     def whole(self, value: Value) -> Node:
         """A value as a whole: its element at the index variables of its shape."""
         index = tuple(
@@ -211,7 +222,7 @@ class Elements:
     def height(self, value: Value) -> int:
         """Number of nested sums that a value is computed by; it names their variables."""
         value = self._meaning(value)
-        source = self._inner.get(value) or self.made.get(value) or self.ranks.sources.get(value)
+        source = self.source_of(value)
         if source is not None:
             return self.height(source)
         found = self._heights.get(value)
@@ -251,14 +262,21 @@ class Elements:
     def _meaning(self, value: Value) -> Value:
         """The value, or what it is in the decomposition of its composite."""
         op = value.op
-        if op is None or not self.expand or not OPS[op.name].composite:
+        if op is None or not self.expand or not self._is_expanded(op):
             return value
         if value not in self._bodies:
             self._decompose(op)
         return self._meaning(self._bodies[value])
 
+    def _is_expanded(self, op: Op) -> bool:
+        """True for a composite, and for a function that a formula has but for rounding."""
+        if op.name in _FORMULAS:
+            wide = op.operands[0].dtype is f64 or not op.operands[0].dtype.is_float
+            return self.level is not ProofLevel.EXACT and not wide
+        return OPS[op.name].composite
+
     def _decompose(self, op: Op) -> None:
-        body = decompose(op, DECOMPOSITIONS[op.name])
+        body = decompose(op, _FORMULAS.get(op.name) or DECOMPOSITIONS[op.name])
         self._kept.append(body)
         for result, (_, made) in zip(op.results, body.outputs, strict=True):
             self._bodies[result] = made
@@ -292,11 +310,15 @@ class Elements:
             parts = [source.at(x, index if x.type.rank else ()) for x in op.operands]
             return self.of_type(self.apply(op, parts), value.dtype)
         operands = [source.whole(operand) for operand in op.operands]
-        how = (self._with_bodies(op), value.index, *[source.rounding(x.dtype) for x in op.operands])
+        how = (
+            self.attributes_of(op),
+            value.index,
+            *[source.rounding(x.dtype) for x in op.operands],
+        )
         made = self.terms.node("op", op.name, self.rounding(value.dtype), how, *operands, *index)
         return self.of_type(self.made_by(made, op), value.dtype)
 
-    def _with_bodies(self, op: Op) -> Attrs:
+    def attributes_of(self, op: Op) -> Attrs:
         """The attributes of an op, which name functions by what they do."""
         names = callees(op)
         if not names:
@@ -345,8 +367,9 @@ class Elements:
 def bodies_of(module: Module) -> dict[str, str]:
     """The text of each function of a module that is not a program, without names."""
     out: dict[str, str] = {}
+    called = {x for f in module.functions.values() for op in f.block for x in callees(op)}
     for name, function in module.functions.items():
-        if function.phase:
+        if function.phase or name not in called:
             continue
         copy = clone_function(function)
         copy.name = "body"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import inf
+
 from graphgen.ir import Dim, DType, Op
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import s32
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
+from graphgen.passes.proof.floats import ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
 from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
 from graphgen.passes.proof.sums import only_value, size_name, variable_name
@@ -184,15 +188,66 @@ def _sort(e: Elements, op: Op, index: Index) -> Term | None:
     place = (*index[:dim], variable, *index[dim + 1 :])
     key, moved = e.at(op.operands[0], place), e.at(op.operands[shown], place)
     down = op.attrs.get("descending") is True
-    made = in_place_of(e.terms, down, (variable, size), key, moved, index[dim])
-    return _bounded(e, made, moved, op.results[shown].dtype)
+    order = _Order(variable, size, key, moved)
+    return _in_place(e, order, index[dim], op.results[shown].dtype, down=down)
 
 
-def _bounded(e: Elements, made: Node, moved: Term, dtype: DType) -> Term:
-    """An element that is one of those that a sort moves."""
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Elements that are sorted by their keys.
+
+    Attributes:
+        variable: the place before.
+        size: number of elements.
+        key: of the element at the variable.
+        moved: the element there.
+    """
+
+    variable: Dim
+    size: Dim
+    key: Term
+    moved: Term
+
+
+def _in_place(e: Elements, order: _Order, place: Dim, dtype: DType, *, down: bool) -> Term:
+    """The element that comes at a place."""
+    if down and e.level is not ProofLevel.EXACT:
+        order = _without_padding(e.terms, order, place)
+    moved, over = order.moved, (order.variable, order.size)
+    made = in_place_of(e.terms, down, over, order.key, moved, place)
     if isinstance(moved, int | Poly):
         return e.terms.atom(made, e.terms.lowest(moved), e.terms.highest(moved))
     return e.of_type(made, dtype)
+
+
+def _without_padding(terms: Terms, order: _Order, place: Dim) -> _Order:
+    """The elements without those at the end whose keys are -inf, for a place before these.
+
+    No number comes after -inf, and of equal ones the first comes first. Where NaN comes is a
+    question of special values, which real arithmetic has not.
+    """
+    key, name = order.key, order.variable
+    if not isinstance(key, Node) or key.kind != "if" or not isinstance(name, Poly):
+        return order
+    which, low = key.args[0], key.args[2]
+    if not isinstance(which, Node) or which.kind != "le0" or not isinstance(low, Node):
+        return order
+    last = name + _dim(which.args[0]) * -1
+    if low is not terms.node("const", repr(-inf)) or not isinstance(last, int):
+        return order
+    if not isinstance(order.size, int) or not 0 <= last < order.size:
+        return order
+    if not terms.within(place, 0, last):
+        return order
+    fresh = terms.variable(f"{variable_name(name)}_to_{last}", last + 1)
+    values = {variable_name(name): fresh}
+    parts = [replaced(terms, part, values) for part in (key, order.moved)]
+    return _Order(fresh, last + 1, parts[0], parts[1])
+
+
+def _dim(value: object) -> Dim:
+    assert isinstance(value, int | Poly)
+    return value
 
 
 @element_rule("custom_call", deep=True)
@@ -200,12 +255,11 @@ def _top_k_call(e: Elements, op: Op, index: Index) -> Term | None:
     """``AwsNeuronTopK``: the first elements of a sort, largest first, and their places."""
     if op.attrs.text("target") != "AwsNeuronTopK" or len(op.operands) != 1:
         return None
-    (x,), last = op.operands, op.operands[0].type.rank - 1
+    (x,), last, shown = op.operands, op.operands[0].type.rank - 1, e.result
     variable = e.summed(op, 0, x.shape[last])
     key = e.at(x, (*index[:last], variable))
-    moved = key if e.result == 0 else variable
-    made = in_place_of(e.terms, True, (variable, x.shape[last]), key, moved, index[last])
-    return _bounded(e, made, moved, s32 if e.result else op.results[0].dtype)
+    order = _Order(variable, x.shape[last], key, key if shown == 0 else variable)
+    return _in_place(e, order, index[last], s32 if shown else op.results[0].dtype, down=True)
 
 
 def in_place_of(

@@ -182,6 +182,9 @@ def at_most_zero(terms: Terms, value: Dim) -> bool | Node:
     chosen = _of_choice(terms, value, at_most_zero)
     if chosen is not None:
         return chosen
+    dividend = _of_quotient(terms, value)
+    if dividend is not None:
+        return at_most_zero(terms, dividend)
     for by, multiple, rest in _by_digits(value):
         # by * multiple <= -rest
         if terms.within(rest, 1 - by, 0):
@@ -189,6 +192,27 @@ def at_most_zero(terms: Terms, value: Dim) -> bool | Node:
         if terms.within(rest, 1, by):
             return at_most_zero(terms, multiple + 1)
     return terms.node("le0", value)
+
+
+def _of_quotient(terms: Terms, value: Dim) -> Dim | None:
+    """An integer that is at most 0 where a value with one quotient in it is, without this."""
+    if not isinstance(value, Poly):
+        return None
+    quotients = [
+        (name, coefficient, node)
+        for (name, *more), coefficient in [(m, c) for m, c in value.terms if m]
+        if not more and (node := terms.atoms.get(name)) is not None and node.kind == "div"
+    ]
+    if len(quotients) != 1 or abs(quotients[0][1]) != 1:
+        return None
+    name, sign, node = quotients[0]
+    dividend, by = _integer(node.args[0]), node.args[1]
+    assert isinstance(by, int)
+    rest = value + symbol(name) * -sign
+    if symbols([rest]) & (symbols([dividend]) | {name}):
+        return None
+    # a div n <= -rest is a <= n - 1 - n * rest; rest <= a div n is n * rest <= a.
+    return dividend + rest * by + (1 - by) if sign > 0 else rest * by + dividend * -1
 
 
 def is_zero(terms: Terms, value: Dim) -> bool | Node:

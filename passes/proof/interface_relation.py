@@ -14,7 +14,7 @@ from graphgen.ir import RANK, Dim, Function, Module, Op, Role, TensorType, Value
 from graphgen.ir.clone import bind_function, clone_function
 from graphgen.ir.dims import symbol
 from graphgen.ir.interface import Entry
-from graphgen.passes.proof.elements import Elements, Index, Ranks, bodies_of
+from graphgen.passes.proof.elements import Elements, Index, Ranks
 from graphgen.passes.proof.integers import choose
 from graphgen.passes.proof.terms import Node, Term, Terms
 
@@ -60,6 +60,7 @@ def side_of(
     ranges: Mapping[str, tuple[Dim, Dim]],
     promise: Promise,
     prefix: str,
+    bodies: Mapping[str, str],
 ) -> ProgramSide:
     """A program, with its arguments related to the inputs, weights and states of the model."""
     rank: Dim = symbol(RANK) if module.ranks > 1 else 0
@@ -69,7 +70,7 @@ def side_of(
     made: dict[Value, Value] = {}
     names: dict[Value, str] = {}
     elements = Elements(terms, names, made, True, ranges, ranks=ranks, deep=True)
-    elements.bodies = bodies_of(module)
+    elements.bodies = bodies
     side = ProgramSide(module, function, elements)
     known: dict[str, Value] = {}
     for name in _MAKERS:

@@ -16,7 +16,7 @@ from graphgen.passes.proof.integers import at_most_zero, both
 from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_equal import Assumptions, deep_recursion
 from graphgen.passes.proof.prove_pass import assumptions
-from graphgen.passes.proof.solver import Solver, has_solver
+from graphgen.passes.proof.solver import PASS_STEPS, Solver, has_solver
 from graphgen.passes.proof.terms import Terms
 
 
@@ -63,16 +63,16 @@ def prove_indices(module: Module) -> dict[str, list[IndexProof]]:
     return {f.name: prove_bounds(module, f) for f in module.programs()}
 
 
-def prove_bounds(module: Module, function: Function, milliseconds: int = 200) -> list[IndexProof]:
+def prove_bounds(module: Module, function: Function, steps: int = PASS_STEPS) -> list[IndexProof]:
     """The index operands of a program, each with its proof.
 
     Args:
         module: has the functions it calls.
         function: the program, with or without symbols.
-        milliseconds: time for each question to the solver; 0 for no solver.
+        steps: of the solver for each question, at most; 0 for no solver.
     """
     program = inlined(module, function)
-    given = assumptions(module, program, milliseconds)
+    given = assumptions(module, program, steps)
     terms = Terms()
     names = {value: value.name or "" for value in program.args}
     elements = Elements(terms, names, expand=True, ranges=given.ranges)
@@ -130,8 +130,8 @@ def _proved(elements: Elements, given: Assumptions, op: Op, index: IndexBounds) 
     if inside is True:
         return IndexProof(op, index, Status.PROVED)
     known = f"known to be in [{_text(terms.lowest(number))}, {_text(terms.highest(number))}]"
-    if has_solver() and given.milliseconds:
-        found = Solver(terms, given.facts).find(inside, True, given.milliseconds)
+    if has_solver() and given.steps:
+        found = Solver(terms, given.facts).find(inside, True, given.steps)
         if found is None:
             return IndexProof(op, index, Status.PROVED)
         if isinstance(found, str):

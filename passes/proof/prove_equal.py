@@ -23,7 +23,7 @@ from graphgen.passes.proof import movement_rules as _movement
 from graphgen.passes.proof.elements import Elements
 from graphgen.passes.proof.floats import Range
 from graphgen.passes.proof.pass_proof import PROVED, Proof, Status
-from graphgen.passes.proof.solver import INSTALL, Solver, has_solver
+from graphgen.passes.proof.solver import INSTALL, STEPS, Solver, has_solver
 from graphgen.passes.proof.terms import Node, Term, Terms, nodes_of
 
 # Importing them registers the rules.
@@ -41,12 +41,12 @@ class Assumptions:
     Attributes:
         facts: integers over the sizes that are at least 0, such as ``M - C``.
         ranges: lowest and highest element of integer arguments by name.
-        milliseconds: time for each question to the solver; 0 for no solver.
+        steps: of the solver for each question, at most; 0 for no solver.
     """
 
     facts: Sequence[Dim] = ()
     ranges: Mapping[str, tuple[Dim, Dim]] = field(default_factory=dict[str, tuple[Dim, Dim]])
-    milliseconds: int = 500
+    steps: int = STEPS
 
 
 NONE = Assumptions()
@@ -113,7 +113,7 @@ def prove_values(function: Function, pairs: Sequence[tuple[Value, Value]]) -> St
         ``PROVED``, ``REAL`` where a pair is equal in real arithmetic only, else ``UNDECIDED``.
     """
     side = Side(function)
-    given = Assumptions(milliseconds=0)
+    given = Assumptions(steps=0)
     worst = Status.PROVED
     with deep_recursion():
         for a, b in pairs:
@@ -170,10 +170,10 @@ def _solve(terms: Terms, pair: tuple[Term, Term], given: Assumptions) -> Proof:
     if parting:
         # Floats that are computed by other ops: a solver knows no more about them.
         return Proof(Status.UNDECIDED, why=parting)
-    if not has_solver() or not given.milliseconds:
+    if not has_solver() or not given.steps:
         return Proof(Status.UNDECIDED, why=f"needs z3: {INSTALL}")
     solver = Solver(terms, given.facts)
-    found = solver.find(*pair, given.milliseconds)
+    found = solver.find(*pair, given.steps)
     if found is None:
         return PROVED
     if isinstance(found, str):

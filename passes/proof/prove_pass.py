@@ -17,18 +17,19 @@ from graphgen.passes.proof.pass_proof import PassProof, Proof, Status
 from graphgen.passes.proof.prove_equal import Assumptions, Side, prove_equal
 from graphgen.passes.proof.refinement import prove_refinement
 from graphgen.passes.proof.refinement_result import Claim
+from graphgen.passes.proof.solver import PASS_STEPS
 from graphgen.text.printer import print_function
 
 _WEIGHTS = ("weights.global", "weights.rank")
 
 
-def prove_pass(before: Module, after: Module, milliseconds: int = 200) -> PassProof:
+def prove_pass(before: Module, after: Module, steps: int = PASS_STEPS) -> PassProof:
     """Compare every program of ``after`` with the one of ``before`` that it comes from.
 
     Args:
         before: the module as the pass got it.
         after: the module as the pass left it.
-        milliseconds: time for each question to the solver; 0 for no solver.
+        steps: of the solver for each question, at most; 0 for no solver.
     """
     reason = _incomparable(before, after)
     proofs: dict[str, Proof] = {}
@@ -38,7 +39,7 @@ def prove_pass(before: Module, after: Module, milliseconds: int = 200) -> PassPr
             why = reason or "no program of the module before has its phase and sizes"
             proofs[function.name] = Proof(Status.UNDECIDED, why=why)
             continue
-        given = assumptions(after, function, milliseconds)
+        given = assumptions(after, function, steps)
         proofs[function.name] = prove_equal(_side(before, source), _side(after, function), given)
     if any(proof.status is Status.UNDECIDED for proof in proofs.values()):
         proofs |= _refined(before, after, proofs)
@@ -123,7 +124,7 @@ def _linked(args: Sequence[Value], known: Mapping[str, Value]) -> dict[Value, Va
     return {a: made for a, made in pairs if made is not None and made.type is a.type}
 
 
-def assumptions(module: Module, function: Function, milliseconds: int = 200) -> Assumptions:
+def assumptions(module: Module, function: Function, steps: int = PASS_STEPS) -> Assumptions:
     """Facts about every call of a program of a language model.
 
     Token ids are in the vocabulary; a position is -1 for padding, or a slot of the cache; a length
@@ -132,7 +133,7 @@ def assumptions(module: Module, function: Function, milliseconds: int = 200) -> 
     names = {row.name for row in module.entries(Role.INPUT)}
     ranges: dict[str, tuple[Dim, Dim]] = {RANK: (0, module.ranks - 1)}
     if not names >= {"tokens", "positions", "lengths", "seq_ids"}:
-        return Assumptions((), ranges, milliseconds)
+        return Assumptions((), ranges, steps)
     states = {row.name for row in module.entries(Role.STATE)}
     shapes = [v.shape for v in function.args if v.name in states and v.type.rank == 4]
     rows, slots = (shapes[0][0], shapes[0][1]) if shapes else (None, None)
@@ -143,4 +144,4 @@ def assumptions(module: Module, function: Function, milliseconds: int = 200) -> 
         ranges |= {"seq_ids": (0, rows), "positions": (-1, slots + -1), "lengths": (0, slots)}
     sizes = symbols(dim for value in function.args for dim in value.shape)
     facts = [symbol("M") + symbol("C") * -1] if {"M", "C"} <= sizes else []
-    return Assumptions(facts, ranges, milliseconds)
+    return Assumptions(facts, ranges, steps)

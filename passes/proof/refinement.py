@@ -9,16 +9,21 @@ computed, such as the sums after each layer, are looked for in the second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from graphgen.analysis import inlined
+from graphgen.analysis.fingerprint import function_fingerprint
+from graphgen.analysis.layers import scope_of
 from graphgen.ir import RANK, Dim, Function, Module, Op, Role, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly, symbols
 from graphgen.ops import OPS
 from graphgen.ops.traits import Trait
-from graphgen.passes.proof.elements import Elements, Index, place_of
+from graphgen.passes.proof.cones import Cone, SharedValue
+from graphgen.passes.proof.congruence import congruent_values
+from graphgen.passes.proof.elements import Elements, Index, bodies_of, place_of
 from graphgen.passes.proof.floats import ProofLevel
 from graphgen.passes.proof.integers import conjuncts, div, mod
 from graphgen.passes.proof.interface_relation import (
@@ -54,6 +59,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
     claims: list[Claim] = []
     assumed: dict[str, None] = {}
     rules: set[str] = set()
+    known = _Known(bodies_of(before), bodies_of(after))
     for function in after.programs():
         source = source_program(before, function)
         if source is None:
@@ -61,7 +67,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
             names = [name for name, _ in function.outputs]
             claims += [Claim(function.name, name, Status.UNDECIDED, why) for name in names]
             continue
-        found = _Program(before, after, source, inlined(after, function)).prove()
+        found = _Program(before, after, source, inlined(after, function), known).prove()
         claims += found.claims
         assumed |= dict.fromkeys(found.assumptions)
         rules.update(found.rules)
@@ -70,7 +76,9 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
         if old.phase not in phases:
             why = "the second module has no program of this phase"
             claims += [Claim(old.name, name, Status.UNDECIDED, why) for name, _ in old.outputs]
-    return RefinementProof(claims, tuple(assumed), _relation(before, after), sorted(rules))
+    compared = len(known.matches) + len(known.verdicts)
+    relation = _relation(before, after)
+    return RefinementProof(claims, tuple(assumed), relation, sorted(rules), compared)
 
 
 def _relation(before: Module, after: Module) -> str:
@@ -97,12 +105,56 @@ def source_program(before: Module, function: Function) -> Function | None:
 
 @dataclass(slots=True)
 class _Cut:
-    """A value of the first program that one of the second is equal to."""
+    """A value of the first program that one of the second is equal to.
 
-    number: int
-    value: Value
+    Attributes:
+        exact: whether both are rounded alike.
+        place: where they are not.
+        needs: numbers of the earlier ones that both are computed from.
+    """
+
     exact: bool
     place: str
+    needs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """The way in which two values are equal.
+
+    Attributes:
+        choice: number of the offsets of a rank's part, among the possible ones.
+        rows: of values that are equal in active rows, the elements of dimension 0 of one row.
+        exact: whether both are rounded alike.
+        place: where they are not.
+        scope: the layer in which this was found.
+    """
+
+    choice: int
+    rows: int
+    exact: bool
+    place: str
+    scope: str
+
+
+@dataclass(slots=True)
+class _Known:
+    """Verdicts on pairs of values, which hold for all that are alike, and texts of functions.
+
+    Attributes:
+        ours: text of the functions that ops of the first module run.
+        theirs: of the second.
+        matches: by the key of a pair of values, how they are equal.
+        verdicts: by the key of an output, the verdict but for earlier places of rounding, and the
+            layer in which it was found.
+    """
+
+    ours: Mapping[str, str] = field(default_factory=dict[str, str])
+    theirs: Mapping[str, str] = field(default_factory=dict[str, str])
+    matches: dict[object, _Match | None] = field(default_factory=dict[object, "_Match | None"])
+    verdicts: dict[object, tuple[Claim, str]] = field(
+        default_factory=dict[object, tuple[Claim, str]]
+    )
 
 
 @dataclass
@@ -113,11 +165,16 @@ class _Program:
     after: Module
     source: Function
     target: Function
+    known: _Known = field(default_factory=_Known)
     terms: Terms = field(default_factory=Terms)
     cuts: list[_Cut] = field(default_factory=list[_Cut])
     arbitrary: set[str] = field(default_factory=set[str])
     # Of shared values that are equal in active rows, the elements of dimension 0 of one row.
     of_rows: dict[str, int] = field(default_factory=dict[str, int])
+    # Values of the first program, and of the second, that stand for shared ones.
+    shared: tuple[dict[Value, SharedValue], dict[Value, SharedValue]] = field(
+        default_factory=lambda: ({}, {})
+    )
     ours: ProgramSide = field(init=False)
     theirs: ProgramSide = field(init=False)
     levels: dict[ProofLevel, tuple[Elements, Elements]] = field(init=False)
@@ -157,11 +214,15 @@ class _Program:
 
     def _attempt(self) -> list[Claim]:
         self.terms = Terms()
-        self.cuts, self.of_rows = [], {}
+        self.cuts, self.of_rows, self.shared = [], {}, ({}, {})
         ranges = self._ranges()
-        ours = side_of(self.terms, self.before, self.source, ranges, self.promise, "sum")
-        theirs = side_of(self.terms, self.after, self.target, ranges, self.promise, "own")
+        given = ranges, self.promise
+        known = self.known
+        ours = side_of(self.terms, self.before, self.source, *given, "sum", known.ours)
+        theirs = side_of(self.terms, self.after, self.target, *given, "own", known.theirs)
         self.ours, self.theirs = ours, theirs
+        for side in (ours, theirs):
+            _relate_congruent(side)
         for name in self.arbitrary:
             for op in padding_ops(theirs.packed[name]):
                 theirs.elements.ranks.arbitrary[op] = name
@@ -196,12 +257,16 @@ class _Program:
     def _match_values(self) -> None:
         """Relate values of the second program to those of the first that may be the same."""
         waiting: dict[object, list[Value]] = {}
+        congruent = self.ours.elements.ranks.related, self.theirs.elements.ranks.related
         for value in shared_values(self.source):
-            waiting.setdefault(_origin(value), []).append(value)
+            if value not in congruent[0]:
+                waiting.setdefault(_origin(value), []).append(value)
         for op in self.target.block:
             if len(op.results) != 1 or not op.results[0].dtype.is_float:
                 continue
             (value,) = op.results
+            if value in congruent[1]:
+                continue
             found = waiting.get(_origin(value), [])
             if not found or not _leaves(value, self.target):
                 continue
@@ -211,7 +276,25 @@ class _Program:
                     break
 
     def _match(self, value: Value, model: Value) -> bool:
-        for offsets in self._offsets(value, model):
+        cone = self._cone(model, value)
+        key = (self.promise.rows, cone.key)
+        if key not in self.known.matches:
+            self.known.matches[key] = self._compared(value, model)
+        found = self.known.matches[key]
+        if found is None:
+            return False
+        self._cut(value, model, found, tuple(cone.shared))
+        return True
+
+    def _cone(self, model: Value, value: Value) -> Cone:
+        """All that a value of the first program and one of the second are computed from."""
+        cone = Cone()
+        cone.add(self.ours, self.shared[0], model)
+        cone.add(self.theirs, self.shared[1], value)
+        return cone
+
+    def _compared(self, value: Value, model: Value) -> _Match | None:
+        for choice, offsets in enumerate(list(self._offsets(value, model))):
             index = self._index(value)
             at = tuple(i + offset for i, offset in zip(index, offsets, strict=True))
             self.terms.limit = self.terms.steps + _MATCH_STEPS
@@ -220,9 +303,10 @@ class _Program:
             except TooManySteps:
                 continue
             if rows is not None:
-                self._cut(value, model, offsets, rows, exact=self._exact(value, index, model, at))
-                return True
-        return False
+                exact = self._exact(value, index, model, at)
+                place = "" if exact else self._place(value, model, offsets, rows)
+                return _Match(choice, rows, exact, place, _layer(value))
+        return None
 
     def _exact(self, value: Value, index: Index, model: Value, at: Index) -> bool:
         self.terms.limit = self.terms.steps + _MATCH_STEPS
@@ -279,6 +363,7 @@ class _Program:
 
     def _offsets(self, value: Value, model: Value) -> Iterator[tuple[Dim, ...]]:
         """The places at which the part of a rank may begin in a value of the model."""
+        self.terms.limit = 0
         if value.type.rank != model.type.rank:
             return
         count, rank = self.after.ranks, self.theirs.elements.ranks.rank
@@ -292,20 +377,24 @@ class _Program:
             parts = whole // part
             if count % parts:
                 return
-            places = {mod(self.terms, rank, parts), div(self.terms, rank, count // parts)}
+            # In one order: a choice among them is remembered by its number.
+            within, across = mod(self.terms, rank, parts), div(self.terms, rank, count // parts)
+            places = dict.fromkeys((within, across))
             choices.append([place * part for place in places])
         yield from _combinations(choices)
 
-    def _cut(
-        self, value: Value, model: Value, offsets: Sequence[Dim], rows: int, *, exact: bool
-    ) -> None:
+    def _cut(self, value: Value, model: Value, match: _Match, needs: tuple[int, ...]) -> None:
         """Make both values one variable from here on."""
-        number, terms = len(self.cuts), self.terms
+        number, terms, rows = len(self.cuts), self.terms, match.rows
+        offsets = next(islice(self._offsets(value, model), match.choice, None))
         name = f"{SHARED}{number}"
         if rows:
             self.of_rows[name] = rows
-        place = "" if exact else self._place(value, model, offsets, rows)
-        self.cuts.append(_Cut(number, model, exact, place))
+        place = match.place.replace(match.scope, _layer(value)) if match.scope else match.place
+        self.cuts.append(_Cut(match.exact, place, needs))
+        form = (model.type, value.type, match.choice, rows)
+        self.shared[0][model] = SharedValue(number, (*form, "model"))
+        self.shared[1][value] = SharedValue(number, (*form, "rank"))
         type_ = model.type
 
         def variable(index: Index) -> Node:
@@ -348,19 +437,44 @@ class _Program:
     # ---- outputs ---------------------------------------------------------------------------------
 
     def _bounded_claim(self, name: str, value: Value) -> Claim:
-        self.terms.limit = self.terms.steps + _CLAIM_STEPS
-        try:
-            return self._claim(name, value)
-        except TooManySteps:
-            why = f"more than {_CLAIM_STEPS} steps"
-            return Claim(self.target.name, name, Status.UNDECIDED, why)
-
-    def _claim(self, name: str, value: Value) -> Claim:
-        model = self.source.outputs.get(name)
+        model, program = self.source.outputs.get(name), self.target.name
         if model is None:
-            return Claim(
-                self.target.name, name, Status.UNDECIDED, "the first program has no such output"
-            )
+            why = "the first program has no such output"
+            return Claim(program, name, Status.UNDECIDED, why)
+        cone = self._cone(model, value)
+        key = (self.promise.rows, *self._representation(name), cone.key)
+        if key not in self.known.verdicts:
+            self.terms.limit = self.terms.steps + _CLAIM_STEPS
+            try:
+                made = self._claim(name, value, model)
+            except TooManySteps:
+                made = Claim(program, name, Status.UNDECIDED, f"more than {_CLAIM_STEPS} steps")
+            self.known.verdicts[key] = made, _layer(value)
+        found, scope = self.known.verdicts[key]
+        pair, own = [
+            tuple([text.replace(scope, _layer(value)) if scope else text for text in texts])
+            for texts in (found.pair, found.rounding)
+        ]
+        if found.status is Status.UNDECIDED:
+            return Claim(program, name, found.status, found.reason, (pair[0], pair[1]))
+        places = tuple(dict.fromkeys((*own, *self._places(cone.shared))))
+        return Claim(program, name, Status.REAL if places else Status.PROVED, rounding=places)
+
+    def _representation(self, name: str) -> tuple[object, ...]:
+        """The representation of an output in both modules, and whether its padding is arbitrary."""
+        found: list[object] = [name in self.arbitrary]
+        for module in (self.before, self.after):
+            row = module.interface.get(name)
+            if row is None:
+                found.append(None)
+                continue
+            names = (row.pack, row.unpack)
+            texts = [function_fingerprint(module.function(f)) if f else "" for f in names]
+            found.append((row.role, row.logical, row.physical, *texts))
+        return tuple(found)
+
+    def _claim(self, name: str, value: Value, model: Value) -> Claim:
+        """The verdict on an output; of rounding only the place after all shared values."""
         type_, whole = logical_value(self.ours, name, model)
         if not self._kept_whole(name):
             why = "what is stored may not hold all of it"
@@ -369,9 +483,8 @@ class _Program:
         if expected is None and type_ is not value.type:
             what = f"{value.type.text} is compared with {type_.text}"
             return Claim(self.target.name, name, Status.UNDECIDED, what)
-        pairs: dict[ProofLevel, tuple[Term, Term]] = {}
         for level in (ProofLevel.REAL, ProofLevel.EXACT):
-            pairs[level] = a, b = self._pair(level, name, value, whole, expected)
+            a, b = self._pair(level, name, value, whole, expected)
             rows = self._index(value)[:1] if self._by_row(name) else ()
             if self._same(a, b) and not self._rows_alone(b, rows):
                 why = "rows that are idle may reach others"
@@ -380,12 +493,9 @@ class _Program:
                 if level is ProofLevel.REAL:
                     reason, pair = parting_pair(self.terms, a, b)
                     return Claim(self.target.name, name, Status.UNDECIDED, reason, pair)
-                places = self._places(b)
-                places = (rounding_place(self.terms, a, b), *places)
-                return Claim(self.target.name, name, Status.REAL, rounding=places)
-        places = self._places(pairs[ProofLevel.REAL][1])
-        status = Status.REAL if places else Status.PROVED
-        return Claim(self.target.name, name, status, rounding=places)
+                place = rounding_place(self.terms, a, b)
+                return Claim(self.target.name, name, Status.REAL, rounding=(place,))
+        return Claim(self.target.name, name, Status.PROVED)
 
     def _kept_whole(self, name: str) -> bool:
         """True if unpacking what was packed gives back a state of the model."""
@@ -474,20 +584,29 @@ class _Program:
         row = self.before.interface.get(name)
         return row is not None and row.role is Role.OUTPUT
 
-    def _places(self, term: Term) -> tuple[str, ...]:
-        """The places whose rounding differs, of the values that a term is made of."""
-        found: dict[str, None] = {}
-        used = self._used(term)
-        for cut in self.cuts:
-            if cut.number <= used and not cut.exact:
-                found[cut.place] = None
-        return tuple(found)
+    def _places(self, needs: Iterable[int]) -> tuple[str, ...]:
+        """The places whose rounding differs, of shared values and all that these come from."""
+        seen: set[int] = set()
+        work = list(needs)
+        while work:
+            number = work.pop()
+            if number not in seen:
+                seen.add(number)
+                work += self.cuts[number].needs
+        places = [self.cuts[number].place for number in sorted(seen) if not self.cuts[number].exact]
+        return tuple(dict.fromkeys(places))
 
-    def _used(self, term: Term) -> int:
-        """The last of the common values that a term is made of; -1 for none."""
-        names = (x.args[0] for x in nodes_of(self.terms, term) if x.kind == "at")
-        shared = (x for x in names if isinstance(x, str) and x.startswith(SHARED))
-        return max((int(name.removeprefix(SHARED)) for name in shared), default=-1)
+
+def _relate_congruent(side: ProgramSide) -> None:
+    """Relate each value to the first one of its program that is computed alike."""
+    ranks = side.elements.ranks
+    for value, first in congruent_values(side.function).items():
+
+        def of_first(e: Elements, index: Index, rank: Dim, first: Value = first) -> Term:
+            return e.at(first, index)
+
+        ranks.related[value] = of_first
+        ranks.sources[value] = first
 
 
 def _combinations(choices: Sequence[Sequence[Dim]]) -> Iterator[tuple[Dim, ...]]:
@@ -497,6 +616,11 @@ def _combinations(choices: Sequence[Sequence[Dim]]) -> Iterator[tuple[Dim, ...]]
     for first in choices[0]:
         for rest in _combinations(choices[1:]):
             yield (first, *rest)
+
+
+def _layer(value: Value) -> str:
+    """The layer that a value is of, as its op's scope says it; for texts alone."""
+    return "" if value.op is None else scope_of(value.op)
 
 
 def _origin(value: Value) -> object:

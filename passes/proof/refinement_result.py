@@ -50,12 +50,15 @@ class RefinementProof:
         assumptions: what a caller promises, in words.
         relation: origin of the relation of arguments and results, in words.
         rules: names of the rules that were used, of elements and of the normal form.
+        compared: pairs of values that were compared term by term; all others are like one of them,
+            up to names.
     """
 
     claims: Sequence[Claim]
     assumptions: Sequence[str] = ()
     relation: str = ""
     rules: Sequence[str] = ()
+    compared: int = 0
 
     def having(self, *statuses: Status) -> list[Claim]:
         """The claims with one of these statuses."""

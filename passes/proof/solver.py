@@ -1,7 +1,7 @@
 """Decide terms with z3: linear integers, quotients by numbers, uninterpreted functions.
 
-z3 is optional (``pip install z3-solver``): without it, and where it finds nothing in time, a term
-is undecided.
+z3 is optional (``pip install z3-solver``): without it, and where it finds nothing within its steps,
+a term is undecided.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from graphgen.passes.proof.pass_proof import ModelElement
 from graphgen.passes.proof.terms import LARGEST_SIZE, Bounds, Node, Term, Terms
 
 INSTALL = "pip install z3-solver"
+# Steps of the solver for each question, at most: as it counts them, the same on every machine. For
+# the many questions on a pass fewer.
+STEPS = 2_000_000
+PASS_STEPS = 1_000_000
 # Limits of the sizes of a model, the first that is enough.
 _SIZES = (8, 64, 1024)
 # Kinds of nodes that are true or false.
@@ -49,7 +53,7 @@ class Solver:
     _constraints: list[Any] = field(default_factory=list[Any])
     _model: Any = None
 
-    def find(self, claim: Term, other: Term, milliseconds: int) -> dict[str, int] | str | None:
+    def find(self, claim: Term, other: Term, steps: int) -> dict[str, int] | str | None:
         """Find sizes and indices for which two elements differ.
 
         Returns:
@@ -58,7 +62,7 @@ class Solver:
         """
         z3 = self._z3
         solver = z3.Solver()
-        solver.set("timeout", milliseconds)
+        solver.set("rlimit", steps)
         differ = self._term(claim) != self._term(other)
         for fact in self.facts:
             self._constraints.append(self._integer(fact) >= 0)

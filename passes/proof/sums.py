@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations
+from math import isfinite
 
 from graphgen.ir import Dim
 from graphgen.ir.attrs import EMPTY
@@ -19,6 +20,8 @@ from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts
 from graphgen.passes.proof.rebuild import flat_function, node_rule, renamed, replaced, where
 from graphgen.passes.proof.terms import Node, Term, Terms, free_depth, nodes_of
 
+# Ops of which an infinite operand gives an infinite result.
+_KEEP_INFINITY = ("abs", "add", "convert", "multiply", "negate", "subtract")
 # A variable with its size.
 Range = tuple[str, Dim]
 
@@ -96,6 +99,7 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
         inner, body = ranges_of(body)
         ranges = [*ranges, *inner]
     if kind == "add":
+        body = _guarded(terms, to, ranges, body)
         single = _single(terms, to, ranges, body)
         if single is not None:
             return single
@@ -103,6 +107,14 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     pushed = _pushed(terms, to, ranges, body) if kind == "add" and isinstance(to, Span) else None
     if pushed is not None:
         return pushed
+    shorter = _shortened(terms, ranges, body) if kind == "add" else None
+    if shorter is not None:
+        return summed(terms, kind, to, *shorter)
+    return _over_used(terms, kind, to, ranges, body)
+
+
+def _over_used(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term) -> Term:
+    """A sum of which some variables may not be used."""
     free = [(name, size) for name, size in ranges if name not in terms.symbols_of(body)]
     used = [pair for pair in ranges if pair not in free]
     if kind in ("maximum", "minimum", "or", "and"):
@@ -118,6 +130,66 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
         times = terms.node("const", repr(float(count)))
         return flat_function(terms, "multiply", to, EMPTY, [times, made])
     return _named(terms, kind, to, ranges, body)
+
+
+def _guarded(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term:
+    """A product with a factor that is zero at padding, as a choice.
+
+    Padding is what a condition on a variable of the sum leaves out, as for padded heads. Where
+    another condition makes a factor zero, the other factors count: they may be infinite.
+    """
+    if not isinstance(body, Node) or body.kind != "fn" or body.args[:2] != ("multiply", to):
+        return body
+    zero = zero_of(terms)
+    if not isinstance(to, Span):
+        return body
+    factors = [_term(x) for x in body.args[3:]]
+    condition: bool | Node = True
+    names = {name for name, _ in ranges}
+    for place, factor in enumerate(factors):
+        if isinstance(factor, Node) and factor.kind == "if" and factor.args[2] is zero:
+            which, yes = factor.args[:2]
+            assert isinstance(which, Node)
+            if not all(names & terms.symbols_of(fact) for fact in conjuncts(which)):
+                continue
+            condition, factors[place] = both(terms, condition, which), _term(yes)
+    if condition is True or any(_is_infinite(factor) for factor in factors):
+        return body
+    kept = [where(terms, factor, condition) for factor in factors]
+    return choose(terms, condition, flat_function(terms, "multiply", to, EMPTY, kept), zero)
+
+
+def _is_infinite(factor: Term) -> bool:
+    """True where a factor may be an infinite constant, which times zero is not zero."""
+    if not isinstance(factor, Node):
+        return False
+    if factor.kind == "const":
+        return not isfinite(float(str(factor.args[0])))
+    if factor.kind == "if" or (factor.kind == "fn" and factor.args[0] in _KEEP_INFINITY):
+        return any(_is_infinite(_term(x)) for x in factor.args[3 if factor.kind == "fn" else 1 :])
+    return False
+
+
+def _shortened(terms: Terms, ranges: list[Range], body: Term) -> tuple[list[Range], Term] | None:
+    """A sum over the first values of a variable, of which a condition leaves no others."""
+    if not isinstance(body, Node) or body.kind != "if" or body.args[2] is not zero_of(terms):
+        return None
+    which, yes = body.args[:2]
+    assert isinstance(which, Node)
+    for place, (name, size) in enumerate(ranges):
+        for fact in conjuncts(which):
+            parts = _linear(_dim(fact.args[0]), name) if fact.kind == "le0" else None
+            if parts is None or parts[0] < 1 or not isinstance(parts[1], int):
+                continue
+            count = max(0, parts[1] * -1 // parts[0] + 1)
+            if not isinstance(size, int) or not 0 < count < size:
+                continue
+            fresh = f"{name}_of_{count}"
+            left = choose(terms, which, _term(yes), zero_of(terms))
+            made = replaced(terms, left, {name: terms.variable(fresh, count)})
+            rest = [*ranges[:place], *ranges[place + 1 :]]
+            return ([*rest, (fresh, count)] if count > 1 else rest), made
+    return None
 
 
 def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term | None:
@@ -143,7 +215,7 @@ def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
             factors = [_term(x) for x in body.args[3:]]
             apart = [x for x in factors if pair[0] not in terms.symbols_of(x)]
             inside = [x for x in factors if pair[0] in terms.symbols_of(x)]
-            if apart and inside:
+            if apart and inside and not any(map(_is_infinite, apart)):
                 product = flat_function(terms, "multiply", to, EMPTY, inside)
                 inner = summed(terms, "add", to, [pair], inside[0] if len(inside) == 1 else product)
                 made = flat_function(terms, "multiply", to, EMPTY, [*apart, inner])

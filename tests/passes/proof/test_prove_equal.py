@@ -135,7 +135,7 @@ def test_facts_about_arguments_decide():
 def test_without_the_solver_a_question_for_it_is_undecided():
     arg, output, left, right = DIFFERENT["less instead of at most"]
     pair = program(arg, left, output), program(arg, right, output)
-    found = prove_equal(*pair, Assumptions(milliseconds=0))
+    found = prove_equal(*pair, Assumptions(steps=0))
     assert (found.status, found.why) == (Status.UNDECIDED, "needs z3: pip install z3-solver")
 
 
