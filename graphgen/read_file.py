@@ -8,13 +8,11 @@ from pathlib import Path
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, JsonError, parse_json
-
-# IR, StableHLO and HLO text: a program of 1,000 layers without functions has about 100 MB.
-MOST_TEXT_BYTES = 1 << 30
+from graphgen.json_value import JsonError, parse_json
+from graphgen.limits import JSON_BYTES, TEXT_BYTES, Limit
 
 
-def read_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705") -> bytes:
+def read_file(path: str | Path, most: int | Limit = TEXT_BYTES, code: str = "GG0705") -> bytes:
     """The content of a file.
 
     Args:
@@ -36,7 +34,7 @@ def read_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705
         raise GraphgenError(code, f"cannot open the file: {error}", where=repr(path)) from error
 
 
-def read_text_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705") -> str:
+def read_text_file(path: str | Path, most: int | Limit = TEXT_BYTES, code: str = "GG0705") -> str:
     """The text of a UTF-8 file; raises as :func:`read_file` does."""
     data = read_file(path, most, code)
     try:
@@ -47,7 +45,7 @@ def read_text_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "G
 
 
 def read_json(
-    path: str | Path, code: str = "GG0705", most: int = MOST_JSON_BYTES, *, finite: bool = False
+    path: str | Path, code: str = "GG0705", most: int | Limit = JSON_BYTES, *, finite: bool = False
 ) -> object:
     """The JSON value in a file.
 

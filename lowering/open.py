@@ -17,10 +17,11 @@ from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
 from graphgen.ir import Module
 from graphgen.json_value import Json
+from graphgen.limits import TEXT_BYTES
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
 from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
 from graphgen.numbers import BAD_NUMBER
-from graphgen.read_file import MOST_TEXT_BYTES, is_file, is_folder
+from graphgen.read_file import is_file, is_folder
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -195,13 +196,13 @@ def source_of(path: str | Path, name: str | None = None) -> Source:
             data = (
                 mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
                 if is_file(file) and os.fstat(opened.fileno()).st_size
-                else opened.read(MOST_TEXT_BYTES + 1)
+                else opened.read(TEXT_BYTES.most + 1)
             )
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
-    if isinstance(data, bytes) and len(data) > MOST_TEXT_BYTES:
-        what = f"cannot read '{shown}': it has more than {MOST_TEXT_BYTES} bytes"
+    if isinstance(data, bytes) and len(data) > TEXT_BYTES.most:
+        what = f"cannot read '{shown}': it has more bytes; {TEXT_BYTES} are read"
         raise GraphgenError("GG0705", what, help=_HELP)
     return Source(shown, data, file)
 

@@ -30,9 +30,10 @@ from graphgen.errors import GraphgenError, printable
 from graphgen.foreign_calls import ForeignCalls
 from graphgen.ir import parse_dim
 from graphgen.json_value import JsonError, parse_json
+from graphgen.limits import LAYERS
 from graphgen.lowering.open import open_module
 from graphgen.models.config_reader import ConfigReader
-from graphgen.numbers import MOST_LAYERS, finite, is_finite, is_whole, whole_number
+from graphgen.numbers import finite, is_finite, is_whole, whole_number
 from graphgen.ops.custom_calls import decode
 from graphgen.passes.core import parse_pipeline
 from graphgen.read_file import is_file, is_folder, is_there, read_file, read_json
@@ -211,8 +212,8 @@ def test_sizes_of_configurations(key: str, value: int, tmp_path: Path):
 
 
 def test_layers_of_configurations():
-    assert ConfigReader({"num_hidden_layers": MOST_LAYERS}).integer("num_hidden_layers")
-    for value in (MOST_LAYERS + 1, 10**400, True, 2.0, "2", -1):
+    assert ConfigReader({"num_hidden_layers": LAYERS.most}).integer("num_hidden_layers")
+    for value in (LAYERS.most + 1, 10**400, True, 2.0, "2", -1):
         reader = ConfigReader({"num_hidden_layers": value})
         error = refused(lambda reader=reader: reader.integer("num_hidden_layers"))
         assert error.code == "GG0503"
@@ -268,7 +269,7 @@ def test_normalizers_that_double(tmp_path: Path):
     ],
 )
 def test_templates_without_end(template: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.5)
+    monkeypatch.setenv("GRAPHGEN_LIMITS", "template-ms=500")
     renderer = chat_template._Renderer()
     monkeypatch.setattr(chat_template, "_RENDERER", renderer)
     turns = [{"role": "user", "content": "hi"}]

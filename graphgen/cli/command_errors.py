@@ -7,17 +7,18 @@ import re
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from graphgen.cli.console import abandon_stdout, note, write_error, write_json
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.limits import change_limits
 from graphgen.read_file import is_file
 from graphgen.version import __version__
 
@@ -94,6 +95,10 @@ class GuardedCommand(TyperCommand):
 
     error_status = USER_ERROR
 
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.append(_limits_option())
+
     def invoke(self, ctx: object) -> object:
         """Run the command."""
         context = cast(typer.Context, ctx)
@@ -121,6 +126,40 @@ class GuardedCommand(TyperCommand):
         """True if the command has an option ``--json`` and got it."""
         given = context.params
         return any("--json" in param.opts and given.get(param.name) for param in self.params)
+
+
+def _change_limits(text: str) -> str:
+    """Let limits hold for the command and the processes that it starts."""
+    try:
+        change_limits(text)
+    except GraphgenError as error:
+        write_error(error)
+        raise typer.Exit(USER_ERROR) from None
+    return text
+
+
+@lru_cache(maxsize=1)
+def _limits_option() -> TyperOption:
+    """The option of every command that changes limits of files."""
+
+    def plain(
+        limits: Annotated[
+            str,
+            typer.Option(
+                metavar="NAME=N",
+                callback=_change_limits,
+                is_eager=True,
+                expose_value=False,
+                show_default=False,
+                help="Limits of files of others; see docs/security.md.",
+            ),
+        ] = "",
+    ) -> None: ...
+
+    application = typer.Typer(add_completion=False)
+    application.command()(plain)
+    made = typer.main.get_command(application).params
+    return next(param for param in made if isinstance(param, TyperOption))
 
 
 def _last_net(error: Exception) -> GraphgenError | None:

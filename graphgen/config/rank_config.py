@@ -14,7 +14,7 @@ from graphgen.config.option_words import (
     HEAD_STRATEGIES,
 )
 from graphgen.errors import GraphgenError
-from graphgen.numbers import MOST_DEVICES
+from graphgen.limits import DEVICES
 from graphgen.targets import target_names
 
 # Values of ``parallelism``: options of the mesh as they are given, or chosen by predicted time.
@@ -156,6 +156,6 @@ class RankConfig:
 
     def __post_init__(self) -> None:
         """Refuse more ranks than there are devices anywhere, before lists of them are made."""
-        if self.tp * self.pp_degree > MOST_DEVICES:
-            what = f"{self.tp} ranks in {self.pp_degree} stages; at most {MOST_DEVICES} are built"
+        if self.tp * self.pp_degree > DEVICES.most:
+            what = f"{self.tp} ranks in {self.pp_degree} stages; {DEVICES} are built"
             raise GraphgenError("GG0705", what, help="give fewer ranks")

@@ -10,7 +10,8 @@ from typing import TypeVar, cast
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, Json, JsonError, parse_json
+from graphgen.json_value import Json, JsonError, parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.runtime.device_kit.contradictions import Contradiction, contradictions
 from graphgen.runtime.device_kit.evidence_file import add_evidence, evidence_of
 from graphgen.runtime.device_kit.figures import Figure, figures
@@ -29,7 +30,7 @@ def read_results(path: Path) -> Results:
         GraphgenError: GG1004 if it cannot be read, is something else, or was changed in form.
     """
     try:
-        content = parse_json(read_regular(path, MOST_JSON_BYTES))
+        content = parse_json(read_regular(path, JSON_BYTES))
         _require(content)
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror or error}") from error
