@@ -13,6 +13,8 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 # transformers writes 10**30 for a length without a limit.
 _MOST_DIGITS = 40
+# What reading a value of another form than expected raises.
+OTHER_FORM = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NOT_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 _DIGITS_ALONE = bytes([ord("0" if 48 <= code < 58 else " ") for code in range(256)])

@@ -19,6 +19,7 @@ from graphgen.cli.console import abandon_stdout, note, write_error, write_json
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.limits import change_limits
+from graphgen.numbers import MOST_SIZE
 from graphgen.read_file import is_file
 from graphgen.version import __version__
 
@@ -103,6 +104,7 @@ class GuardedCommand(TyperCommand):
         """Run the command."""
         context = cast(typer.Context, ctx)
         try:
+            self._require_numbers(context)
             return super().invoke(context)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
@@ -115,6 +117,15 @@ class GuardedCommand(TyperCommand):
             ours = _last_net(error)
             status = report_defect(error) if ours is None else self._report(ours, context)
             raise typer.Exit(status) from None
+
+    def _require_numbers(self, context: typer.Context) -> None:
+        """Refuse whole numbers that no file, list or float has room for (GG0705)."""
+        for param in self.params:
+            given: object = context.params.get(param.name or "")
+            items = cast("list[object]", given if isinstance(given, list | tuple) else [given])
+            if any(isinstance(item, int) and abs(item) > MOST_SIZE for item in items):
+                what = f"{max(param.opts, key=len)}: a number of so many digits is too large"
+                raise GraphgenError("GG0705", what)
 
     def _report(self, error: GraphgenError, context: typer.Context) -> int:
         """Print the error with its command-line context; return the exit status."""
@@ -165,14 +176,13 @@ def _limits_option() -> TyperOption:
 def _last_net(error: Exception) -> GraphgenError | None:
     """The error of a user for what Python raises about this machine or a file; else ``None``."""
     if isinstance(error, MemoryError):
-        return GraphgenError(
-            "GG0705", f"not enough memory: {error}", help="use smaller sizes, or --mini"
-        )
+        what = f"not enough memory: {error}"
+        return GraphgenError("GG1103", what, help="use smaller sizes, or --mini")
     if isinstance(error, RecursionError):
-        return GraphgenError("GG1101", "the input is nested too deeply")
+        return GraphgenError("GG1103", "the input is nested too deeply")
     if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_NAMES:
         where = str(error.filename)
-        return GraphgenError("GG0705", f"cannot open the file: {error.strerror}", where=where)
+        return GraphgenError("GG1103", f"cannot open the file: {error.strerror}", where=where)
     return None
 
 

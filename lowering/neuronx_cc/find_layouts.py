@@ -16,7 +16,7 @@ from typing import cast
 from graphgen.atomic_write import read_inside, read_regular, unreadable, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role
-from graphgen.json_value import parse_json
+from graphgen.json_value import OTHER_FORM, parse_json
 from graphgen.limits import JSON_BYTES, TEXT_BYTES
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
@@ -227,5 +227,5 @@ def _kept(output: Path, file: Path, key: Sequence[str]) -> Mapping[str, Layout] 
             name: [LayoutStep(row[0], tuple(row[1:])) for row in steps]  # pyright: ignore[reportArgumentType]
             for name, steps in rows.items()
         }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, *OTHER_FORM, RecursionError):
         return None

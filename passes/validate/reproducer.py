@@ -25,7 +25,7 @@ from typing import Any, cast
 from graphgen.atomic_write import plain_name, read_regular, unwritable
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.json_value import parse_json
+from graphgen.json_value import OTHER_FORM, parse_json
 from graphgen.limits import JSON_BYTES, TEXT_BYTES
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.crash import Crash
@@ -345,7 +345,7 @@ def _read(folder: Path) -> tuple[Reproducer, str]:
         for name in known.get("plugins", ()):
             plain_name(name)
         return Reproducer(failure=failure, **known), text
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, *OTHER_FORM) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise GraphgenError(
             "GG0705",

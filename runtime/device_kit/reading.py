@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json, JsonError, parse_json
+from graphgen.json_value import OTHER_FORM, Json, JsonError, parse_json
 from graphgen.limits import JSON_BYTES
 from graphgen.runtime.device_kit.contradictions import Contradiction, contradictions
 from graphgen.runtime.device_kit.evidence_file import add_evidence, evidence_of
@@ -36,7 +36,7 @@ def read_results(path: Path) -> Results:
         raise _refused(path, f"it cannot be read: {error.strerror or error}") from error
     except JsonError as error:
         raise _refused(path, f"it is not JSON, or is cut off: {error}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except OTHER_FORM as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise _refused(path, what) from error
     return cast(Results, content)

@@ -94,7 +94,7 @@ def read_manifest(kit: Path) -> tuple[Manifest, str]:
         content = cast(Manifest, json.loads(data))
         if content["kind"] != KIT or content["format"] != FORMAT:
             raise KitError(f"{MANIFEST} is none of this runner's kits")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KitError(f"{MANIFEST} cannot be read: {error}; unpack the kit again") from error
     return content, hashlib.sha256(data).hexdigest()
 

@@ -126,5 +126,5 @@ def test_the_option_of_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run = lambda *words: CliRunner().invoke(cast(typer.Typer, app), ["config", str(path), *words])  # noqa: E731
     assert "--limits json-depth=N" in run().stderr
     assert "too deeply" not in run("--limits", "json-depth=210").stderr
-    bad = run("--limits", "deep=3")
+    bad = run("--limits", "json-dept=3")
     assert (bad.exit_code, "did you mean 'json-depth'" in bad.stderr) == (1, True)
