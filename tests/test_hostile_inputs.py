@@ -38,6 +38,7 @@ from graphgen.foreign_calls import ForeignCalls
 from graphgen.ir import parse_dim
 from graphgen.json_value import JsonError, parse_json
 from graphgen.limits import LAYERS
+from graphgen.lowering.mlir.generic_form import generic_text
 from graphgen.lowering.neuron.neff import read_neff
 from graphgen.lowering.open import open_module
 from graphgen.models.config_reader import ConfigReader
@@ -331,6 +332,16 @@ def test_panics_of_tokenizers(tmp_path: Path):
         text = "b" if number < 2 else "a" * 40 + "b"
         error = refused(lambda folder=folder, text=text: load_tokenizer(folder).encode(text))
         assert error.code == "GG0603"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["module { func.func @f(%a: " + "tuple<" * 200_000 + ") }", b"ML\xefR\x01\xff\xff\x00\xff"],
+)
+def test_files_that_end_the_process_of_a_native_reader(text: str | bytes):
+    error = refused(lambda: generic_text(text, "a.mlir"))
+    assert (error.code, error.where) == ("GG0201", "a.mlir")
+    assert error.what.startswith("MLIR cannot read it: ")
 
 
 # kind 10

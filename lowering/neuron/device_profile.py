@@ -21,6 +21,7 @@ from graphgen.ir import Function, Module, Value
 from graphgen.json_value import Json, parse_json
 from graphgen.limits import PROFILE_BYTES
 from graphgen.lowering.cost.roofline import RooflineCost, cost_of_op
+from graphgen.numbers import is_finite
 from graphgen.targets import Accelerator
 
 NTFF, _PARQUET = ".ntff", b"PAR1"
@@ -141,7 +142,7 @@ def _instruction(path: Path, index: int, row: Json) -> DeviceInstruction:
 def _number(row: Mapping[str, Json], names: Sequence[str]) -> int | None:
     for name in names:
         found = row.get(name)
-        if isinstance(found, (int, float)) and not isinstance(found, bool):
+        if is_finite(found):
             return int(found)
     return None
 
