@@ -101,6 +101,14 @@ def read_manifest(kit: Path) -> tuple[Manifest, str]:
 
 def require_files(kit: Path, content: Manifest) -> None:
     """Compare every file with its hash (KitError)."""
+    try:
+        _compare(kit, content)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        what = f"{MANIFEST} has another form than this runner's: {error}"
+        raise KitError(f"{what}; unpack the kit again") from error
+
+
+def _compare(kit: Path, content: Manifest) -> None:
     for name, expected in content["files"].items():
         try:
             found = hashlib.sha256(_read(kit, name)).hexdigest()
