@@ -191,8 +191,9 @@ def disturbed(writer: Writer, kind: str, model: Path, folder: Path, rng: random.
         return "processes are left"
     if b"Traceback" in (folder / "errors").read_bytes():
         return "a traceback"
-    # A folder that is finished is not written again.
-    if process.returncode or writer.prints:
+    # What is finished is not written again.
+    text = ""
+    if writer.prints or not out.exists() or content(out) != content(whole):
         status, text = run(command(writer, model, out))
         if status:
             return f"the command fails afterwards: {text}"

@@ -1,4 +1,4 @@
-"""The process in which jaxlib reads MLIR: a module on standard input, an answer on its output."""
+"""The process in which jaxlib reads MLIR: modules on standard input, answers on its output."""
 
 # jaxlib's bindings carry no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import sys
 from typing import Any, Final, cast
 
-from graphgen.lowering.mlir.generic_form import HLO, MADE, UNCONVERTED, UNREAD
+from graphgen.lowering.mlir.generic_form import HLO, MADE, TEXT, UNCONVERTED, UNREAD
 
 # A portable artifact names its producer after MLIR's magic number.
 _PRODUCER: Final = b"StableHLO_v"
@@ -55,13 +57,23 @@ def answer(wanted: str, data: str | bytes) -> bytes:
 
 
 def main() -> None:
-    """Answer one question."""
-    given = sys.stdin.buffer.read()
-    seconds = _SECONDS + _SECONDS_A_MEGABYTE * (len(given) >> 20)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    """Answer questions until standard input ends; a slow one ends the process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    data = given[1:] if given[:1] == b"b" else given[1:].decode("utf-8", "surrogatepass")
-    sys.stdout.buffer.write(answer(sys.argv[1], data))
+    # Of the reader's terminal: the parent ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    given, made = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What a library prints is no answer.
+    os.dup2(2, 1)
+    while size := int.from_bytes(given.read(8), "little"):
+        request = given.read(size)
+        # Time of this process alone: another load of the machine changes nothing.
+        signal.setitimer(signal.ITIMER_PROF, _SECONDS + _SECONDS_A_MEGABYTE * (size >> 20))
+        wanted = HLO if request[:1] == HLO[:1].encode() else TEXT
+        data = request[2:] if request[1:2] == b"b" else request[2:].decode("utf-8", "surrogatepass")
+        answered = answer(wanted, data)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        made.write(len(answered).to_bytes(8, "little") + answered)
+        made.flush()
 
 
 if __name__ == "__main__":
