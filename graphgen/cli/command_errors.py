@@ -124,7 +124,7 @@ class GuardedCommand(TyperCommand):
             given: object = context.params.get(param.name or "")
             items = cast("list[object]", given if isinstance(given, list | tuple) else [given])
             if any(isinstance(item, int) and abs(item) > MOST_SIZE for item in items):
-                what = f"{max(param.opts, key=len)}: a number of so many digits is too large"
+                what = f"{max(param.opts, key=len)}: the number is too large"
                 raise GraphgenError("GG0705", what)
 
     def _report(self, error: GraphgenError, context: typer.Context) -> int:

@@ -17,7 +17,7 @@ from typing import IO, Final, cast
 
 from graphgen.errors import GraphgenError
 
-# The first byte of an answer: what was asked for, MLIR's message, or XLA's.
+# The first byte of an answer: the module, MLIR's message, or XLA's.
 MADE, UNREAD, UNCONVERTED = b"+", b"-", b"!"
 TEXT, HLO = "text", "hlo"
 _ENDED: Final = b"its process ended: it is nested too deeply, damaged, or takes too long"
@@ -61,7 +61,7 @@ def hlo_of(data: bytes) -> bytes:
 
 
 def _asked(wanted: str, data: str | bytes) -> tuple[bytes, bytes]:
-    """What jaxlib answers, and its kind; the end of its process is an answer, too."""
+    """The kind of jaxlib's answer, and the answer; the end of its process is one, too."""
     if find_spec("jaxlib") is None:
         raise ModuleNotFoundError("jaxlib is not installed", name="jaxlib")
     given = b"b" + data if isinstance(data, bytes) else b"s" + data.encode("utf-8", "surrogatepass")
