@@ -13,7 +13,7 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 # transformers writes 10**30 for a length without a limit.
 _MOST_DIGITS = 40
-# What reading a value of another form than expected raises.
+# Exceptions of reading a value of another form than expected.
 OTHER_FORM = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NOT_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))

@@ -1,8 +1,8 @@
-"""Limits of what is read and made of files of others, and how a user changes one.
+"""Limits of files of others, and the option that changes them.
 
 A limit that a right file needs raised is an option of every command, ``--limits layers=20000``, and
 of programs and processes of the user's own the variable ``GRAPHGEN_LIMITS`` with the same text.
-What a format itself states (4 dims of GGUF) is not among them.
+Limits of a format itself, as GGUF's 4 dims, are not among them.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def main() -> None:
     # Of the reader's terminal: the parent ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     given, made = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What a library prints is no answer.
+    # Standard output belongs to answers alone.
     os.dup2(2, 1)
     while size := int.from_bytes(given.read(8), "little"):
         request = given.read(size)
