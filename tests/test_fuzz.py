@@ -92,6 +92,12 @@ NOT_FUZZED = {
     "runtime/server/adapter_routes.py": "read as the target 'body' is",
     "lowering/aten/archive.py": "the slow target 'exported program'",
     "runtime/aws_config/inference_config.py": "the slow target 'neuron configuration'",
+    "passes/lora/product_sites.py": "metadata of a module that graphgen built",
+    "runtime/checkpoint/torch_file.py": "the slow target 'torch file'",
+    "runtime/distributed/process_group.py": "tests/runtime/distributed/test_store_values.py",
+    "runtime/executable_cache.py": "programs, tests/runtime/artifact/test_artifact_folder.py",
+    "runtime/session/launch.py": "metadata of a module that graphgen built",
+    "runtime/tokenizer/token_bound.py": "the state of a tokenizer that was read",
     "runtime/aws_nxdi/configured_programs.py": "the slow target 'neuron configuration'",
     "runtime/benchmark/openai_client.py": "answers of a server that the user names",
     "runtime/distributed/launch_plan.py": "a secret",
@@ -117,8 +123,14 @@ def test_every_reader_has_a_target(tmp_path: Path):
     ran: set[str] = set()
 
     def note(frame: FrameType, event: str, argument: object) -> None:
-        if frame.f_code.co_name != "<module>":
-            ran.add(frame.f_code.co_filename)
+        file = frame.f_code.co_filename
+        if file not in ran and "/site-packages/" not in file:
+            # The first import of a module runs its classes, which is not reading.
+            here: FrameType | None = frame
+            while here is not None and here.f_code.co_name != "<module>":
+                here = here.f_back
+            if here is None or here.f_code.co_filename != file:
+                ran.add(file)
 
     for name in QUICK:
         seeds = seeds_of(name)
