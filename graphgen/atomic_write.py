@@ -19,6 +19,7 @@ from secrets import token_hex
 from typing import BinaryIO
 
 from graphgen.errors import GraphgenError
+from graphgen.limits import Limit, bound, stated
 
 # To find names in a folder, not to list it: Linux asks for no permission to read it.
 FOLDER_FLAGS = int(getattr(os, "O_PATH", os.O_RDONLY)) | os.O_DIRECTORY
@@ -320,7 +321,7 @@ def _regular(opened: int, path: Path) -> BufferedReader:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def read_regular(path: Path, most: int | None = None) -> bytes:
+def read_regular(path: Path, most: int | Limit | None = None) -> bytes:
     """The content of a file that :func:`open_regular` opens.
 
     Args:
@@ -334,10 +335,10 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
         return _content(file, path, most)
 
 
-def _content(file: BufferedReader, path: Path, most: int | None) -> bytes:
+def _content(file: BufferedReader, path: Path, most: int | Limit | None) -> bytes:
     size = os.fstat(file.fileno()).st_size
-    if most is not None and size > most:
-        what = f"it has {size} bytes, and at most {most} are read"
+    if most is not None and size > bound(most):
+        what = f"it has {size} bytes, and {stated(most)} are read"
         raise OSError(errno.EFBIG, what, str(path))
     return file.read()
 
@@ -418,7 +419,7 @@ def _without_link(name: str, flags: int, parent: int) -> int:
         raise
 
 
-def read_inside(root: Path, path: Path, most: int | None = None) -> bytes:
+def read_inside(root: Path, path: Path, most: int | Limit | None = None) -> bytes:
     """The content of a file that :func:`open_readable` opens; otherwise as :func:`read_regular`."""
     with open_readable(root, path) as file:
         return _content(file, path, most)

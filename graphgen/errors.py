@@ -81,6 +81,7 @@ CODES: dict[str, str] = {
     # 11xx: limits of what is read
     "GG1101": "nested too deeply",
     "GG1102": "too large",
+    "GG1103": "no reader names the fault",
 }
 
 # Control characters (C0 but for newline and tab, and C1), marks that turn the direction of text,

@@ -7,15 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from graphgen.limits import JSON_BYTES, JSON_DEPTH, JSON_OBJECTS, Limit, bound, stated
+
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
-# Indexes of models with many experts have about 10 MB, headers of safetensors at most 100 MB.
-MOST_JSON_BYTES = 64 << 20
-MOST_DEPTH = 200
-# Lists and objects of a file; each takes up to 230 bytes.
-_MOST_OBJECTS = 1 << 21
 # transformers writes 10**30 for a length without a limit.
 _MOST_DIGITS = 40
+# Exceptions of reading a value of another form than expected.
+OTHER_FORM = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NOT_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 _DIGITS_ALONE = bytes([ord("0" if 48 <= code < 58 else " ") for code in range(256)])
@@ -43,8 +42,8 @@ def json_number(value: float) -> float | str:
 def parse_json(
     data: bytes | str,
     *,
-    most: int = MOST_JSON_BYTES,
-    objects: int = _MOST_OBJECTS,
+    most: int | Limit = JSON_BYTES,
+    objects: int | Limit = JSON_OBJECTS,
     unique: bool = False,
     finite: bool = False,
 ) -> object:
@@ -80,19 +79,20 @@ def parse_json(
         raise JsonError(str(error)) from error
 
 
-def _require_bounds(text: bytes, most: int, objects: int) -> None:
+def _require_bounds(text: bytes, most: int | Limit, objects: int | Limit) -> None:
     """Require the limits of size and depth before anything is made of the text."""
-    if len(text) > most:
-        raise JsonError(f"it has {len(text)} bytes, and at most {most} are read")
+    if len(text) > bound(most):
+        raise JsonError(f"it has {len(text)} bytes, and {stated(most)} are read")
     brackets = text.translate(None, _NOT_BRACKETS)
-    if brackets.count(b"[") + brackets.count(b"{") <= MOST_DEPTH:
+    depth = JSON_DEPTH.most
+    if brackets.count(b"[") + brackets.count(b"{") <= depth:
         return
     outside = _outside_strings(text)
     opened = outside.count(b"[") + outside.count(b"{")
-    if opened > objects:
-        raise JsonError(f"it has {opened} lists and objects, and at most {objects} are read")
-    if max(accumulate(map(_STEP.__getitem__, outside)), default=0) > MOST_DEPTH:
-        raise JsonError("it is nested too deeply")
+    if opened > bound(objects):
+        raise JsonError(f"it has {opened} lists and objects, and {stated(objects)} are read")
+    if max(accumulate(map(_STEP.__getitem__, outside)), default=0) > depth:
+        raise JsonError(f"it is nested too deeply: {JSON_DEPTH} are read")
 
 
 def _outside_strings(text: bytes) -> bytes:

@@ -10,15 +10,8 @@ import math
 import re
 from typing import TypeGuard
 
-# Limits that no model, program or machine comes near: a file with more is damaged or hostile.
-MOST_LAYERS = 10_000
-MOST_RANKS = 1 << 20
+# Numbers beyond these fit no type of the formats that hold them.
 MOST_COUNT = (1 << 31) - 1
-# Ranks of a compilation, which has lists of them.
-MOST_DEVICES = 1 << 16
-MOST_DIMS = 64
-# Of a program, once its calls are inlined.
-MOST_OPS = 1 << 17
 MOST_SIZE = (1 << 63) - 1
 # Exceptions of numbers that cannot be read, or do not fit where they stand.
 BAD_NUMBER = (ValueError, OverflowError)

@@ -1,20 +1,61 @@
-"""Read files of others: regular files alone, up to a size, with an error of ours."""
+"""Read files up to a size, with an error of ours: of others regular ones alone."""
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import stat
+from io import BufferedReader
 from pathlib import Path
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, JsonError, parse_json
+from graphgen.json_value import JsonError, parse_json
+from graphgen.limits import JSON_BYTES, TEXT_BYTES, Limit, bound, stated
 
-# IR, StableHLO and HLO text: a program of 1,000 layers without functions has about 100 MB.
-MOST_TEXT_BYTES = 1 << 30
+# Seconds that a named pipe without a writer is waited for.
+_PATIENCE = 5.0
 
 
-def read_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705") -> bytes:
+def open_named(path: str | Path) -> BufferedReader:
+    """Open a file that a user names, which may be a pipe such as ``<(command)``.
+
+    Raises:
+        OSError: it cannot be opened, is a device, which may never end, or a pipe in a folder to
+            which nothing writes.
+    """
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(opened).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(opened, "rb")
+    # A pipe that the shell makes has no place in a folder, and a writer.
+    named = os.path.exists(os.path.realpath(path))
+    if stat.S_ISFIFO(mode) and select.select([opened], [], [], _PATIENCE if named else None)[0]:
+        os.set_blocking(opened, True)
+        return os.fdopen(opened, "rb")
+    os.close(opened)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    what = "nothing writes to the pipe" if stat.S_ISFIFO(mode) else "it is not a regular file"
+    raise OSError(errno.EINVAL, what, str(path))
+
+
+def read_named(path: str | Path, most: int | Limit = TEXT_BYTES) -> bytes:
+    """The content of a file that :func:`open_named` opens.
+
+    Raises:
+        OSError: as of :func:`open_named`, or the file has more bytes.
+        ValueError: no file can have the name.
+    """
+    with open_named(path) as file:
+        data = file.read(bound(most) + 1)
+    if len(data) > bound(most):
+        raise OSError(errno.EFBIG, f"it has more bytes: {stated(most)} are read", str(path))
+    return data
+
+
+def read_file(path: str | Path, most: int | Limit = TEXT_BYTES, code: str = "GG0705") -> bytes:
     """The content of a file.
 
     Args:
@@ -36,7 +77,7 @@ def read_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705
         raise GraphgenError(code, f"cannot open the file: {error}", where=repr(path)) from error
 
 
-def read_text_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "GG0705") -> str:
+def read_text_file(path: str | Path, most: int | Limit = TEXT_BYTES, code: str = "GG0705") -> str:
     """The text of a UTF-8 file; raises as :func:`read_file` does."""
     data = read_file(path, most, code)
     try:
@@ -47,7 +88,7 @@ def read_text_file(path: str | Path, most: int = MOST_TEXT_BYTES, code: str = "G
 
 
 def read_json(
-    path: str | Path, code: str = "GG0705", most: int = MOST_JSON_BYTES, *, finite: bool = False
+    path: str | Path, code: str = "GG0705", most: int | Limit = JSON_BYTES, *, finite: bool = False
 ) -> object:
     """The JSON value in a file.
 

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgen.analysis.calls import require_bounded_calls
+from graphgen.atomic_write import open_regular
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
 from graphgen.ir import Module
 from graphgen.json_value import Json
+from graphgen.limits import TEXT_BYTES
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
 from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
 from graphgen.numbers import BAD_NUMBER
-from graphgen.read_file import MOST_TEXT_BYTES, is_file, is_folder
+from graphgen.read_file import is_file, is_folder, open_named
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -190,18 +192,18 @@ def source_of(path: str | Path, name: str | None = None) -> Source:
     file = _inside(Path(path))
     shown = name or str(file)
     try:
-        with file.open("rb") as opened:
-            # Empty files and pipes, such as <(command), cannot be mapped; devices may never end.
+        with open_named(file) as opened:
+            # Empty files and pipes, such as <(command), cannot be mapped.
             data = (
                 mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
                 if is_file(file) and os.fstat(opened.fileno()).st_size
-                else opened.read(MOST_TEXT_BYTES + 1)
+                else opened.read(TEXT_BYTES.most + 1)
             )
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
-    if isinstance(data, bytes) and len(data) > MOST_TEXT_BYTES:
-        what = f"cannot read '{shown}': it has more than {MOST_TEXT_BYTES} bytes"
+    if isinstance(data, bytes) and len(data) > TEXT_BYTES.most:
+        what = f"cannot read '{shown}': it has more bytes; {TEXT_BYTES} are read"
         raise GraphgenError("GG0705", what, help=_HELP)
     return Source(shown, data, file)
 
@@ -265,7 +267,7 @@ def summarize_file(path: Path) -> HloSummary:
         OSError: the file cannot be read.
         ValueError: the file is empty.
     """
-    with path.open("rb") as opened:
+    with open_regular(path) as opened:
         data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     if looks_like_text(data[:HEAD]):
         with paused_collector():
@@ -284,7 +286,7 @@ def list_dumps(folder: Path) -> list[dict[str, Json]]:
 
 def _dumps(folder: Path) -> Iterator[dict[str, Json]]:
     for file in sorted(item for item in folder.rglob("*") if item.is_file()):
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             head = opened.read(HEAD)
         form = next((form.name for form in FORMATS if head.strip() and form.fits(head)), None)
         if form is not None:

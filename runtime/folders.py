@@ -13,7 +13,8 @@ from typing import cast
 
 from graphgen.atomic_write import is_being_written, read_inside, scratch
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.read_file import is_folder, is_there
 
 _KEY = "checksum"
@@ -36,7 +37,7 @@ def read_json(path: Path) -> dict[str, object]:
         ValueError: it is not JSON.
         TypeError: it is not an object.
     """
-    content = parse_json(read_inside(path.parent, path, MOST_JSON_BYTES))
+    content = parse_json(read_inside(path.parent, path, JSON_BYTES))
     if not isinstance(content, dict):
         raise TypeError(f"a JSON object is expected, not {type(content).__name__}")
     return cast("dict[str, object]", content)
@@ -50,7 +51,7 @@ def require_sealed(path: Path, content: Mapping[str, object]) -> None:
     Raises:
         ValueError: a byte of the file was changed.
     """
-    if read_inside(path.parent, path, MOST_JSON_BYTES) != sealed(content):
+    if read_inside(path.parent, path, JSON_BYTES) != sealed(content):
         raise ValueError(f"{path.name} was changed")
 
 

@@ -9,13 +9,19 @@ import ast
 import json
 import os
 import pickle
+import re
 import struct
 import sys
+import tarfile
+import threading
+import zipfile
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import typer
 from tokenizers import Tokenizer as Backend
@@ -27,12 +33,16 @@ from graphgen.cli import console
 from graphgen.cli.main import app
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError, printable
+from graphgen.exec.inputs import read_arrays
 from graphgen.foreign_calls import ForeignCalls
 from graphgen.ir import parse_dim
 from graphgen.json_value import JsonError, parse_json
+from graphgen.limits import LAYERS
+from graphgen.lowering.mlir.generic_form import generic_text
+from graphgen.lowering.neuron.neff import read_neff
 from graphgen.lowering.open import open_module
 from graphgen.models.config_reader import ConfigReader
-from graphgen.numbers import MOST_LAYERS, finite, is_finite, is_whole, whole_number
+from graphgen.numbers import finite, is_finite, is_whole, whole_number
 from graphgen.ops.custom_calls import decode
 from graphgen.passes.core import parse_pipeline
 from graphgen.read_file import is_file, is_folder, is_there, read_file, read_json
@@ -211,8 +221,8 @@ def test_sizes_of_configurations(key: str, value: int, tmp_path: Path):
 
 
 def test_layers_of_configurations():
-    assert ConfigReader({"num_hidden_layers": MOST_LAYERS}).integer("num_hidden_layers")
-    for value in (MOST_LAYERS + 1, 10**400, True, 2.0, "2", -1):
+    assert ConfigReader({"num_hidden_layers": LAYERS.most}).integer("num_hidden_layers")
+    for value in (LAYERS.most + 1, 10**400, True, 2.0, "2", -1):
         reader = ConfigReader({"num_hidden_layers": value})
         error = refused(lambda reader=reader: reader.integer("num_hidden_layers"))
         assert error.code == "GG0503"
@@ -268,7 +278,7 @@ def test_normalizers_that_double(tmp_path: Path):
     ],
 )
 def test_templates_without_end(template: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.5)
+    monkeypatch.setenv("GRAPHGEN_LIMITS", "template-ms=500")
     renderer = chat_template._Renderer()
     monkeypatch.setattr(chat_template, "_RENDERER", renderer)
     turns = [{"role": "user", "content": "hi"}]
@@ -322,6 +332,16 @@ def test_panics_of_tokenizers(tmp_path: Path):
         text = "b" if number < 2 else "a" * 40 + "b"
         error = refused(lambda folder=folder, text=text: load_tokenizer(folder).encode(text))
         assert error.code == "GG0603"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["module { func.func @f(%a: " + "tuple<" * 200_000 + ") }", b"ML\xefR\x01\xff\xff\x00\xff"],
+)
+def test_files_that_end_the_process_of_a_native_reader(text: str | bytes):
+    error = refused(lambda: generic_text(text, "a.mlir"))
+    assert (error.code, error.where) == ("GG0201", "a.mlir")
+    assert error.what.startswith("MLIR cannot read it: ")
 
 
 # kind 10
@@ -399,7 +419,7 @@ def test_recursion_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr("graphgen.ops.verify", nested)
     path = _text(tmp_path, "a.gg", IR)
     ran = CliRunner().invoke(cast(typer.Typer, app), ["inspect", str(path)])
-    assert (ran.exit_code, "error[GG1101]" in ran.stderr) == (1, True)
+    assert (ran.exit_code, "error[GG1103]" in ran.stderr) == (1, True)
 
 
 # kind 11
@@ -469,7 +489,58 @@ def test_numbers_of_configurations(value: object):
             assert refused(lambda fields=fields: read_adapter_config(fields, "a")).code == "GG0503"
 
 
+def test_numbers_of_options():
+    for words in (["--max-loras", "9" * 400], ["--seed", f"-{'9' * 30}"], ["--max-len", "9" * 25]):
+        ran = CliRunner().invoke(cast(typer.Typer, app), ["generate", "m", "--prompt", "x", *words])
+        assert (ran.exit_code, f"{words[0]}: the number" in ran.stderr) == (1, True), ran.stderr
+    assert refused(lambda: CompileConfig(rows=1 << 40)).code == "GG0705"
+    assert refused(lambda: CompileConfig(batch=(1, 1 << 40))).code == "GG0705"
+    for text in ("9" * 30, "٣", "1_0", "1e3"):
+        error = refused(lambda text=text: parse_pipeline(f"multi-lora{{max_loras={text}}}"))
+        assert error.code == "GG0302"
+
+
 # kind 12
+
+
+def test_pipes_that_a_user_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    os.mkfifo(tmp_path / "pipe.gg")
+    monkeypatch.setattr("graphgen.read_file._PATIENCE", 0.05)
+    error = refused(lambda: open_module(tmp_path / "pipe.gg"))
+    assert "nothing writes to the pipe" in error.what
+    assert "not a regular file" in refused(lambda: open_module("/dev/zero")).what
+    # As <(command) of a shell, whose writer may take longer.
+    read, write = os.pipe()
+    writer = threading.Timer(0.2, lambda: (os.write(write, IR.encode()), os.close(write)))
+    writer.start()
+    assert open_module(f"/dev/fd/{read}").name == "m"
+    writer.join()
+    os.close(read)
+
+
+def test_arrays_that_state_more_than_they_have(tmp_path: Path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.zeros(3, np.float32))
+    assert read_arrays(str(path))["a"].shape == (3,)
+    for shape in ("(9999999999999,)", "(99999, 99999, 99999)", "(4,)"):
+        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+        header = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text + b"\n"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.npy", header + bytes(12))
+        assert re.search("is cut off|EOF", refused(lambda: read_arrays(str(path))).what)
+
+
+def test_archives_that_unpack_to_more(tmp_path: Path):
+    packed = BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for number in range(64):
+            item = tarfile.TarInfo(f"f{number}")
+            item.size = 1 << 20
+            archive.addfile(item, BytesIO(bytes(1 << 20)))
+    path = tmp_path / "a.neff"
+    path.write_bytes(bytes(1024) + packed.getvalue())
+    error = refused(lambda: read_neff(path))
+    assert (error.code, "unpacks to more" in error.what) == ("GG0802", True)
 
 
 def test_files_that_are_no_regular_files(tmp_path: Path):

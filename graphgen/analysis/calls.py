@@ -9,7 +9,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
-from graphgen.numbers import MOST_OPS
+from graphgen.limits import OPS
 from graphgen.ops import Trait, has_trait
 from graphgen.ops.control import CONTROL, branch_operands, callees, kernel_of
 from graphgen.ops.custom_calls import NKI
@@ -56,7 +56,7 @@ def require_bounded_calls(module: Module) -> None:
         module: well formed, without recursion.
     """
     own = sum(function.block.size for function in module.functions.values())
-    most = max(MOST_OPS, 16 * own)
+    most = max(OPS.most, 16 * own)
     known: dict[str, int] = {}
     for name in module.functions:
         work = [name]
@@ -70,7 +70,7 @@ def require_bounded_calls(module: Module) -> None:
             known[work.pop()] = total = here.block.size + sum([known[each] for each in runs])
             if total > most:
                 what = f"@{here.name} has more than {most} ops with those of the functions it calls"
-                raise GraphgenError("GG1102", what)
+                raise GraphgenError("GG1102", what, help=f"--limits {OPS.name}=N raises this")
 
 
 def _is_inlined(op: Op, kernels: bool) -> bool:

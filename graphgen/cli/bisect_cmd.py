@@ -27,7 +27,7 @@ from graphgen.cli.shared_options import (
 from graphgen.cli.workload_options import Inputs, On, Weights, given_workload, rounding_backend
 from graphgen.errors import GraphgenError
 from graphgen.passes.validate.verdict_text import bisection_text
-from graphgen.read_file import is_file, is_folder, is_there
+from graphgen.read_file import is_file, is_folder, is_there, read_file
 
 if TYPE_CHECKING:
     from graphgen.exec.session import Workload
@@ -185,7 +185,7 @@ def _check_outputs(folder: Path | None, page: str | None) -> None:
 def _is_reproducer(folder: Path) -> bool:
     """True for what an earlier bisection wrote, which may be written over."""
     command = folder / "command.txt"
-    return is_file(command) and command.read_bytes().startswith(_COMMAND.encode())
+    return is_file(command) and read_file(command).startswith(_COMMAND.encode())
 
 
 # The beginning of the command in a reproducer.

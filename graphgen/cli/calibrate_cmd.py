@@ -10,6 +10,7 @@ import typer
 from graphgen.atomic_write import unreadable
 from graphgen.cli.console import note, write_json
 from graphgen.cli.shared_options import WrittenAsJson
+from graphgen.read_file import read_named
 
 
 def calibrate(
@@ -52,8 +53,8 @@ def calibrate(
     from graphgen.runtime.quantization.calibration import calibrate_caches, calibrate_inputs
 
     try:
-        read = text.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        read = read_named(text).decode("utf-8")
+    except (OSError, ValueError) as error:
         raise unreadable(str(text), error) from error
     checkpoint, progress = locate_checkpoint(model), TerminalProgress()
     found = calibrate_caches(checkpoint, read, window, progress)

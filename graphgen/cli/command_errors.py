@@ -7,17 +7,19 @@ import re
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from graphgen.cli.console import abandon_stdout, note, write_error, write_json
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.limits import change_limits
+from graphgen.numbers import MOST_SIZE
 from graphgen.read_file import is_file
 from graphgen.version import __version__
 
@@ -94,10 +96,15 @@ class GuardedCommand(TyperCommand):
 
     error_status = USER_ERROR
 
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.append(_limits_option())
+
     def invoke(self, ctx: object) -> object:
         """Run the command."""
         context = cast(typer.Context, ctx)
         try:
+            self._require_numbers(context)
             return super().invoke(context)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
@@ -111,6 +118,15 @@ class GuardedCommand(TyperCommand):
             status = report_defect(error) if ours is None else self._report(ours, context)
             raise typer.Exit(status) from None
 
+    def _require_numbers(self, context: typer.Context) -> None:
+        """Refuse whole numbers that no file, list or float has room for (GG0705)."""
+        for param in self.params:
+            given: object = context.params.get(param.name or "")
+            items = cast("list[object]", given if isinstance(given, list | tuple) else [given])
+            if any(isinstance(item, int) and abs(item) > MOST_SIZE for item in items):
+                what = f"{max(param.opts, key=len)}: the number is too large"
+                raise GraphgenError("GG0705", what)
+
     def _report(self, error: GraphgenError, context: typer.Context) -> int:
         """Print the error with its command-line context; return the exit status."""
         error.where = error.where or error_context(error, self, context)
@@ -123,17 +139,50 @@ class GuardedCommand(TyperCommand):
         return any("--json" in param.opts and given.get(param.name) for param in self.params)
 
 
+def _change_limits(text: str) -> str:
+    """Let limits hold for the command and the processes that it starts."""
+    try:
+        change_limits(text)
+    except GraphgenError as error:
+        write_error(error)
+        raise typer.Exit(USER_ERROR) from None
+    return text
+
+
+@lru_cache(maxsize=1)
+def _limits_option() -> TyperOption:
+    """The option of every command that changes limits of files."""
+
+    def plain(
+        limits: Annotated[
+            str,
+            typer.Option(
+                metavar="NAME=N",
+                callback=_change_limits,
+                is_eager=True,
+                expose_value=False,
+                show_default=False,
+                help="Limits of files of others; see docs/security.md.",
+            ),
+        ] = "",
+    ) -> None: ...
+
+    application = typer.Typer(add_completion=False)
+    application.command()(plain)
+    made = typer.main.get_command(application).params
+    return next(param for param in made if isinstance(param, TyperOption))
+
+
 def _last_net(error: Exception) -> GraphgenError | None:
     """The error of a user for what Python raises about this machine or a file; else ``None``."""
     if isinstance(error, MemoryError):
-        return GraphgenError(
-            "GG0705", f"not enough memory: {error}", help="use smaller sizes, or --mini"
-        )
+        what = f"not enough memory: {error}"
+        return GraphgenError("GG1103", what, help="use smaller sizes, or --mini")
     if isinstance(error, RecursionError):
-        return GraphgenError("GG1101", "the input is nested too deeply")
+        return GraphgenError("GG1103", "the input is nested too deeply")
     if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_NAMES:
         where = str(error.filename)
-        return GraphgenError("GG0705", f"cannot open the file: {error.strerror}", where=where)
+        return GraphgenError("GG1103", f"cannot open the file: {error.strerror}", where=where)
     return None
 
 

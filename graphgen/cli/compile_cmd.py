@@ -19,7 +19,8 @@ from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
-from graphgen.json_value import MOST_JSON_BYTES, Json
+from graphgen.json_value import Json
+from graphgen.limits import JSON_BYTES
 from graphgen.lowering.neuronx_cc.driver import CompiledProgram
 from graphgen.lowering.neuronx_cc.program_plan import PlannedProgram, command_text
 from graphgen.read_file import read_text_file
@@ -180,7 +181,7 @@ def _finish(
     built, device = programs.built, programs.options.device
     file = Path(model)
     if file.name == CONFIG_FILE:
-        config = read_text_file(file, MOST_JSON_BYTES, "GG0906")
+        config = read_text_file(file, JSON_BYTES, "GG0906")
     else:
         marked = any(is_marked(item) for item in built.module.programs())
         config = described_settings(built.config, built.settings, device, marked=marked)

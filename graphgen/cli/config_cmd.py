@@ -12,7 +12,8 @@ from graphgen.atomic_write import read_regular
 from graphgen.cli.console import emit, note, write_error
 from graphgen.cli.shared_options import AsJson, TargetName
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, Json
+from graphgen.json_value import Json
+from graphgen.limits import JSON_BYTES
 from graphgen.read_file import is_folder
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _read(file: str) -> dict[str, object]:
     path = Path(file)
     path = path / CONFIG_FILE if is_folder(path) else path
     try:
-        text = read_regular(path, MOST_JSON_BYTES).decode("utf-8")
+        text = read_regular(path, JSON_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         raise GraphgenError(
             "GG0906",

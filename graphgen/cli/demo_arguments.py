@@ -10,7 +10,8 @@ from typing import cast
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.runtime.aws_config.demo_flags import CHOICES, DEMO_FLAGS, DemoFlag
 
 USAGE = (
@@ -173,7 +174,7 @@ def _number(text: str) -> object:
 
 def _json(path: Path, shown: str) -> object:
     try:
-        return parse_json(read_regular(path, MOST_JSON_BYTES))
+        return parse_json(read_regular(path, JSON_BYTES))
     except (OSError, ValueError) as error:
         raise GraphgenError(
             "GG0705", f"{shown}: cannot read the file: {error}", help="give a JSON file"

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 from graphgen.atomic_write import unwritable, write_whole
 from graphgen.cli.console import write_stdout, write_stdout_bytes
 from graphgen.errors import GraphgenError
-from graphgen.read_file import is_folder, is_there
+from graphgen.read_file import is_folder, is_there, read_named
 
 STANDARD = "-"
 
@@ -45,9 +45,9 @@ def write_text(name: str, text: str) -> None:
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file (GG0705)."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        return read_named(path).decode("utf-8")
+    except (OSError, ValueError) as error:
+        what = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise GraphgenError("GG0705", f"cannot read {path}: {what}") from error
 
 

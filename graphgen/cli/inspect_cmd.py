@@ -13,6 +13,7 @@ import typer
 from graphgen.analysis.calls import called
 from graphgen.analysis.liveness import LiveMemory, live_memory
 from graphgen.analysis.overview import Overview, overview
+from graphgen.atomic_write import open_regular
 from graphgen.cli.console import emit, note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import Inspection, program_facts
@@ -123,7 +124,7 @@ def _profile(
 
     path = Path(file)
     if is_file(path):
-        with path.open("rb") as opened:
+        with open_regular(path) as opened:
             head = opened.read(16)
         if is_profile(path, head):
             return profile_inspection(path, module, program, target, lnc, largest)
@@ -162,7 +163,7 @@ def _is_proto(path: Path) -> bool:
     from graphgen.lowering.hlo_proto.proto_module import looks_like_proto
     from graphgen.lowering.open import HEAD
 
-    with path.open("rb") as opened:
+    with open_regular(path) as opened:
         return looks_like_proto(opened.read(HEAD))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.analysis.overview import Overview, overview
-from graphgen.atomic_write import unreadable
+from graphgen.atomic_write import open_regular, unreadable
 from graphgen.cli.console import note
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
@@ -59,7 +59,7 @@ def inspect_file(path: Path, largest: int) -> Inspection | None:
     from graphgen.runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
 
     try:
-        with path.open("rb") as opened:
+        with open_regular(path) as opened:
             head = opened.read(_HEAD)
     except (OSError, ValueError):
         return None  # the reader of modules raises the error

@@ -13,6 +13,7 @@ from graphgen.cli.flags import ModulesToNotConvert
 from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.read_file import read_named
 from graphgen.report.units import size
 
 if TYPE_CHECKING:
@@ -117,6 +118,6 @@ def _tell(output: Path, scheme: str, made: QuantizedCheckpoint, *, as_json: bool
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_named(path).decode("utf-8")
+    except (OSError, ValueError) as error:
         raise unreadable(str(path), error) from error

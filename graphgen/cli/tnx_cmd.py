@@ -14,7 +14,8 @@ from graphgen.cli.console import emit, note
 from graphgen.cli.shared_options import AsJson
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
-from graphgen.numbers import MOST_RANKS, is_digits
+from graphgen.limits import RANKS
+from graphgen.numbers import is_digits
 
 if TYPE_CHECKING:
     from graphgen.report.table import Table
@@ -156,7 +157,7 @@ def verify(
     from graphgen.runtime.aws_tnx.family_checks import FAMILIES, check_families
     from graphgen.runtime.aws_tnx.shim_library import find_library
 
-    degrees = [int(part) for part in tp.split(",") if is_digits(part.strip(), MOST_RANKS)]
+    degrees = [int(part) for part in tp.split(",") if is_digits(part.strip(), RANKS.most)]
     if not degrees or len(degrees) != tp.count(",") + 1 or min(degrees) < 1:
         raise typer.BadParameter(f"'{tp}' is not a list of numbers of ranks", param_hint="--tp")
     known = [item.name for item in FAMILIES]

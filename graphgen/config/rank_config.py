@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import cast
 
 from graphgen.config.fields import knob
 from graphgen.config.option_words import (
@@ -14,7 +15,8 @@ from graphgen.config.option_words import (
     HEAD_STRATEGIES,
 )
 from graphgen.errors import GraphgenError
-from graphgen.numbers import MOST_DEVICES
+from graphgen.limits import DEVICES
+from graphgen.numbers import MOST_COUNT
 from graphgen.targets import target_names
 
 # Values of ``parallelism``: options of the mesh as they are given, or chosen by predicted time.
@@ -155,7 +157,13 @@ class RankConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuse more ranks than there are devices anywhere, before lists of them are made."""
-        if self.tp * self.pp_degree > MOST_DEVICES:
-            what = f"{self.tp} ranks in {self.pp_degree} stages; at most {MOST_DEVICES} are built"
+        """Refuse numbers that fit no index, and more ranks than there are devices anywhere."""
+        for field in fields(self):
+            value: object = getattr(self, field.name)
+            items = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
+            if any(isinstance(item, int) and item > MOST_COUNT for item in items):
+                what = f"{field.name} is too large: at most {MOST_COUNT}"
+                raise GraphgenError("GG0705", what, help="give a smaller number")
+        if self.tp * self.pp_degree > DEVICES.most:
+            what = f"{self.tp} ranks in {self.pp_degree} stages; {DEVICES} are built"
             raise GraphgenError("GG0705", what, help="give fewer ranks")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import numpy as np
 
-from graphgen.atomic_write import unreadable
+from graphgen.atomic_write import open_regular, read_regular, unreadable
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.eval.element_kinds import NumberSource, drawn, has_floats
@@ -35,7 +36,7 @@ def read_safetensors(name: str, help: str) -> dict[str, Array]:
     from safetensors.numpy import load
 
     try:
-        return load(Path(name).read_bytes())
+        return load(read_regular(Path(name)))
     except KeyError as error:
         what = ValueError(f"it has an array of type {error}, which NumPy lacks")
         raise unreadable(name, what, help) from error
@@ -60,13 +61,32 @@ def read_arrays(name: str) -> dict[str, Array]:
     if name.endswith(ENDING):
         return read_safetensors(name, "safetensors.numpy.save_file writes such files")
     try:
-        with open(name, "rb") as file:
+        with open_regular(Path(name)) as file:
             if not zipfile.is_zipfile(file):
                 raise unreadable(name, ValueError("it is not an .npz file"), help)
-        with np.load(name, allow_pickle=False) as arrays:
-            return {key: cast(Array, arrays[key]) for key in arrays.files}
+            return _members(file)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise unreadable(name, error, help) from error
+
+
+def _members(file: IO[bytes]) -> dict[str, Array]:
+    """The arrays of an open ``.npz`` file, none of which states more than it has (ValueError).
+
+    NumPy makes room for what the header of an array states before it reads the elements.
+    """
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as part:
+                version = np.lib.format.read_magic(part)
+                header = np.lib.format.read_array_header_1_0 if version == (1, 0) else None
+                read = header or np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(part)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                what = f"'{member.filename}' is cut off: {member.file_size} bytes are not {shape}"
+                raise ValueError(what)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as arrays:
+        return {key: cast(Array, arrays[key]) for key in arrays.files}
 
 
 def _in_files(array: Array) -> Array:

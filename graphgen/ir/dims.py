@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from graphgen.errors import GraphgenError
+from graphgen.limits import DIM_PARTS
 from graphgen.numbers import signed_number
 
 # Symbols and numbers of one dimension; a program has a handful.
-_MOST_PARTS = 256
 _MOST_TERMS = 4096
 # A monomial is its symbols in order, repeated for powers: B*B*S is ("B", "B", "S").
 Monomial = tuple[str, ...]
@@ -140,8 +140,8 @@ def parse_dim(text: str) -> Dim:
     if not re.fullmatch(r"-?\w+(?:\*\w+)*(?:[+-]\w+(?:\*\w+)*)*", text):
         what = f"'{text[:80]}' is not a dimension"
         raise GraphgenError("GG0102", what, help="write e.g. 2*B*S+1")
-    if len(re.findall(r"\w+", text)) > _MOST_PARTS:
-        what = f"'{text[:40]}...' is a dimension of more than {_MOST_PARTS} symbols and numbers"
+    if len(re.findall(r"\w+", text)) > DIM_PARTS.most:
+        what = f"'{text[:40]}...' has many symbols and numbers: {DIM_PARTS} are read"
         raise GraphgenError("GG0102", what)
     total: Dim = 0
     for sign, product in re.findall(r"([+-]?)([\w*]+)", text):

@@ -16,7 +16,8 @@ from graphgen.ir.interface import Entry, Role
 from graphgen.ir.loc import Loc
 from graphgen.ir.sharding import Sharding
 from graphgen.ir.types import TensorType
-from graphgen.numbers import MOST_RANKS, whole_number
+from graphgen.limits import RANKS
+from graphgen.numbers import whole_number
 
 WEIGHTS_GLOBAL = "weights.global"
 WEIGHTS_RANK = "weights.rank"
@@ -252,7 +253,7 @@ class Module:
             default: where the key is not there.
         """
         try:
-            return whole_number(self.meta.get(key, str(default)), MOST_RANKS)
+            return whole_number(self.meta.get(key, str(default)), RANKS.most)
         except ValueError as error:
             raise GraphgenError("GG0204", f"meta {key}: {error}") from error
 

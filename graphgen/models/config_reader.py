@@ -7,7 +7,8 @@ from dataclasses import Field, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from graphgen.errors import GraphgenError
-from graphgen.numbers import MOST_COUNT, MOST_LAYERS, is_finite, is_whole
+from graphgen.limits import LAYERS, bound, stated
+from graphgen.numbers import MOST_COUNT, is_finite, is_whole
 
 
 class _Dataclass(Protocol):
@@ -114,10 +115,10 @@ class ConfigReader:
     def integer(self, key: str, default: int | None = None) -> int:
         """A positive whole number (GG0503)."""
         value = self._get(key, default)
-        most = MOST_LAYERS if "layer" in key else MOST_COUNT
-        if not isinstance(value, int) or not is_whole(value, most, 1):
-            large = isinstance(value, int) and value > most
-            limit = f" up to {most}" if large else ""
+        most = LAYERS if "layer" in key else MOST_COUNT
+        if not isinstance(value, int) or not is_whole(value, bound(most), 1):
+            large = isinstance(value, int) and value > bound(most)
+            limit = f", {stated(most)}" if large else ""
             raise _bad(key, value, f"a positive whole number{limit}")
         return value
 

@@ -12,7 +12,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, dtype, parse_dim, tensor
 from graphgen.ir.dtype import DTYPES, encode, part_of
 from graphgen.json_value import parse_json
-from graphgen.numbers import MOST_DIMS, MOST_RANKS, MOST_SIZE, signed_number, whole_number
+from graphgen.limits import DIMS, RANKS
+from graphgen.numbers import MOST_SIZE, signed_number, whole_number
 from graphgen.ops import Attr
 
 NAME = r"[\w.\-][\w.$\-]*"
@@ -180,7 +181,7 @@ def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
         raise GraphgenError("GG0201", f"'{text}' is not a list of groups, e.g. [[0,1]]")
     groups = re.findall(r"\[([0-9,]*)\]", text[1:-1])
     return tuple(
-        tuple(whole_number(rank, MOST_RANKS) for rank in group.split(",") if rank)
+        tuple(whole_number(rank, RANKS.most) for rank in group.split(",") if rank)
         for group in groups
     )
 
@@ -223,6 +224,6 @@ def parse_type(text: str) -> TensorType:
         known = ", ".join(list(DTYPES)[-4:])
         raise GraphgenError("GG0201", f"'{text}' is not a type", help=f"e.g. f32[B,4]; {known}")
     sizes = [item for item in match[2].split(",") if item]
-    if len(sizes) > MOST_DIMS:
-        raise GraphgenError("GG0201", f"a type of {len(sizes)} dims; at most {MOST_DIMS} are read")
+    if len(sizes) > DIMS.most:
+        raise GraphgenError("GG0201", f"a type of {len(sizes)} dims; {DIMS} are read")
     return tensor(dtype(match[1]), [parse_dim(item) for item in sizes])

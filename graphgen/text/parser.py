@@ -33,7 +33,8 @@ from graphgen.ir.domain import check_domain, parse_domain
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ir.sharding import parse_sharding
 from graphgen.json_value import parse_json
-from graphgen.numbers import BAD_NUMBER, MOST_RANKS, whole_number
+from graphgen.limits import RANKS
+from graphgen.numbers import BAD_NUMBER, whole_number
 from graphgen.ops import InferError, infer, make_attrs, op_def
 from graphgen.text.grammar import NAME, TYPE, parse_attr, parse_type
 
@@ -169,8 +170,8 @@ class _ModuleParser:
             if axis:
                 name, _, size = axis.partition(":")
                 module.mesh[name] = self.axis_size(axis, size)
-        if prod(module.mesh.values()) > MOST_RANKS:
-            raise self.fail("GG0201", f"a mesh has at most {MOST_RANKS} ranks", match[3])
+        if prod(module.mesh.values()) > RANKS.most:
+            raise self.fail("GG0201", f"a mesh has {RANKS} ranks", match[3])
         self.header(module)
         while (line := self.next_line()) is not None:
             at = self.number
@@ -185,7 +186,7 @@ class _ModuleParser:
     def axis_size(self, axis: str, size: str) -> int:
         """The size of a mesh axis."""
         try:
-            return whole_number(size, MOST_RANKS, 1)
+            return whole_number(size, RANKS.most, 1)
         except ValueError as error:
             what = f"mesh axis '{axis[:60]}' is not name:size: {error}"
             raise self.fail("GG0201", what, axis) from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from graphgen.errors import GraphgenError
 from graphgen.foreign_calls import ForeignCalls
 from graphgen.json_value import parse_json
+from graphgen.limits import EXPORT_BYTES
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -27,8 +28,8 @@ _PLAIN = re.compile(
     r"(data/(weights/weight_\d+|constants/tensor_\d+|(weights|constants)/\w+_config\.json"
     r"|sample_inputs/\w+\.pt)|models/\w+\.json|archive_\w+|byteorder|version|\.data/\w+|extra/.+)"
 )
-# Programs of whole models, an object for each argument of each op.
-_MOST_JSON_BYTES, _MOST_OBJECTS = 512 << 20, 1 << 24
+# Programs of whole models have an object for each argument of each op.
+_MOST_OBJECTS = 1 << 24
 # torch does not compress.
 _MOST_RATIO = 16
 # torch passes the sizes in a file to SymPy, which evaluates them.
@@ -123,7 +124,7 @@ def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
         elif inner.endswith(".json"):
             text = archive.read(member)
             try:
-                content = parse_json(text, most=_MOST_JSON_BYTES, objects=_MOST_OBJECTS)
+                content = parse_json(text, most=EXPORT_BYTES, objects=_MOST_OBJECTS)
             except ValueError as error:
                 raise _unsafe(name, f"'{member}' is not plain JSON: {error}") from error
             _check_json(content, name, member)

@@ -14,7 +14,8 @@ from typing import cast
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import OTHER_FORM, parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.lowering.check.check import Finding
 from graphgen.lowering.check.compiler_rules import opcode_of
 from graphgen.lowering.check.predicates import Request
@@ -109,9 +110,9 @@ def read_evidence(path: str | Path) -> Evidence:
         GraphgenError: GG1004 if it cannot be read, or is something else.
     """
     try:
-        content = parse_json(read_regular(Path(path), MOST_JSON_BYTES))
+        content = parse_json(read_regular(Path(path), JSON_BYTES))
         return _parsed(cast(_Json, content))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *OTHER_FORM) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise GraphgenError(
             "GG1004",

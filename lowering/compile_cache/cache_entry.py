@@ -12,7 +12,8 @@ from typing import cast
 
 from graphgen.atomic_write import open_readable, plain_name, read_inside
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, Json, parse_json
+from graphgen.json_value import Json, parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.lowering.compile_cache.file_lock import is_locked
 from graphgen.lowering.neuron.folders import MODULES
 from graphgen.lowering.neuron.neff import read_neff
@@ -67,7 +68,7 @@ class CacheRecord:
 def read_record(folder: Path) -> CacheRecord | None:
     """The record of an entry; ``None`` for an entry of another tool, or a damaged record."""
     try:
-        return record_of_text(read_inside(_cache(folder), folder / RECORD, MOST_JSON_BYTES))
+        return record_of_text(read_inside(_cache(folder), folder / RECORD, JSON_BYTES))
     except OSError:
         return None
 
@@ -90,7 +91,7 @@ def record_of_text(text: bytes) -> CacheRecord | None:
 def read_flags(folder: Path) -> tuple[str, ...] | None:
     """The options of an entry; ``None`` where they are not written or damaged."""
     try:
-        return flags_of_text(read_inside(_cache(folder), folder / FLAGS, MOST_JSON_BYTES))
+        return flags_of_text(read_inside(_cache(folder), folder / FLAGS, JSON_BYTES))
     except OSError:
         return None
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
+from graphgen.limits import RANKS
 from graphgen.lowering.hlo_proto.fields import GroupField, InstructionField
 from graphgen.lowering.hlo_proto.wire import Message, delimited, integer, integers
 
 # Upper bound of the ranks in a group list given as a formula, which could name any number.
-MOST_RANKS = 1 << 20
 
 ReplicaGroups = tuple[tuple[int, ...], ...]
 
@@ -88,7 +88,7 @@ def iota_groups(count: int, size: int, dims: Sequence[int], order: Sequence[int]
     """``iota(count * size).reshape(dims).transpose(order).reshape(count, size)`` (GG0801)."""
     dims = dims or (count * size,)
     order = order or tuple(range(len(dims)))
-    fits = 0 < count * size <= MOST_RANKS and min(dims) > 0 and math.prod(dims) == count * size
+    fits = 0 < count * size <= RANKS.most and min(dims) > 0 and math.prod(dims) == count * size
     if not fits or sorted(order) != list(range(len(dims))):
         raise GraphgenError("GG0801", f"replica groups [{count},{size}]<={list(dims)}{list(order)}")
     strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from graphgen.errors import GraphgenError
+from graphgen.limits import DIMS
 from graphgen.lowering.hlo_proto.fields import ELEMENT_TYPES
 from graphgen.lowering.hlo_proto.layout_rest import parse_layout_rest
 from graphgen.lowering.hlo_proto.shape import MOST_NESTING, UNBOUNDED, HloShape
-from graphgen.numbers import MOST_DIMS, whole_number
+from graphgen.numbers import whole_number
 
 _ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\s*\{([0-9,\s]*)(?::([^{}]*))?\})?\s*")
 _SPACE = re.compile(r"(?:\s|/\*.*?\*/)*")
@@ -63,8 +64,8 @@ def _array(match: re.Match[str]) -> HloShape:
     items = [item.strip() for item in sizes.split(",")] if sizes.strip() else []
     if not all(map(_SIZE.fullmatch, items)):
         raise GraphgenError("GG0201", f"'[{sizes}]' are not sizes")
-    if len(items) > MOST_DIMS:
-        raise GraphgenError("GG0201", f"a shape of {len(items)} dims; at most {MOST_DIMS} are read")
+    if len(items) > DIMS.most:
+        raise GraphgenError("GG0201", f"a shape of {len(items)} dims; {DIMS} are read")
     bounds = [item.removeprefix("<=") for item in items]
     dims = tuple([UNBOUNDED if item == "?" else whole_number(item) for item in bounds])
     dynamic = tuple([not item.isdecimal() for item in items])

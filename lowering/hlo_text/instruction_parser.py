@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_DEPTH
+from graphgen.limits import NESTING
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import InstructionField, RareField
 from graphgen.lowering.hlo_proto.shape import HloShape, write_shape
@@ -270,8 +270,8 @@ class InstructionParser:
         tokens.at = at
         name = f"{self._code_ahead()}.anon"
         self._depth += 1
-        if self._depth > MOST_DEPTH:
-            raise tokens.fail(f"operands are nested more than {MOST_DEPTH} deep")
+        if self._depth > NESTING.most:
+            raise tokens.fail(f"operands are nested too deeply: {NESTING} are read")
         pieces = self.right_side(to, name, at, root=False, nested=True)
         self._depth -= 1
         # The operands of the operand have their names by now.

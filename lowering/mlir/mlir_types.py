@@ -21,8 +21,9 @@ from graphgen.ir.dtype import (
     token,
 )
 from graphgen.ir.small_float import FORMATS
+from graphgen.limits import DIMS
 from graphgen.lowering.mlir.syntax_tree import DenseAttr
-from graphgen.numbers import MOST_DIMS, whole_number
+from graphgen.numbers import whole_number
 
 _ELEMENT = {
     "pred": "i1",
@@ -142,8 +143,8 @@ def read_tensor_type(text: str) -> TensorType:
 
 def _sizes(texts: Sequence[str]) -> list[int]:
     """The sizes of a type (GG0102)."""
-    if len(texts) > MOST_DIMS + 1:
-        raise GraphgenError("GG0102", f"a type of {len(texts) - 1} sizes; at most {MOST_DIMS}")
+    if len(texts) > DIMS.most + 1:
+        raise GraphgenError("GG0102", f"a type of {len(texts) - 1} sizes; {DIMS}")
     try:
         return [whole_number(size) for size in texts if size]
     except ValueError as error:

@@ -19,12 +19,12 @@ from graphgen.atomic_write import read_regular, unreadable
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Value
 from graphgen.json_value import Json, parse_json
+from graphgen.limits import PROFILE_BYTES
 from graphgen.lowering.cost.roofline import RooflineCost, cost_of_op
+from graphgen.numbers import is_finite
 from graphgen.targets import Accelerator
 
 NTFF, _PARQUET = ".ntff", b"PAR1"
-# Instructions of a few steps of a large model.
-_MOST_BYTES = 1 << 30
 _SUMMARY, _INSTRUCTIONS = "summary", "instruction"
 _START, _DURATION = ("timestamp", "start_ts"), ("duration", "duration_ns")
 _CONVERT = (
@@ -82,7 +82,7 @@ def is_profile(path: Path, head: bytes) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        content: object = parse_json(read_regular(path, _MOST_BYTES), most=_MOST_BYTES)
+        content: object = parse_json(read_regular(path, PROFILE_BYTES), most=PROFILE_BYTES)
     except (OSError, ValueError):
         return "profile" in path.name
     return isinstance(content, dict) and _looks(cast("dict[str, object]", content))
@@ -103,12 +103,12 @@ def read_profile(path: Path) -> DeviceProfile:
             instructions without times.
     """
     try:
-        data = read_regular(path, _MOST_BYTES)
+        data = read_regular(path, PROFILE_BYTES)
         if path.suffix == NTFF or data.startswith(_PARQUET):
             kind = "an NTFF trace" if path.suffix == NTFF else "a Parquet table"
             what = f"{path} is {kind}, whose form is not read here"
             raise GraphgenError("GG0705", what, help=f"convert it: {_CONVERT}")
-        content: object = parse_json(data, most=_MOST_BYTES)
+        content: object = parse_json(data, most=PROFILE_BYTES)
     except (OSError, ValueError) as error:
         raise unreadable(str(path), error, "it must be the JSON of neuron-profile") from error
     if not isinstance(content, dict) or not _looks(cast("dict[str, object]", content)):
@@ -142,7 +142,7 @@ def _instruction(path: Path, index: int, row: Json) -> DeviceInstruction:
 def _number(row: Mapping[str, Json], names: Sequence[str]) -> int | None:
     for name in names:
         found = row.get(name)
-        if isinstance(found, (int, float)) and not isinstance(found, bool):
+        if is_finite(found):
             return int(found)
     return None
 

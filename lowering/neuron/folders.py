@@ -10,7 +10,8 @@ from pathlib import Path
 
 from graphgen.atomic_write import open_regular, read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import parse_json
+from graphgen.limits import JSON_BYTES
 
 # File names of the module: of the cache (two versions), of NxD and vLLM, of nkipy.
 MODULES = ("model.hlo_module.pb", "model.hlo.pb", "graph.hlo", "hlo_module.pb")
@@ -97,7 +98,7 @@ def _flags(folder: Path) -> tuple[str, ...]:
     """Read the flags in ``compile_flags.json``, none where it is missing or damaged."""
     file = folder / "compile_flags.json"
     try:
-        found: object = parse_json(read_regular(file, MOST_JSON_BYTES))
+        found: object = parse_json(read_regular(file, JSON_BYTES))
     except (OSError, ValueError):
         return ()
     return tuple(str(item) for item in found) if isinstance(found, list) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -130,7 +131,7 @@ def _worked(folder: Path, root: Path) -> NeuronProgram:
             facts += [("rank", match[1]), ("bucket", match[2])]
     command = folder / "command.txt"
     if command.is_file():
-        text = read_regular(command, MOST_JSON_BYTES).decode("utf-8", "replace")
+        text = read_regular(command, JSON_BYTES).decode("utf-8", "replace")
         facts.append(("command", text.strip()))
     if (folder / "metaneff.pb").is_file():
         facts.append(("metaneff", "metaneff.pb"))

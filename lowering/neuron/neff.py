@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import io
+import lzma
+import os
 import re
 import tarfile
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from graphgen.atomic_write import read_regular
+from graphgen.atomic_write import open_regular
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import ComputationField, InstructionField, ModuleField
@@ -18,6 +22,8 @@ from graphgen.lowering.hlo_proto.wire import Message
 
 # Source: the Neuron runtime guide, "Work with NEFF files".
 HEADER = 1024
+# Of an archive of machine code; more is made to fill memory or time.
+_MOST_RATIO = 256
 _HELP = "neuronx-cc writes NEFF files; a compiler cache holds them as model.neff"
 
 
@@ -51,21 +57,39 @@ def read_neff(path: str | Path) -> Neff:
         GraphgenError: GG0705 it cannot be read, GG0802 it is not a NEFF.
     """
     try:
-        data = read_regular(Path(path))
+        with open_regular(Path(path)) as file:
+            size = os.fstat(file.fileno()).st_size
+            header = file.read(HEADER)
+            return _read(file, header, size, str(path))
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise GraphgenError("GG0705", f"cannot read '{path}': {reason}") from error
-    if len(data) <= HEADER:
-        what = f"a NEFF has a header of {HEADER} bytes, this file has {len(data)} in all"
-        raise GraphgenError("GG0802", what, where=str(path), help=_HELP)
+
+
+def _read(file: BinaryIO, header: bytes, size: int, name: str) -> Neff:
+    """The header, and the members of the archive that follows it (GG0802)."""
+    if size <= HEADER:
+        what = f"a NEFF has a header of {HEADER} bytes, this file has {size} in all"
+        raise GraphgenError("GG0802", what, where=name, help=_HELP)
     try:
-        with tarfile.open(fileobj=io.BytesIO(data[HEADER:]), mode="r:*") as archive:
-            members = tuple(Member(item.name, item.size) for item in archive if item.isfile())
-    except (tarfile.TarError, EOFError, OSError) as error:
+        with tarfile.open(fileobj=file, mode="r|*") as archive:
+            members = tuple(_members(archive, _MOST_RATIO * size))
+    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
         what = f"no archive follows byte {HEADER}: {error}"
-        raise GraphgenError("GG0802", what, where=str(path), help=_HELP) from error
-    words = [word.decode() for word in re.findall(rb"[ -~]{4,}", data[:HEADER])]
-    return Neff(tuple(words), members, len(data))
+        raise GraphgenError("GG0802", what, where=name, help=_HELP) from error
+    words = [word.decode() for word in re.findall(rb"[ -~]{4,}", header)]
+    return Neff(tuple(words), members, size)
+
+
+def _members(archive: tarfile.TarFile, most: int) -> Iterator[Member]:
+    """The files of an archive, up to a number of bytes (ValueError)."""
+    unpacked = 0
+    for item in archive:
+        unpacked += item.size
+        if unpacked > most:
+            raise ValueError(f"it unpacks to more than {most} bytes")
+        if item.isfile():
+            yield Member(item.name, item.size)
 
 
 TARGET = "AwsNeuronNeff"

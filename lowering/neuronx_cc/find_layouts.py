@@ -16,7 +16,8 @@ from typing import cast
 from graphgen.atomic_write import read_inside, read_regular, unreadable, write_inside
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import OTHER_FORM, parse_json
+from graphgen.limits import JSON_BYTES, TEXT_BYTES
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.fields import MapField, ModuleField
@@ -42,7 +43,6 @@ from graphgen.lowering.neuronx_cc.program_plan import (
 from graphgen.lowering.neuronx_cc.worker import MemoryBudget, Processes, available_memory
 from graphgen.numbers import is_digits
 from graphgen.passes.weights.weight_layouts import Layout, LayoutStep
-from graphgen.read_file import MOST_TEXT_BYTES
 
 STUB, TRANSPOSABLE = "wrapped_neff.hlo", "transposable_weight_idx"
 
@@ -65,7 +65,7 @@ def read_layouts(path: Path, names: Sequence[str]) -> Mapping[str, Layout]:
         GraphgenError: GG0705 if it cannot be read, GG0801 for a stub of another form.
     """
     try:
-        module = open_hlo(read_regular(path, MOST_TEXT_BYTES))
+        module = open_hlo(read_regular(path, TEXT_BYTES))
     except OSError as error:
         raise unreadable(str(path), error) from error
     computations = {item.id: item for item in module.computations}
@@ -218,7 +218,7 @@ def _cache_size(function: Function) -> int:
 def _kept(output: Path, file: Path, key: Sequence[str]) -> Mapping[str, Layout] | None:
     """The answer in a file, if it is of this program."""
     try:
-        content: object = parse_json(read_inside(output, file, MOST_JSON_BYTES))
+        content: object = parse_json(read_inside(output, file, JSON_BYTES))
         held = cast("dict[str, object]", content)
         if held["key"] != list(key):
             return None
@@ -227,5 +227,5 @@ def _kept(output: Path, file: Path, key: Sequence[str]) -> Mapping[str, Layout] 
             name: [LayoutStep(row[0], tuple(row[1:])) for row in steps]  # pyright: ignore[reportArgumentType]
             for name, steps in rows.items()
         }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, *OTHER_FORM, RecursionError):
         return None

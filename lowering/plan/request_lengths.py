@@ -15,6 +15,7 @@ from graphgen.atomic_write import unreadable
 from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
 from graphgen.numbers import is_digits
+from graphgen.read_file import read_named
 
 _COLUMNS = ("prompt", "answer", "count")
 _FORM = "a CSV with the header 'prompt,answer' or 'prompt,answer,count', or one JSON object a line"
@@ -83,8 +84,8 @@ def read_request_lengths(path: Path) -> RequestLengths:
             are not whole numbers of at least 1, and for a file without requests.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_named(path).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         raise unreadable(str(path), error, f"--lengths takes {_FORM}") from error
     records = _json_lines if text.lstrip().startswith("{") else _csv_rows
     counts: Counter[tuple[int, int]] = Counter()

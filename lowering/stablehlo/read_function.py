@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Op, Value, attrs_of
+from graphgen.limits import OPS
 from graphgen.lowering.abi import clean_name
 from graphgen.lowering.mlir.mlir_types import read_bounded_type, read_tensor_type
 from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion, SymbolRef
@@ -20,7 +21,7 @@ from graphgen.lowering.stablehlo.module_notes import channel_notes, is_noted, no
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
 from graphgen.lowering.stablehlo.opaque_ops import keep_op, why_kept
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.numbers import BAD_NUMBER, MOST_OPS
+from graphgen.numbers import BAD_NUMBER
 
 # Ops on tokens that the IR has.
 _ON_TOKENS = ("stablehlo.after_all", "stablehlo.create_token")
@@ -72,9 +73,10 @@ class StableHloFunctionReader(StableHloReadContext):
         """Refuse calls that multiply the ops of a text (GG1102)."""
         self.source.inlined += 1
         # Of a text with a line for each op, all its ops twenty times.
-        if self.source.inlined > max(MOST_OPS, len(self.source.tokens.source) // 2):
+        if self.source.inlined > max(OPS.most, len(self.source.tokens.source) // 2):
             what = f"inlining calls makes more than {self.source.inlined - 1} ops"
-            raise self.source.fail(node, GraphgenError("GG1102", what))
+            help = f"--limits {OPS.name}=N raises this"
+            raise self.source.fail(node, GraphgenError("GG1102", what, help=help))
 
     def _annotate(self, node: MlirOp, results: Sequence[Value], before: Op | None) -> None:
         """Annotate the op that gives the results with the unread attributes of the text."""

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from graphgen.limits import RANKS
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding
-from graphgen.numbers import MOST_RANKS, whole_number
+from graphgen.numbers import whole_number
 
 SHARDING, MESHES = "xla.sdy.sharding", "xla.sdy.meshes"
 _MESH = re.compile(
@@ -51,12 +52,12 @@ def parse_mesh(text: str) -> ShardyMesh | None:
     if found is None:
         return None
     axes = tuple(
-        [(name, whole_number(size, MOST_RANKS)) for name, size in _AXIS.findall(found["axes"])]
+        [(name, whole_number(size, RANKS.most)) for name, size in _AXIS.findall(found["axes"])]
     )
     return ShardyMesh(
         axes,
         tuple(
-            [whole_number(item, MOST_RANKS) for item in re.findall(r"[0-9]+", found["ids"] or "")]
+            [whole_number(item, RANKS.most) for item in re.findall(r"[0-9]+", found["ids"] or "")]
         ),
     )
 

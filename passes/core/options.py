@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Union, cast, get_args, get_origin, get_type_hints
 
 from graphgen.errors import GraphgenError
+from graphgen.numbers import finite, signed_number
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -180,8 +181,8 @@ def _word(*words: tuple[str, object]) -> Callable[[str], object]:
 
 
 _SCALARS: Mapping[object, Callable[[str], object]] = {
-    int: int,
-    float: float,
+    int: signed_number,
+    float: finite,
     str: str,
     bool: _word(("true", True), ("false", False)),
     NoneType: _word(("none", None)),

@@ -25,7 +25,8 @@ from typing import cast
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
 from graphgen.ir import TensorType, Value
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.ops.custom_calls import NKI, decode
 from graphgen.passes.core import NoMatch, no_match
 
@@ -111,7 +112,7 @@ def read_artifacts(path: str) -> tuple[KernelArtifact, ...]:
     if not path:
         return ()
     try:
-        content: object = parse_json(read_regular(Path(path), MOST_JSON_BYTES))
+        content: object = parse_json(read_regular(Path(path), JSON_BYTES))
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise _refused(path, f"it cannot be read: {what}") from error

@@ -13,7 +13,8 @@ from typing import cast
 
 from graphgen.atomic_write import read_regular, write_whole
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import parse_json
+from graphgen.limits import JSON_BYTES
 
 # The largest magnitude of each channel, head by head: [K][D].
 Magnitudes = Sequence[Sequence[float]]
@@ -71,7 +72,7 @@ def read_input_ranges(path: Path) -> InputRanges:
 def _section(path: Path, name: str) -> dict[str, object]:
     """One of the tables of a file."""
     try:
-        content: object = parse_json(read_regular(path, MOST_JSON_BYTES))
+        content: object = parse_json(read_regular(path, JSON_BYTES))
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise GraphgenError("GG0705", f"cannot read {path}: {what}", help=_HELP) from error

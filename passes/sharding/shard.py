@@ -10,7 +10,8 @@ from typing import ClassVar
 from graphgen.config.option_words import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import PROMPT_PHASES, Entry, Function, Module, Role, Value
-from graphgen.numbers import MOST_RANKS, is_digits
+from graphgen.limits import RANKS
+from graphgen.numbers import is_digits
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.gqa.slot_groups import slot_ranks
@@ -373,7 +374,7 @@ def _by_slots(every: str, groups: bool) -> dict[str, str]:
 
 def _axis(text: str) -> tuple[str, int]:
     name, _, size = text.partition(":")
-    if not (name.isidentifier() and is_digits(size, MOST_RANKS)):
+    if not (name.isidentifier() and is_digits(size, RANKS.most)):
         raise GraphgenError("GG0302", f"shard: '{text}' is not a mesh axis", help="write e.g. tp:4")
     return name, int(size)
 

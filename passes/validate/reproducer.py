@@ -25,13 +25,13 @@ from typing import Any, cast
 from graphgen.atomic_write import plain_name, read_regular, unwritable
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import OTHER_FORM, parse_json
+from graphgen.limits import JSON_BYTES, TEXT_BYTES
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.crash import Crash
 from graphgen.passes.core.fuel import NO_LIMIT, Fuel, labels
 from graphgen.passes.core.registry import LOADED, load_file
 from graphgen.passes.core.settings import OFF, debug
-from graphgen.read_file import MOST_TEXT_BYTES
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
 
@@ -339,13 +339,13 @@ def replay(folder: Path) -> Replay:
 
 def _read(folder: Path) -> tuple[Reproducer, str]:
     try:
-        known = cast("dict[str, Any]", parse_json(read_regular(folder / FACTS, MOST_JSON_BYTES)))
-        text = read_regular(folder / MODULE, MOST_TEXT_BYTES).decode()
+        known = cast("dict[str, Any]", parse_json(read_regular(folder / FACTS, JSON_BYTES)))
+        text = read_regular(folder / MODULE, TEXT_BYTES).decode()
         failure = Failure(**known.pop("failure"))
         for name in known.get("plugins", ()):
             plain_name(name)
         return Reproducer(failure=failure, **known), text
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, *OTHER_FORM) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise GraphgenError(
             "GG0705",

@@ -20,7 +20,8 @@ from graphgen.atomic_write import read_regular, unreadable, write_whole
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.exec.inputs import read_arrays, safetensors_bytes, write_arrays
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.runtime.accuracy.step_model import StepModel
 
 FORMAT = "graphgen-expected-outputs-1"
@@ -143,7 +144,7 @@ def read_expected(path: Path) -> ExpectedOutputs:
 
 def _from_json(path: Path) -> ExpectedOutputs:
     try:
-        content: object = parse_json(read_regular(path, MOST_JSON_BYTES))
+        content: object = parse_json(read_regular(path, JSON_BYTES))
     except (OSError, ValueError) as error:
         raise unreadable(str(path), error, _HELP) from error
     fields = cast("dict[str, object]", content if isinstance(content, dict) else {})

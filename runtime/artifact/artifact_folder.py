@@ -27,6 +27,7 @@ from graphgen.atomic_write import (
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.json_value import OTHER_FORM
 from graphgen.read_file import is_file
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
@@ -379,7 +380,7 @@ def read_artifact(path: Path, *, trust: bool = False) -> Artifact:
         texts = cast(dict[str, str], manifest["programs"])
         source, has_weights = cast(str, manifest["source"]), bool(manifest["weights"])
         return Artifact(path, model, source, texts, has_weights, is_signed(manifest), trust)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *OTHER_FORM) as error:
         raise _unusable(path, f"is damaged: {error}") from error
 
 

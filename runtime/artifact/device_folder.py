@@ -33,7 +33,7 @@ from graphgen.atomic_write import (
     write_inside,
 )
 from graphgen.errors import GraphgenError
-from graphgen.json_value import parse_json
+from graphgen.json_value import OTHER_FORM, parse_json
 from graphgen.lowering.abi import donated
 from graphgen.lowering.compile_cache.cache_entry import digest
 from graphgen.lowering.neuronx_cc.driver import CompiledProgram
@@ -212,7 +212,7 @@ def open_device_folder(path: Path, *, weights: bool = True) -> DeviceFolder:
         content = read_json(path / MANIFEST)
         require_sealed(path / MANIFEST, content)
         _require_files(path, content, weights=weights)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, *OTHER_FORM) as error:
         raise _unusable(path, error) from error
     return DeviceFolder(path, content)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from graphgen.json_value import OTHER_FORM
 from graphgen.runtime.artifact.artifact_folder import (
     DEVICE_KIND,
     MANIFEST,
@@ -17,7 +18,7 @@ def is_for_device(path: Path) -> bool:
     """True for a folder that ``graphgen compile`` has written: it runs on devices alone."""
     try:
         return read_json(path / MANIFEST).get("kind") == DEVICE_KIND
-    except (OSError, ValueError, TypeError):
+    except (OSError, *OTHER_FORM):
         return False
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol, Self, TypeVar, cast
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES
+from graphgen.limits import JSON_BYTES
 from graphgen.models import known_family
 from graphgen.runtime.aws_config.compile_settings import ELEMENTS
 from graphgen.runtime.aws_config.config_json import config_json, read_config, read_object
@@ -217,7 +217,7 @@ class InferenceConfig:
     def from_json_file(cls, json_file: str | Path, **kwargs: object) -> Self:
         """Read :meth:`to_json_file`'s file; ``kwargs`` replace attributes (GG0906)."""
         try:
-            text = read_regular(Path(json_file), MOST_JSON_BYTES).decode("utf-8")
+            text = read_regular(Path(json_file), JSON_BYTES).decode("utf-8")
         except (OSError, ValueError) as error:
             raise GraphgenError(
                 "GG0906",

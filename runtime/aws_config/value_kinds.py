@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from graphgen.limits import LIST_ITEMS
+
 
 @dataclass(frozen=True, slots=True)
 class AttributeType:
@@ -133,18 +135,15 @@ def choice(*words: str | int) -> AttributeType:
     return AttributeType(f"{', '.join(front)} or {last}", accept)
 
 
-_MOST_ITEMS = 4096
-
-
 def list_of(kind: AttributeType, text: str) -> AttributeType:
-    """A list of values of a kind, as a tuple; of at most 4,096, as rules compare each with all."""
+    """A list of values of a kind, as a tuple; of limited length, since rules compare all."""
 
     def accept(value: object) -> object:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise TypeError
         items = cast("Sequence[object]", value)
-        if len(items) > _MOST_ITEMS:
-            raise ValueError(len(items))
+        if len(items) > LIST_ITEMS.most:
+            raise ValueError(f"{len(items)} items, {LIST_ITEMS}")
         return tuple(kind.accept(item) for item in items)
 
     return AttributeType(text, accept)

@@ -8,7 +8,7 @@ from typing import cast
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES
+from graphgen.limits import JSON_BYTES
 from graphgen.lowering.neuronx_cc.command_line import OptionLayer
 from graphgen.lowering.neuronx_cc.default_options import Situation
 from graphgen.lowering.neuronx_cc.program_plan import PlanOptions
@@ -65,7 +65,7 @@ def configured_programs(
 def _family(file: Path) -> str:
     """The model type of a configuration."""
     try:
-        values = read_object(read_regular(file, MOST_JSON_BYTES).decode("utf-8"))
+        values = read_object(read_regular(file, JSON_BYTES).decode("utf-8"))
     except (OSError, ValueError) as error:
         what = f"cannot read the configuration: {error}"
         raise GraphgenError("GG0906", what, where=str(file)) from error

@@ -15,7 +15,8 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.numbers import MOST_COUNT, MOST_LAYERS
+from graphgen.limits import LAYERS, bound, stated
+from graphgen.numbers import MOST_COUNT
 from graphgen.runtime.checkpoint.gguf_header import GgufHeader
 from graphgen.runtime.checkpoint.gguf_rope import ROPE_FACTORS_TENSOR, ROPE_KEYS, read_rope_scaling
 from graphgen.runtime.checkpoint.interfaces import Array
@@ -211,9 +212,9 @@ def read_settings(header: GgufHeader, keys: Mapping[str, str]) -> Config:
 def size_of(header: GgufHeader, key: str) -> int:
     """The size under a key of the architecture (GG0503)."""
     size = header.positive_int(header.own(key))
-    most = MOST_LAYERS if key == "block_count" else MOST_COUNT
-    if size > most:
-        raise header.unsupported(header.own(key), f"at most {most} are read")
+    most = LAYERS if key == "block_count" else MOST_COUNT
+    if size > bound(most):
+        raise header.unsupported(header.own(key), f"{stated(most)} are read")
     return size
 
 

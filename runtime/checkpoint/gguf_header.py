@@ -20,6 +20,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from graphgen.errors import GraphgenError
+from graphgen.limits import STRINGS
 from graphgen.read_file import is_file
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.checkpoint.mapped_file import ByteCursor, MappedFile
@@ -45,7 +46,6 @@ _DEFAULT_ALIGNMENT: Final = 32
 # Far above any real tokenizer or chat template: a damaged length must not fill the memory.
 _MAX_STRING_BYTES: Final = 1 << 26
 # The largest vocabularies have 2^18 tokens, and as many merges.
-_MAX_STRINGS: Final = 1 << 21
 # Least bytes of one metadata entry (empty key, one-byte value) and of one tensor entry.
 _LEAST_ENTRY: Final = 8 + 4 + 1
 _LEAST_TENSOR: Final = 8 + 4 + 8 + 4 + 8
@@ -276,8 +276,8 @@ class _GgufCursor(ByteCursor):
         what = f"the number of elements of metadata '{key}'"
         if kind is GGUFValueType.STRING:
             count = self._count(8, what)
-            if count > _MAX_STRINGS:
-                raise self.file.error(f"{what} is {count}; at most {_MAX_STRINGS}", at)
+            if count > STRINGS.most:
+                raise self.file.error(f"{what} is {count}; {STRINGS}", at)
             return [self._string(f"an element of metadata '{key}'") for _ in range(count)]
         if kind is GGUFValueType.ARRAY:
             what = f"metadata '{key}' is an array of arrays, which is not supported"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from graphgen.atomic_write import open_regular
+from graphgen.json_value import OTHER_FORM
 from graphgen.numbers import MOST_SIZE, is_whole
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import unreadable
@@ -89,7 +90,7 @@ def list_checkpoint(files: list[Path]) -> Listing:
 def _one(path: Path) -> Listing:
     if is_torch_file(path):
         return _torch(path)
-    with path.open("rb") as opened:
+    with open_regular(path) as opened:
         head = opened.read(4)
     return _gguf(path) if head == b"GGUF" else _safetensors(path)
 
@@ -121,7 +122,7 @@ def _safetensors(path: Path) -> Listing:
             shape = tuple([_size(size) for size in cast("list[object]", entry["shape"])])
             begin, end = (_size(place) for place in cast("list[object]", entry["data_offsets"]))
             tensors.append(Stored(name, shape, str(entry["dtype"]), end - begin, path.name))
-        except (TypeError, KeyError, ValueError) as error:
+        except OTHER_FORM as error:
             raise unreadable(path, f"tensor '{name}' is not described as it should be") from error
     return Listing("safetensors", tuple((k, str(v)) for k, v in facts.items()), tuple(tensors))
 

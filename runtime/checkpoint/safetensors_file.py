@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
+from graphgen.limits import TENSORS
 from graphgen.runtime.checkpoint.interfaces import CONVERT, NUMPY_DTYPES, Array, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import MappedFile, no_such_tensor
 
@@ -34,7 +35,6 @@ _DTYPES: Final[Mapping[str, str]] = {
 }
 _MAX_DIMS: Final = 32
 # The checkpoints with the most tensors have 2^18 in all files together.
-_MAX_TENSORS: Final = 1 << 18
 # Lists and objects beside those of tensors, each of which has three.
 _SPARE: Final = 1 << 10
 # The format's own limit.
@@ -102,7 +102,7 @@ def _read_header(file: MappedFile) -> tuple[int, dict[str, object]]:
     text = file.take(8, length, "the header")
     try:
         header = parse_json(
-            text, most=_MAX_HEADER_BYTES, objects=3 * _MAX_TENSORS + _SPARE, unique=True
+            text, most=_MAX_HEADER_BYTES, objects=3 * TENSORS.most + _SPARE, unique=True
         )
     except ValueError as error:
         raise file.error(f"the header is not valid JSON: {error}", 8) from error

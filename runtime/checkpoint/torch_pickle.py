@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.numbers import MOST_DIMS
+from graphgen.limits import DIMS
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 
 STORAGE_TYPES: Final[Mapping[str, str]] = {
@@ -283,7 +283,7 @@ def _tuple(value: object) -> tuple[object, ...]:
 
 def _sizes(value: object) -> tuple[int, ...]:
     sizes = _tuple(value)
-    if len(sizes) > MOST_DIMS:
+    if len(sizes) > DIMS.most:
         raise ValueError(len(sizes))
     return tuple([_size(item) for item in sizes])
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from graphgen.atomic_write import read_regular, write_whole
-from graphgen.json_value import MOST_JSON_BYTES, Json, parse_json
+from graphgen.json_value import Json, parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.lowering.check.evidence import FORMAT, KIND, read_evidence
 from graphgen.read_file import is_there
 from graphgen.runtime.device_kit.figures import Figure
@@ -124,7 +125,7 @@ def add_evidence(path: Path, new: Mapping[str, Sequence[_Row]], results: Results
     old: Mapping[str, Sequence[_Row]] = {}
     if is_there(path):
         read_evidence(path)
-        old = cast("Mapping[str, Sequence[_Row]]", parse_json(read_regular(path, MOST_JSON_BYTES)))
+        old = cast("Mapping[str, Sequence[_Row]]", parse_json(read_regular(path, JSON_BYTES)))
     ran = {case["name"] for case in results["cases"]}
     content: dict[str, Json] = {"kind": KIND, "format": FORMAT}
     for name, keys in _KEYS.items():

@@ -10,7 +10,8 @@ from typing import TypeVar, cast
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, Json, JsonError, parse_json
+from graphgen.json_value import OTHER_FORM, Json, JsonError, parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.runtime.device_kit.contradictions import Contradiction, contradictions
 from graphgen.runtime.device_kit.evidence_file import add_evidence, evidence_of
 from graphgen.runtime.device_kit.figures import Figure, figures
@@ -29,13 +30,13 @@ def read_results(path: Path) -> Results:
         GraphgenError: GG1004 if it cannot be read, is something else, or was changed in form.
     """
     try:
-        content = parse_json(read_regular(path, MOST_JSON_BYTES))
+        content = parse_json(read_regular(path, JSON_BYTES))
         _require(content)
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror or error}") from error
     except JsonError as error:
         raise _refused(path, f"it is not JSON, or is cut off: {error}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except OTHER_FORM as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise _refused(path, what) from error
     return cast(Results, content)

@@ -12,7 +12,8 @@ from secrets import token_hex
 
 from graphgen.atomic_write import read_regular, unreadable
 from graphgen.errors import GraphgenError
-from graphgen.numbers import MOST_RANKS, is_digits
+from graphgen.limits import RANKS
+from graphgen.numbers import is_digits
 from graphgen.runtime.distributed.process_group import PLACE, LaunchPlace
 from graphgen.runtime.distributed.rendezvous import listening_at
 from graphgen.runtime.signing import signature
@@ -226,7 +227,7 @@ def number_of(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(name, "")
     if not text:
         return default
-    if not is_digits(text, MOST_RANKS):
+    if not is_digits(text, RANKS.most):
         raise GraphgenError(
             "GG0705", f"{name}={text} is not a number", help=f"unset {name}, or correct it"
         )

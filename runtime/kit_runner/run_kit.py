@@ -94,13 +94,21 @@ def read_manifest(kit: Path) -> tuple[Manifest, str]:
         content = cast(Manifest, json.loads(data))
         if content["kind"] != KIT or content["format"] != FORMAT:
             raise KitError(f"{MANIFEST} is none of this runner's kits")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KitError(f"{MANIFEST} cannot be read: {error}; unpack the kit again") from error
     return content, hashlib.sha256(data).hexdigest()
 
 
 def require_files(kit: Path, content: Manifest) -> None:
     """Compare every file with its hash (KitError)."""
+    try:
+        _compare(kit, content)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        what = f"{MANIFEST} has another form than this runner's: {error}"
+        raise KitError(f"{what}; unpack the kit again") from error
+
+
+def _compare(kit: Path, content: Manifest) -> None:
     for name, expected in content["files"].items():
         try:
             found = hashlib.sha256(_read(kit, name)).hexdigest()

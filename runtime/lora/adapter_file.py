@@ -12,7 +12,8 @@ from typing import Final, TypeGuard, TypeVar, cast
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.numbers import MOST_LAYERS, is_digits, is_finite, is_whole
+from graphgen.limits import LAYERS
+from graphgen.numbers import is_digits, is_finite, is_whole
 from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.config_file import read_json_object
 from graphgen.runtime.checkpoint.hub import is_own_file
@@ -230,7 +231,7 @@ class _Fields:
         if value is None:
             return ()
         items = cast("list[object]", value if isinstance(value, list) else [value])
-        if not all(is_whole(item, MOST_LAYERS) for item in items):
+        if not all(is_whole(item, LAYERS.most) for item in items):
             raise self.bad(key, "is not a list of layers")
         return tuple(cast("list[int]", items))
 

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
-from graphgen.json_value import MOST_JSON_BYTES, parse_json
+from graphgen.json_value import parse_json
+from graphgen.limits import JSON_BYTES
 from graphgen.models.medusa import BEST, MEDUSA_TOKENS
 from graphgen.runtime.speculation.proposal import SpeculativeRow
 from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal
@@ -89,7 +90,7 @@ def read_tree(path: Path, heads: int) -> MedusaTree:
 def read_choices(path: Path) -> object:
     """The JSON in the file of a tree (GG0705)."""
     try:
-        return parse_json(read_regular(path, MOST_JSON_BYTES))
+        return parse_json(read_regular(path, JSON_BYTES))
     except (OSError, ValueError) as error:
         raise _refused(f"{path} cannot be read: {error}") from None
 

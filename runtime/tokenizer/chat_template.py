@@ -14,12 +14,11 @@ from typing import IO, Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
+from graphgen.limits import TEMPLATE_CHARACTERS, TEMPLATE_MS
 from graphgen.runtime.tokenizer.marked_text import Marks
 
-MOST_SECONDS: Final = 2.0
-MOST_CHARACTERS: Final = 64 << 20
-# Of an answer in JSON, where a character may take six.
-_MOST_ANSWER: Final = 7 * MOST_CHARACTERS
+# Bytes of a character in JSON, with some to spare.
+_BYTES: Final = 7
 _WORKER: Final = Path(__file__).with_name("template_worker.py")
 
 
@@ -35,7 +34,7 @@ def render_chat(
     """The prompt text of a conversation, equal to Hugging Face's ``apply_chat_template``.
 
     The template is untrusted code from a checkpoint: it runs in Jinja2's immutable sandbox, in a
-    process that has 2 seconds of processor time and limited memory.
+    process of limited processor time and memory.
 
     Args:
         template: the Jinja2 text.
@@ -47,8 +46,8 @@ def render_chat(
             marked.
 
     Raises:
-        GraphgenError: GG0603 if the template is missing, fails, takes longer, or makes more than
-            64 MB of text.
+        GraphgenError: GG0603 if the template is missing, fails, takes longer, or makes more
+            text than the limits ``template-ms`` and ``template-characters``.
     """
     if template is None:
         raise GraphgenError("GG0603", "the model has no chat template", help="give a plain prompt")
@@ -65,7 +64,10 @@ def render_chat(
     if isinstance(text, str):
         return text
     at = f" at its line {line}" if line is not None else ""
-    raise GraphgenError("GG0603", f"the chat template fails{at}: {answer.get('error')}")
+    reason = answer.get("error")
+    if "long" in answer:
+        reason = f"it makes {answer['long']} characters, and {TEMPLATE_CHARACTERS} are taken"
+    raise GraphgenError("GG0603", f"the chat template fails{at}: {reason}")
 
 
 class _Renderer:
@@ -90,8 +92,8 @@ class _Renderer:
             if not line.endswith(b"\n"):
                 self._end()
         if not line.endswith(b"\n"):
-            return {"error": f"it takes more than {MOST_SECONDS:.0f} seconds, or too much memory"}
-        found = parse_json(line, most=_MOST_ANSWER, objects=8)
+            return {"error": f"it takes too much memory or time: {TEMPLATE_MS} milliseconds"}
+        found = parse_json(line, most=len(line), objects=8)
         return cast("Mapping[str, object]", found)
 
     def _asked(self, request: bytes) -> bytes:
@@ -103,11 +105,12 @@ class _Renderer:
         given, made = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         given.write(request)
         given.flush()
-        return made.readline(_MOST_ANSWER)
+        return made.readline(_BYTES * TEMPLATE_CHARACTERS.most)
 
     def _start(self) -> subprocess.Popen[bytes]:
         # -P: the worker's own folder would come first on the path.
-        command = [sys.executable, "-P", str(_WORKER), str(MOST_SECONDS), str(MOST_CHARACTERS)]
+        seconds, characters = TEMPLATE_MS.most / 1000, TEMPLATE_CHARACTERS.most
+        command = [sys.executable, "-P", str(_WORKER), str(seconds), str(characters)]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -11,13 +11,13 @@ from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
 from graphgen.foreign_calls import ForeignCalls
+from graphgen.limits import TOKENIZER_BYTES
 from graphgen.read_file import is_there, read_text_file
 from graphgen.runtime.checkpoint.config_file import read_json_object
 from graphgen.runtime.tokenizer.normalizer_growth import require_bounded
 from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, add_tokens, unusable
 
 # The largest vocabularies have about 40 MB.
-_MOST_BYTES: Final = 256 << 20
 _NAMED: Final = (
     "bos_token",
     "eos_token",
@@ -61,7 +61,7 @@ def read_hf_tokenizer(folder: Path) -> TokenizerParts:
 
 
 def _read_backend(path: Path) -> Backend:
-    text = read_text_file(path, _MOST_BYTES, "GG0603")
+    text = read_text_file(path, TOKENIZER_BYTES, "GG0603")
     with ForeignCalls(lambda reason: unusable(path, f"tokenizer.json cannot be read: {reason}")):
         backend = Backend.from_str(text)
     require_bounded(path, backend)
@@ -154,7 +154,7 @@ def _end_ids(folder: Path, eos_id: int | None) -> frozenset[int]:
 def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
     path = folder / "chat_template.jinja"
     if is_there(path):
-        return read_text_file(path, _MOST_BYTES, "GG0603")
+        return read_text_file(path, TOKENIZER_BYTES, "GG0603")
     value = config.get("chat_template")
     if isinstance(value, list):
         # Several named templates; the one called "default" is for plain conversations.

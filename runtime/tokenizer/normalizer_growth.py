@@ -9,13 +9,12 @@ from typing import Final, cast
 from tokenizers import Tokenizer as Backend
 
 from graphgen.json_value import parse_json
+from graphgen.limits import GROWTH, TOKENIZER_BYTES
 from graphgen.runtime.tokenizer.tokenizer_parts import unusable
 
 # Tokenizers replace a blank, a quote or a line's end, once each.
-_MOST_FACTOR: Final = 1024
 _MOST_STEPS: Final = 1000
 # Of a part of a tokenizer whose file was read within limits.
-_MOST_STATE: Final = 256 << 20
 
 _Step = Mapping[str, object]
 
@@ -33,8 +32,8 @@ def require_bounded(path: Path, backend: Backend) -> None:
         steps = list(_steps(part))
         if len(steps) > _MOST_STEPS:
             raise unusable(path, f"its {name} has {len(steps)} steps, and at most {_MOST_STEPS}")
-        if _factor(steps) > _MOST_FACTOR:
-            what = f"its {name} makes a text more than {_MOST_FACTOR} times as long"
+        if _factor(steps) > GROWTH.most:
+            what = f"its {name} makes a text longer, {GROWTH} times is taken"
             raise unusable(path, what)
 
 
@@ -42,7 +41,7 @@ def _steps(part: object) -> Iterator[tuple[str, str]]:
     """Pattern and content of each replacement in order; no pattern for a regular expression."""
     if part is None:
         return
-    state = parse_json(cast("bytes", part.__getstate__()), most=_MOST_STATE)
+    state = parse_json(cast("bytes", part.__getstate__()), most=TOKENIZER_BYTES)
     waiting = [cast(_Step, state)]
     while waiting:
         step = waiting.pop()

@@ -113,7 +113,7 @@ def rendered(template: str, names: dict[str, object], most: int) -> dict[str, ob
         reason = str(error)[:2000] or type(error).__name__
         return {"error": reason, "line": getattr(error, "lineno", None)}
     if len(text) > most:
-        return {"error": f"it makes {len(text)} characters, and at most {most} are taken"}
+        return {"long": len(text)}
     return {"text": text}
 
 
@@ -122,7 +122,8 @@ def main() -> None:
     seconds, most = float(sys.argv[1]), int(sys.argv[2])
     _compile("")
     _marking()
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    memory = max(_MEMORY, 8 * most)
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Of the reader's terminal: the parent ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

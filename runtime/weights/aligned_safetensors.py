@@ -20,7 +20,7 @@ import numpy as np
 
 from graphgen.atomic_write import open_readable
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json, parse_json
+from graphgen.json_value import OTHER_FORM, Json, parse_json
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.weights.huge_pages import ALIGNMENT
 from graphgen.runtime.weights.weight_checks import DIGITS, ROW_BYTES, Checksum
@@ -159,7 +159,7 @@ def read_header(path: Path, root: Path | None = None) -> list[Tensor]:
         sums = cast(Mapping[str, str], header.pop(_METADATA))
         rows = {name: row for name, row in header.items() if not name.startswith(_PAD)}
         tensors = [_tensor(name, row, first, sums[_key(name)]) for name, row in rows.items()]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *OTHER_FORM) as error:
         raise damaged(path, str(error)) from error
     ends = [first, *(tensor.end for tensor in tensors)]
     if [tensor.start for tensor in tensors] != ends[:-1] or size != ends[-1]:

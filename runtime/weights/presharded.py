@@ -20,6 +20,7 @@ from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role, Value
+from graphgen.json_value import OTHER_FORM
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.folders import new_folder, read_json, require_sealed, sealed, write_flushed
 from graphgen.runtime.progress import Progress
@@ -136,7 +137,7 @@ def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> dict[int,
         manifest = read_json(path / MANIFEST)
         _check(path, manifest, module, checkpoint)
         _require_files(path, manifest)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *OTHER_FORM) as error:
         raise _unusable(path, f"cannot be read: {error}") from error
     with rank_reader(path, module) as reader:
         return dict(zip(names_here(module), reader.arrays(), strict=True))
@@ -159,7 +160,7 @@ def source_of(path: Path) -> str:
         manifest = read_json(path / MANIFEST)
         _require_files(path, manifest)
         return str(manifest["source"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *OTHER_FORM) as error:
         raise _unusable(path, f"cannot be read: {error}") from error
 
 

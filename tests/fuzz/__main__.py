@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import ROOT, TARGETS, seeds_of
+from tests.fuzz.target import ROOT
+from tests.fuzz.targets import TARGETS, seeds_of
 
 # Inputs of a process, seconds of an input, and bytes of memory.
 BATCH, SECONDS, MEMORY = 200, 10, 4 << 30

@@ -77,7 +77,7 @@ def test_a_folder_is_no_module(tmp_path: Path):
 
 def test_not_enough_memory_is_the_users_error(mini: Path):
     text = error("run", mini, "--program", "prefill", "--dims", f"M={10**14}")
-    assert text.startswith("error[GG0705]: not enough memory: ")
+    assert text.startswith("error[GG1103]: not enough memory: ")
 
 
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(monkeypatch: pytest.MonkeyPatch):
