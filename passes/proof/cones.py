@@ -1,4 +1,4 @@
-"""Keys of what values are computed from: two pairs of values with one key have one verdict.
+"""Keys of pairs of values: two pairs with one key have one verdict.
 
 A key has the ops of both programs from the values back to arguments and to values that both
 programs share, with types and attributes. Names of weights, states and shared values are replaced

@@ -1,4 +1,4 @@
-"""Layers that are alike are proved once; one that differs from the model is found."""
+"""Layers that are alike are proved once; another one is found."""
 
 from __future__ import annotations
 

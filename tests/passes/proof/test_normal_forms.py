@@ -1,4 +1,4 @@
-"""Normal forms of conditions, sums and sorts in real arithmetic, and what they leave alone."""
+"""Normal forms of conditions, sums and sorts in real arithmetic, and their limits."""
 
 from __future__ import annotations
 
