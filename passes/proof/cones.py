@@ -38,9 +38,11 @@ class Cone:
 
     Attributes:
         shared: numbers of the shared values that are read.
+        ops: of the program that was added last.
     """
 
     shared: dict[int, None] = field(default_factory=dict[int, None])
+    ops: list[Op] = field(default_factory=list[Op])
     _entries: list[object] = field(default_factory=list[object])
     _variables: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -51,6 +53,7 @@ class Cone:
 
     def add(self, side: ProgramSide, shared: Mapping[Value, SharedValue], root: Value) -> None:
         """Add all that a value of one program is computed from."""
+        self.ops = []
         numbers: dict[Value, int] = {}
         work = [root]
         while work:
@@ -76,6 +79,7 @@ class Cone:
             elif value.op is None:
                 entry = self._argument(side, value)
             else:
+                self.ops.append(value.op)
                 entry = self._op(side, value.op, value, tuple([numbers[x] for x in reads]))
             self._entries.append(entry)
         self._entries.append(numbers[root])

@@ -10,7 +10,7 @@ computed, such as the sums after each layer, are looked for in the second.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from graphgen.analysis import inlined
@@ -52,6 +52,8 @@ SHARED = "value "
 # Terms that are made for one pair of values, and for one output, at most.
 _MATCH_STEPS = 4_000
 _CLAIM_STEPS = 20_000
+# Ops of several layers: their values are compared only where nothing was found to differ before.
+_MANY_OPS = 500
 
 
 def prove_refinement(before: Module, after: Module) -> RefinementProof:
@@ -238,7 +240,7 @@ class _Program:
         lost = [name for name, _ in self.source.outputs if self.target.outputs.get(name) is None]
         why = "the second program has no such output"
         claims = [Claim(self.target.name, name, Status.UNDECIDED, why) for name in lost]
-        return claims + [self._bounded_claim(name, x) for name, x in self.target.outputs]
+        return claims + self._claims()
 
     def _ranges(self) -> dict[str, tuple[Dim, Dim]]:
         """The domains of integers, as the interface states them."""
@@ -277,6 +279,8 @@ class _Program:
 
     def _match(self, value: Value, model: Value) -> bool:
         cone = self._cone(model, value)
+        if len(cone.ops) > _MANY_OPS:
+            return False
         key = (self.promise.rows, cone.key)
         if key not in self.known.matches:
             self.known.matches[key] = self._compared(value, model)
@@ -436,12 +440,35 @@ class _Program:
 
     # ---- outputs ---------------------------------------------------------------------------------
 
-    def _bounded_claim(self, name: str, value: Value) -> Claim:
+    def _claims(self) -> list[Claim]:
+        """The verdicts on the outputs, in their order; those of earlier layers are found first."""
+        order = {op: place for place, op in enumerate(self.target.block)}
+        outputs = list(self.target.outputs)
+        found: dict[str, Claim] = {}
+        lost: dict[str, Claim] = {}
+        for name, value in sorted(outputs, key=lambda x: order.get(x[1].op, -1) if x[1].op else -1):
+            claim = found[name] = self._bounded_claim(name, value, lost)
+            if claim.status is Status.UNDECIDED and claim.pair[1]:
+                lost.setdefault(claim.pair[1], claim)
+        return [found[name] for name, _ in outputs]
+
+    def _bounded_claim(self, name: str, value: Value, lost: Mapping[str, Claim]) -> Claim:
+        """The verdict on an output; that of an earlier one where many ops come from its difference.
+
+        Args:
+            name: of the output.
+            value: in the second program.
+            lost: by place of an op of the second program, the first claim that is lost there.
+        """
         model, program = self.source.outputs.get(name), self.target.name
         if model is None:
             why = "the first program has no such output"
             return Claim(program, name, Status.UNDECIDED, why)
         cone = self._cone(model, value)
+        if lost and len(cone.ops) > _MANY_OPS:
+            first = next((lost[place] for op in cone.ops if (place := place_of(op)) in lost), None)
+            if first is not None:
+                return replace(first, output=name)
         key = (self.promise.rows, *self._representation(name), cone.key)
         if key not in self.known.verdicts:
             self.terms.limit = self.terms.steps + _CLAIM_STEPS
