@@ -597,6 +597,7 @@ def test_the_verdicts_as_json(mini: Path):
                 "first": None,
                 "silent": False,
                 "proof": None,
+                "pipeline": None,
                 "indices": None,
                 "repeatable": True,
                 "varies": None,
