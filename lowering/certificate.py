@@ -18,13 +18,14 @@ from typing import cast
 from graphgen.atomic_write import plain_name, read_inside, write_inside, write_whole
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.json_value import MOST_JSON_BYTES, Json, JsonError, parse_json
+from graphgen.json_value import Json, JsonError, parse_json
+from graphgen.limits import JSON_BYTES, TEXT_BYTES
 from graphgen.lowering.open import Source, open_source
 from graphgen.lowering.read_back import first_difference
 from graphgen.passes.proof.refinement import prove_refinement
 from graphgen.passes.proof.refinement_result import RefinementProof
 from graphgen.passes.proof.verdict_json import interface_json, not_covered, verdicts
-from graphgen.read_file import MOST_TEXT_BYTES, read_file
+from graphgen.read_file import read_file
 from graphgen.text import print_module
 from graphgen.version import __version__
 
@@ -89,7 +90,7 @@ def check_certificate(path: Path) -> RefinementProof:
             another one than it names, or the proof gives anything else than it states.
     """
     try:
-        stated = parse_json(read_file(path, MOST_JSON_BYTES), unique=True, finite=True)
+        stated = parse_json(read_file(path, JSON_BYTES), unique=True, finite=True)
     except JsonError as error:
         raise _refused(path, f"it is not JSON: {error.reason}") from error
     given = _object(stated)
@@ -159,7 +160,7 @@ def _module(files: CertificateFiles, name: str) -> Module:
 
 def _bytes(home: Path, name: str) -> bytes:
     try:
-        return read_inside(home, home / plain_name(name), MOST_TEXT_BYTES)
+        return read_inside(home, home / plain_name(name), TEXT_BYTES)
     except OSError as error:
         what = f"cannot read the file: {error.strerror or error}"
         raise GraphgenError("GG0705", what, where=str(home / name)) from error
