@@ -11,6 +11,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,11 @@ class FakeDevice:
             threading.Thread(target=self._one, args=(connection,), daemon=True).start()
 
     def _one(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as file:
+        # A kit ends programs that take too long, also while they wait for a result.
+        with suppress(ConnectionError), connection, connection.makefile("rb") as file:
             while kind := file.read(1):
                 if kind == b"L":
-                    connection.sendall(self._load(file.read(_number(file.read(8)))))
+                    connection.sendall(self._load(_whole(file, _number(file))))
                 else:
                     self._execute(connection, file)
 
@@ -96,12 +98,12 @@ class FakeDevice:
         return b"".join(out)
 
     def _execute(self, connection: socket.socket, file: Any) -> None:
-        hlo, module = self._models[_number(file.read(8)) - 1]
+        hlo, module = self._models[_number(file) - 1]
         function = module.programs()[0] if module.programs() else [*module.functions.values()][-1]
         inputs: dict[str, Array] = {}
         for value in function.args:
             kind = numpy_dtype(value.dtype)
-            data = file.read(kind.itemsize * int(np.prod(value.type.dims, dtype=int)))
+            data = _whole(file, kind.itemsize * int(np.prod(value.type.dims, dtype=int)))
             inputs[value.name or ""] = np.frombuffer(data, kind).reshape(value.type.dims)
         order = self.orders.get(hashlib.sha256(hlo).hexdigest(), 0)
         if order == "hang":
@@ -132,5 +134,12 @@ class FakeDevice:
                 return list(evaluate(function, inputs, module=module).values())
 
 
-def _number(data: bytes) -> int:
-    return struct.unpack("<Q", data)[0]
+def _number(file: Any) -> int:
+    return struct.unpack("<Q", _whole(file, 8))[0]
+
+
+def _whole(file: Any, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise ConnectionError("the program has ended")
+    return data
