@@ -150,6 +150,41 @@ def _kit(path: Path) -> None:
         raise GraphgenError("GG1004", str(error)) from error
 
 
+_PROVED: Final = """
+module @m level=logical {
+  input %x : f32[2]
+  output %y : f32[2]
+}
+func @decode phase=decode {
+  arg %x : f32[2]
+  %y = negate(%x) : f32[2]
+  return y = %y
+}
+"""
+
+
+def _certify(home: Path) -> Path:
+    """The certificate that a module is proved to be itself, beside the modules."""
+    from graphgen.lowering.certificate import CertificateFiles, write_certificate
+    from graphgen.text import parse
+
+    files = CertificateFiles(home, "source.gg", "target.gg", {})
+    return write_certificate(parse(_PROVED), parse(_PROVED), files, "certificate.json")[0]
+
+
+def _certificates() -> list[bytes]:
+    with TemporaryDirectory() as folder:
+        return [_certify(Path(folder)).read_bytes()]
+
+
+def _certificate(path: Path) -> None:
+    from graphgen.lowering.certificate import check_certificate
+
+    given = path.read_bytes()
+    _certify(path.parent).write_bytes(given)
+    check_certificate(path)
+
+
 def _tolerances(path: Path) -> None:
     from graphgen.runtime.accuracy.tolerances import parse_tolerance_map
 
@@ -184,5 +219,6 @@ SETTINGS: Final[dict[str, Target]] = {
         _kit,
         json_seeds({"kind": "graphgen device kit", "format": 1, "files": {}, "targets": {}}),
     ),
+    "certificate": Target("certificate.json", _certificate, _certificates),
     "tolerances": Target("tol.json", _tolerances, json_seeds({"5": [1e-5, 0.01], "all": [0, 1]})),
 }  # fmt: skip

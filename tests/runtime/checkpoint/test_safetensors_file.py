@@ -146,7 +146,8 @@ F32 = entry("F32", [2], 0, 8)
         (
             small_file(b"[" * 100_000),
             8,
-            "the header is not valid JSON: it is nested too deeply",
+            "the header is not valid JSON: it is nested too deeply: "
+            "at most 200 (--limits json-depth=N) are read",
         ),
         (small_file(b'{"a":1,"a":2}'), 8, "the header is not valid JSON: 'a' is there twice"),
         (small_file(b"[]"), 8, "the header is not a JSON object"),
