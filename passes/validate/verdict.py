@@ -145,8 +145,8 @@ class Verdict:
         examples: by program that a proof refutes, arguments on which NumPy computes something else.
         indices: by program, the proofs that indices are within bounds, for the module after the
             last pass; ``None`` after other passes and where proofs are off.
-        pipeline: the outputs and states of the last module that are proved to be those of the first;
-            ``None`` after other passes, after one that failed, and where proofs are off.
+        pipeline: the proof that the last module refines the first; ``None`` after other passes,
+            after one that failed, and where proofs are off.
         rewrites: results of checking each rewrite alone; ``None`` where that was not done.
         coverage: what the workload reached of the module after the pass; ``None`` where that raised
             an exception.
