@@ -1,4 +1,4 @@
-"""Loops of a known number of trips written out, so that proofs can follow them."""
+"""Unroll loops of a known trip count for proofs, which must not depend on ``unroll-loops``."""
 
 from __future__ import annotations
 

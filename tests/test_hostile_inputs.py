@@ -57,6 +57,7 @@ from graphgen.runtime.tokenizer import chat_template
 from graphgen.runtime.tokenizer.chat_template import render_chat
 from graphgen.runtime.tokenizer.normalizer_growth import require_bounded
 from graphgen.text import parse
+from graphgen.worker_process import WorkerProcess
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("graphgen", "lowering", "passes", "runtime")
@@ -279,7 +280,7 @@ def test_normalizers_that_double(tmp_path: Path):
 )
 def test_templates_without_end(template: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GRAPHGEN_LIMITS", "template-ms=500")
-    renderer = chat_template._Renderer()
+    renderer = WorkerProcess(chat_template._command)
     monkeypatch.setattr(chat_template, "_RENDERER", renderer)
     turns = [{"role": "user", "content": "hi"}]
     try:

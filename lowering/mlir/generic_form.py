@@ -6,16 +6,12 @@ deeper than its stack, or by names that are not UTF-8.
 
 from __future__ import annotations
 
-import atexit
-import os
-import subprocess
 import sys
-import threading
-from contextlib import suppress
 from importlib.util import find_spec
-from typing import IO, Final, cast
+from typing import IO, Final
 
 from graphgen.errors import GraphgenError
+from graphgen.worker_process import WorkerProcess
 
 # The first byte of an answer: the module, MLIR's message, or XLA's.
 MADE, UNREAD, UNCONVERTED = b"+", b"-", b"!"
@@ -65,61 +61,16 @@ def _asked(wanted: str, data: str | bytes) -> tuple[bytes, bytes]:
     if find_spec("jaxlib") is None:
         raise ModuleNotFoundError("jaxlib is not installed", name="jaxlib")
     given = b"b" + data if isinstance(data, bytes) else b"s" + data.encode("utf-8", "surrogatepass")
-    made = _JAXLIB.answer(wanted[:1].encode() + given)
+    request = wanted[:1].encode() + given
+    made = _JAXLIB.ask(len(request).to_bytes(8, "little") + request, _whole_answer)
     return (made[:1], made[1:]) if made else (UNREAD, _ENDED)
 
 
-class _Jaxlib:
-    """The process of :mod:`graphgen.lowering.mlir.jaxlib_worker`, started when needed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-
-    def answer(self, request: bytes) -> bytes:
-        """Ask; empty where the request has ended the process, which is started again then."""
-        with self._lock:
-            # A process that was forked from this one must not use its pipes.
-            if self._process is None or self._owner != os.getpid():
-                self._process, self._owner = self._start(), os.getpid()
-            given = cast("IO[bytes]", self._process.stdin)
-            made = cast("IO[bytes]", self._process.stdout)
-            try:
-                given.write(len(request).to_bytes(8, "little") + request)
-                given.flush()
-                size = int.from_bytes(made.read(8), "little")
-                answer = made.read(size)
-            except OSError:
-                size, answer = 1, b""
-            if len(answer) < max(size, 1):
-                self._end()
-                return b""
-            return answer
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", _WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._end()
+def _whole_answer(made: IO[bytes]) -> bytes:
+    size = int.from_bytes(made.read(8), "little")
+    answer = made.read(size)
+    return answer if len(answer) == size else b""
 
 
-_JAXLIB: Final = _Jaxlib()
-atexit.register(_JAXLIB.close)
+# -P: otherwise the current folder comes first on the path.
+_JAXLIB: Final = WorkerProcess(lambda: (sys.executable, "-P", "-m", _WORKER))

@@ -28,7 +28,7 @@ def _vector(e: Elements, op: Op, batch: Index, place: int) -> Dim:
 @element_rule("gather", deep=True)
 def _gather(e: Elements, op: Op, index: Index) -> Term | None:
     operand = op.operands[0]
-    if op.operands[1].dtype.is_float or op.attrs.get("operand_batching_dims"):
+    if op.operands[1].dtype.is_float:
         return None
     offset, sizes = op.attrs.integers("offset_dims"), op.attrs.dims("slice_sizes")
     collapsed = op.attrs.integers("collapsed_slice_dims")

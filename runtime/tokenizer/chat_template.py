@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, cast
@@ -16,6 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
 from graphgen.limits import TEMPLATE_CHARACTERS, TEMPLATE_MS
 from graphgen.runtime.tokenizer.marked_text import Marks
+from graphgen.worker_process import WorkerProcess
 
 # Bytes of a character in JSON, with some to spare.
 _BYTES: Final = 7
@@ -59,7 +56,7 @@ def render_chat(
         "add_generation_prompt": add_generation_prompt,
         **{name: token for name, token in tokens.items() if token is not None},
     }
-    answer = _RENDERER.answer(template, names, marks)
+    answer = _answer(template, names, marks)
     text, line = answer.get("text"), answer.get("line")
     if isinstance(text, str):
         return text
@@ -70,68 +67,27 @@ def render_chat(
     raise GraphgenError("GG0603", f"the chat template fails{at}: {reason}")
 
 
-class _Renderer:
-    """The process of :mod:`graphgen.runtime.tokenizer.template_worker`, started when needed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-
-    def answer(
-        self, template: str, names: Mapping[str, object], marks: Marks | None
-    ) -> Mapping[str, object]:
-        """Ask the process about one template; after one that ended it, it is started again."""
-        asked = {"template": template, "names": names, "marks": marks}
-        request = json.dumps(asked).encode() + b"\n"
-        with self._lock:
-            try:
-                line = self._asked(request)
-            except OSError:
-                line = b""
-            if not line.endswith(b"\n"):
-                self._end()
-        if not line.endswith(b"\n"):
-            return {"error": f"it takes too much memory or time: {TEMPLATE_MS} milliseconds"}
-        found = parse_json(line, most=len(line), objects=8)
-        return cast("Mapping[str, object]", found)
-
-    def _asked(self, request: bytes) -> bytes:
-        # A process that was forked from this one must not use its pipes.
-        process = self._process if self._owner == os.getpid() else None
-        if process is None or process.poll() is not None:
-            process, self._owner = self._start(), os.getpid()
-            self._process = process
-        given, made = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-        given.write(request)
-        given.flush()
-        return made.readline(_BYTES * TEMPLATE_CHARACTERS.most)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        # -P: the worker's own folder would come first on the path.
-        seconds, characters = TEMPLATE_MS.most / 1000, TEMPLATE_CHARACTERS.most
-        command = [sys.executable, "-P", str(_WORKER), str(seconds), str(characters)]
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._end()
+def _answer(
+    template: str, names: Mapping[str, object], marks: Marks | None
+) -> Mapping[str, object]:
+    """The answer of the process :mod:`graphgen.runtime.tokenizer.template_worker`."""
+    asked = {"template": template, "names": names, "marks": marks}
+    line = _RENDERER.ask(json.dumps(asked).encode() + b"\n", _whole_line)
+    if not line:
+        return {"error": f"it takes too much memory or time: {TEMPLATE_MS} milliseconds"}
+    found = parse_json(line, most=len(line), objects=8)
+    return cast("Mapping[str, object]", found)
 
 
-_RENDERER: Final = _Renderer()
-atexit.register(_RENDERER.close)
+def _whole_line(made: IO[bytes]) -> bytes:
+    line = made.readline(_BYTES * TEMPLATE_CHARACTERS.most)
+    return line if line.endswith(b"\n") else b""
+
+
+def _command() -> Sequence[str]:
+    # -P: the worker's own folder would come first on the path.
+    seconds, characters = TEMPLATE_MS.most / 1000, TEMPLATE_CHARACTERS.most
+    return (sys.executable, "-P", str(_WORKER), str(seconds), str(characters))
+
+
+_RENDERER: Final = WorkerProcess(_command)

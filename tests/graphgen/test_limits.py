@@ -21,6 +21,7 @@ from graphgen.models.config_reader import ConfigReader
 from graphgen.read_file import read_file
 from graphgen.runtime.tokenizer.chat_template import render_chat
 from graphgen.text.grammar import parse_type
+from graphgen.worker_process import WorkerProcess
 
 ROOT = Path(limits.__file__).parent.parent
 
@@ -76,7 +77,7 @@ def test_limits_of_processes_that_are_started(monkeypatch: pytest.MonkeyPatch):
     assert (LIMITS["template-characters"].most, LAYERS.most) == (10, LAYERS.default)
     from graphgen.runtime.tokenizer import chat_template
 
-    renderer = chat_template._Renderer()
+    renderer = WorkerProcess(chat_template._command)
     monkeypatch.setattr(chat_template, "_RENDERER", renderer)
     try:
         with pytest.raises(GraphgenError, match=r"at most 10 \(--limits template-characters=N\)"):

@@ -23,55 +23,16 @@ from graphgen.lowering.certificate import (
 from graphgen.lowering.open import open_module
 from graphgen.lowering.program_file import program_bytes
 from graphgen.text import parse
-
-SOURCE = """\
-module @m level=logical {
-  input %x : f32[2,8]
-  weight %w : f32[4,8]
-  output %y : f32[2,4]
-}
-
-func @main phase=main {
-  arg %x : f32[2,8]
-  arg %w : f32[4,8]
-  %0 = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,4]
-  %1 = tanh(%0) : f32[2,4]
-  return y = %1
-}
-"""
-TARGET = """\
-module @m level=target mesh=tp:2 {
-  input %rank : s32[1]
-  input %x : f32[2,8]
-  weight %w : f32[4,8]
-  output %y : f32[2,4]
-}
-
-func @main phase=main {
-  arg %rank : s32[1]
-  arg %x : f32[2,8]
-  arg %w : f32[4,8]
-  %r = reshape(%rank) shape=[] : s32[]
-  %four = constant() value=s32[](4) : s32[]
-  %zero = constant() value=s32[](0) : s32[]
-  %start = multiply(%r, %four) : s32[]
-  %0 = dynamic_slice(%x, %zero, %start) slice_sizes=[2,4] : f32[2,4]
-  %1 = dynamic_slice(%w, %zero, %start) slice_sizes=[4,4] : f32[4,4]
-  %2 = dot_general(%0, %1) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,4]
-  %3 = all_reduce(%2) kind=add replica_groups=[[0,1]] : f32[2,4]
-  %4 = tanh(%3) : f32[2,4]
-  return y = %4
-}
-"""
+from tests.oracles.split_product import SPLIT, WHOLE
 
 
-def certified(home: Path, ending: str = ".pb", target: str = TARGET) -> Path:
+def certified(home: Path, ending: str = ".pb", target: str = SPLIT) -> Path:
     """A certificate in ``home`` of a product that is divided over two ranks."""
     module = parse(target, "target")
     file = home / f"main{ending}"
     file.write_bytes(b"".join(program_bytes(module, module.function("main"), ending)))
     files = CertificateFiles(home, "source.gg", "target.gg", {"main": file.name})
-    path, found = write_certificate(parse(SOURCE, "source"), module, files, f"main{ENDING}")
+    path, found = write_certificate(parse(WHOLE, "source"), module, files, f"main{ENDING}")
     assert found.complete
     return path
 
@@ -199,12 +160,12 @@ def test_fifty_modules_with_one_attribute_changed_are_refused(tmp_path: Path, wh
 
 
 def test_a_program_of_other_numbers_is_not_certified(tmp_path: Path) -> None:
-    module = parse(TARGET.replace("kind=add", "kind=maximum"), "target")
+    module = parse(SPLIT.replace("kind=add", "kind=maximum"), "target")
     file = tmp_path / "main.pb"
     file.write_bytes(b"".join(program_bytes(module, module.function("main"), ".pb")))
     files = CertificateFiles(tmp_path, "source.gg", "target.gg", {"main": "main.pb"})
     with pytest.raises(GraphgenError) as caught:
-        write_certificate(parse(SOURCE, "a"), parse(TARGET, "b"), files, "c.json")
+        write_certificate(parse(WHOLE, "a"), parse(SPLIT, "b"), files, "c.json")
     assert caught.value.code == "GG0710"
     assert "all_reduce" in caught.value.what
     assert not (tmp_path / "c.json").exists()

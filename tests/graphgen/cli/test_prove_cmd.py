@@ -8,50 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.graphgen.cli.conftest import done, facts, graphgen
-
-MODEL = """\
-module @m level=logical {
-  input %x : f32[2,8]
-  weight %w : f32[4,8]
-  output %y : f32[2,4]
-}
-
-func @main phase=main {
-  arg %x : f32[2,8]
-  arg %w : f32[4,8]
-  %0 = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,4]
-  return y = %0
-}
-"""
-SPLIT = """\
-module @m level=sharded mesh=tp:2 {
-  input %rank : s32[1]
-  input %x : f32[2,8]
-  weight %w : f32[4,8]
-  output %y : f32[2,4]
-}
-
-func @main phase=main {
-  arg %rank : s32[1]
-  arg %x : f32[2,8]
-  arg %w : f32[4,8]
-  %r = reshape(%rank) shape=[] : s32[]
-  %four = constant() value=s32[](4) : s32[]
-  %zero = constant() value=s32[](0) : s32[]
-  %start = multiply(%r, %four) : s32[]
-  %0 = dynamic_slice(%x, %zero, %start) slice_sizes=[2,4] : f32[2,4]
-  %1 = dynamic_slice(%w, %zero, %start) slice_sizes=[4,4] : f32[4,4]
-  %2 = dot_general(%0, %1) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,4]
-  %3 = all_reduce(%2) kind=add replica_groups=[[0,1]] : f32[2,4]
-  return y = %3
-}
-"""
+from tests.oracles.split_product import SPLIT, WHOLE
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.gg").write_text(MODEL)
+    (tmp_path / "a.gg").write_text(WHOLE)
     (tmp_path / "b.gg").write_text(SPLIT)
     (tmp_path / "wrong.gg").write_text(SPLIT.replace("kind=add", "kind=maximum"))
     return tmp_path
@@ -79,10 +42,10 @@ def test_the_same_module_is_proved_to_the_last_bit() -> None:
 
 def test_what_no_numbers_tell_is_unknown_with_the_first_pair_of_ops(folder: Path) -> None:
     # Equal for all numbers: nothing refutes it, and no rule says it.
-    same = MODEL.replace(
+    same = WHOLE.replace(
         "return y = %0", "%1 = tanh(%0) : f32[2,4]\n  %2 = negate(%1) : f32[2,4]\n  return y = %2"
     )
-    other = MODEL.replace(
+    other = WHOLE.replace(
         "return y = %0", "%1 = negate(%0) : f32[2,4]\n  %2 = tanh(%1) : f32[2,4]\n  return y = %2"
     )
     (folder / "same.gg").write_text(same)

@@ -1,0 +1,80 @@
+"""Requests to a child process over pipes, for calls that may crash."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, cast
+
+
+class WorkerProcess:
+    """A child process, started at the first request and again after one that ended it.
+
+    Requests of several threads are answered one after the other. The child limits its own time and
+    memory.
+
+    Args:
+        command: the words to start it with; asked at each start.
+    """
+
+    def __init__(self, command: Callable[[], Sequence[str]]) -> None:
+        self._command = command
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        atexit.register(self.close)
+
+    def ask(self, request: bytes, read: Callable[[IO[bytes]], bytes]) -> bytes:
+        """The answer to a request; empty where the request ended the process.
+
+        Args:
+            request: the bytes to write to its standard input.
+            read: reads one whole answer from its standard output; empty at the end of the stream.
+        """
+        with self._lock:
+            process = self._running()
+            given, made = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+            try:
+                given.write(request)
+                given.flush()
+                answer = read(made)
+            except OSError:
+                answer = b""
+            if not answer:
+                self._end()
+            return answer
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._end()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
+        # A process that was forked from this one must not use its pipes.
+        if self._process is None or self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                # Closing flushes the rest of a request, and the reader has ended.
+                with suppress(OSError):
+                    stream.close()
