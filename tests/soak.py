@@ -34,6 +34,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 _PAUSE = 2.0
 _BYTES, _FILES = 1 << 14, 12
+_BY_RUN = ("manifest.json", "log-neuron-cc.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,12 @@ class Writer:
     Attributes:
         arguments: of graphgen; ``MODEL``, ``ADAPTER`` and ``OUT`` stand for the paths.
         prints: what it prints is the result, not only what it writes.
+        compiler: a stand-in of the device's compiler is on the path.
     """
 
     arguments: tuple[str, ...]
     prints: bool = False
+    compiler: bool = False
 
 
 WRITERS: Final[Mapping[str, Writer]] = {
@@ -57,6 +60,9 @@ WRITERS: Final[Mapping[str, Writer]] = {
     "build": Writer(("build", "MODEL", "-o", "OUT")),
     "merge-lora": Writer(("merge-lora", "MODEL", "ADAPTER", "-o", "OUT")),
     "shard-weights": Writer(("shard-weights", "MODEL", "-o", "OUT", "--tp", "2")),
+    "compile": Writer(
+        ("compile", "MODEL", "--target", "trn2", "--seq-len", "32", "-o", "OUT"), compiler=True
+    ),
     "launch": Writer(
         (
             *("launch", "--nproc-per-node", "2", "--"),
@@ -74,9 +80,20 @@ def command(writer: Writer, model: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "graphgen", *own]
 
 
-def run(arguments: list[str]) -> tuple[int, str]:
+def environment(writer: Writer, folder: Path) -> dict[str, str]:
+    """The environment of a command; a compiler has a cache in the folder of its results."""
+    if not writer.compiler:
+        return {**os.environ}
+    from tests.fake_compiler.fake_neuron import FakeNeuron
+
+    shutil.rmtree(folder / "fake", ignore_errors=True)
+    made = FakeNeuron(folder / "fake").environment
+    return {**os.environ, **made, "NEURON_COMPILE_CACHE_URL": str(folder / "cache")}
+
+
+def run(arguments: list[str], env: Mapping[str, str]) -> tuple[int, str]:
     """The status of an undisturbed command, and what it prints."""
-    made = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, check=False)
+    made = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
     return made.returncode, made.stdout if made.returncode == 0 else made.stderr[-500:]
 
 
@@ -153,12 +170,12 @@ DISTURBANCES: Final[Mapping[str, tuple[Disturb, Callable[[], None] | None]]] = {
 
 
 def content(path: Path) -> dict[str, str]:
-    """The digest of each file that a result consists of; compiled programs differ by run."""
+    """The digest of each file of a result but those that differ by run."""
     files = [path] if path.is_file() else sorted(path.rglob("*"))
     return {
         str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
-        if file.is_file() and file.suffix not in (".xla", ".lock") and file.name != "manifest.json"
+        if file.is_file() and file.suffix not in (".xla", ".lock") and file.name not in _BY_RUN
     }
 
 
@@ -172,9 +189,9 @@ def disturbed(writer: Writer, kind: str, model: Path, folder: Path, rng: random.
         folder: for its result, and for the one of an undisturbed run.
         rng: draws the moment.
     """
-    whole, out = folder / "whole", folder / "out"
+    whole, out, env = folder / "whole", folder / "out", environment(writer, folder)
     if not (folder / "printed").exists():
-        status, text = run(command(writer, model, whole))
+        status, text = run(command(writer, model, whole), env)
         if status:
             return f"the undisturbed command fails: {text}"
         (folder / "printed").write_text(text)
@@ -187,7 +204,7 @@ def disturbed(writer: Writer, kind: str, model: Path, folder: Path, rng: random.
             cwd=ROOT,
             preexec_fn=limit,
             start_new_session=True,
-            env={**os.environ, **(clock(folder, rng) if kind == "other time" else {})},
+            env={**env, **(clock(folder, rng) if kind == "other time" else {})},
         )
         disturb(process, rng.uniform(0.1, 6))
     if left_processes(process.pid):
@@ -198,7 +215,7 @@ def disturbed(writer: Writer, kind: str, model: Path, folder: Path, rng: random.
     # What is finished is not written again.
     text = ""
     if writer.prints or not out.exists() or content(out) != content(whole):
-        status, text = run(command(writer, model, out))
+        status, text = run(command(writer, model, out), env)
         if status:
             return f"the command fails afterwards: {text}"
     if writer.prints and text != (folder / "printed").read_text():
