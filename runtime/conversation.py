@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from graphgen.json_value import Json
 from graphgen.runtime.generation import GenerationRequest
 
 if TYPE_CHECKING:
@@ -37,11 +38,18 @@ class Conversation:
     Args:
         engine: an opened model.
         request: the generation settings of every answer.
+        arguments: names that the chat template reads, such as ``enable_thinking``.
     """
 
-    def __init__(self, engine: Engine, request: GenerationRequest) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        request: GenerationRequest,
+        arguments: Mapping[str, Json] | None = None,
+    ) -> None:
         self.engine: Final = engine
         self.request: Final = request
+        self.arguments: Final = arguments
         self.messages: list[dict[str, str]] = []
         # Contents of the row, and the session's number of changes at that time.
         self._row: list[int] = []
@@ -66,7 +74,7 @@ class Conversation:
         """
         messages = [*self.messages, {"role": "user", "content": message}]
         tokenizer = self.engine.tokenizer
-        prompt = tokenizer.encode_chat(messages)
+        prompt = tokenizer.encode_chat(messages, arguments=self.arguments)
         stream, tokens = tokenizer.stream(), list[int]()
 
         def tell(_: int, token: int) -> None:

@@ -178,6 +178,6 @@ def _facts(checked: CheckedModel) -> Json:
 def _report(checked: CheckedModel) -> Report:
     from graphgen.runtime.accuracy.check_model import accuracy_tables
 
-    blocks = accuracy_tables(checked.report, lambda token: checked.tokenizer.decode([token]))
+    blocks = accuracy_tables(checked.report, checked.tokenizer.token_text)
     sides = f"{checked.tested} against {checked.reference}\n"
     return [sides, *([blocks] if isinstance(blocks, str) else list(blocks))]  # pyright: ignore

@@ -67,7 +67,7 @@ def check_accuracy(demo: Demo) -> None:
     search = None if reference is None else _layer_search(app, reference)
     check = _check_tokens if mode == _TOKENS else _check_logits
     report = check(demo, expected, search)
-    report.require_passed(lambda token: demo.tokenizer.decode([token]))
+    report.require_passed(demo.tokenizer.token_text)
     steps = max(len(row) for row in expected.tokens)
     write_stdout(f"The accuracy check passed: {mode} of {steps} tokens\n")
 
@@ -268,8 +268,10 @@ class Demo:
         for captured in capture.captured if capture is not None else ():
             note(f"inputs of step {captured.step} are in {self.captures() / captured.file}")
         write_stdout("Generated outputs:\n")
-        for row, (text, completion) in enumerate(zip(self.texts, made, strict=True)):
-            write_stdout(f"Output {row}: {text}{self.tokenizer.decode(completion.tokens)}\n")
+        rows = zip(self.texts, self.prompts, made, strict=True)
+        for row, (text, prompt, completion) in enumerate(rows):
+            answer = self.tokenizer.text_after(prompt, completion.tokens)
+            write_stdout(f"Output {row}: {text}{answer}\n")
 
     def generated(
         self, prompts: Sequence[Sequence[int]], request: GenerationRequest

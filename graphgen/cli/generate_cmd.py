@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -37,6 +37,7 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.cli.generate_report import FirstToken
+    from graphgen.json_value import Json
     from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
     from graphgen.runtime.generation import GenerationRequest
@@ -63,6 +64,15 @@ Chat = Annotated[
         "--chat",
         help="Put each prompt into the chat template; without a prompt: a conversation, "
         "typed or from standard input, a message a line.",
+    ),
+]
+TemplateArgs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--template-arg",
+        metavar="NAME=VALUE",
+        help="A name that the chat template reads, and its value, text or JSON, such as "
+        "enable_thinking=false; several times.",
     ),
 ]
 NewTokens = Annotated[
@@ -102,6 +112,7 @@ def generate(
     model: Model,
     prompt: Prompts = None,
     chat: Chat = False,
+    template_arg: TemplateArgs = None,
     max_new_tokens: NewTokens = 128,
     dtype: DType = None,
     sizes: CallSizes = NO_SIZES,
@@ -145,7 +156,8 @@ def generate(
     options = _options(compile_options, own, (artifact, weights), sizes, medusa)
     texts, each = _repeated(prompt, chat, answers), adapters.of_answers(prompts, answers)
     asked = GenerateRequest(
-        texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each
+        *(texts, chat, max_new_tokens, ignore_eos, choose, speculation, medusa, each),
+        _template(template_arg or [], chat),
     )
     options = replace(options, async_mode=async_mode, trust_artifacts=trust_artifacts)
     _run_in_launch(model, options, asked, as_json, summary)
@@ -169,8 +181,15 @@ def _shared(group: ProcessGroup, asked: GenerateRequest) -> GenerateRequest:
     """The request with what process 0 was given of all that decides on sizes."""
     from graphgen.cli.launched_inputs import SharedInputs
 
-    inputs = SharedInputs(asked.texts, asked.chat, asked.new_tokens).of_first(group)
-    return replace(asked, texts=inputs.texts, chat=inputs.chat, new_tokens=inputs.new_tokens)
+    given = SharedInputs(asked.texts, asked.chat, asked.new_tokens, asked.template)
+    inputs = given.of_first(group)
+    return replace(
+        asked,
+        texts=inputs.texts,
+        chat=inputs.chat,
+        new_tokens=inputs.new_tokens,
+        template=inputs.template,
+    )
 
 
 def _options(
@@ -223,6 +242,7 @@ class GenerateRequest:
     speculation: SpeculationFlags
     medusa: MedusaFlags
     adapters: AdapterFlags
+    template: Mapping[str, Json]
 
     @property
     def talk(self) -> bool:
@@ -252,7 +272,7 @@ def _run(
     engine, prompts = open_engine(
         model,
         replace(options, turns=asked.talk, fused=asked.speculation.fused_draft(model)),
-        lambda tokenizer: _encode(tokenizer, _GREETING if asked.talk else asked.texts, asked.chat),
+        lambda tokenizer: _encode(tokenizer, _GREETING if asked.talk else asked.texts, asked),
         _ROOM if asked.talk else asked.new_tokens,
         progress,
     )
@@ -287,32 +307,38 @@ def _reply(
         from graphgen.cli.chat_loop import talk
         from graphgen.runtime.conversation import Conversation
 
-        result = talk(Conversation(engine, request), as_json=as_json)
+        result = talk(Conversation(engine, request, asked.template), as_json=as_json)
     else:
-        result = _answer(engine, asked.texts, prompts, request, as_json, first)
+        result = _answer(engine, asked, prompts, request, as_json, first)
     if summary and result is not None:
         write_summary(engine, result, progress, first.seconds)
 
 
 def _answer(
     engine: Engine,
-    texts: list[str],
+    asked: GenerateRequest,
     prompts: list[list[int]],
     request: GenerationRequest,
     as_json: bool,
     first: FirstToken,
 ) -> GenerationResult:
     """Generate, and write the answers; stream a single one."""
-    printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream(), first)
+    # After a chat template an answer is a text of its own.
+    before = [() if asked.chat else prompt for prompt in prompts]
+    single = not as_json and len(prompts) == 1
+    printer = _Printer(engine.tokenizer.stream(before[0]), first) if single else None
     result = engine.generate(prompts, request, printer.token if printer else first.token)
     if printer:
         printer.finish()
     elif as_json:
         from graphgen.cli.generate_report import describe
 
-        write_json(describe(engine, prompts, result, first.seconds))
+        write_json(describe(engine, prompts, result, first.seconds, before))
     else:
-        _write_answers(engine, texts, result)
+        rows = zip(asked.texts, before, result.completions, strict=True)
+        for text, prompt, completion in rows:
+            answer = engine.tokenizer.text_after(prompt, completion.tokens)
+            write_stdout(f"> {text}\n{answer}\n\n")
     return result
 
 
@@ -324,15 +350,37 @@ def check_dtype(dtype: str | None) -> None:
         )
 
 
-def _encode(tokenizer: Tokenizer, texts: list[str], chat: bool) -> list[list[int]]:
+def _template(given: Sequence[str], chat: bool) -> Mapping[str, Json]:
+    """The arguments of the chat template (GG0705)."""
+    from graphgen.json_value import JsonError, parse_json
+    from graphgen.runtime.tokenizer.chat_template import check_arguments
+
+    found: dict[str, Json] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            what = f"--template-arg '{text}' is not NAME=VALUE"
+            raise GraphgenError("GG0705", what, help="such as enable_thinking=false")
+        try:
+            found[name] = cast("Json", parse_json(value))
+        except JsonError:
+            found[name] = value
+    if found and not chat:
+        raise GraphgenError("GG0705", "--template-arg is for --chat", help="add --chat")
+    check_arguments(found)
+    return found
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str], asked: GenerateRequest) -> list[list[int]]:
     """Token ids of the prompts; refuse an empty text before any work (GG0702)."""
     for index, text in enumerate(texts):
         if not text.strip():
             raise GraphgenError(
                 "GG0702", f"prompt {index + 1} is empty", help="a prompt needs at least one token"
             )
-    if chat:
-        return [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in texts]
+    if asked.chat:
+        turns = [[{"role": "user", "content": text}] for text in texts]
+        return [tokenizer.encode_chat(turn, arguments=asked.template) for turn in turns]
     return [tokenizer.encode(text) for text in texts]
 
 
@@ -353,8 +401,3 @@ class _Printer:
     def finish(self) -> None:
         """Write the rest, and end the line."""
         write_stdout(self.stream.flush() + "\n")
-
-
-def _write_answers(engine: Engine, texts: list[str], result: GenerationResult) -> None:
-    for text, completion in zip(texts, result.completions, strict=True):
-        write_stdout(f"> {text}\n{engine.tokenizer.decode(completion.tokens)}\n\n")

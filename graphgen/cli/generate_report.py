@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ def write_summary(
         result: of the generation.
         progress: notified of the measurement of the floor.
         first: seconds from the start of the process to the first token, where it is known.
+        before: the ids that the text of each answer goes on from; by default none, as after a chat
+            template.
     """
     out = ["", _passes(engine), _programs(engine), _times(engine, result, progress, first)]
     print(render(out, sys.stderr), file=sys.stderr, flush=True)
@@ -185,6 +187,7 @@ def describe(
     prompts: list[list[int]],
     result: GenerationResult,
     first: float | None = None,
+    before: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, Json]:
     """The result as JSON: ``outputs`` and ``timings``.
 
@@ -193,6 +196,8 @@ def describe(
         prompts: token ids.
         result: of the generation.
         first: seconds from the start of the process to the first token, where it is known.
+        before: the ids that the text of each answer goes on from; by default none, as after a chat
+            template.
 
     With ``kv_cache``, the saturated numbers, for quantized caches that clamp, ``speculation``, the
     numbers of proposed and accepted tokens by place, and ``experts``, the choices that experts of a
@@ -202,10 +207,12 @@ def describe(
         {
             "prompt_tokens": list(tokens),
             "tokens": list(completion.tokens),
-            "text": engine.tokenizer.decode(completion.tokens),
+            "text": engine.tokenizer.text_after(start, completion.tokens),
             "finish_reason": completion.finish_reason,
         }
-        for tokens, completion in zip(prompts, result.completions, strict=True)
+        for tokens, start, completion in zip(
+            prompts, before or [()] * len(prompts), result.completions, strict=True
+        )
     ]
     saturation = _saturation(engine)
     return {

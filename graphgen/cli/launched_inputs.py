@@ -13,6 +13,7 @@ from graphgen.cli.console import note, write_error
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
+    from graphgen.json_value import Json
     from graphgen.runtime.distributed.process_group import LaunchPlace, ProcessGroup
     from graphgen.runtime.engine import EngineOptions
 
@@ -25,17 +26,19 @@ class SharedInputs:
         texts: the prompts.
         chat: put each into the chat template.
         new_tokens: most tokens of an answer.
+        template: arguments of the chat template.
     """
 
     texts: list[str]
     chat: bool
     new_tokens: int
+    template: Mapping[str, Json]
 
     def of_first(self, group: ProcessGroup) -> SharedInputs:
         """The inputs that process 0 was given."""
-        given = group.shared_values("prompts", [self.texts, self.chat, self.new_tokens])
-        texts, chat, new_tokens = cast("tuple[list[str], bool, int]", tuple(given))
-        return SharedInputs(texts, chat, new_tokens)
+        own = [self.texts, self.chat, self.new_tokens, self.template]
+        given = tuple(group.shared_values("prompts", own))
+        return SharedInputs(*cast("tuple[list[str], bool, int, Mapping[str, Json]]", given))
 
 
 def refuse_in_launch(given: Mapping[str, object]) -> None:

@@ -31,6 +31,7 @@ from graphgen.cli.speculation_flags import (
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
+    from graphgen.json_value import Json
     from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import Engine, EngineOptions
 
@@ -152,6 +153,12 @@ _SERVER_FLAGS = options(
         metavar="text|special",
         help="Read special tokens in messages of chats as text, or as tokens.",
     ),
+    option(
+        str | None,
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help="Object of names that the chat template reads, for requests without them.",
+    ),
     option(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
 )
 Values = Mapping[str, object]
@@ -223,12 +230,14 @@ def _collected(given: Values) -> ServeFlags:
         **speculation.requested({_LENGTH: given[_LENGTH]}),
     }
     own = {"api_key", "api_key_file", "allowed_hosts", "lora", "special_tokens_in_messages"}
+    own |= {"chat_template_kwargs"}
     server = {_ADAPTERS.get(name, name): given[name] for name in _SERVER_FLAGS if name not in own}
     server["adapters"] = read_adapters("--lora", cast("list[str] | None", given["lora"]))
     model["slots"] = {name: given[name] for name in _SLOTS if given[name] is not None}
     server["api_keys"] = _api_keys(given)
     server["allowed_hosts"] = _hosts(given)
     server["special_in_messages"] = _special_in_messages(given)
+    server["template_arguments"] = _template_arguments(given)
     device, trust = str(given["device"]), bool(given["trust_artifacts"])
     return ServeFlags(model, server, _notes(given), speculation, device, trust)
 
@@ -274,6 +283,27 @@ def _special_in_messages(given: Values) -> bool:
         what = f"--special-tokens-in-messages {kind} is unknown"
         raise GraphgenError("GG0705", what, help="text or special")
     return kind == "special"
+
+
+def _template_arguments(given: Values) -> Mapping[str, Json]:
+    """The object of --chat-template-kwargs (GG0705)."""
+    from graphgen.json_value import JsonError, parse_json
+    from graphgen.runtime.tokenizer.chat_template import check_arguments
+
+    text = cast("str | None", given["chat_template_kwargs"])
+    if text is None:
+        return {}
+    try:
+        found = parse_json(text)
+    except JsonError as error:
+        what = f"--chat-template-kwargs: {error}"
+        raise GraphgenError("GG0705", what, help='such as {"enable_thinking": false}') from error
+    if not isinstance(found, Mapping):
+        what = "--chat-template-kwargs is not an object of JSON"
+        raise GraphgenError("GG0705", what, help='such as {"enable_thinking": false}')
+    arguments = cast("Mapping[str, Json]", found)
+    check_arguments(arguments)
+    return arguments
 
 
 def _notes(given: Values) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,12 @@ from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
 # OpenAI's value for probabilities that are too small for a number.
 _LEAST = -9999.0
+# A token, the whole characters of the text before it, and its log probabilities.
+_Row = tuple[int, int, TokenLogprobs]
+
+
+def _decoder() -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder("utf-8")("replace")
 
 
 @dataclass(slots=True)
@@ -20,35 +27,34 @@ class LogprobList:
     """The log probabilities of the tokens of one choice, or of one chunk of it.
 
     Attributes:
-        tokenizer: gives the text of a token.
-        offset: characters of the texts of earlier tokens.
+        tokenizer: gives the bytes of a token.
+        offset: whole characters of the text before the next token.
     """
 
     tokenizer: Tokenizer
     offset: int
-    _rows: list[tuple[int, TokenLogprobs]] = field(default_factory=list[tuple[int, TokenLogprobs]])
+    _rows: list[_Row] = field(default_factory=list[_Row])
+    _utf8: codecs.IncrementalDecoder = field(default_factory=_decoder)
 
     def take(self, event: TokenEvent) -> None:
         """Add the token of an event, if it has log probabilities."""
         if event.token is not None and event.logprobs is not None:
-            self._rows.append((event.token, event.logprobs))
+            self._rows.append((event.token, self.offset, event.logprobs))
+            self.offset += len(self._utf8.decode(self.tokenizer.token_bytes(event.token)))
 
     def clear(self) -> None:
         """Begin the next chunk."""
-        self.offset += sum(len(self._text(token)) for token, _ in self._rows)
         self._rows.clear()
 
     def of_completion(self) -> Json:
         """The form of ``/v1/completions``: four lists; ``None`` without a token."""
         if not self._rows:
             return None
-        texts = [self._text(token) for token, _ in self._rows]
-        offsets = [self.offset + sum(map(len, texts[:n])) for n in range(len(texts))]
         return {
-            "tokens": texts,
-            "token_logprobs": [_number(row.chosen) for _, row in self._rows],
-            "top_logprobs": [self._top(row) for _, row in self._rows],
-            "text_offset": offsets,
+            "tokens": [self.tokenizer.token_text(token) for token, _, _ in self._rows],
+            "token_logprobs": [_number(row.chosen) for _, _, row in self._rows],
+            "top_logprobs": [self._top(row) for _, _, row in self._rows],
+            "text_offset": [offset for _, offset, _ in self._rows],
         }
 
     def of_chat(self) -> Json:
@@ -60,23 +66,21 @@ class LogprobList:
                 **self._entry(token, row.chosen),
                 "top_logprobs": [self._entry(one, value) for one, value in row.top],
             }
-            for token, row in self._rows
+            for token, _, row in self._rows
         ]
         return {"content": rows, "refusal": None}
 
     def _top(self, row: TokenLogprobs) -> Mapping[str, Json]:
-        # Tokens with the same text, such as parts of a character: the most probable one counts.
-        return {self._text(one): _number(value) for one, value in reversed(row.top)}
+        # Of tokens with the same text the most probable one counts.
+        return {self.tokenizer.token_text(one): _number(p) for one, p in reversed(row.top)}
 
     def _entry(self, token: int, value: float) -> dict[str, Json]:
-        text = self._text(token)
-        # A part of a character has no text of its own.
-        known = "\ufffd" not in text
-        data = list(text.encode()) if known else None
-        return {"token": text, "logprob": _number(value), "bytes": data}
-
-    def _text(self, token: int) -> str:
-        return self.tokenizer.decode([token], skip_special=False)
+        data = list(self.tokenizer.token_bytes(token))
+        return {
+            "token": self.tokenizer.token_text(token),
+            "logprob": _number(value),
+            "bytes": data,
+        }
 
 
 def _number(value: float) -> float:

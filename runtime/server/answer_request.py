@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -17,6 +17,7 @@ from graphgen.runtime.server.api_error import ApiError, refusal
 from graphgen.runtime.server.request_fields import CHAT_BODY, COMPLETION_BODY, MOST_CHOICES
 from graphgen.runtime.serving.request_choice import Mask
 from graphgen.runtime.serving.serving_request import ServingRequest
+from graphgen.runtime.tokenizer.chat_template import check_arguments
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
 # Fields by name, in their normal form.
@@ -42,6 +43,7 @@ class ServedModel:
         adapters: gives the files of adapters by name, which requests may give as their model;
             ``None`` for none.
         special_in_messages: messages may spell out special tokens.
+        template_arguments: names that the chat template reads; those of a request come first.
     """
 
     name: str
@@ -53,6 +55,7 @@ class ServedModel:
     max_prompt: int = 0
     adapters: Callable[[], Mapping[str, Path]] | None = None
     special_in_messages: bool = False
+    template_arguments: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
     @property
     def most(self) -> int:
@@ -121,7 +124,7 @@ def read_completion(body: Json, model: ServedModel) -> AnswerRequest:
     if not fields["echo"]:
         return replace(made, echoes=("",) * len(made.requests))
     shown = [
-        model.tokenizer.decode(p) if isinstance(t, tuple) else t
+        model.tokenizer.prompt_text(p) if isinstance(t, tuple) else t
         for t, p in zip(texts, prompts, strict=True)
     ]
     answers = cast(int, fields["n"])
@@ -137,9 +140,17 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
     fields = CHAT_BODY.read(body)
     _check_model(fields, model)
     messages = [_plain(message) for message in cast("Sequence[Fields]", fields["messages"])]
+    given = cast("Mapping[str, Json]", fields["chat_template_kwargs"])
+    try:
+        check_arguments(given)
+    except GraphgenError as error:
+        raise refusal(error, "chat_template_kwargs") from error
     try:
         prompt = model.tokenizer.encode_chat(
-            messages, most=model.most, special_in_messages=model.special_in_messages
+            messages,
+            most=model.most,
+            special_in_messages=model.special_in_messages,
+            arguments={**model.template_arguments, **given},
         )
     except GraphgenError as error:
         raise refusal(error, None if error.code == "GG0701" else "messages") from error
@@ -153,7 +164,9 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
         )
     asked = cast("int | None", old if new is None else new)
     made = _requests(fields, model, [tuple(prompt)], (asked, model.limit), _chat_logprobs(fields))
-    return replace(made, chat=True, echoes=("",) * len(made.requests))
+    # As in transformers, which decodes the new tokens: the template's text is not gone on from.
+    own = tuple([replace(request, text_of_its_own=True) for request in made.requests])
+    return replace(made, chat=True, requests=own, echoes=("",) * len(own))
 
 
 def _given(body: Json, name: str) -> Json:
@@ -264,7 +277,6 @@ def _requests(
 
 def _settings(fields: Fields, model: ServedModel, logprobs: int | None) -> ServingRequest:
     """A request with the settings that all choices share."""
-    stop = fields["stop"]
     bias = cast("Mapping[int, float]", fields["logit_bias"])
     above = next((token for token in bias if token >= model.vocabulary), None)
     if above is not None:
@@ -273,16 +285,37 @@ def _settings(fields: Fields, model: ServedModel, logprobs: int | None) -> Servi
     return ServingRequest(
         "",
         (),
-        eos_ids=frozenset() if fields["ignore_eos"] else model.tokenizer.eos_ids,
+        eos_ids=_ends(fields, model),
         sampling=_sampling(fields),
         priority=cast(int, fields["priority"]),
-        stop=(stop,) if isinstance(stop, str) else cast("tuple[str, ...]", stop),
+        stop=_stops(fields),
         logprobs=logprobs,
         logit_bias=bias,
         frequency_penalty=cast(float, fields["frequency_penalty"]),
         presence_penalty=cast(float, fields["presence_penalty"]),
         adapter="" if fields["model"] == model.name else str(fields["model"]),
+        skip_special=bool(fields["skip_special_tokens"]),
     )
+
+
+def _stops(fields: Fields) -> tuple[str, ...]:
+    stop = fields["stop"]
+    return (stop,) if isinstance(stop, str) else cast("tuple[str, ...]", stop)
+
+
+def _ends(fields: Fields, model: ServedModel) -> frozenset[int]:
+    """The tokens that end the answer: EOS, those given, and stop strings that are special tokens.
+
+    The text that stop strings are found in has no special tokens.
+    """
+    given = cast("tuple[int, ...]", fields["stop_token_ids"])
+    above = next((token for token in given if token >= model.vocabulary), None)
+    if above is not None:
+        what = f"'stop_token_ids' has the token {above}; token ids are below {model.vocabulary}"
+        raise ApiError(400, what, param="stop_token_ids", code="invalid_value")
+    special = [model.tokenizer.special_ids.get(text) for text in _stops(fields)]
+    ends = {token for token in (*given, *special) if token is not None}
+    return frozenset(ends) if fields["ignore_eos"] else model.tokenizer.eos_ids | ends
 
 
 def _seeded(sampling: Sampling, answer: int) -> Sampling:

@@ -66,6 +66,7 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
         options.max_prompt,
         None if store is None else lambda: store.names,
         options.special_in_messages,
+        options.template_arguments,
     )
     thread = EngineThread(serving, serving.warm_up, metrics.after_step)
     return Service(thread, model, options, metrics, adapters=adapters)

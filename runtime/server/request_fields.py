@@ -7,7 +7,8 @@ Fields of OpenAI's API are of three sorts:
 * not built (``tools``, ``suffix``, ...): refused by name, unless their value requests nothing.
 
 Every other field is refused with near names. ``top_k``, ``min_p``, ``repetition_penalty``,
-``ignore_eos`` and ``priority`` are fields beyond OpenAI's, with the names that vLLM gives them.
+``ignore_eos``, ``stop_token_ids``, ``skip_special_tokens`` and ``priority`` are fields beyond
+OpenAI's, with the names that vLLM gives them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ MOST_TOKENS = 1 << 24
 MOST_CHOICES = 128
 TOKEN_ID = integer(0, (1 << 31) - 1)
 _TOKENS = array(TOKEN_ID, "token ids")
+_STOP_IDS = array(TOKEN_ID, "token ids", smallest=0, largest=1024)
 _ANY_OBJECT = FieldKind("an object", {"type": "object"}, as_object)
 
 
@@ -133,6 +135,8 @@ _COMMON = (
     BodyField("frequency_penalty", number(-2, 2), "Of tokens that the answer has, each time.", 0.0),
     BodyField("presence_penalty", number(-2, 2), "Of tokens that the answer has, once.", 0.0),
     BodyField("ignore_eos", BOOLEAN, "Go on after the end token.", False),
+    BodyField("stop_token_ids", _STOP_IDS, "Tokens that end the answer, without its text.", ()),
+    BodyField("skip_special_tokens", BOOLEAN, "The text has no special tokens.", True),
     BodyField("priority", integer(-100, 100), "Requests of smaller ones go first.", 0),
     BodyField("seed", integer(-(1 << 63), (1 << 63) - 1), "Of random numbers; default: random."),
     BodyField("stop", STOP, "Texts that end the answer, without being part of it.", ()),
@@ -188,6 +192,9 @@ CHAT_FIELDS = (
     *_COMMON,
     BodyField(
         "messages", array(_MESSAGE, "messages", largest=4096), "The conversation.", required=True
+    ),
+    BodyField(
+        "chat_template_kwargs", _ANY_OBJECT, "Names of the chat template with their values.", {}
     ),
     BodyField("max_completion_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
     BodyField("max_tokens", integer(1, MOST_TOKENS), "Old name of max_completion_tokens."),

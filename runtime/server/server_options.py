@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 
 # In place of hosts: any of them.
 ANY_HOST: Final = "*"
@@ -38,6 +39,7 @@ class ServerOptions:
             ``*`` for any.
         special_in_messages: special tokens that a message of a chat spells out become these
             tokens; else they are text, and only the chat template writes special tokens.
+        template_arguments: names that the chat template reads, for requests that give no others.
 
     Raises:
         GraphgenError: GG0705 for a key that no client can send.
@@ -61,6 +63,7 @@ class ServerOptions:
     lora_dir: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     special_in_messages: bool = False
+    template_arguments: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
     def __post_init__(self) -> None:
         """Refuse keys that are empty, and keys that no header can have."""

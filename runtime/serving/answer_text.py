@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from graphgen.runtime.tokenizer.tokenizer import TextStream
+from graphgen.runtime.tokenizer.text_stream import TextStream
 
 
 class Detokenizer(Protocol):
     """The part of :class:`~graphgen.runtime.tokenizer.tokenizer.Tokenizer` that gives text."""
 
-    def stream(self, *, skip_special: bool = True) -> TextStream:
-        """A new stream from ids, one at a time, to text."""
+    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
+        """A new stream from ids, one at a time, to the text that goes on after others."""
         ...
 
 

@@ -248,7 +248,9 @@ class ServingEngine:
         check_request(self._session, request, text=self._tokenizer is not None)
         progress = RequestProgress(request, self._submitted, adapter=self._adapter(request.adapter))
         if self._tokenizer is not None:
-            progress.written = AnswerText(self._tokenizer.stream(), request.stop)
+            after = () if request.text_of_its_own else request.prompt
+            stream = self._tokenizer.stream(after, skip_special=request.skip_special)
+            progress.written = AnswerText(stream, request.stop)
         self._submitted += 1
         self._requests[request.id] = progress
         self.scheduler.enter(progress)

@@ -55,6 +55,9 @@ class ServingRequest:
         presence_penalty: with the bias, subtracted from the logits of tokens that the answer has.
         mask: gives the tokens that may come next; such as those that a grammar allows.
         adapter: name of the adapter that the model is used with; empty for the model as it is.
+        text_of_its_own: the text is the decoding of the answer alone, as after a chat template;
+            else what the answer adds to the text of the prompt.
+        skip_special: the text has no special tokens.
     """
 
     id: str
@@ -71,6 +74,8 @@ class ServingRequest:
     presence_penalty: float = 0.0
     mask: Mask | None = None
     adapter: str = ""
+    text_of_its_own: bool = False
+    skip_special: bool = True
 
     def bias_after(self, answer: Sequence[int]) -> Mapping[int, float]:
         """The logit bias of the token after an answer, with the penalties."""

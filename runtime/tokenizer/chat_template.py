@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import parse_json
+from graphgen.json_value import Json, parse_json
 from graphgen.limits import TEMPLATE_CHARACTERS, TEMPLATE_MS
 from graphgen.runtime.tokenizer.marked_text import Marks
 from graphgen.worker_process import WorkerProcess
 
 # Bytes of a character in JSON, with some to spare.
 _BYTES: Final = 7
+# Names that come from the conversation, and parameters of the call in Hugging Face.
+_GIVEN: Final = frozenset(
+    (
+        *("messages", "conversation", "tools", "add_generation_prompt"),
+        *("continue_final_message", "chat_template", "tokenize"),
+    )
+)
 _WORKER: Final = Path(__file__).with_name("template_worker.py")
 
 
@@ -27,6 +34,8 @@ def render_chat(
     eos_token: str | None,
     add_generation_prompt: bool = True,
     marks: Marks | None = None,
+    other_tokens: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Json] | None = None,
 ) -> str:
     """The prompt text of a conversation, equal to Hugging Face's ``apply_chat_template``.
 
@@ -41,20 +50,26 @@ def render_chat(
         add_generation_prompt: end the prompt with the beginning of the model's answer.
         marks: of the texts of messages; the template reads them without marks and writes them
             marked.
+        other_tokens: named tokens beside BOS and EOS, such as ``pad_token``.
+        arguments: names of the template with their values, such as ``enable_thinking``. They take
+            the place of tokens.
 
     Raises:
-        GraphgenError: GG0603 if the template is missing, fails, takes longer, or makes more
-            text than the limits ``template-ms`` and ``template-characters``.
+        GraphgenError: GG0705 for arguments that :func:`check_arguments` refuses, GG0603 if the
+            template is missing, fails, takes longer, or makes more text than the limits
+            ``template-ms`` and ``template-characters``.
     """
     if template is None:
         raise GraphgenError("GG0603", "the model has no chat template", help="give a plain prompt")
-    tokens = {"bos_token": bos_token, "eos_token": eos_token}
+    tokens = {"bos_token": bos_token, "eos_token": eos_token, **(other_tokens or {})}
+    check_arguments(arguments or {})
     names: dict[str, object] = {
         "messages": [dict(message) for message in messages],
         "tools": None,
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
         **{name: token for name, token in tokens.items() if token is not None},
+        **(arguments or {}),
     }
     answer = _answer(template, names, marks)
     text, line = answer.get("text"), answer.get("line")
@@ -65,6 +80,14 @@ def render_chat(
     if "long" in answer:
         reason = f"it makes {answer['long']} characters, and {TEMPLATE_CHARACTERS} are taken"
     raise GraphgenError("GG0603", f"the chat template fails{at}: {reason}")
+
+
+def check_arguments(arguments: Mapping[str, Json]) -> None:
+    """Refuse arguments of a template that take the place of what it is given (GG0705)."""
+    wrong = next((name for name in arguments if name in _GIVEN or not name.isidentifier()), None)
+    if wrong is not None:
+        what = f"a chat template cannot be given '{wrong}'"
+        raise GraphgenError("GG0705", what, help="give a name that the template reads")
 
 
 def _answer(

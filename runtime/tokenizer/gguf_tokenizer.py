@@ -66,6 +66,14 @@ _PRE_TOKENIZERS: Final[Mapping[str, _PreTokenizer]] = {
     ),
 }
 _SPECIAL: Final = (TokenType.CONTROL, TokenType.UNKNOWN)
+# Named tokens of templates, by the keys of the format, one of which is misspelled there.
+_OTHER_TOKENS: Final = {
+    "unk_token": "unknown_token_id",
+    "sep_token": "seperator_token_id",
+    "pad_token": "padding_token_id",
+    "cls_token": "cls_token_id",
+    "mask_token": "mask_token_id",
+}
 _END_KEYS: Final = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
@@ -108,6 +116,11 @@ def _build(path: Path, header: GgufHeader) -> TokenizerParts:
         bos_id=bos_id,
         eos_ids=frozenset(end for end in ends if end is not None),
         chat_template=header.string(template_key) if template_key in header.metadata else None,
+        other_tokens={
+            name: tokens[found]
+            for name, key in _OTHER_TOKENS.items()
+            if (found := _token_id(path, header, key, tokens)) is not None
+        },
     )
 
 

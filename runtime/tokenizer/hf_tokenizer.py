@@ -57,6 +57,12 @@ def read_hf_tokenizer(folder: Path) -> TokenizerParts:
         bos_id=bos_id,
         eos_ids=_end_ids(folder, eos_id),
         chat_template=_chat_template(folder, config),
+        other_tokens={
+            name: token
+            for name in _NAMED
+            if name not in ("bos_token", "eos_token")
+            and (token := _token(config.get(name))) is not None
+        },
     )
 
 

@@ -1,23 +1,28 @@
-"""Encode text to token ids, decode token ids to text, and stream text from token ids."""
+"""Encode text to token ids, and decode token ids to text."""
 
 from __future__ import annotations
 
-import codecs
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import parse_json
+from graphgen.json_value import Json
 from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
 from graphgen.runtime.tokenizer.chat_template import render_chat
 from graphgen.runtime.tokenizer.message_markup import MessageMarkup
-from graphgen.runtime.tokenizer.token_bound import BYTE_OF, TokenBound, token_bound
+from graphgen.runtime.tokenizer.text_stream import (
+    TextStream,
+    TokenBytes,
+    checked_id,
+    open_stream,
+    written,
+)
+from graphgen.runtime.tokenizer.token_bound import TokenBound, token_bound
 from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, tokenizer_calls, unusable
 
 # Longer texts are tokenized while other threads run.
@@ -43,10 +48,17 @@ class Tokenizer:
         self.chat_template: Final = parts.chat_template
         self.vocab_size: Final[int] = parts.backend.get_vocab_size(with_added_tokens=True)
         self._calls: Final = tokenizer_calls(parts.source)
+        self._token_bytes: Final = TokenBytes(parts)
 
     def vocabulary(self) -> Mapping[str, int]:
         """Token ids by the text that the tokenizer keeps of each."""
         return self._backend.get_vocab(with_added_tokens=True)
+
+    @cached_property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids of special tokens, by their text; made once."""
+        added = self._backend.get_added_tokens_decoder()
+        return {token.content: number for number, token in added.items() if token.special}
 
     @cached_property
     def bound(self) -> TokenBound | None:
@@ -115,7 +127,7 @@ class Tokenizer:
         Raises:
             GraphgenError: GG0705 for an id outside of [0, 2**32).
         """
-        checked = [_checked_id(i) for i in ids]
+        checked = [checked_id(i) for i in ids]
         with self._calls:
             return self._backend.decode(checked, skip_special_tokens=skip_special)
 
@@ -126,6 +138,7 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         most: int | None = None,
         special_in_messages: bool = True,
+        arguments: Mapping[str, Json] | None = None,
     ) -> list[int]:
         """The token ids of a conversation, rendered with the model's chat template.
 
@@ -135,10 +148,11 @@ class Tokenizer:
             most: as of :meth:`encode`, of the rendered text.
             special_in_messages: special tokens that a message spells out become their ids, as in
                 Hugging Face by default. Else they are text, so that a message cannot begin a turn.
+            arguments: names that the template reads, such as ``enable_thinking``.
 
         Raises:
-            GraphgenError: GG0701 as of :meth:`encode`, GG0603 if the model has no chat template or
-                the template fails.
+            GraphgenError: GG0705 for arguments that cannot be given, GG0701 as of :meth:`encode`,
+                GG0603 if the model has no chat template or the template fails.
         """
         marks = None if special_in_messages else self.message_markup.marks(messages)
         try:
@@ -149,8 +163,12 @@ class Tokenizer:
                 eos_token=self.parts.eos_token,
                 add_generation_prompt=add_generation_prompt,
                 marks=marks,
+                other_tokens=self.parts.other_tokens,
+                arguments=arguments,
             )
         except GraphgenError as error:
+            if error.code != "GG0603":
+                raise
             raise unusable(self.parts.source, error.what, help=error.help) from error
         # The template writes BOS itself.
         if marks is None:
@@ -160,109 +178,36 @@ class Tokenizer:
         with self._calls:
             return self.message_markup.encode(lambda copy: _encoded(copy, named, add_special=False))
 
-    def stream(self, *, skip_special: bool = True) -> TextStream:
+    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
         """A new stream from ids, one at a time, to text.
 
         Args:
+            after: the ids of the prompt that the text goes on from; empty for a text of its own.
             skip_special: leave special tokens out instead of writing them.
         """
-        steps = _decoder_steps(self._backend)
-        if steps == ["ByteLevel"]:
-            return _ByteStream(self.parts, skip_special)
-        return _PieceStream(self.parts, skip_special, incremental=_grows_by_appending(steps))
+        made = open_stream(self.parts, skip_special=skip_special)
+        made.follow(after)
+        return made
 
+    def text_after(self, prompt: Sequence[int], ids: Sequence[int]) -> str:
+        """decode(prompt + ids) minus decode(prompt): what :meth:`stream` gives after the prompt.
 
-class TextStream(ABC):
-    """Incremental detokenization.
-
-    The text of :meth:`push` is final, and never ends inside a character. All results of
-    :meth:`push` and of :meth:`flush`, joined, equal :meth:`Tokenizer.decode` of all ids.
-    """
-
-    def __init__(self, parts: TokenizerParts, skip_special: bool) -> None:
-        self._backend: Final = parts.backend
-        self._calls: Final = tokenizer_calls(parts.source)
-        self._skipped: Final = frozenset(
-            token_id
-            for token_id, token in parts.backend.get_added_tokens_decoder().items()
-            if skip_special and token.special
-        )
-
-    def push(self, token_id: int) -> str:
-        """The text that this id makes final; often empty in the middle of a character.
-
-        Raises:
-            GraphgenError: GG0705 for an id outside of [0, 2**32).
+        A character that the prompt begins and ``ids`` end is part of the result.
         """
-        token = self._backend.id_to_token(_checked_id(token_id))
-        if token is None or token_id in self._skipped:
-            return ""
-        return self._push(token_id, token)
+        stream = self.stream(prompt)
+        return "".join([*map(stream.push, ids), stream.flush()])
 
-    @abstractmethod
-    def flush(self) -> str:
-        """The rest of the text; resets the stream."""
+    def prompt_text(self, prompt: Sequence[int]) -> str:
+        """decode(prompt) without a character that is incomplete at its end."""
+        return open_stream(self.parts, skip_special=True).text_before(prompt)
 
-    @abstractmethod
-    def _push(self, token_id: int, token: str) -> str: ...
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token adds to a text; see :class:`TokenBytes`."""
+        return self._token_bytes.of(token_id)
 
-
-class _ByteStream(TextStream):
-    """Byte-level BPE: a token is a run of bytes, and a character may span tokens."""
-
-    def __init__(self, parts: TokenizerParts, skip_special: bool) -> None:
-        super().__init__(parts, skip_special)
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def _push(self, token_id: int, token: str) -> str:
-        try:
-            data = bytes(BYTE_OF[char] for char in token)
-        except KeyError:
-            # An added token is written in characters, not in the byte alphabet.
-            data = token.encode("utf-8")
-        return self._utf8.decode(data)
-
-    def flush(self) -> str:
-        rest = self._utf8.decode(b"", final=True)
-        self._utf8.reset()
-        return rest
-
-
-class _PieceStream(TextStream):
-    """Other tokenizers: new text = decode(ids with the last one) minus decode(ids before it).
-
-    A run of byte tokens such as ``<0xE2>`` becomes text only as a whole, so it is held back until
-    another token ends it. Decoding starts at the last two ends of such runs: earlier ids have no
-    influence.
-    """
-
-    def __init__(self, parts: TokenizerParts, skip_special: bool, *, incremental: bool) -> None:
-        super().__init__(parts, skip_special)
-        self._incremental: Final = incremental
-        self._window: list[int] = []
-        self._returned = 0  # ids of the window with returned text
-
-    def _push(self, token_id: int, token: str) -> str:
-        self._window.append(token_id)
-        is_byte = len(token) == 6 and token.startswith("<0x") and token.endswith(">")
-        if is_byte or not self._incremental:
-            return ""
-        text = self._new_text()
-        self._window = self._window[self._returned :]
-        self._returned = len(self._window)
-        return text
-
-    def flush(self) -> str:
-        text = self._new_text()
-        self._window = []
-        self._returned = 0
-        return text
-
-    def _new_text(self) -> str:
-        known = self._window[: self._returned]
-        with self._calls:
-            before = self._backend.decode(known, skip_special_tokens=False)
-            return self._backend.decode(self._window, skip_special_tokens=False)[len(before) :]
+    def token_text(self, token_id: int) -> str:
+        """The text that a token adds; ``bytes:\\xe2`` for a part of a character."""
+        return written(self.token_bytes(token_id))
 
 
 def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
@@ -303,31 +248,3 @@ def _encoded(backend: Backend, text: str, *, add_special: bool) -> list[int]:
     # Unlike encode, it releases the interpreter's lock.
     (found,) = backend.encode_batch_fast([text], add_special_tokens=add_special)
     return found.ids
-
-
-def _checked_id(token_id: int) -> int:
-    if not 0 <= token_id < 2**32:
-        raise GraphgenError("GG0705", f"{token_id} is not a token id")
-    return int(token_id)
-
-
-def _decoder_steps(backend: Backend) -> list[str]:
-    """The names of the steps from tokens to text."""
-    if backend.decoder is None:
-        return []
-    state = cast("dict[str, object]", parse_json(cast(bytes, backend.decoder.__getstate__())))
-    nested = cast("list[dict[str, object]]", state.get("decoders", [state]))
-    return [
-        f"{step['type']} at the end" if step.get("stop") else f"{step['type']}" for step in nested
-    ]
-
-
-def _grows_by_appending(steps: Sequence[str]) -> bool:
-    """True if another token never changes the text before it.
-
-    Steps on single tokens cannot change it; after the tokens are fused, stripping at the front
-    cannot either.
-    """
-    by_token = {"Replace", "ByteFallback", "Metaspace", "WordPiece", "BPEDecoder", "Strip"}
-    fused = steps.index("Fuse") if "Fuse" in steps else len(steps)
-    return set(steps[:fused]) <= by_token and set(steps[fused + 1 :]) <= {"Strip", "Fuse"}

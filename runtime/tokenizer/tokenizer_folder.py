@@ -35,6 +35,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         "bos_token": parts.bos_token,
         "eos_token": parts.eos_token,
         "chat_template": template,
+        **parts.other_tokens,
     }
     present = {key: value for key, value in config.items() if value is not None}
     (folder / "tokenizer_config.json").write_text(json.dumps(present), encoding="utf-8")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenizers import AddedToken
@@ -26,6 +26,7 @@ class TokenizerParts:
         bos_id: the id of ``bos_token``.
         eos_ids: every id that ends generation.
         chat_template: Jinja2 text that renders messages to one prompt, if there is one.
+        other_tokens: named tokens that the template has beside BOS and EOS, such as ``pad_token``.
     """
 
     source: Path
@@ -35,6 +36,7 @@ class TokenizerParts:
     bos_id: int | None
     eos_ids: frozenset[int]
     chat_template: str | None
+    other_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def unusable(source: Path, what: str, *, help: str = "") -> GraphgenError:

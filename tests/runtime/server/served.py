@@ -27,7 +27,7 @@ from tests.oracles.small_gguf import write_small_model
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant:{% endif %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}{{ hint }}"
 )
 ROWS, LENGTH, CHUNK = 4, 128, 16
 NAME = "small"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema_rs
@@ -11,7 +13,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from tests.runtime.server.served import small_engine
+from graphgen.runtime.server.application import make_application
+from graphgen.runtime.tokenizer.text_stream import written
+from tests.runtime.server.served import URL, service_of, small_engine
 from tests.runtime.server.test_answers import PROMPT, answer, events
 
 CHAT = "/v1/chat/completions"
@@ -50,13 +54,23 @@ def first_logits(prompt: list[int]) -> Any:
     return result[0].astype(np.float64)
 
 
+def whole_characters(tokens: Sequence[str]) -> list[int]:
+    """The characters before each token; those of bytes become whole with later ones."""
+    data, found = b"", list[int]()
+    for text in tokens:
+        found.append(len(codecs.getincrementaldecoder("utf-8")("replace").decode(data)))
+        part = text.startswith("bytes:")
+        data += bytes.fromhex(text[6:].replace("\\x", "")) if part else text.encode()
+    return found
+
+
 def test_log_probabilities_are_those_of_the_logits(client: TestClient):
     engine = small_engine()
     prompt = engine.tokenizer.encode(PROMPT)
     logits = first_logits(prompt)
     logs = logits - logits.max() - math.log(np.exp(logits - logits.max()).sum())
     best = np.argsort(-logs, kind="stable")[:3]
-    texts = [engine.tokenizer.decode([int(token)], skip_special=False) for token in best]
+    texts = [engine.tokenizer.token_text(int(token)) for token in best]
     (choice,) = answer(client, prompt=PROMPT, max_tokens=4, ignore_eos=True, logprobs=3)["choices"]
     given = choice["logprobs"]
     assert {len(given[name]) for name in ("tokens", "token_logprobs", "text_offset")} == {4}
@@ -65,8 +79,7 @@ def test_log_probabilities_are_those_of_the_logits(client: TestClient):
     assert given["top_logprobs"][0] == pytest.approx(
         dict(zip(texts, logs[best], strict=True)), abs=1e-4
     )
-    sizes = [len(text) for text in given["tokens"]]
-    assert given["text_offset"] == [sum(sizes[:n]) for n in range(4)]
+    assert given["text_offset"] == whole_characters(given["tokens"])
 
 
 def test_log_probabilities_of_chats_are_the_same_in_a_stream(client: TestClient):
@@ -77,8 +90,7 @@ def test_log_probabilities_of_chats_are_the_same_in_a_stream(client: TestClient)
     for row in rows:
         assert len(row["top_logprobs"]) == 2
         assert row["top_logprobs"][0]["logprob"] >= row["logprob"]
-        if row["bytes"] is not None:
-            assert bytes(row["bytes"]).decode() == row["token"]
+        assert written(bytes(row["bytes"])) == row["token"]
     pieces = [piece["choices"][0] for piece in events(client, CHAT, **body)]
     streamed = [row for piece in pieces for row in (piece["logprobs"] or {}).get("content", ())]
     assert [row["token"] for row in streamed] == [row["token"] for row in rows]
@@ -97,7 +109,7 @@ def test_a_bias_makes_a_token_certain_or_impossible(client: TestClient):
     (choice,) = answer(
         client, prompt=PROMPT, max_tokens=1, logit_bias={str(first): -100}, logprobs=0
     )["choices"]
-    assert choice["logprobs"]["tokens"] != [tokenizer.decode([first], skip_special=False)]
+    assert choice["logprobs"]["tokens"] != [tokenizer.token_text(first)]
 
 
 @pytest.mark.parametrize(
@@ -178,3 +190,67 @@ def test_a_schema_that_is_wrong_is_named(client: TestClient, schema: object, wha
     error = response.json()["error"]
     assert what in error["message"]
     assert error["param"].startswith("response_format.json_schema")
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", CHAT])
+def test_a_special_token_ends_an_answer_by_its_text_and_by_its_id(client: TestClient, path: str):
+    """Texts have no special tokens, so a stop string never matches one there."""
+    tokenizer = small_engine().tokenizer
+    text, number = next((t, n) for t, n in tokenizer.special_ids.items())
+    asked = {"prompt": PROMPT} if path != CHAT else {"messages": MESSAGES}
+    forced = {"max_tokens": 4, "ignore_eos": True, "logit_bias": {str(number): 100}}
+    for ends in ({"stop": text}, {"stop": ["zz", text]}, {"stop_token_ids": [number]}):
+        made = answer(client, path, **asked, **forced, **ends)
+        (choice,) = made["choices"]
+        shown = choice["text"] if path != CHAT else choice["message"]["content"]
+        assert (shown, choice["finish_reason"]) == ("", "stop")
+        assert made["usage"]["completion_tokens"] == 1
+    (choice,) = answer(client, path, **asked, **forced, skip_special_tokens=False)["choices"]
+    shown = choice["text"] if path != CHAT else choice["message"]["content"]
+    assert (shown, choice["finish_reason"]) == (4 * text, "length")
+
+
+def test_a_token_id_above_the_vocabulary_cannot_end_an_answer(client: TestClient):
+    body = {"model": "small", "prompt": "a", "stop_token_ids": [1 << 20]}
+    model = client.get("/v1/models").json()["data"][0]["id"]
+    response = client.post("/v1/completions", json={**body, "model": model})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "stop_token_ids"
+
+
+def test_a_character_over_the_seam_is_echoed_once(client: TestClient):
+    tokenizer = small_engine().tokenizer
+    ids = tokenizer.encode("a 日")
+    assert tokenizer.prompt_text(ids[:-1]) != tokenizer.decode(ids[:-1])
+    forced = {"max_tokens": 1, "logit_bias": {str(ids[-1]): 100}, "prompt": ids[:-1]}
+    for echo, wanted in ((True, "a 日"), (False, "日")):
+        assert answer(client, **forced, echo=echo)["choices"][0]["text"] == wanted
+        pieces = [one["choices"] for one in events(client, "/v1/completions", **forced, echo=echo)]
+        assert "".join(one[0]["text"] for one in pieces if one) == wanted
+
+
+def test_arguments_of_the_template_make_the_prompt(client: TestClient):
+    def prompt(**more: object) -> int:
+        return answer(client, CHAT, messages=MESSAGES, max_tokens=1, **more)["usage"][
+            "prompt_tokens"
+        ]
+
+    hint = " count to 7!"
+    added = len(small_engine().tokenizer.encode_chat(MESSAGES, arguments={"hint": hint}))
+    assert prompt(chat_template_kwargs={"hint": hint}) == added > prompt()
+    assert prompt(chat_template_kwargs={}) == prompt(chat_template_kwargs=None) == prompt()
+    wrong = {"messages": [], "tools": []}
+    for name, value in wrong.items():
+        body = {"model": "small", "messages": MESSAGES, "chat_template_kwargs": {name: value}}
+        response = client.post(CHAT, json=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "chat_template_kwargs"
+        assert name in response.json()["error"]["message"]
+
+
+def test_the_server_has_arguments_for_requests_without_them():
+    service = service_of(template_arguments={"hint": " so"})
+    with TestClient(make_application(service), base_url=URL) as other:
+        made = answer(other, CHAT, messages=MESSAGES, max_tokens=1)
+    wanted = small_engine().tokenizer.encode_chat(MESSAGES, arguments={"hint": " so"})
+    assert made["usage"]["prompt_tokens"] == len(wanted)

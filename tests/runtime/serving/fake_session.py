@@ -17,7 +17,7 @@ from graphgen.runtime.session.block_table import BlockTable
 from graphgen.runtime.session.pending_step import DeviceToken, PendingStep
 from graphgen.runtime.session.session import RowResults, Session
 from graphgen.runtime.session.step_call import Draw
-from graphgen.runtime.tokenizer.tokenizer import TextStream
+from graphgen.runtime.tokenizer.text_stream import TextStream
 
 VOCABULARY = 11
 EOS = 0
@@ -64,7 +64,7 @@ def cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:
 class Letters:
     """A tokenizer with a letter a token."""
 
-    def stream(self, *, skip_special: bool = True) -> TextStream:
+    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
         return cast("TextStream", LetterStream())
 
 

@@ -28,7 +28,7 @@ from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.prompt_lookup import PromptLookup
 from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
 from graphgen.runtime.speculation.speculator import Speculator
-from graphgen.runtime.tokenizer.tokenizer import TextStream
+from graphgen.runtime.tokenizer.text_stream import TextStream
 from tests.oracles.families import ORACLES, save
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
@@ -253,7 +253,7 @@ def test_programs_that_choose_tokens_are_followed_by_the_host():
 class Numbers:
     """A tokenizer whose tokens are their numbers."""
 
-    def stream(self, *, skip_special: bool = True) -> TextStream:
+    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
         return cast("TextStream", NumberStream())
 
 

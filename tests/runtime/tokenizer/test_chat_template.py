@@ -11,8 +11,10 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.tokenizer.chat_template import render_chat
 from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
+from graphgen.runtime.tokenizer.tokenizer_folder import save_tokenizer
 from tests.oracles.small_gguf import write_small_model
 from tests.oracles.smollm2 import reference_tokenizer, smollm2_path
+from tests.runtime.tokenizer.test_tokenizer_folder import write_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -146,3 +148,49 @@ def test_chat_adds_no_second_bos(tmp_path: Path):
     tokenizer = load_tokenizer(path)
     assert tokenizer.encode("we")[0] == 1
     assert tokenizer.encode_chat([{"role": "user", "content": "we"}]) == tokenizer.encode("we")
+
+
+THINKING = (
+    "{{ pad_token }}{{ unk_token }}{{ sep_token is defined }}{{ messages[0].content }}"
+    "{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}{{ level | tojson }}"
+)
+
+
+def test_arguments_and_named_tokens_reach_the_template_as_in_transformers(tmp_path: Path):
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = {"pad_token": "<|end|>", "unk_token": "<|begin|>"}
+    folder = write_folder(tmp_path, {**tokens, "chat_template": THINKING})
+    ours, theirs = load_tokenizer(folder), PreTrainedTokenizerFast.from_pretrained(folder)
+    for arguments in (
+        {"level": 1},
+        {"level": ["x", None], "enable_thinking": False},
+        {"level": "low", "pad_token": "other"},
+    ):
+        wanted = theirs.apply_chat_template(
+            [USER], add_generation_prompt=True, tokenize=True, return_dict=False, **arguments
+        )
+        assert ours.encode_chat([USER], arguments=arguments) == wanted
+
+
+def test_named_tokens_of_a_gguf_file_and_of_an_artifact_reach_the_template(tmp_path: Path):
+    path = tmp_path / "small.gguf"
+    keys = {"padding": 2, "unknown": 1, "seperator": 1}
+    write_small_model(
+        path,
+        {f"tokenizer.ggml.{key}_token_id": number for key, number in keys.items()}
+        | {"tokenizer.chat_template": "{{ pad_token }}{{ unk_token }}{{ sep_token }}"},
+    )
+    made = load_tokenizer(path)
+    save_tokenizer(made, tmp_path / "saved")
+    for tokenizer in (made, load_tokenizer(tmp_path / "saved")):
+        assert tokenizer.encode_chat([USER]) == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "tools", "add_generation_prompt", "chat_template", "tokenize", "a b"]
+)
+def test_arguments_cannot_take_the_place_of_the_conversation(name: str):
+    with pytest.raises(GraphgenError) as caught:
+        render_chat("", [USER], bos_token=None, eos_token=None, arguments={name: 1})
+    assert caught.value.what == f"a chat template cannot be given '{name}'"
