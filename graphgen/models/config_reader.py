@@ -21,71 +21,35 @@ Fields = TypeVar("Fields", bound=_Dataclass)
 
 # Products with sizes stay finite.
 _MOST_NUMBER = 1e30
-# Keys that do not change what the forward pass computes at inference.
-NEUTRAL = frozenset(
-    [
-        "architectures",
-        "model_type",
-        # How weights are stored; opening a checkpoint reads it, or refuses it.
-        "quantization_config",
-        "compression_config",
-        # Heads beside the model's own, which leave its tokens as they are.
-        "medusa_num_heads",
-        "medusa_num_layers",
-        "medusa_own_heads",
-        "torch_dtype",
-        "dtype",
-        "transformers_version",
-        "use_cache",
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-        "unk_token_id",
-        "sep_token_id",
-        "initializer_range",
-        "attention_dropout",
-        "hidden_dropout",
-        "resid_pdrop",
-        "embd_pdrop",
-        "attn_pdrop",
-        "max_position_embeddings",
-        "pretraining_tp",
-        "return_dict",
-        "output_attentions",
-        "output_hidden_states",
-        "torchscript",
-        "is_encoder_decoder",
-        "is_decoder",
-        "add_cross_attention",
-        "chunk_size_feed_forward",
-        "finetuning_task",
-        "id2label",
-        "label2id",
-        "num_labels",
-        "problem_type",
-        "task_specific_params",
-        "tokenizer_class",
-        "prefix",
-        "tie_encoder_decoder",
-        "cross_attention_hidden_size",
-        "decoder_start_token_id",
-        "max_length",
-        "min_length",
-        "do_sample",
-        "early_stopping",
-        "num_beams",
-        "temperature",
-        "top_k",
-        "top_p",
-        "repetition_penalty",
-        "length_penalty",
-        "no_repeat_ngram_size",
-        "attn_implementation",
-        "is_llama_config",
-        # Python files beside a checkpoint that transformers once needed.
-        "auto_map",
-    ]
-)
+# Keys that do not change what the forward pass computes at inference, by what they are of.
+_NEUTRAL_KEYS = {
+    "class": "architectures model_type is_llama_config is_encoder_decoder is_decoder auto_map",
+    # How weights are stored; opening a checkpoint reads it, or refuses it.
+    "storage": "quantization_config compression_config torch_dtype dtype torchscript",
+    # Heads beside the model's own, which leave its tokens as they are.
+    "other heads": "medusa_num_heads medusa_num_layers medusa_own_heads",
+    "writer": "transformers_version name_or_path unsloth_fixed unsloth_version trl_version",
+    # Ranks and buckets that optimum-neuron compiled for.
+    "compiler": "neuron",
+    "tokenizer": "bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id tokenizer_class "
+    "prefix pad_token model_max_length tokenizer_model_max_length tokenizer_padding_side",
+    "training": "initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop "
+    "attn_pdrop dropout classifier_dropout gradient_checkpointing use_gradient_checkpointing "
+    "pretraining_tp router_jitter_noise",
+    "context": "max_position_embeddings",
+    "results": "use_cache return_dict use_return_dict output_attentions output_hidden_states "
+    "output_scores return_dict_in_generate attn_implementation",
+    "classification": "id2label label2id num_labels problem_type finetuning_task "
+    "task_specific_params",
+    "encoder": "add_cross_attention cross_attention_hidden_size tie_encoder_decoder "
+    "decoder_start_token_id chunk_size_feed_forward tf_legacy_loss use_bfloat16",
+    "generation": "max_length min_length do_sample early_stopping num_beams temperature top_k "
+    "top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size num_beam_groups "
+    "diversity_penalty num_return_sequences encoder_no_repeat_ngram_size bad_words_ids "
+    "forced_bos_token_id forced_eos_token_id suppress_tokens begin_suppress_tokens "
+    "remove_invalid_values exponential_decay_length_penalty max_new_tokens",
+}
+NEUTRAL = {key: why for why, keys in _NEUTRAL_KEYS.items() for key in keys.split()}
 
 
 class ConfigReader:

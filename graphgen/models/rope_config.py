@@ -12,12 +12,28 @@ from graphgen.nn import RopeConfig
 from graphgen.nn.rope import yarn_attention_factor
 from graphgen.numbers import is_finite
 
+# Settings that each form of scaling reads in transformers; the other forms ignore them.
+_OF_FORMS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": (
+        *("factor", "original_max_position_embeddings", "attention_factor", "beta_fast"),
+        *("beta_slow", "truncate", "mscale", "mscale_all_dim", "finetuned"),
+    ),
+    "longrope": (
+        *("factor", "original_max_position_embeddings", "attention_factor", "short_factor"),
+        "long_factor",
+    ),
+}
+
 
 def read_rope(reader: ConfigReader) -> RopeConfig:
     """``rope_theta`` and ``rope_scaling``, or transformers 5's ``rope_parameters``."""
     scaling, theta = _scaling(reader)
     kind = scaling.only("rope_type", ["default", "linear", "llama3", "yarn"], "default")
     scaling.only("partial_rotary_factor", [1.0], 1.0)
+    scaling.neutral(*_read_by_others(str(kind)))
     if kind == "default":
         scaling.finish()
         return RopeConfig(theta)
@@ -37,6 +53,12 @@ def read_rope(reader: ConfigReader) -> RopeConfig:
     return RopeConfig(theta, "llama3", factor, low, high, original)
 
 
+def _read_by_others(kind: str) -> set[str]:
+    """The settings that other forms read, and ``finetuned``, which none does."""
+    own = {*_OF_FORMS[kind]} - {"finetuned"}
+    return {name for names in _OF_FORMS.values() for name in names} - own
+
+
 def _scaling(reader: ConfigReader) -> tuple[ConfigReader, float]:
     """The settings of scaled positions, and the base."""
     given, older = reader.mapping("rope_parameters") or {}, reader.mapping("rope_scaling") or {}
@@ -45,6 +67,14 @@ def _scaling(reader: ConfigReader) -> tuple[ConfigReader, float]:
     given = given or older
     scaling = ConfigReader({"rope_type": given.get("type"), **given})
     scaling.used |= {"type", "partial_rotary_factor"}
+    factor = scaling.config.get("attn_factor")
+    if factor is not None:
+        raise GraphgenError(
+            "GG0502",
+            f"config: rope_scaling.attn_factor = {factor!r} is read in two ways: transformers "
+            "ignores it, vLLM multiplies attention_factor by it",
+            help="remove it, or set attention_factor to the product",
+        )
     return scaling, scaling.number("rope_theta", reader.number("rope_theta", 10000.0))
 
 

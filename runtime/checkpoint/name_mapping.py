@@ -15,21 +15,31 @@ from graphgen.runtime.checkpoint.interfaces import (
     TensorInfo,
 )
 
+_HEAD: Final = "lm_head.weight"
+
 
 def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint under today's tensor names of its family in transformers.
 
     The first GPT-2 and BLOOM checkpoints, and any saved from a model without its head, hold
     ``h.0.ln_1.weight``, today ``transformer.h.0.ln_1.weight``; GPT-NeoX's head was called
-    ``embed_out``. transformers reads both. A checkpoint of an unknown family stays as it is.
+    ``embed_out``. A tied head may be stored in the place of the embedding table. transformers reads
+    all of these. A checkpoint of an unknown family stays as it is.
     """
     family = known_family(checkpoint.config.get("model_type"))
     if family is None:
         return checkpoint
     stored = {name: own for own, name in current_names(family, checkpoint.tensors()).items()}
+    if family.embedding not in stored and _HEAD in stored and _is_tied(family, checkpoint):
+        stored[family.embedding] = stored[_HEAD]
     if all(name == own for name, own in stored.items()):
         return checkpoint
     return RenamedCheckpoint(checkpoint, stored)
+
+
+def _is_tied(family: Family[Any], checkpoint: Checkpoint) -> bool:
+    """True if the head is the embedding table, so that either name may be stored."""
+    return bool(getattr(family.read(checkpoint.config), "tie_word_embeddings", False))
 
 
 def current_names(family: Family[Any], stored: Collection[str]) -> dict[str, str]:

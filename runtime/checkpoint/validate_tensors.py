@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Final, cast
@@ -51,7 +51,7 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> str:
             tied or name in beside or any(fnmatchcase(name, pattern) for pattern in family.buffers)
         )
 
-    check_tensors(checkpoint, needed, ignorable)
+    check_tensors(checkpoint, needed, ignorable, {"lm_head.weight", family.embedding})
     _check_types(checkpoint, module)
     if "lm_head.weight" not in needed and "lm_head.weight" in checkpoint.tensors():
         _check_tied(checkpoint, family.embedding)
@@ -150,6 +150,7 @@ def check_tensors(
     checkpoint: Checkpoint,
     expected: Mapping[str, tuple[int, ...]],
     ignore: Callable[[str], bool],
+    tied: Collection[str] = (),
 ) -> None:
     """Require that the checkpoint has exactly the tensors of the model, in the model's shapes.
 
@@ -158,12 +159,14 @@ def check_tensors(
         expected: the shape of every tensor the model reads, by its Hugging Face name.
         ignore: true for the name of a tensor that may be in the checkpoint although the model does
             not read it, such as a stored copy of a tied ``lm_head.weight``.
+        tied: the names of embedding and head.
 
     Raises:
         GraphgenError: one GG0602 that lists all missing, unexpected and misshapen tensors.
     """
     found = checkpoint.tensors()
-    missing = [f"'{name}' {_shape(shape)}" for name, shape in expected.items() if name not in found]
+    absent = [name for name in expected if name not in found]
+    missing = [f"'{name}' {_shape(expected[name])}" for name in absent]
     extra = [
         f"'{name}' {_shape(info.shape)}"
         for name, info in found.items()
@@ -178,13 +181,16 @@ def check_tensors(
     if not any(lines for _, lines in kinds):
         return
     listed = [line for kind, lines in kinds for line in _listing(kind, lines)]
+    help = "configuration and weights are not of one model: take both from the same place"
+    if absent and set(absent) <= set(tied):
+        help = "set tie_word_embeddings to true in config.json if head and embedding are one table"
     counts = ", ".join(f"{len(lines)} {kind}" for kind, lines in kinds if lines)
     raise GraphgenError(
         "GG0602",
         f"the checkpoint's tensors do not fit the model: {counts}",
         where=str(checkpoint.path),
         note="\n".join([*_layers(found, expected), *listed]),
-        help="configuration and weights are not of one model: take both from the same place",
+        help=help,
     )
 
 

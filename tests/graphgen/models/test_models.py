@@ -53,7 +53,8 @@ REFUSED: dict[str, dict[str, object]] = {
     "partial rotation, new spelling": with_(rope_parameters={"partial_rotary_factor": 0.5}),
     "a key nobody knows": with_(sliding_window=4096),
     "two keys nobody knows": with_(qk_norm=True, logit_scale=0.5),
-    "a rope key nobody knows": with_(rope_scaling={**LLAMA3, "attention_factor": 2.0}),
+    "a rope key nobody knows": with_(rope_scaling={**LLAMA3, "mystery_factor": 2.0}),
+    "a rope key that engines read in two ways": with_(rope_scaling={**LLAMA3, "attn_factor": 2.0}),
     "a rope key of no rope": with_(rope_parameters={"rope_type": "default", "mrope": [1, 2]}),
     "ropes that disagree": with_(rope_scaling=LLAMA3, rope_parameters={"rope_theta": 5.0}),
     "KV heads that do not divide": with_(num_key_value_heads=3),
@@ -104,6 +105,9 @@ def test_what_is_not_supported_is_refused_by_name(golden: Callable[[str, str], N
         {"rope_scaling": None, "rope_parameters": None},
         {"rope_scaling": {"type": "default"}},
         {"partial_rotary_factor": 1.0},
+        {"rope_parameters": {"rope_type": "default", "factor": 4.0, "attention_factor": 2.0}},
+        {"neuron": {"num_cores": 2, "auto_cast_type": "bf16"}},
+        {"unsloth_fixed": True, "gradient_checkpointing": True, "forced_eos_token_id": 2},
     ],
 )
 def test_what_changes_nothing_is_read_past(harmless: dict[str, object]):

@@ -148,6 +148,17 @@ def test_a_stored_copy_of_a_tied_head_is_no_mistake(folder: Path):
     open_engine(str(folder), EngineOptions(max_len=64), lambda _: [[1, 2]], 4, Silent())
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_table_that_is_not_stored_is_named_with_the_key_that_ties_it(folder: Path, stored: bool):
+    """The configuration says that there are two tables."""
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.embed_tokens.weight" if stored else "lm_head.weight"]
+    save_file(weights, folder / "model.safetensors")
+    assert refused(folder).endswith(
+        "help: set tie_word_embeddings to true in config.json if head and embedding are one table"
+    )
+
+
 @pytest.mark.parametrize(
     ("prompts", "options", "text"),
     [
