@@ -78,9 +78,9 @@ def is_model(name: str) -> bool:
         return is_there(path)
     if is_there(path):
         return False
-    from graphgen.models import SHAPES
+    from graphgen.models import SHAPES, shape_name
 
-    return name.lower() in SHAPES or name == "smollm2"
+    return shape_name(name) in SHAPES or name == "smollm2"
 
 
 def check_twins(model: str, twins: str | None, *, own_size: bool) -> bool:

@@ -19,7 +19,7 @@ from graphgen.cli.flags import (
     with_compile_flags,
     with_field_flags,
 )
-from graphgen.cli.model_flags import OF_EACH_NODE, check_instance
+from graphgen.cli.model_flags import OF_EACH_NODE
 from graphgen.cli.plan_report import emit_nodes
 from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, PlotFile, check_plot
 from graphgen.config.compile_config import CompileConfig
@@ -82,7 +82,11 @@ class PlanSizes:
         metavar="N",
         min=1,
     )
-    instance: str = flag_field("", OF_EACH_NODE, metavar="TYPE")
+    instance: str = flag_field(
+        "",
+        f"To serve on; with --nodes: {OF_EACH_NODE[0].lower()}{OF_EACH_NODE[1:]}",
+        metavar="TYPE",
+    )
 
     def adapters(self, demand: CompileConfig) -> CompileConfig:
         """The configuration with slots for adapters, if they are counted (GG0705)."""
@@ -168,7 +172,9 @@ class PlanSizes:
 
     def check_nodes(self, demand: CompileConfig, rules: str, plot: object) -> None:
         """Refuse --nodes with what it compares itself, or has no use for (GG0705)."""
-        check_instance(self.nodes, self.instance)
+        if self.instance and self.nodes == 1 and (self.search or self.lengths is not None):
+            what = f"--instance has no meaning with {'--search' if self.search else '--lengths'}"
+            raise GraphgenError("GG0705", what, help="leave out one of them")
         given = {
             "--search": self.search,
             "--lengths": self.lengths is not None,
@@ -252,13 +258,14 @@ def plan(
         _emit_search(as_json, model, where, replace(demand, tp=tp), sizes.answer_tokens or 0)
     elif sizes.lengths is None:
         demand = _with_mesh(model, where, replace(demand, tp=tp or demand.tp))
-        _emit_plan(as_json, model, _plan(model, where, demand, rules, tp), sizes)
+        made = _plan(model, where, demand, rules, tp, sizes.instance)
+        _emit_plan(as_json, model, made, sizes)
     else:
         advice = _advice(model, where, demand, sizes, tp)
         _emit_advice(as_json, model, advice)
         demand, tp = advice.demand, advice.demand.tp
     if plot is not None:
-        _draw(plot, model, _plan(model, where, demand, rules, tp))
+        _draw(plot, model, _plan(model, where, demand, rules, tp, sizes.instance))
 
 
 def _with_mesh(model: str, where: Accelerator, demand: CompileConfig) -> CompileConfig:
@@ -282,13 +289,18 @@ def _draw(plot: str, model: str, made: CapacityPlan) -> None:
 
 
 def _plan(
-    model: str, where: Accelerator, demand: CompileConfig, rules: str, tp: int
+    model: str,
+    where: Accelerator,
+    demand: CompileConfig,
+    rules: str,
+    tp: int,
+    instance: str = "",
 ) -> CapacityPlan:
     from graphgen.lowering.plan.capacity_plan import make_plan
     from graphgen.runtime.checkpoint.model_config import model_config
 
     config = model_config(model, keep_quantized=demand.keep_quantized)
-    return make_plan(config, where, demand, rules, tp)
+    return make_plan(config, where, demand, rules, tp, instance)
 
 
 def _emit_plan(as_json: bool, model: str, made: CapacityPlan, sizes: PlanSizes) -> None:
@@ -402,17 +414,21 @@ def _experts(made: CapacityPlan) -> list[str]:
 def _degrees(made: CapacityPlan) -> Table:
     headers = ["tp", "weights", "kv", "activations", "a core", "copies", "serves", ""]
     rows = [
-        [str(item.tp), *_cells(item), "yes" if item.serves else "no", item.why_not]
+        [str(item.tp), *_cells(item, made.rules), "yes" if item.serves else "no", item.why_not]
         for item in made.degrees
     ]
     return Table(headers, rows, 5)
 
 
-def _cells(item: Degree) -> list[str]:
+def _cells(item: Degree, rules: str) -> list[str]:
     use = item.use
     if use is None:
         return ["-", "-", "-", _gb(item.needs) if item.needs else "-", "-"]
-    parts = [_gb(use.weights), _gb(use.kv), _gb(use.activations), _gb(item.needs)]
+    sizes = (use.weights, use.kv, use.activations)
+    if rules == "aws":
+        # The guide counts weights and caches, each once, and divides them.
+        sizes = (use.weights_once // item.tp, use.kv_once // item.tp, 0)
+    parts = [*map(_gb, sizes), _gb(item.needs)]
     return [*parts, f"{100 * use.replicated(item.tp):+.1f} %"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from graphgen.models.family import Family, ModelConfig
 from graphgen.models.family_module import build_module
 from graphgen.models.llama import LlamaConfig, read_llama
-from graphgen.models.named_shapes import SHAPES
+from graphgen.models.named_shapes import SHAPES, shape_name
 from graphgen.models.program_form import PHASES, ExpertOutputs, ProgramForm
 from graphgen.models.registry import (
     FAMILIES,
@@ -37,4 +37,5 @@ __all__ = [
     "read_llama",
     "read_model_config",
     "register_family",
+    "shape_name",
 ]

@@ -221,3 +221,16 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         **DENSE_SHAPES,
     }
 )
+# Models whose configuration is that of another one.
+_SAME: Mapping[str, str] = {"llama-3.3-70b": "llama-3.1-70b"}
+# Ends of the names of models that were trained further, of the same shape.
+_TUNED = ("-instruct", "-chat", "-it", "-base", "-hf")
+
+
+def shape_name(name: str) -> str:
+    """The name in :data:`SHAPES` of a model: of letters in any case, tuned or not."""
+    found = name.lower().replace("_", "-")
+    for end in _TUNED:
+        if found not in SHAPES:
+            found = found.removesuffix(end)
+    return _SAME.get(found, found)

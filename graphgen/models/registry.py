@@ -29,7 +29,7 @@ from graphgen.models.llama4 import LLAMA4
 from graphgen.models.medusa import MedusaShape
 from graphgen.models.mistral import MISTRAL
 from graphgen.models.mixtral import MIXTRAL
-from graphgen.models.named_shapes import SHAPES
+from graphgen.models.named_shapes import SHAPES, shape_name
 from graphgen.models.olmo2 import OLMO2
 from graphgen.models.opt import OPT
 from graphgen.models.phi3 import PHI3
@@ -176,7 +176,7 @@ def build(
 
 def known_shape(name: str) -> Mapping[str, object]:
     """The configuration known as ``name``, e.g. ``llama-3.1-8b`` (GG0504 with near names)."""
-    found = SHAPES.get(name.lower())
+    found = SHAPES.get(shape_name(name))
     if found is None:
         near = get_close_matches(name.lower(), SHAPES, n=2)
         raise GraphgenError(

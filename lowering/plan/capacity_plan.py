@@ -65,6 +65,7 @@ def make_plan(
     demand: CompileConfig,
     rules: str = "graphgen",
     tp: int = 0,
+    instance: str = "",
 ) -> CapacityPlan:
     """Look at every degree of the target, and choose.
 
@@ -74,17 +75,36 @@ def make_plan(
         demand: the configuration to compile for; its target and ``tp`` are not used.
         rules: see :class:`CapacityPlan`.
         tp: the degree to choose; 0 for the smallest that serves.
+        instance: the instance to serve on, whose cores bound the degrees; empty for any.
 
     Raises:
-        GraphgenError: GG0302 unknown rules, or a configuration that is not supported.
+        GraphgenError: GG0302 unknown rules, GG0705 an unknown instance or one with fewer cores, or
+            a configuration that is not supported.
     """
     demand = replace(demand, target=target.name)
-    looked = sorted({*_candidates(target), tp} - {0})
+    most = _cores(target, instance, tp)
+    looked = sorted(n for n in {*_candidates(target, rules), tp} - {0} if n <= most)
     degrees = tuple(_degrees(config, target, demand, rules, looked))
     serving = [item for item in degrees if item.serves]
     wanted = [item for item in degrees if item.tp == tp] if tp else serving
     chosen = wanted[0] if wanted else None
-    return CapacityPlan(target, demand, rules, degrees, chosen, _instance(target, chosen))
+    serves = chosen is not None and chosen.serves
+    where = instance if instance and serves else _instance(target, chosen)
+    return CapacityPlan(target, demand, rules, degrees, chosen, where)
+
+
+def _cores(target: Accelerator, instance: str, tp: int) -> int:
+    """The cores of an instance, or of the largest one or ``tp`` for the empty name (GG0705)."""
+    if not instance:
+        return max([tp, *map(target.cores, target.instances)])
+    if instance not in target.instances:
+        what = f"{target.name} has no instance '{instance}'"
+        raise GraphgenError("GG0705", what, help=f"one of {', '.join(target.instances)}")
+    cores = target.cores(instance)
+    if tp > cores:
+        what = f"tp {tp} needs more than the {cores} cores of {instance}"
+        raise GraphgenError("GG0705", what, help=f"give --tp of at most {cores}")
+    return cores
 
 
 def degrees_up_to_choice(
@@ -128,12 +148,16 @@ def _degrees(
         yield _degree(config, target, demand, rules, one, tp, period)
 
 
-def _candidates(target: Accelerator) -> tuple[int, ...]:
-    """The degrees of the target: AWS's list, or powers of two up to its largest instance."""
-    if target.tp_degrees:
+def _candidates(target: Accelerator, rules: str = RULES[0]) -> tuple[int, ...]:
+    """The degrees of the target and, by graphgen's rules, the cores of each instance.
+
+    The degrees are AWS's list, or powers of two up to the largest instance.
+    """
+    if rules == "aws" and target.tp_degrees:
         return target.tp_degrees
-    most = max(target.cores(name) for name in target.instances)
-    return tuple(1 << n for n in range(most.bit_length()) if 1 << n <= most)
+    cores = {target.cores(name) for name in target.instances}
+    powers = (1 << n for n in range(max(cores).bit_length()))
+    return tuple(sorted({*(target.tp_degrees or powers), *cores}))
 
 
 def _degree(
@@ -173,21 +197,18 @@ def _needs(use: CoreUse, target: Accelerator, rules: str, tp: int) -> int:
 
 
 def _aws_refusal(config: Mapping[str, object], target: Accelerator, tp: int) -> str:
-    heads = attention_heads(config)
-    if heads % tp:
+    """The rules of transformers-neuronx: heads divide, or are padded if several share a KV head."""
+    reader = ConfigReader(config)
+    key = next((key for key in ("num_attention_heads", "n_head") if key in config), "")
+    if not key:
+        raise GraphgenError("GG0503", "the configuration says nothing of attention heads")
+    heads = reader.integer(key)
+    grouped = reader.integer("num_key_value_heads", heads) < heads
+    if heads % tp and not grouped:
         return f"{heads} attention heads do not divide by {tp}"
     if target.tp_degrees and tp not in target.tp_degrees:
         return f"{target.name} has the degrees {', '.join(map(str, target.tp_degrees))}"
     return ""
-
-
-def attention_heads(config: Mapping[str, object]) -> int:
-    """Query heads, however the configuration calls them."""
-    reader = ConfigReader(config)
-    for key in ("num_attention_heads", "n_head"):
-        if key in config:
-            return reader.integer(key)
-    raise GraphgenError("GG0503", "the configuration says nothing of attention heads")
 
 
 def _instance(target: Accelerator, chosen: Degree | None) -> str:

@@ -159,14 +159,32 @@ def test_the_guides_examples(model: str, heads: int, gigabytes: int, tp: int, in
     assert heads % plan.chosen.tp == 0
 
 
-def test_aws_wants_the_heads_to_divide():
-    plan = make_plan(SMOLLM2, accelerator("inf2"), demand_of(seq=256, context=128), "aws")
-    assert {item.tp: item.why_not for item in plan.degrees if not item.serves} == {
-        2: "9 attention heads do not divide by 2",
-        4: "9 attention heads do not divide by 4",
-        8: "9 attention heads do not divide by 8",
-        24: "9 attention heads do not divide by 24",
-    }
+def test_aws_pads_grouped_heads_that_do_not_divide_and_has_its_list_of_degrees():
+    given = SMOLLM2, accelerator("inf2"), demand_of(seq=256, context=128), "aws"
+    plan = make_plan(*given, tp=3)
+    refused = {item.tp: item.why_not for item in plan.degrees if not item.serves}
+    assert refused == {3: "inf2 has the degrees 1, 2, 4, 8, 24"}
+
+
+@pytest.mark.parametrize("name", ["inf2", "trn1", "trn2", "trn3"])
+def test_no_instance_is_out_of_reach(name: str):
+    """A degree of its cores is among those looked at, so that each instance can be advised."""
+    target = accelerator(name)
+    plan = make_plan(SMOLLM2, target, demand_of(seq=256, context=128))
+    looked = {item.tp for item in plan.degrees}
+    for instance in target.instances:
+        assert target.cores(instance) in looked
+
+
+def test_an_instance_bounds_the_degrees_and_is_the_one_advised():
+    given = SMOLLM2, accelerator("inf2"), demand_of(seq=256, context=128)
+    plan = make_plan(*given, instance="inf2.24xlarge")
+    assert max(item.tp for item in plan.degrees) == 12
+    assert plan.instance == "inf2.24xlarge"
+    with pytest.raises(GraphgenError, match=r"inf2 has no instance 'inf2\.8xlarg'"):
+        make_plan(*given, instance="inf2.8xlarg")
+    with pytest.raises(GraphgenError, match=r"needs more than the 2 cores of inf2\.8xlarge"):
+        make_plan(*given, tp=4, instance="inf2.8xlarge")
 
 
 def test_a_core_that_is_too_small_is_named_with_both_sizes():

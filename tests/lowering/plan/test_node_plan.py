@@ -108,7 +108,10 @@ def test_the_cost_of_a_program_over_nodes(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--instance", "trn2.48xlarge"], "--instance has no meaning for one node"),
+        (
+            ["--instance", "trn2.48xlarge", "--search", "--tp", "2"],
+            "--instance has no meaning with --search",
+        ),
         (["--nodes", "2", "--rules", "aws"], "--rules aws has no meaning with --nodes"),
         (["--nodes", "2", "--lora-rank", "8"], "--lora-rank has no meaning with --nodes"),
     ],
