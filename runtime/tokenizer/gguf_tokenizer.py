@@ -10,10 +10,11 @@ from typing import Final
 
 import numpy as np
 from gguf.constants import TokenType
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
+from graphgen.eval.arithmetic import Array
 from graphgen.foreign_calls import ForeignCalls
 from graphgen.runtime.checkpoint.gguf_header import GgufHeader, part_files, read_header
 from graphgen.runtime.tokenizer.tokenizer_parts import (
@@ -65,6 +66,13 @@ _PRE_TOKENIZERS: Final[Mapping[str, _PreTokenizer]] = {
         pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _GPT2])
     ),
 }
+# Byte-level BPE, and SentencePiece's BPE.
+_KINDS: Final = ("gpt2", "llama")
+_SPACE: Final = "\u2581"
+# Types of tokens that merges make.
+_MERGED: Final = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
+# Characters; SentencePiece's own limit is 16 for what it learns.
+_LONGEST_PIECE: Final = 256
 _SPECIAL: Final = (TokenType.CONTROL, TokenType.UNKNOWN)
 # Named tokens of templates, by the keys of the format, one of which is misspelled there.
 _OTHER_TOKENS: Final = {
@@ -96,14 +104,22 @@ def read_gguf_tokenizer(path: Path) -> TokenizerParts:
 
 
 def _build(path: Path, header: GgufHeader) -> TokenizerParts:
-    pre_tokenizer = _pre_tokenizer(path, header)
+    kind = header.string("tokenizer.ggml.model")
+    if kind not in _KINDS:
+        what = f"the GGUF file's tokenizer is of kind '{kind}'; supported: {', '.join(_KINDS)}"
+        raise unusable(path, what, help="put the model's tokenizer.json beside the file")
     tokens = header.strings("tokenizer.ggml.tokens")
-    backend = _backend(path, header, pre_tokenizer, tokens)
+    if kind == "llama":
+        backend, add_bos = _piece_backend(path, header, tokens), True
+    else:
+        pre_tokenizer = _pre_tokenizer(path, header)
+        backend = _backend(path, header, pre_tokenizer, tokens)
+        add_bos = pre_tokenizer.add_bos
     _add_special_tokens(path, header, backend, tokens)
     bos_id = _token_id(path, header, "bos_token_id", tokens)
     eos_id = _token_id(path, header, "eos_token_id", tokens)
     ends = [_token_id(path, header, key, tokens) for key in _END_KEYS]
-    before = _token_around(path, header, "bos", bos_id, tokens, pre_tokenizer.add_bos)
+    before = _token_around(path, header, "bos", bos_id, tokens, add_bos)
     after = _token_around(path, header, "eos", eos_id, tokens, False)
     if before or after:
         surround(backend, before, after)
@@ -125,10 +141,6 @@ def _build(path: Path, header: GgufHeader) -> TokenizerParts:
 
 
 def _pre_tokenizer(path: Path, header: GgufHeader) -> _PreTokenizer:
-    model = header.string("tokenizer.ggml.model")
-    if model != "gpt2":
-        what = f"the GGUF file's tokenizer is of kind '{model}'; supported: gpt2 (byte-level BPE)"
-        raise unusable(path, what)
     name = header.string("tokenizer.ggml.pre")
     found = _PRE_TOKENIZERS.get(name)
     if found is None:
@@ -142,13 +154,75 @@ def _pre_tokenizer(path: Path, header: GgufHeader) -> _PreTokenizer:
     return found
 
 
-def _backend(
-    path: Path, header: GgufHeader, pre_tokenizer: _PreTokenizer, tokens: list[str]
-) -> Backend:
+def _vocabulary(path: Path, tokens: list[str]) -> dict[str, int]:
     vocab = {token: index for index, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
         token, _ = Counter(tokens).most_common(1)[0]
         raise unusable(path, f"the GGUF file's vocabulary has token {token!r} twice")
+    return vocab
+
+
+def _piece_backend(path: Path, header: GgufHeader, tokens: list[str]) -> Backend:
+    """SentencePiece's BPE: of adjacent pieces those whose join has the best score merge first."""
+    vocab = _vocabulary(path, tokens)
+    stated = header.optional_bool("tokenizer.ggml.add_space_prefix")
+    prefix = True if stated is None else stated
+    unknown = _token_id(path, header, "unknown_token_id", tokens) or 0
+    with ForeignCalls(lambda text: unusable(path, f"the GGUF file's pieces do not fit: {text}")):
+        model = models.BPE(
+            vocab=vocab,
+            merges=_piece_merges(path, header, tokens, vocab),
+            unk_token=tokens[unknown],
+            fuse_unk=True,
+            byte_fallback=all(f"<0x{byte:02X}>" in vocab for byte in range(256)),
+        )
+    backend = Backend(model)
+    spaces = normalizers.Replace(" ", _SPACE)
+    backend.normalizer = (
+        normalizers.Sequence([normalizers.Prepend(_SPACE), spaces]) if prefix else spaces
+    )
+    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    return backend
+
+
+def _piece_merges(
+    path: Path, header: GgufHeader, tokens: list[str], vocab: Mapping[str, int]
+) -> list[tuple[str, str]]:
+    """The merges of pieces, the best score first, as transformers makes them of SentencePiece's."""
+    scores = _numbers(path, header, "scores", len(tokens))
+    kinds = _numbers(path, header, "token_type", len(tokens))
+    if not np.isfinite(scores).all():
+        raise unusable(path, "'tokenizer.ggml.scores' has numbers that are not finite")
+    found: list[tuple[float, int, int, str, str]] = []
+    for index in np.flatnonzero(np.isin(kinds, _MERGED)).tolist():
+        piece = tokens[index]
+        if len(piece) > _LONGEST_PIECE:
+            what = f"a piece has {len(piece)} characters, and {_LONGEST_PIECE} are read"
+            raise unusable(path, f"the GGUF file's vocabulary: {what}")
+        score = float(scores[index])
+        for at in range(1, len(piece)):
+            left, right = piece[:at], piece[at:]
+            if left in vocab and right in vocab:
+                found.append((-score, -len(left), -len(right), left, right))
+    return [(left, right) for *_, left, right in sorted(found)]
+
+
+def _numbers(path: Path, header: GgufHeader, name: str, count: int) -> Array:
+    """An array of metadata with a number a token."""
+    key = f"tokenizer.ggml.{name}"
+    found = header.metadata.get(key)
+    if not isinstance(found, np.ndarray) or found.shape != (count,):
+        raise unusable(path, f"'{key}' is not an array of {count} numbers")
+    return found
+
+
+def _backend(
+    path: Path, header: GgufHeader, pre_tokenizer: _PreTokenizer, tokens: list[str]
+) -> Backend:
+    vocab = _vocabulary(path, tokens)
     merges: list[tuple[str, str]] = []
     for line in header.strings("tokenizer.ggml.merges"):
         left, _, right = line.partition(" ")
@@ -167,12 +241,9 @@ def _add_special_tokens(
     path: Path, header: GgufHeader, backend: Backend, tokens: list[str]
 ) -> None:
     """Add the tokens that are matched in the text as they are, before BPE."""
-    key = "tokenizer.ggml.token_type"
-    kinds = header.metadata.get(key)
-    if kinds is None:
+    if "tokenizer.ggml.token_type" not in header.metadata:
         return
-    if not isinstance(kinds, np.ndarray) or kinds.shape != (len(tokens),):
-        raise unusable(path, f"'{key}' is not an array of {len(tokens)} numbers")
+    kinds = _numbers(path, header, "token_type", len(tokens))
     special = np.flatnonzero(np.isin(kinds, _SPECIAL)).tolist()
     plain = np.flatnonzero(kinds == TokenType.USER_DEFINED).tolist()
     add_tokens(backend, [AddedToken(tokens[i], normalized=False, special=True) for i in special])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-Value: TypeAlias = bool | int | float | str | list[str] | list[int]
+Value: TypeAlias = bool | int | float | str | list[str] | list[int] | list[float]
 Array: TypeAlias = npt.NDArray[np.generic]
 
 HEADS, KV_HEADS, HEAD_DIM, HIDDEN, INTERMEDIATE, LAYERS = 4, 2, 8, 32, 64, 2

@@ -233,9 +233,9 @@ def test_token_types(tmp_path: Path):
             "GGUF metadata 'tokenizer.ggml.pre' is missing\n  --> FILE",
         ),
         (
-            {"tokenizer.ggml.model": "llama"},
-            "the GGUF file's tokenizer is of kind 'llama'; "
-            "supported: gpt2 (byte-level BPE)\n  --> FILE",
+            {"tokenizer.ggml.model": "bert"},
+            "the GGUF file's tokenizer is of kind 'bert'; supported: gpt2, llama\n  --> FILE\n"
+            "  help: put the model's tokenizer.json beside the file",
         ),
         (
             {"tokenizer.ggml.add_space_prefix": True},
