@@ -81,14 +81,18 @@ def command(writer: Writer, model: Path, out: Path) -> list[str]:
 
 
 def environment(writer: Writer, folder: Path) -> dict[str, str]:
-    """The environment of a command; a compiler has a cache in the folder of its results."""
+    """The environment of a command; a compiler has a cache in the folder of its results.
+
+    Python would keep bytecode of cut files.
+    """
+    own = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     if not writer.compiler:
-        return {**os.environ}
+        return own
     from tests.fake_compiler.fake_neuron import FakeNeuron
 
     shutil.rmtree(folder / "fake", ignore_errors=True)
     made = FakeNeuron(folder / "fake").environment
-    return {**os.environ, **made, "NEURON_COMPILE_CACHE_URL": str(folder / "cache")}
+    return {**own, **made, "NEURON_COMPILE_CACHE_URL": str(folder / "cache")}
 
 
 def run(arguments: list[str], env: Mapping[str, str]) -> tuple[int, str]:

@@ -86,7 +86,8 @@ FACTORED = (
 )
 # The same over groups of ranks with key-value heads of their own, whose ranks divide slots.
 KV_AXIS = "kv"
-_USUAL = ("tp", *FACTORED, KV_AXIS, f"{KV_AXIS}*{SLOTS}", SLOTS)
+# Heads that no axis splits are whole, also where a model has a single one, which is not an axis.
+_USUAL = ("tp", *FACTORED, KV_AXIS, f"{KV_AXIS}*{SLOTS}", SLOTS, "-")
 # A phase, and the least tokens a row of its programs.
 _PHASE = re.compile(r"(\w+)(?:>=(\d+))?")
 

@@ -217,3 +217,12 @@ def test_an_input_may_have_the_name_of_an_axis():
         run_pipeline(
             model(), parse_pipeline(f"{sizes},shard{{mesh=[dp:2],rules=[slots:{{dp,-}}]}}")
         )
+
+
+def test_groups_with_rows_of_their_own_need_not_have_an_axis_of_key_value_heads():
+    """Gemma 3 1B has one such head: none is to be split, as every rank of a group has rows."""
+    module = model("gemma-3-1b")
+    passes = "canonicalize,specialize{batch=[4],context=[8],tokens=[8]}"
+    run_pipeline(module, parse_pipeline(f"{passes},shard{{tp=2,cp=2,cp_form=ring,dp=2}}"))
+    caches = [row.sharding for row in module.interface.values() if "k_cache" in row.name]
+    assert [layout is not None and layout.text for layout in caches] == ["{dp,-,-,-}"]
