@@ -8,6 +8,7 @@ import pytest
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from graphgen.ir.dtype import s8, s16
 from tests.planted.faults import (
     Fault,
     Row,
@@ -35,6 +36,20 @@ def one_turn_more(op: Op, b: Builder) -> Sequence[Value]:
     """A loop that runs at its bound, too."""
     i, n = op.operands
     return [b.compare(i, n, "LE")]
+
+
+def turns_in_8_bits(op: Op, b: Builder) -> Sequence[Value]:
+    """The number of turns has 8 bits."""
+    i, n, *others = op.operands
+    narrow = b.convert(b.convert(n, s8), n.dtype)
+    return b.emit(op.name, (i, narrow, *others), dict(op.attrs)).results
+
+
+def turns_in_16_bits(op: Op, b: Builder) -> Sequence[Value]:
+    """It has 16 bits, which are enough for its domain."""
+    i, n, *others = op.operands
+    narrow = b.convert(b.convert(n, s16), n.dtype)
+    return b.emit(op.name, (i, narrow, *others), dict(op.attrs)).results
 
 
 def first_for_negative(op: Op, b: Builder) -> Sequence[Value]:
@@ -122,6 +137,14 @@ LOOP = ir(
     y="f32[4]",
     functions=STEPS,
 )
+COUNTED = ir(
+    "%i = constant() value=s32[](0) : s32[]",
+    "%j, %l, %y = while(%i, %n, %x) condition=below body=step : s32[], s32[], f32[4]",
+    n="s32[]",
+    x="f32[4]",
+    y="f32[4]",
+    functions=STEPS.replace("%z = cosine(%x)", "%z = add(%x, %x)").replace("](2)", "](1)"),
+).replace("input %n : s32[]", "input %n : s32[] domain=[0,300]")
 CHOICE = ir(
     "%y = conditional(%i, %x, %x, %x) branches=[one,two,three] takes=[1,1,1] results=[f32[4]] "
     ": f32[4]",
@@ -184,6 +207,7 @@ FAULTS: tuple[Row, ...] = (
     Fault(
         "one-turn-more", LOOP, "compare", one_turn_more, turns_while_not_reached, program="below"
     ),
+    Fault("turns-in-8-bits", COUNTED, "while", turns_in_8_bits, turns_in_16_bits),
     Fault(
         "first-branch-for-a-negative-number",
         CHOICE,
