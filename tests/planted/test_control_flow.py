@@ -38,6 +38,18 @@ def one_turn_more(op: Op, b: Builder) -> Sequence[Value]:
     return [b.compare(i, n, "LE")]
 
 
+def not_less(op: Op, b: Builder) -> Sequence[Value]:
+    """The later one of equal numbers wins."""
+    x, y = op.operands
+    return [b.compare(x, y, "GE")]
+
+
+def less(op: Op, b: Builder) -> Sequence[Value]:
+    """The same comparison, from the other side."""
+    x, y = op.operands
+    return [b.compare(y, x, "LT")]
+
+
 def turns_in_8_bits(op: Op, b: Builder) -> Sequence[Value]:
     """The number of turns has 8 bits."""
     i, n, *others = op.operands
@@ -194,6 +206,30 @@ HOISTED = ir(
     + TURN.format(name="turn", line="%t = tanh(%x) : f32[4]", value="t")
     + TURN.format(name="held", line="%u = negate(%y) : f32[4]", value="y"),
 )
+LARGEST = ir(
+    "%l = constant() value=f32[](-inf) : f32[]",
+    "%n = constant() value=s32[](-1) : s32[]",
+    "%y, %k = reduce_by(%x, %i, %l, %n) dimensions=[1] to_apply=larger : f32[3], s32[3]",
+    x="f32[3,5]",
+    i="s32[3,5]",
+    y="f32[3]",
+    outputs=("y", "k : s32[3]"),
+    functions="""\
+func @larger {
+  arg %a : f32[]
+  arg %i : s32[]
+  arg %b : f32[]
+  arg %j : s32[]
+  %p = compare(%b, %a) direction=GT : pred[]
+  %v = select(%p, %b, %a) : f32[]
+  %k = select(%p, %j, %i) : s32[]
+  return v = %v
+  return k = %k
+}
+
+""",
+)
+
 FAULTS: tuple[Row, ...] = (
     Fault(
         "half-a-step-left-out",
@@ -207,6 +243,7 @@ FAULTS: tuple[Row, ...] = (
     Fault(
         "one-turn-more", LOOP, "compare", one_turn_more, turns_while_not_reached, program="below"
     ),
+    Fault("last-of-equal-ones", LARGEST, "compare", not_less, less, program="larger"),
     Fault("turns-in-8-bits", COUNTED, "while", turns_in_8_bits, turns_in_16_bits),
     Fault(
         "first-branch-for-a-negative-number",
