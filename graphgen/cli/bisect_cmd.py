@@ -98,6 +98,8 @@ def bisect(
         _write_reproducer(output, found, needed_for(found.item, plugin or []), options, inputs)
     if found is not None and trace is not None:
         _write_trace(trace, file, passes, found)
+    if found is None and check is None and not (rounding or inputs or weights):
+        _note_wide(module)
     emit(as_json, lambda: bisection_json(found), lambda: bisection_text(found, rounding=rounding))
     if found is not None:
         raise typer.Exit(1)
@@ -107,6 +109,14 @@ def _check_options(check: str | None, *, rounding: bool, arrays: bool) -> None:
     """Refuse options of running modules beside a command."""
     if check is not None and (rounding or arrays):
         raise typer.BadParameter("runs no module: leave out --rounding, --inputs and --weights")
+
+
+def _note_wide(module: Module) -> None:
+    """Say that a twin with large positions, which a validation runs besides, was not run."""
+    from graphgen.runtime.accuracy.validate_model import wide_twin
+
+    if wide_twin(module) is not None:
+        note("the wide twin, of large positions and ids, was not run; 'graphgen validate' runs it")
 
 
 def _write_trace(output: str, file: str, passes: Sequence[Pass], found: Culprit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -33,14 +34,16 @@ class Spread(Enum):
     """Distribution of drawn values.
 
     ORDINARY: normal floats, small whole numbers from 0.
-    ADVERSARIAL: half of the floats are zeros of both signs, ties, ones, or far from 1; whole
-    numbers may be negative.
+    ADVERSARIAL: half of the floats are zeros of both signs, ties, ones, or far from 1, and a line
+    along each dimension is 0; whole numbers may be negative.
     TINY: floats near 1e-6.
     HUGE: floats near 1e6, beyond the range of f16.
     HIGH: floats near 500 that differ little.
     LOW: floats near -500; an exponential of them is 0 in f32.
     TIES: floats of three numbers, so that the greatest is there more than once.
-    NOT_FINITE: a tenth of the floats are infinite or NaN.
+    NOT_FINITE: a tenth of the floats are infinite or NaN, and a line along each dimension is
+    negative infinity.
+    ZEROS: all floats are 0; only calls have it.
     """
 
     ORDINARY = "ordinary"
@@ -51,6 +54,7 @@ class Spread(Enum):
     LOW = "low"
     TIES = "ties"
     NOT_FINITE = "not finite"
+    ZEROS = "zeros"
 
 
 # Scale and offset of the floats of a spread, drawn around 0 with a deviation of 0.5.
@@ -178,16 +182,31 @@ def draw_array(rng: np.random.Generator, type_: TensorType, spread: Spread) -> A
 def _floats(rng: np.random.Generator, dims: tuple[int, ...], spread: Spread) -> Array:
     array = rng.standard_normal(dims) * 0.5
     if spread is Spread.ADVERSARIAL:
-        array = _with_far(rng, array)
+        array = _with_line(rng, _with_far(rng, array), 0.0)
     if spread in _SCALED:
         scale, offset = _SCALED[spread]
         array = array * scale + offset
+    if spread is Spread.ZEROS:
+        array = np.zeros(dims)
     if spread is Spread.TIES:
         array = np.sign(np.trunc(array * 4))
     if spread is Spread.NOT_FINITE:
-        odd = rng.choice((np.nan, np.inf, -np.inf), dims)
-        array = np.where(rng.random(dims) < 0.1, odd, array)
+        odd = rng.choice((np.nan, -np.nan, np.inf, -np.inf), dims)
+        array = _with_line(rng, np.where(rng.random(dims) < 0.1, odd, array), -np.inf)
     return np.asarray(array)
+
+
+def _with_line(rng: np.random.Generator, array: Array, number: float) -> Array:
+    """The array with a line of one number along each dimension that has others beside it.
+
+    Sums, maxima and scales of such a line are what a guard is for.
+    """
+    for axis in range(array.ndim):
+        lines = np.moveaxis(array, axis, -1)
+        others = [int(n) for n in lines.shape[:-1]]
+        if lines.shape[-1] > 1 and math.prod(others) > 1:
+            lines[tuple([int(rng.integers(0, n)) for n in others])] = number
+    return array
 
 
 def redrawn_floats(arrays: Mapping[str, Array], seed: int) -> dict[str, Array]:
@@ -195,7 +214,7 @@ def redrawn_floats(arrays: Mapping[str, Array], seed: int) -> dict[str, Array]:
     rng, out = np.random.default_rng([seed, 4]), dict(arrays)
 
     def floats(dims: tuple[int, ...]) -> Array:
-        return _with_far(rng, rng.standard_normal(dims) * 0.5)
+        return _with_line(rng, _with_far(rng, rng.standard_normal(dims) * 0.5), 0.0)
 
     source = NumberSource(floats, lambda kind, dims: np.zeros(dims, np.int64))
     for name, array in arrays.items():

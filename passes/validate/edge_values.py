@@ -38,8 +38,31 @@ def float_edges(dtype: DType) -> list[float]:
     if dtype.bits >= 32:
         # Ends of narrower types: f16 overflows at 65520, bf16 has 8 digits, f8e4m3fn ends at 448.
         sizes += [65504.0, 65520.0, 257.0, 448.0, 464.0, 16777217.0, 2.0**-25, 88.5, 104.0]
-    edges = [0.0, -0.0, *sizes, *[-size for size in sizes], math.inf, -math.inf, math.nan]
+    edges = [
+        0.0,
+        -0.0,
+        *sizes,
+        *[-size for size in sizes],
+        math.inf,
+        -math.inf,
+        math.nan,
+        -math.nan,
+    ]
     return _of_type(edges, dtype)
+
+
+# Digits of the mantissas of narrower floats: f8e4m3, bf16, f16 and f32.
+_DIGITS = (3, 7, 10, 23)
+
+
+def _ties(dtype: DType) -> list[float]:
+    """A little more than half a step above 1, of each narrower type with room for it.
+
+    Rounded to a type between the two first, such a number is a tie, and is rounded down.
+    """
+    unit = float(cast("Any", ml_dtypes.finfo(numpy_dtype(dtype))).eps)
+    halves = [2.0 ** -(digits + 1) for digits in _DIGITS]
+    return [1.0 + half + unit for half in halves if half >= 4 * unit]
 
 
 def _of_type(edges: Sequence[float], dtype: DType) -> list[float]:
@@ -121,6 +144,7 @@ def edges_of(type_: TensorType, words: Words, within: Interval) -> Array:
     if dtype.is_float:
         found = float_edges(dtype)
         found += _of_type([x for word in words.floats for x in _near(word)], dtype)
+        found += _ties(dtype)
         low, high = float(within.low), float(within.high)
         inside = [x for x in found if (within.nan if x != x else low <= x <= high)]
         if not math.copysign(1, low) < 0 and low == 0:

@@ -203,9 +203,34 @@ def _select(of: Intervals, op: Op, depth: int) -> Interval | None:
     return _all([of.of(operand, depth - 1) for operand in op.operands[1:]])
 
 
-@_rule("compare", "is_finite")
-def _truth(of: Intervals, op: Op, depth: int) -> Interval | None:
-    return Interval(0, 1)
+@_rule("is_finite")
+def _is_finite(of: Intervals, op: Op, depth: int) -> Interval | None:
+    return _truth(always=of.of(op.operands[0], depth - 1).finite, never=False)
+
+
+def _truth(*, always: bool, never: bool) -> Interval:
+    return Interval(int(always), int(not never))
+
+
+@_rule("compare")
+def _compare(of: Intervals, op: Op, depth: int) -> Interval | None:
+    if op.operands[0].dtype.is_complex:
+        return None
+    (a, b), direction = of.operands(op, depth), op.attrs.text("direction")
+    if direction in ("GT", "GE"):
+        a, b = b, a
+    if direction in ("EQ", "NE"):
+        same, apart = a.low == a.high == b.low == b.high, a.high < b.low or b.high < a.low
+        always, never = (same, apart) if direction == "EQ" else (apart, same)
+    elif direction in ("LT", "GT"):
+        always, never = a.high < b.low, b.high <= a.low
+    else:
+        always, never = a.high <= b.low, b.high < a.low
+    # NaN is unequal to everything, and no other comparison with it holds.
+    nan = a.nan or b.nan
+    if direction == "NE":
+        return _truth(always=always, never=never and not nan)
+    return _truth(always=always and not nan, never=never)
 
 
 @_rule("convert")
@@ -361,8 +386,27 @@ def _divide(of: Intervals, op: Op, depth: int) -> Interval | None:
 
 @_rule("and")
 def _and(of: Intervals, op: Op, depth: int) -> Interval | None:
-    found = [one for one in of.operands(op, depth) if one.low >= 0]
+    every = of.operands(op, depth)
+    found = [one for one in every if one.low >= 0]
+    if op.results[0].dtype.name == "pred":
+        return Interval(min(one.low for one in every), min(one.high for one in every))
     return Interval(0, min(one.high for one in found)) if found else None
+
+
+@_rule("or")
+def _or(of: Intervals, op: Op, depth: int) -> Interval | None:
+    if op.results[0].dtype.name != "pred":
+        return None
+    every = of.operands(op, depth)
+    return Interval(max(one.low for one in every), max(one.high for one in every))
+
+
+@_rule("not")
+def _not(of: Intervals, op: Op, depth: int) -> Interval | None:
+    if op.results[0].dtype.name != "pred":
+        return None
+    a = of.of(op.operands[0], depth - 1)
+    return Interval(1 - a.high, 1 - a.low)
 
 
 @_rule("shift_right_logical", "shift_right_arithmetic")

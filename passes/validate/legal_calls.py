@@ -15,6 +15,7 @@ from graphgen.exec.program_run import ranks_of
 from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import RANK, Dim, Function, Module, Op, Role
 from graphgen.ops.control import callees
+from graphgen.ops.map_reduce import SCALAR
 from graphgen.passes.equiv.value_trace import ValueTrace, trace
 from graphgen.passes.validate.boundary_values import Spread, draw_array, samples
 
@@ -196,6 +197,10 @@ def _arguments_of_callees(
     """Each function that ``op`` runs, with the operands that it is first run on, per rank."""
     names = callees(op)
     columns = [values.parts[value] for value in op.operands]
+    if op.name in SCALAR:
+        if all(array.size for column in columns for array in column):
+            yield names[0], _elements(op, columns)
+        return
     if op.name != "conditional":
         for name in names:
             yield name, columns
@@ -204,6 +209,17 @@ def _arguments_of_callees(
     for number, name in enumerate(names):
         start = 1 + sum(takes[:number])
         yield name, columns[start : start + takes[number]]
+
+
+def _elements(op: Op, columns: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
+    """Operands of a function that is applied to elements: the first one, then the last, of each."""
+    if op.name == "map":
+        places = [(number, 0) for number in range(len(columns))]
+    elif op.name == "sort_by":
+        places = [(number, end) for number in range(len(columns)) for end in (0, -1)]
+    else:
+        places = [(number, end) for end in (0, -1) for number in range(len(columns) // 2)]
+    return [[array.reshape(-1)[end].reshape(()) for array in columns[n]] for n, end in places]
 
 
 def _added(module: Module, workload: Workload, call: ProgramCall) -> dict[str, Array]:

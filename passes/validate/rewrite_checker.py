@@ -38,6 +38,7 @@ from graphgen.passes.validate.boundary_values import (
     spreads_of,
 )
 from graphgen.passes.validate.counterexample import counterexample, rebuilt_example
+from graphgen.passes.validate.intervals import Interval
 from graphgen.passes.validate.legal_calls import LegalArguments, LegalCalls
 from graphgen.passes.validate.narrow_rounding import narrow_rounding
 from graphgen.passes.validate.rebuilt_functions import (
@@ -60,7 +61,7 @@ from graphgen.passes.validate.window_check import (
     amplifies,
     differing,
 )
-from graphgen.passes.validate.window_samples import DrawnSamples, WindowSamples
+from graphgen.passes.validate.window_samples import DrawnSamples, WindowSamples, folded
 
 _EVERYTHING = 1 << 30
 
@@ -589,7 +590,8 @@ class RewriteChecker:
                 other = spread or Spread.ORDINARY
                 given = self.samples.mutated(cut, function, legal, number, other)
             else:
-                given = _arguments(cut.boundary, legal, spread, self.seed)
+                limits = self.samples.stated(cut, function)
+                given = _arguments(cut.boundary, legal, spread, self.seed, limits)
             if isinstance(given, str):
                 return SearchResult(agreed, given)
             # With other floats a whole program may amplify rounding, as a saturated softmax does.
@@ -706,7 +708,11 @@ def _without_values(item: Rewrite, function: Function) -> RewriteCheck:
 
 
 def _arguments(
-    boundary: Sequence[Value], legal: LegalArguments, spread: Spread | None, seed: int
+    boundary: Sequence[Value],
+    legal: LegalArguments,
+    spread: Spread | None,
+    seed: int,
+    limits: Sequence[Interval],
 ) -> list[dict[str, Array]] | str:
     """Per rank the arguments of a window of a whole function.
 
@@ -715,19 +721,21 @@ def _arguments(
         legal: the arguments of a call.
         spread: distribution of other floats; ``None`` to keep those of the call.
         seed: of other floats.
+        limits: the domain of each argument.
 
     Returns:
         The reason where an argument is not known.
     """
     rng = np.random.default_rng([seed, 3])
     out: list[dict[str, Array]] = [{} for _ in legal.given]
-    for place, value in enumerate(boundary):
+    for place, (value, limit) in enumerate(zip(boundary, limits, strict=True)):
         name = value.name or ""
         if any(name not in one for one in legal.given):
             return f"%{name} is not an argument of {legal.origin}"
         arrays = [one[name] for one in legal.given]
         if spread is not None and has_floats(value.dtype):
-            arrays = _redrawn(rng, value, arrays, legal, spread)
+            redrawn = _redrawn(rng, value, arrays, legal, spread)
+            arrays = [folded(array, limit, value) for array in redrawn]
         for one, array in zip(out, arrays, strict=True):
             one[f"{place}.{name}"] = array
     return out

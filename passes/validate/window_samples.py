@@ -111,7 +111,7 @@ class WindowSamples:
     def free(self, cut: WindowCut, function: Function) -> DrawnSamples:
         """Compare on all values of the types."""
         roles = tuple(self._role(value, function) for value in cut.boundary)
-        limits = self._stated(cut, function)
+        limits = self.stated(cut, function)
         key = cut.key(), roles, tuple(limits)
         if key not in self._free:
             self._free[key] = self._compared(cut, function, limits)
@@ -120,7 +120,7 @@ class WindowSamples:
     def within(self, cut: WindowCut, function: Function) -> DrawnSamples | None:
         """Compare on the values that producers allow; ``None`` where they allow every value."""
         limits = self.limits(cut, function)
-        if limits == self._stated(cut, function):
+        if limits == self.stated(cut, function):
             return None
         roles = tuple(self._role(value, function) for value in cut.boundary)
         key = cut.key(), roles, tuple(limits)
@@ -135,7 +135,7 @@ class WindowSamples:
         found = [(value, known.of(value)) for value in cut.boundary]
         return [replace(one, distinct=True) if v in experts else one for v, one in found]
 
-    def _stated(self, cut: WindowCut, function: Function) -> list[Interval]:
+    def stated(self, cut: WindowCut, function: Function) -> list[Interval]:
         """The interval of each boundary value: every number, or the domain of an argument."""
         known, experts = self._domains(function), _indices_of_experts(cut)
         out: list[Interval] = []
@@ -466,7 +466,8 @@ class WindowSamples:
         free = [v for v in cut.boundary if v.dtype.is_float and not self._is_made(v, function)]
         chosen = free[int(rng.integers(0, len(free)))] if free else None
         out: list[dict[str, Array]] = [{} for _ in legal.given]
-        for value, arg in zip(cut.boundary, window.args, strict=True):
+        limits = self.stated(cut, function)
+        for value, arg, limit in zip(cut.boundary, window.args, limits, strict=True):
             name = value.name or ""
             if any(name not in one for one in legal.given):
                 return f"%{name} is not an argument of {legal.origin}"
@@ -478,8 +479,9 @@ class WindowSamples:
                     of_name = [self.seed, number, 29, zlib.crc32(name.encode())]
                     kind = spread if value is chosen else Spread.ORDINARY
                     array = draw_array(np.random.default_rng(of_name), arg.type, kind)
+                    array = folded(array, limit, value)
                 elif not self._is_bound(value, function) and number % 2:
-                    edges = edges_of(arg.type, words, every_number(arg.dtype))
+                    edges = edges_of(arg.type, words, limit)
                     array = rng.choice(edges, array.shape).astype(array.dtype)
                 one[arg.name or ""] = array
         return out
@@ -499,7 +501,7 @@ def folded(array: Array, limit: Interval, value: Value) -> Array:
             wide = np.where(wide == 0, 0.0, wide)
         return np.clip(wide, limit.low, limit.high).astype(array.dtype)
     if array.dtype.kind == "b":
-        return array
+        return np.full_like(array, fill_value=bool(limit.low)) if limit.low == limit.high else array
     low, high = int(limit.low), int(limit.high)
     if limit.distinct and array.ndim:
         return _distinct(array, low, high)

@@ -17,8 +17,9 @@ from graphgen.ir.dtype import highest, lowest, u64
 from graphgen.passes.workload.integer_uses import IntegerUse
 
 NO_USE = IntegerUse()
-# Turns of a loop; 0 and fewer are legal, and large numbers would take as many steps.
-_TURNS = (0, 1, -1, 2, 5)
+# Turns of a loop: 0 and fewer are legal, 257 are more than 8 bits count, and a large number would
+# take as many steps.
+_TURNS = (0, 1, -1, 2, 5, 257)
 # Ordinary integers are below this where nothing is known about them.
 _SMALL = 5
 # All values of a range of as many are drawn.
@@ -47,7 +48,8 @@ def special_integers(
         if high - low < _FEW:
             found += range(low, high + 1)
     if use.turns:
-        return _kept([*_TURNS], low, high)
+        ends = (low, high) if domain is not None and high <= max(_TURNS) else ()
+        return _kept([*ends, *_TURNS], low, high)
     for size in use.sizes:
         found += [-1, size - 1, size, 0, size + 1, 1]
     if use.shifts:

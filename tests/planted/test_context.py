@@ -58,6 +58,15 @@ MASKED = (full("c", 16, S32), f"%y = remainder(%x, %c) : {S32}")
 # The numbers of a comparison are 0 and 1.
 FLAG = ("%p = compare(%z, %x) direction=LT : pred[16]", f"%n = convert(%p) dtype=s32 : {S32}")
 BEFORE_16 = (full("c", 16, S32), f"%y = remainder(%n, %c) : {S32}")
+RANGE = ir(
+    full("c", 0, S32),
+    full("d", 256, S32),
+    "%p = compare(%x, %c) direction=GE : pred[16]",
+    "%q = compare(%x, %d) direction=LT : pred[16]",
+    "%y = and(%p, %q) : pred[16]",
+    x=S32,
+    y="pred[16]",
+)
 
 FAULTS: tuple[Row, ...] = (
     Fault(
@@ -149,6 +158,14 @@ FAULTS: tuple[Row, ...] = (
         ),
         "clamp",
         half_open,
+    ),
+    Fault(
+        "lower-end-not-asked",
+        RANGE,
+        "and",
+        second,
+        # In its domain the first comparison is always true.
+        right_module=RANGE.replace(f"input %x : {S32}", f"input %x : {S32} domain=[0,300]"),
     ),
 )
 

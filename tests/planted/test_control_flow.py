@@ -8,6 +8,7 @@ import pytest
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from graphgen.ir.dtype import s8, s16
 from tests.planted.faults import (
     Fault,
     Row,
@@ -35,6 +36,32 @@ def one_turn_more(op: Op, b: Builder) -> Sequence[Value]:
     """A loop that runs at its bound, too."""
     i, n = op.operands
     return [b.compare(i, n, "LE")]
+
+
+def not_less(op: Op, b: Builder) -> Sequence[Value]:
+    """The later one of equal numbers wins."""
+    x, y = op.operands
+    return [b.compare(x, y, "GE")]
+
+
+def less(op: Op, b: Builder) -> Sequence[Value]:
+    """The same comparison, from the other side."""
+    x, y = op.operands
+    return [b.compare(y, x, "LT")]
+
+
+def turns_in_8_bits(op: Op, b: Builder) -> Sequence[Value]:
+    """The number of turns has 8 bits."""
+    i, n, *others = op.operands
+    narrow = b.convert(b.convert(n, s8), n.dtype)
+    return b.emit(op.name, (i, narrow, *others), dict(op.attrs)).results
+
+
+def turns_in_16_bits(op: Op, b: Builder) -> Sequence[Value]:
+    """It has 16 bits, which are enough for its domain."""
+    i, n, *others = op.operands
+    narrow = b.convert(b.convert(n, s16), n.dtype)
+    return b.emit(op.name, (i, narrow, *others), dict(op.attrs)).results
 
 
 def first_for_negative(op: Op, b: Builder) -> Sequence[Value]:
@@ -122,6 +149,14 @@ LOOP = ir(
     y="f32[4]",
     functions=STEPS,
 )
+COUNTED = ir(
+    "%i = constant() value=s32[](0) : s32[]",
+    "%j, %l, %y = while(%i, %n, %x) condition=below body=step : s32[], s32[], f32[4]",
+    n="s32[]",
+    x="f32[4]",
+    y="f32[4]",
+    functions=STEPS.replace("%z = cosine(%x)", "%z = add(%x, %x)").replace("](2)", "](1)"),
+).replace("input %n : s32[]", "input %n : s32[] domain=[0,300]")
 CHOICE = ir(
     "%y = conditional(%i, %x, %x, %x) branches=[one,two,three] takes=[1,1,1] results=[f32[4]] "
     ": f32[4]",
@@ -171,6 +206,30 @@ HOISTED = ir(
     + TURN.format(name="turn", line="%t = tanh(%x) : f32[4]", value="t")
     + TURN.format(name="held", line="%u = negate(%y) : f32[4]", value="y"),
 )
+LARGEST = ir(
+    "%l = constant() value=f32[](-inf) : f32[]",
+    "%n = constant() value=s32[](-1) : s32[]",
+    "%y, %k = reduce_by(%x, %i, %l, %n) dimensions=[1] to_apply=larger : f32[3], s32[3]",
+    x="f32[3,5]",
+    i="s32[3,5]",
+    y="f32[3]",
+    outputs=("y", "k : s32[3]"),
+    functions="""\
+func @larger {
+  arg %a : f32[]
+  arg %i : s32[]
+  arg %b : f32[]
+  arg %j : s32[]
+  %p = compare(%b, %a) direction=GT : pred[]
+  %v = select(%p, %b, %a) : f32[]
+  %k = select(%p, %j, %i) : s32[]
+  return v = %v
+  return k = %k
+}
+
+""",
+)
+
 FAULTS: tuple[Row, ...] = (
     Fault(
         "half-a-step-left-out",
@@ -184,6 +243,8 @@ FAULTS: tuple[Row, ...] = (
     Fault(
         "one-turn-more", LOOP, "compare", one_turn_more, turns_while_not_reached, program="below"
     ),
+    Fault("last-of-equal-ones", LARGEST, "compare", not_less, less, program="larger"),
+    Fault("turns-in-8-bits", COUNTED, "while", turns_in_8_bits, turns_in_16_bits),
     Fault(
         "first-branch-for-a-negative-number",
         CHOICE,

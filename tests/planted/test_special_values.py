@@ -120,6 +120,34 @@ def zero_of_product(op: Op, b: Builder) -> Sequence[Value]:
     return [op.operands[1]]
 
 
+def last_of_sorted(op: Op, b: Builder) -> Sequence[Value]:
+    """The maximum as the last one of a sort, before which a NaN with a sign stands."""
+    x = op.operands[0]
+    (ordered,) = b.emit("sort", (x,), {"dimension": 1}).results
+    return [b.reshape(b.slice_dim(ordered, 1, 4, 5), [3])]
+
+
+def last_of_sorted_or_nan(op: Op, b: Builder) -> Sequence[Value]:
+    """The same, and NaN where the line has one."""
+    (last,) = last_of_sorted(op, b)
+    x = op.operands[0]
+    nan = b.reduce(b.compare(x, x, "NE"), [1], "or")
+    return [b.select(nan, b.full(float("nan"), last.type), last)]
+
+
+def by_f32(op: Op, b: Builder) -> Sequence[Value]:
+    """f64 -> f16 by f32, which rounds twice."""
+    return [b.convert(b.convert(op.operands[0], f32), f16)]
+
+
+def rounded_in_its_type(op: Op, b: Builder) -> Sequence[Value]:
+    """The number with the digits of f16, as f16: rounded once for all but subnormal ones."""
+    x = op.operands[0]
+    normal = b.compare(b.abs(x), b.full(2.0**-13, x.type), "GE")
+    rounded = b.convert(b.reduce_precision(x, 5, 10), f16)
+    return [b.select(normal, rounded, again(op, b, x))]
+
+
 F32, F16 = "f32[16]", "f16[16]"
 FAULTS: tuple[Row, ...] = (
     Fault(
@@ -235,6 +263,20 @@ FAULTS: tuple[Row, ...] = (
         ir(full("c", 0.0, F32), f"%y = multiply(%x, %c) : {F32}", x=F32, y=F32),
         "multiply",
         zero_of_product,
+    ),
+    Fault(
+        "maximum-by-sort",
+        ir("%y = reduce(%x) dimensions=[1] kind=maximum : f32[3]", x="f32[3,5]", y="f32[3]"),
+        "reduce",
+        last_of_sorted,
+        last_of_sorted_or_nan,
+    ),
+    Fault(
+        "rounded-twice",
+        ir("%y = convert(%x) dtype=f16 : f16[16]", x="f64[16]", y=F16),
+        "convert",
+        by_f32,
+        rounded_in_its_type,
     ),
 )
 

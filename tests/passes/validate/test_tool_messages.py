@@ -314,3 +314,14 @@ def test_bisect_finds_what_exceeds_a_rounding_budget(
     # The checks of a validation have the budget, too.
     found = graphgen(*words, "-o", tmp_path / "whole")
     assert found.stdout.startswith(head)
+
+
+def test_bisect_says_that_it_leaves_the_wide_twin_to_validate(tmp_path: Path):
+    path, said = tmp_path / "mini.gg", "the wide twin, of large positions and ids, was not run"
+    done("build", "llama-3.1-8b", "--mini", "--dtype", "f32", "-o", path)
+    found = done("bisect", path, "-p", "dce")
+    assert found.stdout == "nothing is wrong at the end of the pipeline\n"
+    assert said in found.stderr
+    # A module that no configuration gives has no such twin.
+    done("opt", path, "-p", "fuse-projections", "-o", tmp_path / "after.gg")
+    assert said not in done("bisect", tmp_path / "after.gg", "-p", "dce").stderr
