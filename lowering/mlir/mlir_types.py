@@ -39,6 +39,8 @@ _BOUNDED = re.compile(r"tensor<((?:[0-9?]++x)++)(.+),#stablehlo\.bounds<([0-9?,]
 _TOKEN = "!stablehlo.token"
 _QUANTIZED = "!quant."
 _BY_TEXT = {_ELEMENT.get(name, name): dtype for name, dtype in DTYPES.items()}
+# An index has 64 bits where XLA compiles; it is written back as the integer.
+_INDEX = {"index": DTYPES["s64"]}
 _text: dict[TensorType, str] = {}
 
 
@@ -111,7 +113,12 @@ def _number(value: bool | int | float, dtype: DType) -> str:
 
 def string(text: str) -> str:
     """Quote a text with MLIR's escapes."""
-    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
+    return string_of(text.encode())
+
+
+def string_of(data: bytes) -> str:
+    """Quote bytes, which need not be text, with MLIR's escapes."""
+    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
     return f'"{"".join(plain)}"'
 
 
@@ -134,7 +141,7 @@ def read_tensor_type(text: str) -> TensorType:
     sizes = _sizes(found[1].split("x"))
     if found[2].startswith(_QUANTIZED):
         return _quantized_type(found[2], sizes)
-    element = _BY_TEXT.get(found[2])
+    element = _BY_TEXT.get(found[2]) or _INDEX.get(found[2])
     if element is None:
         known = ", ".join(_BY_TEXT)
         raise GraphgenError("GG0101", f"unknown element type '{found[2]}'", help=f"known: {known}")
