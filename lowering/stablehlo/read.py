@@ -50,7 +50,8 @@ def read_module(parsed: MlirText, tokens: MlirTokens, *, own_lines: bool = True)
     The program is ``@main``; without one, each public function that no other calls is one.
     Arguments keep their names: those of the text unless a printer generated them, else those of
     their locations. An argument whose buffer is donated to an output (``tf.aliasing_output``,
-    ``jax.buffer_donor``) is a state, and the output takes its name. The level is ``logical``, or ``sharded`` with several replicas.
+    ``jax.buffer_donor``) is a state, and the output takes its name. The level is ``logical``, or
+    ``sharded`` with several replicas.
 
     Raises:
         GraphgenError: GG0201 no function, and the errors of reading its ops.
