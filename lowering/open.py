@@ -118,6 +118,28 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
     return read_hlo(proto, source.name)
 
 
+def _is_jax_export(head: bytes) -> bool:
+    """Recognize a serialized ``jax.export.Exported``: FlatBuffers with bytecode inside."""
+    from graphgen.lowering.stablehlo.read import BYTECODE
+
+    root = int.from_bytes(head[:4], "little")
+    return 0 < root < len(head) and head.find(BYTECODE) >= root
+
+
+def _read_jax_export(source: Source) -> Module:
+    """Read the module in it, a vector of bytes with its size before them (GG0201)."""
+    from graphgen.lowering.stablehlo import read_stablehlo
+    from graphgen.lowering.stablehlo.read import BYTECODE
+
+    data = source.data[:]
+    at = data.find(BYTECODE)
+    size = int.from_bytes(data[at - 4 : at], "little")
+    if at < 4 or size > len(data) - at:
+        what = f"the exported program is damaged: its module of {size} bytes ends too early"
+        raise GraphgenError("GG0201", what, where=source.name)
+    return read_stablehlo(data[at : at + size], source.name)
+
+
 def _read_ir_text(source: Source) -> Module:
     from graphgen.text import parse
 
@@ -167,6 +189,7 @@ _IR_TEXT = Format("IR text", _is_ir_text, _read_ir_text)
 FORMATS: tuple[Format, ...] = (
     _IR_TEXT,
     Format("StableHLO", _is_stablehlo, _read_stablehlo),
+    Format("JAX export", _is_jax_export, _read_jax_export),
     Format("HLO protobuf", _is_hlo, _read_hlo),
     Format("HLO text", _is_hlo_text, _read_hlo_text),
     Format("exported program", _is_exported, _read_exported),

@@ -62,16 +62,22 @@ def diff(
       graphgen diff dump.hlo mine.mlir --all
       graphgen diff a.gg b.gg --program decode --json
     """
-    from graphgen.analysis.annotation_diff import IGNORED
-    from graphgen.report.diff import diff_modules, with_bodies
-    from graphgen.report.diff_report import diff_json, diff_text, interface_lines
-
     if right is None and is_folder(Path(left)):
         diff_passes(Path(left), program, op, show_all=show_all, as_json=as_json)
         return
     if right is None or op is not None:
         what = "B is missing" if right is None else "--op is of a dump folder"
         raise GraphgenError("GG0705", what, help="name two modules, or one folder of dumps")
+    _diff_modules(left, right, program, show_all=show_all, as_json=as_json)
+
+
+def _diff_modules(
+    left: str, right: str, program: str | None, *, show_all: bool, as_json: bool
+) -> None:
+    from graphgen.analysis.annotation_diff import IGNORED
+    from graphgen.report.diff import diff_modules, with_bodies
+    from graphgen.report.diff_report import diff_json, diff_text, interface_lines
+
     found = diff_modules(read_module(left), read_module(right), program)
 
     def facts() -> Json:

@@ -1,4 +1,4 @@
-"""``graphgen diff DIR``: what each recorded pass of XLA changed, and what became of one op."""
+"""``graphgen diff DIR``: the changes of each recorded pass of XLA, and the history of one op."""
 
 from __future__ import annotations
 

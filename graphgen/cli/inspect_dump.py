@@ -1,4 +1,4 @@
-"""What ``graphgen inspect`` says of XLA's dumps: a folder's programs, files about one program."""
+"""Reports of ``graphgen inspect`` on XLA's dumps: a folder's programs, files about one program."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from graphgen.cli.certify import ProveIt, require_file, require_proved
 from graphgen.cli.console import note, write_json
 from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
 from graphgen.cli.module_file import choose_program, read_module, tell_sizes
+from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import (
     Dims,
     ModuleFile,
@@ -91,18 +92,23 @@ def lower(
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
     from graphgen.lowering.lowered_module import write_lowered
+    from graphgen.lowering.stablehlo.bind_sizes import leaves_sizes_open
     from graphgen.passes.partial_pipeline import as_it_stands
 
     if as_json and output == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
     require_file(output, prove=prove)
     module = read_module(file)
+    open_ = leaves_sizes_open(module) and not dims and to == "stablehlo"
+    if not open_ and leaves_sizes_open(module):
+        module, program, dims = with_sizes(module, program, dims), None, ""
     function = choose_program(module, program) if program else None
     if function is not None:
         module = isolate(module, function)
-    foreign = as_it_stands(module)
+    foreign = open_ or as_it_stands(module)
     source = clone_module(module) if prove else None
-    passes = _prepare(module, pipeline, target, dims)
+    # Sizes that a text leaves open are written so, if nothing binds them.
+    passes = [] if open_ else _prepare(module, pipeline, target, dims)
     # Specialization makes one program per bucket; other functions keep their names.
     chosen = module.programs()
     if function is not None and not function.phase:

@@ -1,4 +1,4 @@
-"""``graphgen memory``: bytes over program order, the peak with its buffers, what XLA assigned."""
+"""``graphgen memory``: bytes over program order, the peak with its buffers, XLA's allocations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.module_file import choose_program, read_module, tell_sizes
+from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import AsJson, Dims, OnlyProgram, pipeline_sizes
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
@@ -138,6 +139,9 @@ def _lowered(path: str, program: str | None, dims: str) -> MemoryUse:
     from graphgen.passes.partial_pipeline import foreign, remaining
 
     module = read_module(path)
+    sized = with_sizes(module, program, dims, default=True)
+    if sized is not module:
+        module, program, dims = sized, None, ""
     function = choose_program(module, program)
     module = isolate(module, function)
     passes = remaining(module, "cpu", pipeline_sizes(module, dims)) or foreign(module, "cpu")

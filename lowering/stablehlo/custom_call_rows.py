@@ -34,6 +34,7 @@ from graphgen.lowering.mlir.tokens import MlirTokens, unquoted_bytes
 from graphgen.lowering.stablehlo import manual_computation as manual
 from graphgen.lowering.stablehlo.assembly import parse_types
 from graphgen.lowering.stablehlo.attribute_notes import MLIR, dictionary_text
+from graphgen.lowering.stablehlo.known_numbers import numbers_of
 from graphgen.lowering.stablehlo.op_row import (
     StableHloRow,
     UnmodelledForm,
@@ -240,6 +241,8 @@ def _read_custom_call(
     arrays = all(text.startswith("tensor<") for text in node.types)
     if not isinstance(name, str) or not arrays or node.attrs.get("called_computations"):
         return None
+    if name == _ASSERTION and operands and _holds(node, operands):
+        return []
     config, typed = _config(node.attrs)
     other = _bytes_of(node.attrs) if "\ufffd" in config else b""
     api = integer_of(node, "api_version") if "api_version" in node.attrs else ORIGINAL
@@ -267,6 +270,28 @@ def _config(attrs: MlirAttrs) -> tuple[str, bool]:
     if isinstance(found, MlirAttrs):
         return attrs.text("backend_config"), True
     return (found, False) if isinstance(found, str) else (attrs.text("backend_config"), False)
+
+
+# Target of a call by which JAX checks the sizes of arguments.
+_ASSERTION: Final = "shape_assertion"
+
+
+def _holds(node: MlirOp, operands: Sequence[Value]) -> bool:
+    """An assertion about sizes holds; false where it depends on an argument.
+
+    Raises:
+        GraphgenError: GG0105 with the message of one that does not hold.
+    """
+    try:
+        numbers = [numbers_of(value) for value in operands]
+    except UnmodelledForm:
+        return False
+    if numbers[0] == (1,):
+        return True
+    message = str(node.attrs.get("error_message", "an assertion about sizes does not hold"))
+    for place, values in enumerate(numbers[1:]):
+        message = message.replace(f"{{{place}}}", ",".join(map(str, values)))
+    raise GraphgenError("GG0105", message)
 
 
 def _bytes_of(attrs: MlirAttrs) -> bytes:

@@ -7,6 +7,7 @@ them in the generic form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphgen.errors import GraphgenError
@@ -14,12 +15,14 @@ from graphgen.ir import (
     MAIN,
     RANK,
     Function,
+    Literal,
     Module,
     Role,
     TensorType,
     Value,
     attrs_of,
     entry,
+    symbol,
     tensor,
 )
 from graphgen.ir.dtype import s32
@@ -27,7 +30,13 @@ from graphgen.ir.names import claim_name
 from graphgen.lowering.abi import clean_name
 from graphgen.lowering.mlir.mlir_locations import MlirLocations
 from graphgen.lowering.mlir.mlir_parser import MlirText, parse_mlir
-from graphgen.lowering.mlir.mlir_types import read_bounded_type
+from graphgen.lowering.mlir.mlir_types import (
+    ANY_SIZE,
+    fits_type,
+    is_open,
+    read_bounded_type,
+    type_text,
+)
 from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirAttr, MlirAttrs, MlirOp, SymbolRef
 from graphgen.lowering.mlir.tokens import MlirTokens, UnknownForm
 from graphgen.lowering.mlir.value_names import author_name
@@ -39,12 +48,18 @@ from graphgen.lowering.stablehlo.module_notes import (
     meshes_of,
     module_notes,
 )
-from graphgen.lowering.stablehlo.read_context import StableHloText
+from graphgen.lowering.stablehlo.read_context import BoundArguments, StableHloText
 from graphgen.lowering.stablehlo.read_function import StableHloFunctionReader
 from graphgen.ops import OPS, verify
 
 
-def read_module(parsed: MlirText, tokens: MlirTokens, *, own_lines: bool = True) -> Module:
+def read_module(
+    parsed: MlirText,
+    tokens: MlirTokens,
+    *,
+    own_lines: bool = True,
+    bound: BoundArguments | None = None,
+) -> Module:
     """Read the module of a syntax tree.
 
     The program is ``@main``; without one, each public function that no other calls is one.
@@ -61,6 +76,7 @@ def read_module(parsed: MlirText, tokens: MlirTokens, *, own_lines: bool = True)
     mains = _programs(callees, tokens)
     source = StableHloText(tokens, MlirLocations(parsed.locs, tokens.filename, own_lines), callees)
     source.meshes, source.aliases = meshes_of(body), parsed.aliases
+    source.bound = bound
     attrs = top.attrs if top is not None else MlirAttrs()
     ranks = attrs.get("mhlo.num_replicas", 1)
     module = Module(clean_name(str(attrs.get("sym_name", "")), "module"))
@@ -141,6 +157,7 @@ def _fill(
     except GraphgenError as error:
         raise source.fail(main, error) from error
     names = _argument_names(source, region.args)
+    types = [(_argument_type(source, n, t), d) for n, (t, d) in zip(names, types, strict=True)]
     # Programs of one module share its table of names.
     donors = _aliased(attrs).keys() | _donors(main)
     names = [
@@ -152,6 +169,11 @@ def _fill(
         value = values[argument.name] = function.block.add_arg(type_, name)
         value.annotations = attrs_of(bounds_annotation(type_, dynamic))
     reader = StableHloFunctionReader(source, function, values)
+    for argument, name in zip(region.args, names, strict=True):
+        known = source.bound.values.get(name) if source.bound else None
+        if known is not None:
+            literal = Literal.of(values[argument.name].dtype, known)
+            values[argument.name] = reader.emit("constant", (), value=literal)
     returned = reader.body(region.body)
     annotate_program(function, main, source.meshes)
     given = {**_donated(main, function.args, returned), **_aliased(attrs)}
@@ -163,6 +185,25 @@ def _fill(
     function.outputs = list(zip(outputs, returned, strict=True))
     reader.sweep()
     _interface(module, function, {names[index] for index in given})
+
+
+def _argument_type(source: StableHloText, name: str, type_: TensorType) -> TensorType:
+    """The type of an argument: with the sizes that are given, else a symbol for each open one."""
+    if not is_open(type_):
+        return type_
+    given = source.bound.sizes.get(name) if source.bound else None
+    if given is None:
+        stem = re.sub(r"\W", "_", name)
+        sizes = [
+            symbol(f"{stem}_{place}") if size is ANY_SIZE else size
+            for place, size in enumerate(type_.shape)
+        ]
+        return tensor(type_.dtype, sizes)
+    made = tensor(type_.dtype, given)
+    if not fits_type(made, type_):
+        what = f"argument {name} is {type_text(type_)}, and is given as {made.text}"
+        raise GraphgenError("GG0105", what)
+    return made
 
 
 def _shared_name(
@@ -269,12 +310,15 @@ def looks_like_stablehlo(head: bytes) -> bool:
     return first.startswith(("module", '"builtin.module"', "#", "!", "func.func"))
 
 
-def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
+def read_stablehlo(
+    data: str | bytes, filename: str = "<stablehlo>", bound: BoundArguments | None = None
+) -> Module:
     """Read the module in StableHLO text, bytecode or a portable artifact.
 
     Args:
         data: the contents of a file.
         filename: for error messages, and for the locations of ops that have none.
+        bound: sizes and values of arguments, where the text leaves sizes open.
 
     Raises:
         GraphgenError: GG0201 syntax, GG0103 an op that is not modelled, GG0101 and GG0102 types
@@ -282,21 +326,25 @@ def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
     """
     if isinstance(data, bytes):
         if data.startswith(BYTECODE):
-            return _read_text(_generic(data, filename), filename, own_lines=False)
+            return _read_text(_generic(data, filename), filename, own_lines=False, bound=bound)
         data = _decoded(data, filename)
     try:
-        return _read_text(data, filename)
+        return _read_text(data, filename, bound=bound)
     except UnknownForm as unread:
         if "!quant." in data:
             # jaxlib does not have MLIR's dialect of quantized types.
             unread.error.help = "print the generic form: stablehlo-opt --mlir-print-op-generic"
             raise unread.error from unread
-        return _read_text(_generic(data, filename, unread.error), filename, own_lines=False)
+        text = _generic(data, filename, unread.error)
+        return _read_text(text, filename, own_lines=False, bound=bound)
 
 
-def _read_text(text: str, filename: str, *, own_lines: bool = True) -> Module:
+def _read_text(
+    text: str, filename: str, *, own_lines: bool = True, bound: BoundArguments | None = None
+) -> Module:
     parsed = parse_mlir(text, filename, parse_assembly)
-    return read_module(parsed, MlirTokens(text, filename), own_lines=own_lines)
+    tokens = MlirTokens(text, filename)
+    return read_module(parsed, tokens, own_lines=own_lines, bound=bound)
 
 
 def _decoded(data: bytes, filename: str) -> str:

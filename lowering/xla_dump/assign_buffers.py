@@ -267,7 +267,7 @@ def _placed(order: Sequence[Sequence[LiveValue]]) -> tuple[int, list[Placed]]:
 
 
 def _gap(offsets: Ints, limits: Ints, size: int) -> int:
-    """The start of the smallest gap of ``size`` bytes between what lies at these offsets."""
+    """The start of the smallest gap of ``size`` bytes between these ranges."""
     order = np.argsort(offsets, kind="stable")
     best: tuple[int, int] | None = None
     begin = 0

@@ -26,7 +26,7 @@ MODULES = (BEFORE, AFTER, PASS, TRACED)
 
 # A platform before what follows: ``cpu_``, ``sm_8.0_gpu_``.
 _PLATFORM = r"\.(?:sm_\d+\.\d+\w*[._])?[\w\-]*?"
-# What follows the name of a program, and its kind; the first that fits.
+# Endings of names after that of the program, and their kinds; the first that fits.
 _ENDINGS: tuple[tuple[str, str], ...] = (
     (r"\.before_optimizations\.(?:txt|hlo|hlo\.pb|pb)", BEFORE),
     (_PLATFORM + r"after_optimizations-buffer-assignment-values\.txt", VALUES),
@@ -105,7 +105,7 @@ class DumpFile:
 
 
 def dump_file(path: Path, folder: Path | None = None) -> DumpFile:
-    """What a file of a dump is, by its name, else by its content.
+    """The kind and the program of a file, by its name, else by its content.
 
     Args:
         path: of the file.

@@ -37,7 +37,7 @@ from graphgen.lowering.xla_dump.memory_texts import (
 )
 from graphgen.lowering.xla_dump.memory_use import MemoryUse, memory_of
 
-# Programs of so many instructions that compute are folded into one row.
+# The most instructions that compute in a program that shares one row with others.
 SMALL = 3
 _SILENT = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy"))
 
@@ -72,7 +72,7 @@ class DumpProgram:
         return [*first, *self.passes, *last]
 
     def to_json(self, folder: Path) -> dict[str, Json]:
-        """What is known of it."""
+        """Its facts."""
         before, after = (_counts(self.one(kind)) for kind in (BEFORE, AFTER))
         kinds: dict[str, Json] = {}
         for file in self.files:
@@ -223,7 +223,7 @@ def _total(allocations: Sequence[Allocation]) -> int:
 def stated_memory(
     files: Sequence[DumpFile],
 ) -> tuple[list[Allocation], XlaPeak | None, int | None]:
-    """What files of one program say about its memory: allocations, peak, and total.
+    """Read the memory that files of one program state: allocations, peak, and total.
 
     Raises:
         GraphgenError: GG0201 for a file that is not what its name says.

@@ -1,4 +1,4 @@
-"""Read what XLA writes about memory: allocations, live ranges, totals; as text and protobuf."""
+"""Read the files of XLA about memory: allocations, live ranges, totals; text and protobuf."""
 
 from __future__ import annotations
 

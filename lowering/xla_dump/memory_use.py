@@ -1,4 +1,4 @@
-"""The memory of one program: what is reserved, the peak with its buffers, what XLA assigned."""
+"""The memory of one program: reserved bytes, the peak with its buffers, XLA's allocations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each recorded pass of XLA changed, and what became of one op.
+"""Changes of each recorded pass of XLA, and the history of one op.
 
 Ops are known by their names, which XLA keeps while it keeps an op. One that is gone is looked for
 among the new ones: with the same opcode, shape and place in the traced program it was renamed, or
@@ -54,7 +54,7 @@ State = dict[str, OpState]
 
 @dataclass(slots=True)
 class PassChange:
-    """What happened between two records of a module.
+    """The changes between two records of a module.
 
     Attributes:
         name: of the pass, or of what ran in between.
@@ -134,7 +134,7 @@ def read_state(source: Source) -> State:
 
 
 def compare_states(first: State, second: State, name: str, pipeline: str) -> PassChange:
-    """What differs between two records."""
+    """Compare two records of a module."""
     change = PassChange(name, pipeline, len(first), len(second))
     gone = [item for key, item in first.items() if key not in second]
     fresh = [item for key, item in second.items() if key not in first]
@@ -180,7 +180,7 @@ def _rewritten(one: OpState, other: OpState, names: dict[str, str], change: Pass
 
 
 def pass_changes(states: Sequence[DumpFile]) -> list[PassChange]:
-    """What changed from each record of a module to the next; records without a change left out."""
+    """The changes from each record of a module to the next; those without any are left out."""
     found: list[PassChange] = []
     last: State | None = None
     for file in states:
@@ -195,7 +195,7 @@ def pass_changes(states: Sequence[DumpFile]) -> list[PassChange]:
 
 
 def follow_op(changes: Sequence[PassChange], name: str) -> list[tuple[PassChange, str]]:
-    """What became of one op: each pass that touched it, and what that did."""
+    """Follow one op: each pass that touched it, and its effect."""
     out: list[tuple[PassChange, str]] = []
     for change in changes:
         renamed, fused, rewritten = (

@@ -64,7 +64,7 @@ class Instruction:
 
 @dataclass(slots=True, eq=False)
 class LiveValue:
-    """What an instruction gives at a place of its result.
+    """The value at one place of an instruction's result.
 
     Attributes:
         made: the instruction.
@@ -523,7 +523,7 @@ def _instruction(message: Message, computation: HloComputation) -> Instruction:
 
 
 def _schedules(module: HloModule) -> Mapping[int, tuple[int, ...]]:
-    """Of each computation, the ids of its instructions in order; empty without a schedule."""
+    """The ids of instructions in order, by computation; empty without a schedule."""
     schedule = module.message.message(ModuleField.SCHEDULE)
     found: dict[int, tuple[int, ...]] = {}
     for row in schedule.messages(ScheduleField.SEQUENCES) if schedule else []:
@@ -534,7 +534,7 @@ def _schedules(module: HloModule) -> Mapping[int, tuple[int, ...]]:
 
 
 def _donations(module: HloModule) -> dict[Path, tuple[int, Path]]:
-    """By the place of an output, the parameter and the place in it whose buffer it takes."""
+    """The parameter whose buffer an output takes, and the place in it, by the output's place."""
     table = module.message.message(ModuleField.ALIAS)
     found: dict[Path, tuple[int, Path]] = {}
     for row in table.messages(AliasField.ENTRIES) if table else []:

@@ -253,10 +253,6 @@ def body(*lines: str) -> str:
             "error[GG0101]: unknown element type 'f7'\n",
         ),
         (
-            body("%0 = stablehlo.convert %x : (tensor<2xf32>) -> tensor<?xf32>"),
-            "error[GG0102]: tensor<?xf32> has a dynamic size\n",
-        ),
-        (
             body("%0 = call @f(%x) : (tensor<2xf32>) -> tensor<2xf32>"),
             "error[GG0202]: no function @f\n",
         ),

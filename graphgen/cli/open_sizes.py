@@ -1,0 +1,78 @@
+"""Sizes that a program of StableHLO leaves open: bound by ``--dims``, by inputs, or by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from graphgen.cli.console import note
+from graphgen.cli.module_file import choose_program
+from graphgen.cli.shared_options import parse_sizes
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+
+# The size of what nothing else says.
+OPEN_SIZE = 4
+
+
+def with_sizes(
+    module: Module,
+    program: str | None,
+    dims: str,
+    arrays: Mapping[str, Array] | None = None,
+    *,
+    default: bool = False,
+) -> Module:
+    """A module of one program with the sizes that its text leaves open; any other as it is.
+
+    Args:
+        module: as it was read.
+        program: the one of several.
+        dims: ``x_0=3,n=2``: symbols of its arguments, and arguments on whose values sizes depend.
+        arrays: inputs by name, whose shapes and values count where ``dims`` says nothing.
+        default: give what is not known the size :data:`OPEN_SIZE`, and say so.
+
+    Raises:
+        GraphgenError: GG0705 for a size of no symbol, and where one is missing; the errors of
+            :func:`~graphgen.lowering.stablehlo.bind_sizes.bind_sizes`.
+    """
+    from graphgen.lowering.stablehlo.bind_sizes import (
+        bind_sizes,
+        leaves_sizes_open,
+        open_sizes,
+        size_arguments,
+    )
+
+    if not leaves_sizes_open(module):
+        return module
+    function = choose_program(module, program)
+    given = parse_sizes(dims)
+    symbols, values = open_sizes(function), size_arguments(function)
+    names = [*symbols, *values]
+    unknown = given.keys() - set(names)
+    if unknown:
+        what = f"--dims: @{function.name} has no symbol '{min(unknown)}'"
+        raise GraphgenError("GG0705", what, help=f"it has {', '.join(names) or 'none'}")
+    sizes: dict[str, int] = {}
+    for name, (argument, place) in symbols.items():
+        array = (arrays or {}).get(argument)
+        if array is not None and place < array.ndim:
+            sizes[name] = array.shape[place]
+    for name in values:
+        array = (arrays or {}).get(name)
+        if array is not None and array.size == 1:
+            sizes[name] = int(array.reshape(-1)[0])
+    sizes |= given
+    missing = [name for name in names if name not in sizes]
+    if missing and not default:
+        wanted = ",".join(f"{name}={OPEN_SIZE}" for name in missing)
+        what = f"@{function.name} leaves the sizes {', '.join(missing)} open"
+        raise GraphgenError("GG0705", what, help=f"--dims {wanted} binds them")
+    if missing:
+        shown = ", ".join(f"{name}={OPEN_SIZE}" for name in missing)
+        note(f"{shown} by default; --dims sets other sizes")
+        sizes |= dict.fromkeys(missing, OPEN_SIZE)
+    return bind_sizes(module, function, sizes, {name: sizes[name] for name in values})
