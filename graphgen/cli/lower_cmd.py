@@ -108,7 +108,7 @@ def lower(
     foreign = open_ or as_it_stands(module)
     source = clone_module(module) if prove else None
     # Sizes that a text leaves open are written so, if nothing binds them.
-    passes = [] if open_ else _prepare(module, pipeline, target, dims)
+    passes = list["Pass"]() if open_ else _prepare(module, pipeline, target, dims)
     # Specialization makes one program per bucket; other functions keep their names.
     chosen = module.programs()
     if function is not None and not function.phase:
