@@ -95,19 +95,15 @@ def lower(
     from graphgen.lowering.stablehlo.bind_sizes import leaves_sizes_open
     from graphgen.passes.partial_pipeline import as_it_stands
 
-    if as_json and output == STANDARD:
-        raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
-    require_file(output, prove=prove)
+    _require_output(output, as_json=as_json, prove=prove)
     module = read_module(file)
-    open_ = leaves_sizes_open(module) and not dims and to == "stablehlo"
-    if not open_ and leaves_sizes_open(module):
-        module, program, dims = with_sizes(module, program, dims), None, ""
+    module, program, dims = _sized(module, program, dims, to)
+    open_ = leaves_sizes_open(module)
     function = choose_program(module, program) if program else None
     if function is not None:
         module = isolate(module, function)
     foreign = open_ or as_it_stands(module)
     source = clone_module(module) if prove else None
-    # Sizes that a text leaves open are written so, if nothing binds them.
     passes = list["Pass"]() if open_ else _prepare(module, pipeline, target, dims)
     # Specialization makes one program per bucket; other functions keep their names.
     chosen = module.programs()
@@ -120,6 +116,28 @@ def lower(
     _report(module, chosen, files, beside, as_json=as_json)
     if source is not None:
         require_proved(_certify(source, module, [f.name for f in chosen], files, beside))
+
+
+def _require_output(output: str, *, as_json: bool, prove: bool) -> None:
+    if as_json and output == STANDARD:
+        raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
+    require_file(output, prove=prove)
+
+
+def _sized(
+    module: Module, program: str | None, dims: str, to: Form
+) -> tuple[Module, str | None, str]:
+    """Bind what StableHLO leaves open; it is written with open sizes, if nothing binds them.
+
+    Returns:
+        The module, and the program and the sizes that are still to be chosen.
+    """
+    from graphgen.lowering.stablehlo.bind_sizes import leaves_sizes_open
+
+    if to == "stablehlo" and not (dims and leaves_sizes_open(module)):
+        return module, program, dims
+    sized = with_sizes(module, program, dims)
+    return (module, program, dims) if sized is module else (sized, None, "")
 
 
 def _certify(

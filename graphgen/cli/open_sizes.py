@@ -1,8 +1,8 @@
-"""Sizes that a program of StableHLO leaves open: bound by ``--dims``, by inputs, or by default."""
+"""Programs of StableHLO made ready to run: open sizes bound, quantized elements as integers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphgen.cli.console import note
@@ -26,7 +26,9 @@ def with_sizes(
     *,
     default: bool = False,
 ) -> Module:
-    """A module of one program with the sizes that its text leaves open; any other as it is.
+    """A module of one program with its open sizes bound, and integers for quantized elements.
+
+    Any other module is returned as it is.
 
     Args:
         module: as it was read.
@@ -40,13 +42,16 @@ def with_sizes(
             :func:`~graphgen.lowering.stablehlo.bind_sizes.bind_sizes`.
     """
     from graphgen.lowering.stablehlo.bind_sizes import (
+        as_plain_integers,
         bind_sizes,
+        has_quantized,
         leaves_sizes_open,
         open_sizes,
         size_arguments,
     )
 
-    if not leaves_sizes_open(module):
+    open_, quantized = leaves_sizes_open(module), has_quantized(module)
+    if not open_ and not quantized:
         return module
     function = choose_program(module, program)
     given = parse_sizes(dims)
@@ -56,16 +61,7 @@ def with_sizes(
     if unknown:
         what = f"--dims: @{function.name} has no symbol '{min(unknown)}'"
         raise GraphgenError("GG0705", what, help=f"it has {', '.join(names) or 'none'}")
-    sizes: dict[str, int] = {}
-    for name, (argument, place) in symbols.items():
-        array = (arrays or {}).get(argument)
-        if array is not None and place < array.ndim:
-            sizes[name] = array.shape[place]
-    for name in values:
-        array = (arrays or {}).get(name)
-        if array is not None and array.size == 1:
-            sizes[name] = int(array.reshape(-1)[0])
-    sizes |= given
+    sizes = _known_sizes(symbols, values, arrays or {}) | given
     missing = [name for name in names if name not in sizes]
     if missing and not default:
         wanted = ",".join(f"{name}={OPEN_SIZE}" for name in missing)
@@ -75,4 +71,26 @@ def with_sizes(
         shown = ", ".join(f"{name}={OPEN_SIZE}" for name in missing)
         note(f"{shown} by default; --dims sets other sizes")
         sizes |= dict.fromkeys(missing, OPEN_SIZE)
-    return bind_sizes(module, function, sizes, {name: sizes[name] for name in values})
+    if open_:
+        module = bind_sizes(module, function, sizes, {name: sizes[name] for name in values})
+        function = module.programs()[0]
+    if quantized:
+        note("quantized elements are the integers that are stored")
+        module = as_plain_integers(module, function)
+    return module
+
+
+def _known_sizes(
+    symbols: Mapping[str, tuple[str, int]], values: Sequence[str], arrays: Mapping[str, Array]
+) -> dict[str, int]:
+    """The sizes that inputs have, by symbol and by the name of a scalar."""
+    sizes: dict[str, int] = {}
+    for name, (argument, place) in symbols.items():
+        array = arrays.get(argument)
+        if array is not None and place < array.ndim:
+            sizes[name] = array.shape[place]
+    for name in values:
+        array = arrays.get(name)
+        if array is not None and array.size == 1:
+            sizes[name] = int(array.reshape(-1)[0])
+    return sizes

@@ -101,3 +101,22 @@ def bind_sizes(
 
 def _size(size: Dim, sizes: Mapping[str, int]) -> int:
     return size if isinstance(size, int) else sizes[str(size)]
+
+
+def has_quantized(module: Module) -> bool:
+    """A module of StableHLO with quantized elements."""
+    return module.meta.get("format") == "stablehlo" and any(
+        value.dtype.is_quantized
+        for function in module.functions.values()
+        for value in (*function.args, *[result for op in function.block for result in op.results])
+    )
+
+
+def as_plain_integers(module: Module, function: Function) -> Module:
+    """A module of one program whose quantized elements are the integers that are stored.
+
+    Raises:
+        GraphgenError: GG0103 for an op that has no meaning on quantized elements here.
+    """
+    bound = BoundArguments({}, {}, plain=True)
+    return read_stablehlo(emit_stablehlo(module, function), function.name, bound)

@@ -48,6 +48,7 @@ from graphgen.lowering.stablehlo.module_notes import (
     meshes_of,
     module_notes,
 )
+from graphgen.lowering.stablehlo.quantized_arithmetic import plain_type
 from graphgen.lowering.stablehlo.read_context import BoundArguments, StableHloText
 from graphgen.lowering.stablehlo.read_function import StableHloFunctionReader
 from graphgen.ops import OPS, verify
@@ -157,6 +158,7 @@ def _fill(
     except GraphgenError as error:
         raise source.fail(main, error) from error
     names = _argument_names(source, region.args)
+    stated = [type_ for type_, _ in types]
     types = [(_argument_type(source, n, t), d) for n, (t, d) in zip(names, types, strict=True)]
     # Programs of one module share its table of names.
     donors = _aliased(attrs).keys() | _donors(main)
@@ -168,6 +170,9 @@ def _fill(
     for argument, name, (type_, dynamic) in zip(region.args, names, types, strict=True):
         value = values[argument.name] = function.block.add_arg(type_, name)
         value.annotations = attrs_of(bounds_annotation(type_, dynamic))
+    for argument, type_ in zip(region.args, stated, strict=True):
+        if source.plain and type_.dtype.is_quantized:
+            source.quantized[values[argument.name]] = type_.dtype
     reader = StableHloFunctionReader(source, function, values)
     for argument, name in zip(region.args, names, strict=True):
         known = source.bound.values.get(name) if source.bound else None
@@ -189,6 +194,8 @@ def _fill(
 
 def _argument_type(source: StableHloText, name: str, type_: TensorType) -> TensorType:
     """The type of an argument: with the sizes that are given, else a symbol for each open one."""
+    if source.plain:
+        type_ = plain_type(type_)
     if not is_open(type_):
         return type_
     given = source.bound.sizes.get(name) if source.bound else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import AttrValue, Dim, Function, Loc, TensorType, Value, symbol, tensor
+from graphgen.ir import AttrValue, Dim, DType, Function, Loc, TensorType, Value, symbol, tensor
 from graphgen.ir.names import claim_name
 from graphgen.lowering.mlir.mlir_locations import MlirLocations
 from graphgen.lowering.mlir.mlir_types import ANY_SIZE, fits_type, is_open
@@ -24,10 +24,12 @@ class BoundArguments:
     Attributes:
         sizes: of an argument, by its name.
         values: of scalar integers that sizes depend on, by name.
+        plain: quantized elements are read as the integers that are stored.
     """
 
     sizes: Mapping[str, Sequence[int]]
     values: Mapping[str, int]
+    plain: bool = False
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class StableHloText:
         kept: counts of the ops kept as their text, with the reason.
         bound: sizes of its arguments, for a text that leaves some open.
         opened: count of the symbols for sizes that it leaves open.
+        quantized: the types of values that are read as the integers which they store.
         inlined: count of the ops of functions that are called.
     """
 
@@ -65,7 +68,13 @@ class StableHloText:
     kept: dict[str, int] = field(default_factory=dict[str, int])
     bound: BoundArguments | None = None
     opened: int = 0
+    quantized: dict[Value, DType] = field(default_factory=dict[Value, DType])
     inlined: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Quantized elements are read as the integers that are stored."""
+        return self.bound is not None and self.bound.plain
 
     def loc(self, node: MlirOp, call: Loc | None) -> Loc:
         """Read the location of an op; ``call`` is that of the call it is inlined from."""

@@ -27,6 +27,7 @@ from graphgen.lowering.stablehlo.dialect import read_op
 from graphgen.lowering.stablehlo.module_notes import channel_notes, is_noted, notes_of
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
 from graphgen.lowering.stablehlo.opaque_ops import keep_op, why_kept
+from graphgen.lowering.stablehlo.quantized_arithmetic import plain_type, read_plain
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.numbers import BAD_NUMBER
 
@@ -138,6 +139,8 @@ class StableHloFunctionReader(StableHloReadContext):
         reason = ""
         found: list[Value] | None = None
         try:
+            if self.source.plain and self._on_quantized(node, operands):
+                return read_plain(self, node, operands, read_op)
             why = why_kept(node, operands)
             if why and node.name not in _ON_TOKENS:
                 self.source.keep(f"{node.name}: {why}")
@@ -156,6 +159,11 @@ class StableHloFunctionReader(StableHloReadContext):
             error = GraphgenError("GG0103", reason or f"{node.name} is not modelled")
             raise self.source.fail(node, error)
         return found
+
+    def _on_quantized(self, node: MlirOp, operands: Sequence[Value]) -> bool:
+        if any(value in self.source.quantized for value in operands):
+            return True
+        return any("!quant." in text for text in node.types)
 
     def _open(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
         """Read an op of open sizes by its row where that infers them, else keep it as its text."""
@@ -298,6 +306,8 @@ class StableHloFunctionReader(StableHloReadContext):
     def _bind(self, node: MlirOp, name: str, value: Value, text: str) -> None:
         # The op of "applies" does not state a type.
         stated, dynamic = read_bounded_type(text) if text else (value.type, dynamic_sizes(value))
+        if self.source.plain:
+            stated = plain_type(stated)
         if not fits_type(value.type, stated) or dynamic_sizes(value) != dynamic:
             what = f"{node.name} states {text}, but the op gives {value.type.text}"
             raise self.source.fail(node, GraphgenError("GG0203", what))

@@ -10,6 +10,9 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 
 PROGRAMS = """module {
@@ -253,3 +256,27 @@ def test_a_scalar_takes_updates(updates: list[float], body: str, wanted: float):
     (made,) = run(scatter(len(updates), body), given)
     assert made.shape == ()
     assert made == wanted
+
+
+HLO = {
+    "collective-broadcast": "ROOT r = f32[4] collective-broadcast(x), channel_id=3, "
+    "replica_groups={{0,1},{2,3}}",
+    "set-dimension-size": "n = s32[] parameter(1)\n"
+    "ROOT r = f32[<=4] set-dimension-size(x, n), dimensions={0}",
+}
+
+
+@pytest.mark.parametrize("code", HLO)
+def test_instructions_of_hlo_come_back_from_stablehlo(code: str):
+    text = f"HloModule m, replica_count=4\nENTRY e {{\nx = f32[4] parameter(0)\n{HLO[code]}\n}}\n"
+    module = read_hlo(parse_hlo_text(text))
+    written = emit_stablehlo(module, module.function("e"))
+    assert f"stablehlo.{code.replace('-', '_')}" in written
+    again = read_stablehlo(written)
+    word = f"stablehlo.{code.replace('-', '_')}"
+    assert emit_stablehlo(again, again.programs()[0], locs=False).count(word) == 1
+    if code == "collective-broadcast":
+        back = print_hlo_text(emit_hlo(again, again.programs()[0]))
+        assert "channel_id=3, replica_groups={{0,1},{2,3}}" in back
+    else:
+        assert "#stablehlo.bounds<4>" in written
