@@ -132,9 +132,11 @@ def _sized(
     Returns:
         The module, and the program and the sizes that are still to be chosen.
     """
-    from graphgen.lowering.stablehlo.bind_sizes import leaves_sizes_open
+    from graphgen.lowering.stablehlo.bind_sizes import has_quantized, leaves_sizes_open
 
-    if to == "stablehlo" and not (dims and leaves_sizes_open(module)):
+    open_ = leaves_sizes_open(module)
+    needed = open_ and bool(dims) if to == "stablehlo" else open_ or has_quantized(module)
+    if not needed:
         return module, program, dims
     sized = with_sizes(module, program, dims)
     return (module, program, dims) if sized is module else (sized, None, "")

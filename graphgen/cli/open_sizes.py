@@ -1,4 +1,4 @@
-"""Programs of StableHLO made ready to run: open sizes bound, quantized elements as integers."""
+"""Programs made ready to run: open sizes bound, quantized or asynchronous ops in plain form."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def with_sizes(
         GraphgenError: GG0705 for a size of no symbol, and where one is missing; the errors of
             :func:`~graphgen.lowering.stablehlo.bind_sizes.bind_sizes`.
     """
+    from graphgen.lowering.hlo.synchronous_form import as_synchronous, has_asynchronous
     from graphgen.lowering.stablehlo.bind_sizes import (
         as_plain_integers,
         bind_sizes,
@@ -50,6 +51,9 @@ def with_sizes(
         size_arguments,
     )
 
+    if has_asynchronous(module):
+        note("what is started asynchronously runs where it starts")
+        return as_synchronous(module, choose_program(module, program))
     open_, quantized = leaves_sizes_open(module), has_quantized(module)
     if not open_ and not quantized:
         return module

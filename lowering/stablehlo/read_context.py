@@ -125,6 +125,8 @@ class StableHloReadContext(ABC):
         self.values = values
         self._idle: dict[Value, None] = {}
         self.notes: dict[str, str] = {}
+        # The names of the parts of each tuple.
+        self.tuples: dict[str, tuple[str, ...]] = {}
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
         """Append an op of one result, with the location of the op being read."""

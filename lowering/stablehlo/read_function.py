@@ -31,6 +31,8 @@ from graphgen.lowering.stablehlo.quantized_arithmetic import plain_type, read_pl
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.numbers import BAD_NUMBER
 
+# Ops that put names together, and take them apart.
+_TUPLES = ("stablehlo.tuple", "stablehlo.get_tuple_element")
 # Ops on tokens that the IR has.
 _ON_TOKENS = ("stablehlo.after_all", "stablehlo.create_token")
 _COLLECTIVES = frozenset([f"stablehlo.{row.op}" for row in COLLECTIVE_ROWS])
@@ -82,7 +84,9 @@ class StableHloFunctionReader(StableHloReadContext):
         """
         for node in nodes:
             if node.name in ("func.return", "stablehlo.return", "sdy.return"):
-                return [self.value(name, node) for name in node.operands]
+                return [
+                    self.value(leaf, node) for name in node.operands for leaf in self._leaves(name)
+                ]
             self.op(node)
         return []
 
@@ -90,6 +94,10 @@ class StableHloFunctionReader(StableHloReadContext):
         """Read one op, and bind the names of its results."""
         if self._call_site is not None:
             self._count_inlined(node)
+        if node.name in _TUPLES:
+            self._tuple(node)
+            return
+        self._refuse_tuples(node)
         self.builder.loc = self.source.loc(node, self._call_site)
         operands = [self.value(name, node) for name in node.operands]
         before, outer, self.notes = self.builder.function.block.last, self.notes, {}
@@ -108,6 +116,34 @@ class StableHloFunctionReader(StableHloReadContext):
             self._bind(node, name, value, text)
         self._annotate(node, results, before)
         self.notes = outer
+
+    def _leaves(self, name: str) -> list[str]:
+        """The names of the arrays in a value, which may be a tuple."""
+        parts = self.tuples.get(name)
+        return [name] if parts is None else [leaf for part in parts for leaf in self._leaves(part)]
+
+    def _tuple(self, node: MlirOp) -> None:
+        """Read a tuple, or an element of one: other names for the same arrays."""
+        (name,) = node.results
+        if node.name == "stablehlo.tuple":
+            self.tuples[name] = tuple(node.operands)
+            return
+        parts, index = self.tuples.get(node.operands[0]), node.attrs.get("index")
+        index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+        if parts is None or not isinstance(index, int) or not 0 <= index < len(parts):
+            raise self.source.fail(
+                node, GraphgenError("GG0103", f"{node.name}: of what is not known")
+            )
+        if parts[index] in self.tuples:
+            self.tuples[name] = self.tuples[parts[index]]
+        else:
+            self.values[name] = self.value(parts[index], node)
+
+    def _refuse_tuples(self, node: MlirOp) -> None:
+        given = any(name in self.tuples for name in node.operands)
+        if given or any(text.startswith("tuple<") for text in node.types):
+            error = GraphgenError("GG0103", f"{node.name} takes or gives a tuple")
+            raise self.source.fail(node, error)
 
     def _count_inlined(self, node: MlirOp) -> None:
         """Refuse calls that multiply the ops of a text (GG1102)."""

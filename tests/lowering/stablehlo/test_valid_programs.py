@@ -280,3 +280,22 @@ def test_instructions_of_hlo_come_back_from_stablehlo(code: str):
         assert "channel_id=3, replica_groups={{0,1},{2,3}}" in back
     else:
         assert "#stablehlo.bounds<4>" in written
+
+
+def test_results_may_be_tuples():
+    text = """func.func @main(%a: tensor<2xf32>, %b: tensor<2xf32>) -> TUPLE {
+  %0 = stablehlo.add %a, %b : tensor<2xf32>
+  %1 = stablehlo.tuple %b : tuple<tensor<2xf32>>
+  %2 = stablehlo.tuple %0, %1 : tuple<tensor<2xf32>, tuple<tensor<2xf32>>>
+  %3 = stablehlo.get_tuple_element %2[1] : (tuple<tensor<2xf32>, tuple<tensor<2xf32>>>) -> \
+tuple<tensor<2xf32>>
+  %4 = stablehlo.get_tuple_element %3[0] : (tuple<tensor<2xf32>>) -> tensor<2xf32>
+  %5 = stablehlo.negate %4 : tensor<2xf32>
+  %6 = stablehlo.tuple %5, %3 : tuple<tensor<2xf32>, tuple<tensor<2xf32>>>
+  return %6 : tuple<tensor<2xf32>, tuple<tensor<2xf32>>>
+}""".replace("TUPLE", "tuple<tensor<2xf32>, tuple<tensor<2xf32>>>")
+    a, b = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
+    module = read_stablehlo(text)
+    assert [value.name for value in module.programs()[0].args] == ["a", "b"]
+    found = run(text, {"a": a, "b": b})
+    np.testing.assert_array_equal(found, [-b, b])
