@@ -52,7 +52,7 @@ def with_sizes(
     )
 
     if has_asynchronous(module):
-        note("what is started asynchronously runs where it starts")
+        note("asynchronous instructions run where they start")
         return as_synchronous(module, choose_program(module, program))
     open_, quantized = leaves_sizes_open(module), has_quantized(module)
     if not open_ and not quantized:

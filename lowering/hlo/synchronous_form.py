@@ -1,4 +1,4 @@
-"""Asynchronous instructions in their synchronous form: what is started runs where it starts."""
+"""Asynchronous instructions as synchronous ones, which run where those start."""
 
 from __future__ import annotations
 
