@@ -9,7 +9,7 @@ from graphgen.cli.console import note
 from graphgen.cli.module_file import choose_program
 from graphgen.cli.shared_options import parse_sizes
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.ir import Function, Module
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -47,8 +47,6 @@ def with_sizes(
         bind_sizes,
         has_quantized,
         leaves_sizes_open,
-        open_sizes,
-        size_arguments,
     )
 
     if has_asynchronous(module):
@@ -58,14 +56,29 @@ def with_sizes(
     if not open_ and not quantized:
         return module
     function = choose_program(module, program)
-    given = parse_sizes(dims)
+    sizes, values = _chosen_sizes(function, parse_sizes(dims), arrays or {}, default=default)
+    if open_:
+        module = bind_sizes(module, function, sizes, values)
+        function = module.programs()[0]
+    if quantized:
+        note("quantized elements are the integers that are stored")
+        module = as_plain_integers(module, function)
+    return module
+
+
+def _chosen_sizes(
+    function: Function, given: Mapping[str, int], arrays: Mapping[str, Array], *, default: bool
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The sizes of a program's symbols, and the values of arguments that sizes depend on."""
+    from graphgen.lowering.stablehlo.bind_sizes import open_sizes, size_arguments
+
     symbols, values = open_sizes(function), size_arguments(function)
     names = [*symbols, *values]
     unknown = given.keys() - set(names)
     if unknown:
         what = f"--dims: @{function.name} has no symbol '{min(unknown)}'"
         raise GraphgenError("GG0705", what, help=f"it has {', '.join(names) or 'none'}")
-    sizes = _known_sizes(symbols, values, arrays or {}) | given
+    sizes = {**_known_sizes(symbols, values, arrays), **given}
     missing = [name for name in names if name not in sizes]
     if missing and not default:
         wanted = ",".join(f"{name}={OPEN_SIZE}" for name in missing)
@@ -74,14 +87,8 @@ def with_sizes(
     if missing:
         shown = ", ".join(f"{name}={OPEN_SIZE}" for name in missing)
         note(f"{shown} by default; --dims sets other sizes")
-        sizes |= dict.fromkeys(missing, OPEN_SIZE)
-    if open_:
-        module = bind_sizes(module, function, sizes, {name: sizes[name] for name in values})
-        function = module.programs()[0]
-    if quantized:
-        note("quantized elements are the integers that are stored")
-        module = as_plain_integers(module, function)
-    return module
+        sizes.update(dict.fromkeys(missing, OPEN_SIZE))
+    return sizes, {name: sizes[name] for name in values}
 
 
 def _known_sizes(

@@ -1,4 +1,4 @@
-"""Asynchronous instructions as synchronous ones, which run where those start."""
+"""Rewrite asynchronous instructions of HLO as synchronous ones."""
 
 from __future__ import annotations
 
