@@ -16,7 +16,7 @@ from graphgen.analysis.calls import require_bounded_calls
 from graphgen.atomic_write import open_regular
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
-from graphgen.ir import Module
+from graphgen.ir import Module, Role
 from graphgen.json_value import Json
 from graphgen.limits import TEXT_BYTES
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
@@ -118,6 +118,28 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
     return read_hlo(proto, source.name)
 
 
+def _is_jax_export(head: bytes) -> bool:
+    """Recognize a serialized ``jax.export.Exported``: FlatBuffers with bytecode inside."""
+    from graphgen.lowering.stablehlo.read import BYTECODE
+
+    root = int.from_bytes(head[:4], "little")
+    return 0 < root < len(head) and head.find(BYTECODE) >= root
+
+
+def _read_jax_export(source: Source) -> Module:
+    """Read the module in it, a vector of bytes with its size before them (GG0201)."""
+    from graphgen.lowering.stablehlo import read_stablehlo
+    from graphgen.lowering.stablehlo.read import BYTECODE
+
+    data = source.data[:]
+    at = data.find(BYTECODE)
+    size = int.from_bytes(data[at - 4 : at], "little")
+    if at < 4 or size > len(data) - at:
+        what = f"the exported program is damaged: its module of {size} bytes ends too early"
+        raise GraphgenError("GG0201", what, where=source.name)
+    return read_stablehlo(data[at : at + size], source.name)
+
+
 def _read_ir_text(source: Source) -> Module:
     from graphgen.text import parse
 
@@ -167,6 +189,7 @@ _IR_TEXT = Format("IR text", _is_ir_text, _read_ir_text)
 FORMATS: tuple[Format, ...] = (
     _IR_TEXT,
     Format("StableHLO", _is_stablehlo, _read_stablehlo),
+    Format("JAX export", _is_jax_export, _read_jax_export),
     Format("HLO protobuf", _is_hlo, _read_hlo),
     Format("HLO text", _is_hlo_text, _read_hlo_text),
     Format("exported program", _is_exported, _read_exported),
@@ -236,8 +259,13 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
         raise GraphgenError("GG0201", "the file is empty", where=source.name, help=_HELP)
     # An unknown format is read as IR text, whose reader has the error for it.
     form = next((form for form in FORMATS if form.fits(source.head)), _IR_TEXT)
-    with paused_collector():
-        read = _read(form, source)
+    try:
+        with paused_collector():
+            read = _read(form, source)
+    except GraphgenError as error:
+        if form is _IR_TEXT and not _is_ir_text(source.head):
+            error.help = _known_kinds()
+        raise
     values: Mapping[str, Array] = {}
     module, values = read if isinstance(read, tuple) else (read, values)
     try:
@@ -247,6 +275,13 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
         error.where = f"{source.name}: {error.where}" if error.where else source.name
         raise
     return module, values
+
+
+def _known_kinds() -> str:
+    from graphgen.lowering.xla_dump.dump_files import KNOWN
+
+    names = dict.fromkeys((*[form.name for form in FORMATS], *KNOWN))
+    return f"known: {', '.join(names)}"
 
 
 def _read(form: Format, source: Source) -> Module | tuple[Module, Mapping[str, Array]]:
@@ -285,18 +320,41 @@ def list_dumps(folder: Path) -> list[dict[str, Json]]:
 
 
 def _dumps(folder: Path) -> Iterator[dict[str, Json]]:
+    from graphgen.lowering.xla_dump.dump_files import OTHER, dump_file
+
     for file in sorted(item for item in folder.rglob("*") if item.is_file()):
         with open_regular(file) as opened:
             head = opened.read(HEAD)
         form = next((form.name for form in FORMATS if head.strip() and form.fits(head)), None)
-        if form is not None:
-            counts = _counts(file) if form == "HLO protobuf" else {}
-            row: dict[str, Json] = {"file": str(file.relative_to(folder)), "form": form}
-            yield {**row, "bytes": file.stat().st_size, **counts}
+        if form is None:
+            continue
+        row: dict[str, Json] = {"file": str(file.relative_to(folder)), "form": form}
+        row["bytes"] = file.stat().st_size
+        kind = dump_file(file).kind
+        if form == "HLO protobuf" and not _holds_module(file):
+            yield {**row, "form": "protobuf" if kind == OTHER else kind}
+        else:
+            yield {**row, **_counts(file, form)}
 
 
-def _counts(file: Path) -> dict[str, Json]:
+def _holds_module(file: Path) -> bool:
+    """A protobuf holds a module, or is damaged: of any other its wire format is right."""
+    from graphgen.lowering.hlo_proto.proto_module import open_hlo
+
     try:
+        with open_regular(file) as opened:
+            open_hlo(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+    except GraphgenError as error:
+        return "no HLO computation" not in error.what
+    return True
+
+
+def _counts(file: Path, form: str) -> dict[str, Json]:
+    try:
+        if form == "StableHLO":
+            return _mlir_counts(file)
+        if form not in ("HLO protobuf", "HLO text"):
+            return {}
         found = summarize_file(file)
     except GraphgenError as error:
         return {"module": f"damaged: {error.what}"}
@@ -306,4 +364,16 @@ def _counts(file: Path) -> dict[str, Json]:
         "parameters": len(found.parameters),
         "taken_over": sum(item.aliased for item in found.parameters),
         "outputs": len(found.outputs),
+    }
+
+
+def _mlir_counts(file: Path) -> dict[str, Json]:
+    module = open_module(file)
+    programs = module.programs()
+    return {
+        "module": module.name,
+        "instructions": module.op_count(),
+        "parameters": sum(len(program.args) for program in programs),
+        "taken_over": len(module.entries(Role.STATE)),
+        "outputs": sum(len(program.outputs) for program in programs),
     }

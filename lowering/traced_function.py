@@ -30,6 +30,15 @@ class _Lowered(Protocol):
     def as_text(self, *, debug_info: bool) -> str: ...
 
 
+@runtime_checkable
+class _JaxExported(Protocol):
+    """The result of ``jax.export.export(jax.jit(f))(...)``."""
+
+    mlir_module_serialized: bytes
+
+    def mlir_module(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """The program of a user function.
@@ -65,8 +74,9 @@ def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
 
     Args:
         name: ``FILE.py:function`` or ``package.module:function``. It returns
-            ``jax.jit(f).lower(...)``, a ``torch.export.ExportedProgram``, or a model of torch and
-            a tuple of its arguments (and a dictionary of those by name), which is exported here.
+            ``jax.jit(f).lower(...)``, a ``jax.export.Exported``, a
+            ``torch.export.ExportedProgram``, or a model of torch and a tuple of its arguments
+            (and a dictionary of those by name), which is exported here.
         sizes: its keyword arguments; by default none.
 
     Raises:
@@ -85,19 +95,22 @@ def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
     except Exception as error:
         what = f"{name} fails: {type(error).__name__}: {error}"
         raise GraphgenError("GG0705", what, where=_line(error, place)) from error
+    from graphgen.lowering.stablehlo.read import read_stablehlo
+
     if program is not None:
         from graphgen.lowering.aten.program import read_exported
 
         read = read_exported(program, function)
         return Traced(read.module, {**read.weights, **read.states})
+    if isinstance(given, _JaxExported):
+        return Traced(read_stablehlo(given.mlir_module(), name), {})
     if not isinstance(given, _Lowered):
         raise GraphgenError(
             "GG0705",
             f"{name} gives a {type(given).__name__}",
-            help="let it return jax.jit(f).lower(...), torch.export.export(...) or (model, args)",
+            help="let it return jax.jit(f).lower(...), jax.export.export(jax.jit(f))(...), "
+            "torch.export.export(...) or (model, args)",
         )
-    from graphgen.lowering.stablehlo.read import read_stablehlo
-
     return Traced(read_stablehlo(given.as_text(debug_info=True), name), {})
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from graphgen.cli.console import emit, note
+from graphgen.cli.diff_passes import diff_passes
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import AsJson, OnlyProgram
+from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.read_file import is_folder
 from graphgen.report.table import Report, render
 
 # One side is a lowered program, which has its arguments only.
@@ -22,9 +26,16 @@ def _kind(name: str) -> str:
 
 
 def diff(
-    left: Annotated[str, typer.Argument(metavar="A", help="A module in any form.")],
-    right: Annotated[str, typer.Argument(metavar="B", help="A module in any form.")],
+    left: Annotated[
+        str, typer.Argument(metavar="A", help="A module in any form, or an XLA dump folder.")
+    ],
+    right: Annotated[
+        str | None, typer.Argument(metavar="B", help="A module in any form; none for a folder.")
+    ] = None,
     program: OnlyProgram = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="NAME", help="Of a folder: follow this op.")
+    ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Every difference, however many there are.")
     ] = False,
@@ -40,12 +51,29 @@ def diff(
     once, where it is made; the same change in every layer is one row. Exit status 0 without a
     difference, 1 with one, 2 on an error.
 
+    Of one folder of XLA's dumps, a program is followed through its recorded passes: what each
+    added, removed, fused, renamed and changed; --op says which passes touched one op, and how.
+
     \b
     Examples:
       graphgen diff before.pb after.pb
+      graphgen diff dump/ --program jit_step
+      graphgen diff dump/ --op dot_general.3
       graphgen diff dump.hlo mine.mlir --all
       graphgen diff a.gg b.gg --program decode --json
     """
+    if right is None and is_folder(Path(left)):
+        diff_passes(Path(left), program, op, show_all=show_all, as_json=as_json)
+        return
+    if right is None or op is not None:
+        what = "B is missing" if right is None else "--op is of a dump folder"
+        raise GraphgenError("GG0705", what, help="name two modules, or one folder of dumps")
+    _diff_modules(left, right, program, show_all=show_all, as_json=as_json)
+
+
+def _diff_modules(
+    left: str, right: str, program: str | None, *, show_all: bool, as_json: bool
+) -> None:
     from graphgen.analysis.annotation_diff import IGNORED
     from graphgen.report.diff import diff_modules, with_bodies
     from graphgen.report.diff_report import diff_json, diff_text, interface_lines

@@ -11,6 +11,7 @@ import typer
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module
+from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import AsJson, ScriptOption
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
@@ -45,7 +46,8 @@ class ComparedModule:
         self.beside = module_beside(name) if self.is_program else None
         if self.beside is not None:
             note(f"interface and weight preparation of {name} from {self.beside}")
-        self.module = read_module(name) if self.beside is None else open_lowered(name)
+        read = read_module(name) if self.beside is None else open_lowered(name)
+        self.module = with_sizes(read, None, "", default=True)
 
     def as_lowered(self) -> Module:
         """The module beside the programs, with its own programs."""

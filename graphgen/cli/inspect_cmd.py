@@ -156,7 +156,23 @@ def _inspected(
     functions = programs_or_functions(module, program)
     if output is not None:
         return _output(module, functions, output)
-    return programs_inspection(module, functions, largest)
+    head, more = _assigned(path)
+    return programs_inspection(module, functions, largest, head, more)
+
+
+def _assigned(path: Path) -> tuple[str, dict[str, Json]]:
+    """The memory that XLA assigned to a module of its dumps, beside which its files are."""
+    from graphgen.lowering.xla_dump.dump_files import AFTER, dump_file
+    from graphgen.lowering.xla_dump.dump_folder import siblings, stated_memory
+
+    if not is_file(path) or dump_file(path).kind != AFTER:
+        return "", {}
+    allocations, _, total = stated_memory(siblings(path))
+    if total is None:
+        return "", {}
+    count = f" in {len(allocations)} allocations" if allocations else ""
+    head = f"XLA assigned {size(total)}{count}; graphgen memory says to what\n\n"
+    return head, {"xla_bytes": total}
 
 
 def _is_proto(path: Path) -> bool:

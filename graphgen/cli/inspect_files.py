@@ -54,8 +54,10 @@ def inspect_file(path: Path, largest: int) -> Inspection | None:
     Raises:
         GraphgenError: GG0802 a folder with nothing known in it, GG0601 a damaged checkpoint.
     """
+    from graphgen.cli.inspect_dump import inspect_dump_file, inspect_dump_folder
+
     if is_folder(path):
-        return _folder(path, largest)
+        return inspect_dump_folder(path) or _folder(path, largest)
     from graphgen.runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
 
     try:
@@ -65,7 +67,7 @@ def inspect_file(path: Path, largest: int) -> Inspection | None:
         return None  # the reader of modules raises the error
     if is_checkpoint(head) or is_torch_file(path):
         return _checkpoint(list_checkpoint([path]), largest, quantization_of(path))
-    return _neff(path) if path.suffix == ".neff" else None
+    return _neff(path) if path.suffix == ".neff" else inspect_dump_file(path)
 
 
 def _folder(path: Path, largest: int) -> Inspection | None:

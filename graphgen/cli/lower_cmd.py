@@ -12,6 +12,7 @@ from graphgen.cli.certify import ProveIt, require_file, require_proved
 from graphgen.cli.console import note, write_json
 from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
 from graphgen.cli.module_file import choose_program, read_module, tell_sizes
+from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import (
     Dims,
     ModuleFile,
@@ -91,18 +92,19 @@ def lower(
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
     from graphgen.lowering.lowered_module import write_lowered
+    from graphgen.lowering.stablehlo.bind_sizes import leaves_sizes_open
     from graphgen.passes.partial_pipeline import as_it_stands
 
-    if as_json and output == STANDARD:
-        raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
-    require_file(output, prove=prove)
+    _require_output(output, as_json=as_json, prove=prove)
     module = read_module(file)
+    module, program, dims = _sized(module, program, dims, to)
+    open_ = leaves_sizes_open(module)
     function = choose_program(module, program) if program else None
     if function is not None:
         module = isolate(module, function)
-    foreign = as_it_stands(module)
+    foreign = open_ or as_it_stands(module)
     source = clone_module(module) if prove else None
-    passes = _prepare(module, pipeline, target, dims)
+    passes = list["Pass"]() if open_ else _prepare(module, pipeline, target, dims)
     # Specialization makes one program per bucket; other functions keep their names.
     chosen = module.programs()
     if function is not None and not function.phase:
@@ -114,6 +116,30 @@ def lower(
     _report(module, chosen, files, beside, as_json=as_json)
     if source is not None:
         require_proved(_certify(source, module, [f.name for f in chosen], files, beside))
+
+
+def _require_output(output: str, *, as_json: bool, prove: bool) -> None:
+    if as_json and output == STANDARD:
+        raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
+    require_file(output, prove=prove)
+
+
+def _sized(
+    module: Module, program: str | None, dims: str, to: Form
+) -> tuple[Module, str | None, str]:
+    """Bind what StableHLO leaves open; it is written with open sizes, if nothing binds them.
+
+    Returns:
+        The module, and the program and the sizes that are still to be chosen.
+    """
+    from graphgen.lowering.stablehlo.bind_sizes import has_quantized, leaves_sizes_open
+
+    open_ = leaves_sizes_open(module)
+    needed = open_ and bool(dims) if to == "stablehlo" else open_ or has_quantized(module)
+    if not needed:
+        return module, program, dims
+    sized = with_sizes(module, program, dims)
+    return (module, program, dims) if sized is module else (sized, None, "")
 
 
 def _certify(

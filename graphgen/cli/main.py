@@ -101,6 +101,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "diff": CommandEntry("inspect", "Compare two modules by what they compute.", error_status=2),
     "grep": CommandEntry("inspect", "Find ops by a pattern.", error_status=2),
     "slice": CommandEntry("inspect", "Extract a part of a program.", "slice_"),
+    "memory": CommandEntry("inspect", "Show what uses the memory of a program."),
     "normalize": CommandEntry("inspect", "Write a module in a normal form for text diffs."),
     "run": CommandEntry("inspect", "Run a program and describe its outputs."),
     "lower": CommandEntry("neuron", "Turn a module's programs into StableHLO or HLO."),

@@ -10,6 +10,7 @@ import typer
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
 from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import (
     AsJson,
     Dims,
@@ -101,10 +102,15 @@ def run(
       graphgen run dump.pb --per-rank --seed 3
     """
     from graphgen.analysis.overview import opaque_opcodes
+    from graphgen.exec.inputs import read_arrays
 
     if save is not None:
         check_output(save)
-    module, function = _bound(read_module(file), program, dims)
+    module = read_module(file)
+    arrays = read_arrays(inputs) if inputs is not None else None
+    sized = with_sizes(module, program, dims, arrays, default=True)
+    fixed = sized is not module
+    module, function = _bound(sized, None if fixed else program, "" if fixed else dims)
     _check_types(module)
     codes = opaque_opcodes(module)
     if on == "auto" and codes:

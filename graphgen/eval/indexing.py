@@ -101,17 +101,25 @@ def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     places, moved = scatter_places(attrs, *x)
     # Integers may be joined by floats that are carried in the place of such.
     out = x[0].astype(moved.dtype) if how.carries(moved) else x[0].copy()
+    whole = out.reshape(indexed_shape(out.shape))
     if attrs.text("kind") == "assign":
-        out[places] = moved
+        whole[places] = moved
     else:
-        COMBINE[attrs.text("kind")].at(out, places, moved)
+        COMBINE[attrs.text("kind")].at(whole, places, moved)
     return out
+
+
+def indexed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that places index: a scalar is an array of one element."""
+    return shape or (1,)
 
 
 def scatter_places(
     attrs: Attrs, operand: Array, indices: Array, updates: Array
 ) -> tuple[tuple[Array, ...], Array]:
     """Indices of updates, an array per dimension of the operand, and the updates themselves.
+
+    They are of the operand in its :func:`indexed_shape`.
 
     Windows that do not lie wholly inside are left out.
     """
@@ -128,4 +136,7 @@ def scatter_places(
     sizes = moved.shape[len(rest) :]
     limit = np.asarray(operand.shape, dtype=np.int64) - np.asarray(sizes, dtype=np.int64)
     inside = np.all((starts >= 0) & (starts <= limit), axis=-1)
-    return _places(starts[inside], sizes), moved[inside]
+    kept = moved[inside]
+    if not operand.ndim:
+        return (np.zeros(kept.shape, np.int64),), kept
+    return _places(starts[inside], sizes), kept

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.eval.arithmetic import Array
-from graphgen.eval.indexing import scatter_places
+from graphgen.eval.indexing import indexed_shape, scatter_places
 from graphgen.eval.observer import Columns
 from graphgen.eval.window import spread, windows_view
 from graphgen.ir import Op
@@ -208,7 +208,7 @@ def _scatter_by(op: Op, given: Columns, apply: Apply) -> list[list[Array]]:
             column.append(moved.reshape(-1))
         places, moved = found[0]
         targets = np.zeros(moved.shape, np.int64)
-        for size, spots in zip(operand.shape, places, strict=True):
+        for size, spots in zip(indexed_shape(operand.shape), places, strict=True):
             targets = targets * size + spots
         rounds.append(_in_rounds(targets.reshape(-1)))
     for number in range(max(map(len, rounds))):

@@ -70,7 +70,7 @@ DEQUANTIZE: Final = (
 def refusal(op: Op) -> GraphgenError | None:
     """The error (GG0403) for running an op on types that nothing here computes with.
 
-    These are quantized elements, sizes that are only bounded, and what a host sends or receives;
+    These are quantized elements, sizes that are open or only bounded, and what a host sends;
     ``None`` for any other op.
     """
     inner = op.attrs.get("opcode", op.attrs.get("target", op.name))
@@ -82,6 +82,12 @@ def refusal(op: Op) -> GraphgenError | None:
     elif bounded:
         what = f"{inner} on {bounded}: sizes that are only bounded have no values here"
         help = "trace the program with fixed sizes; inspect, diff and lower work with bounded ones"
+    elif any(not isinstance(size, int) for value in values for size in value.type.shape):
+        what = f"{inner}: its text leaves sizes open"
+        help = "run, lower, memory and equiv bind them; --dims says which"
+    elif op.attrs.get("opcode") == "stablehlo.get_dimension_size":
+        what = f"{inner} reads a size that its text leaves open"
+        help = "run, lower, memory and equiv bind it; --dims says which"
     elif op.attrs.get("text"):
         what, help = f"{inner} needs a host that sends or receives, which is not here", ""
     else:

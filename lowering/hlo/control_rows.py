@@ -159,7 +159,7 @@ def has_only_trips(i: Message) -> bool:
 
 def _config(i: Message) -> dict[str, object]:
     try:
-        found: object = parse_json(i.text(_F.BACKEND_CONFIG))
+        found: object = parse_json(i.data(_F.BACKEND_CONFIG))
     except (ValueError, GraphgenError):
         return {}
     return cast("dict[str, object]", found) if isinstance(found, dict) else {}

@@ -31,7 +31,8 @@ _ELSEWHERE = frozenset(
         *(_F.CONTROL_PREDECESSOR_IDS, _F.FRONTEND_ATTRIBUTES),
     )
 )
-_CALL = frozenset((_F.CUSTOM_CALL_TARGET, _F.BACKEND_CONFIG))
+_TARGET = frozenset((_F.CUSTOM_CALL_TARGET,))
+_CALL = _TARGET | {_F.BACKEND_CONFIG}
 
 # The number of an operand or a result, or the members of a tuple.
 Nested = int | tuple["Nested", ...]
@@ -58,14 +59,24 @@ def _read_custom_call(row: HloRow, i: HloInstruction) -> Tree:
         or (i.shape.is_tuple and nested)
     ):
         raise UnmodelledError("it has tuples or computations")
-    target, config = i.message.text(_F.CUSTOM_CALL_TARGET), i.message.text(_F.BACKEND_CONFIG)
-    fields, more = _own(i.message, _CALL | HINTS)
-    given = {"target": target, "config": config, "fields": fields, "more": more}
+    target, config = i.message.text(_F.CUSTOM_CALL_TARGET), _config(i.message)
+    # A configuration that is not text stays among the fields.
+    left = _CALL if config is not None else _TARGET
+    fields, more = _own(i.message, left | HINTS)
+    given = {"target": target, "config": config or "", "fields": fields, "more": more}
     if i.shape.is_tuple and not i.shape.leaves:
         i.to.emit_stated(row.op, flat, shape_of(SILENT), **given, silent=True)
         return ()
     made = i.to.emit_stated(row.op, flat, i.shape, **given)
     return tuple(made) if i.shape.is_tuple else made[0]
+
+
+def _config(i: Message) -> str | None:
+    """The configuration as text; ``None`` for bytes that are not UTF-8, as cuDNN's."""
+    try:
+        return i.data(_F.BACKEND_CONFIG).decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _write_opaque(row: HloRow, op: Op) -> InstructionTemplate:

@@ -45,6 +45,7 @@ class RankCounts:
         fields = (
             *(InstructionField.REPLICA_GROUPS, InstructionField.SOURCE_TARGET_PAIRS),
             *(InstructionField.IOTA_DEVICE_LIST, InstructionField.COLLECTIVE_DEVICE_LIST),
+            InstructionField.MESH_DEVICE_LIST,
         )
         ids = [
             rank

@@ -145,6 +145,7 @@ class InstructionField:
     IS_COMPOSITE = 89
     RESULT_ACCURACY = 91
     IOTA_DEVICE_LIST = 92
+    MESH_DEVICE_LIST = 93
 
 
 class RareField:
@@ -321,6 +322,24 @@ class GroupField:
     IOTA_PER_GROUP = 2
     IOTA_DIMS = 3
     IOTA_PERMUTATION = 4
+
+
+class MeshGroupField:
+    """MeshAxesReplicaGroupListProto, MeshProto, its axes and its order, AxisRefProto, a part."""
+
+    MESH = 1
+    CHOSEN = 2
+    AXES = 1
+    DEVICE_IDS = 2
+    ORDER = 3
+    ORDER_SIZES = 1
+    ORDER_MOVED = 2
+    NAME = 1
+    SIZE = 2
+    AXIS = 1
+    PART = 2
+    PART_BEFORE = 1
+    PART_SIZE = 2
 
 
 class AliasField:

@@ -117,7 +117,11 @@ def open_hlo(source: Source) -> HloModule:
         inner = message.fields.get(WrapperField.MODULE)
         if not inner or isinstance(inner[-1], int):
             break
-        message = Message(source, *inner[-1])
+        try:
+            message = Message(source, *inner[-1])
+        except GraphgenError:
+            # The field is bytes of another message, not a module.
+            break
     if not is_module(message):
         raise GraphgenError("GG0801", "no HLO computation is in this protobuf")
     return _module(message)

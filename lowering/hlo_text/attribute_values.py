@@ -17,7 +17,9 @@ from graphgen.lowering.hlo_proto.fields import (
 )
 from graphgen.lowering.hlo_proto.replica_groups import (
     IotaGroups,
+    MeshGroups,
     ReplicaGroups,
+    check_mesh,
     read_pairs,
     stated_groups,
     write_groups,
@@ -33,7 +35,7 @@ from graphgen.lowering.hlo_text.text_values import (
     unquoted,
     unquoted_bytes,
 )
-from graphgen.numbers import MOST_SIZE, signed_number
+from graphgen.numbers import MOST_SIZE, signed_number, whole_number
 
 F = InstructionField
 T = TypeVar("T")
@@ -241,12 +243,19 @@ def _parse_window(text: str) -> list[Integers]:
         key: value.split("x") for key, value in re.findall(r"(\w+)=([\dx_\-]+)", text.strip("{}"))
     }
     count = len(parts.get("size", ()))
+    for key, items in parts.items():
+        if len(items) != count and key != "rhs_reversal":
+            raise BadAttributeError(f"{key} has {len(items)} numbers, size has {count}")
+    # XLA takes any number of them: the others of its list are not reversed.
+    turned = parts.get("rhs_reversal", [])
+    parts["rhs_reversal"] = [*turned, *["0"] * count][:count]
     out: list[Integers] = []
     for index in range(count):
         row = [
             _integer(parts[key][index]) if key in parts else default
             for key, (_, default) in _WINDOW.items()
         ]
+        row[-1] = int(row[-1] == 1)
         edges = parts.get("pad", ["0_0"] * count)[index].split("_")
         out.append((*row, _integer(edges[0]), _integer(edges[-1])))
     return out
@@ -284,7 +293,54 @@ WINDOW = _rows(
 _IOTA_GROUPS = re.compile(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 
 
-def _parse_groups(text: str) -> ReplicaGroups | IotaGroups:
+# ``mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x','y':(1)2}``.
+_MESH = re.compile(
+    r"mesh\[([^\]]*)\](?:,device_ids=\((?:(\[[\d,]*\])(?:T\(([\d,]*)\))?|([\d,]*))\))?\{([^}]*)\}"
+)
+_MESH_AXIS = re.compile(r"'?([^'=,]+)'?=(\d+)")
+_CHOSEN = re.compile(r"'?([^',:]+)'?(?::\((\d+)\)(\d+))?")
+
+
+def _parse_mesh(text: str) -> MeshGroups:
+    match = _MESH.fullmatch("".join(text.split()))
+    if match is None:
+        raise BadAttributeError(f"'{text}' is not a mesh and its axes")
+    inner, sizes, order, listed, names = match.groups(default="")
+    axes = tuple([(name, whole_number(size)) for name, size in _MESH_AXIS.findall(inner)])
+    places = {name: number for number, (name, _) in enumerate(axes)}
+    chosen: list[tuple[int, int, int]] = []
+    for name, before, size in _CHOSEN.findall(names):
+        if name not in places and not name.isdecimal():
+            raise BadAttributeError(f"'{name}' is none of the mesh's axes {', '.join(places)}")
+        axis = places.get(name) if name in places else whole_number(name)
+        chosen.append((axis or 0, whole_number(before or "0"), whole_number(size or "0")))
+    dims = numbers(sizes)
+    moved = numbers(order) or tuple(range(len(dims)))
+    found = MeshGroups(axes, numbers(listed), (dims, moved), tuple(chosen))
+    check_mesh(found)
+    return found
+
+
+def _show_mesh(value: MeshGroups) -> str:
+    axes = ",".join([f"'{name}'={size}" for name, size in value.axes])
+    listed = ",".join(map(str, value.devices))
+    sizes, moved = value.order
+    if sizes:
+        listed = f"[{','.join(map(str, sizes))}]"
+        listed += f"T({','.join(map(str, moved))})" if list(moved) != sorted(moved) else ""
+    devices = f", device_ids=({listed})" if listed else ""
+    chosen = ",".join(
+        [
+            f"'{value.axes[axis][0]}'" + (f":({before}){size}" if size else "")
+            for axis, before, size in value.chosen
+        ]
+    )
+    return f"mesh[{axes}]{devices} {{{chosen}}}"
+
+
+def _parse_groups(text: str) -> ReplicaGroups | IotaGroups | MeshGroups:
+    if text.startswith("mesh["):
+        return _parse_mesh(text)
     if text.startswith("{"):
         return tuple([numbers(group) for group in re.findall(r"\{([\d,\s]*)\}", text[1:-1])])
     match = _IOTA_GROUPS.fullmatch(text.replace(" ", ""))
@@ -302,7 +358,9 @@ def _parse_pairs(text: str) -> ReplicaGroups:
     return pairs
 
 
-def _show_groups(value: ReplicaGroups | IotaGroups) -> str:
+def _show_groups(value: ReplicaGroups | IotaGroups | MeshGroups) -> str:
+    if isinstance(value, MeshGroups):
+        return _show_mesh(value)
     if not isinstance(value, IotaGroups):
         return "{" + ",".join(map(braces, value)) + "}"
     shown = f"[{value.count},{value.size}]<=[{','.join(map(str, value.dims))}]"

@@ -247,10 +247,21 @@ class ModuleAssembler:
 
     def begin(self, name: str) -> ComputationAssembler:
         """A computation whose instructions follow; it is not yet known by its name."""
-        return ComputationAssembler(self, self._computation_names.claim(name), 0)
+        unique = self._computation_names.claim(name) if name else ""
+        return ComputationAssembler(self, unique, 0)
 
-    def finish(self, name: str, made: ComputationAssembler, *, entry: bool = False) -> None:
-        """Make a computation known by its name in the text, unless that is empty."""
+    def finish(
+        self, name: str, made: ComputationAssembler, *, entry: bool = False, stem: str = ""
+    ) -> None:
+        """Make a computation known by its name in the text, unless that is empty.
+
+        Args:
+            name: in the text.
+            made: the computation.
+            entry: it is the module's.
+            stem: of its name in the module, where it began without one.
+        """
+        made.name = made.name or self._computation_names.claim(stem)
         made.number = len(self.computations) + 1
         self.computations.append(made)
         if name:

@@ -18,6 +18,7 @@ from graphgen.lowering.hlo_text.hlo_tokens import HloTokens
 from graphgen.lowering.hlo_text.instruction_parser import InstructionParser
 from graphgen.lowering.hlo_text.metadata import ROWS, STRINGS, parse_frame_row
 from graphgen.lowering.hlo_text.module_attributes import SCHEDULED, module_attribute
+from graphgen.lowering.hlo_text.own_fields import value_reason
 from graphgen.lowering.hlo_text.text_values import BadAttributeError, unquoted
 from graphgen.numbers import BAD_NUMBER
 
@@ -102,7 +103,7 @@ class _HloParser:
                 # Two attributes may be parts of one message, which protobuf puts together.
                 fields[row.field] = fields.get(row.field, b"") + row.parse(value)
             except (BadAttributeError, GraphgenError, ValueError, IndexError) as error:
-                reason = error.what if isinstance(error, GraphgenError) else str(error)
+                reason = value_reason(error)
                 what = f"{key}={value[:60]}: {reason or 'this is not understood'}"
                 raise self.tokens.fail(what, at) from error
         if others:

@@ -107,6 +107,10 @@ INSTRUCTION: Known = {
     F.STATISTICS: {1: None, 2: {1: None, 2: None}},
     F.COLLECTIVE_DEVICE_LIST: {1: {1: None}, 2: _IOTA_GROUPS},
     F.IOTA_DEVICE_LIST: _IOTA_GROUPS,
+    F.MESH_DEVICE_LIST: {
+        1: {1: _numbers(2), 2: None, 3: _numbers(2)},
+        2: {1: None, 2: _numbers(2)},
+    },
     F.ORIGINAL_VALUE: _ORIGINAL,
     F.RESULT_ACCURACY: {1: None, 2: _numbers(3)},
 }

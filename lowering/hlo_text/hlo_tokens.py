@@ -105,6 +105,8 @@ class HloTokens:
     def value(self) -> str:
         """Take the text of an attribute's value: words, strings and brackets."""
         start = end = self.position()
+        if self.peek().startswith("mesh["):
+            return self._mesh()
         while (word := self.peek()) and word not in (",", "}", ")"):
             if word in CLOSING:
                 self.group()
@@ -116,6 +118,19 @@ class HloTokens:
             if following not in ("<", "->", "T", "?") and word not in ("<", "->", "T", "=", "?"):
                 break
         return self.text[start:end]
+
+    def _mesh(self) -> str:
+        """Take the text of a mesh, the order of its devices, and the axes chosen of it."""
+        start, at = self.position(), self._next()[2]
+        self.take()
+        if self.accept(",") and not (self.accept("device_ids") and self.accept("=")):
+            self.at = at
+            return self.text[start:at]
+        if self.peek() in CLOSING:
+            self.group()
+        if self.peek() == "{":
+            self.group()
+        return self.text[start : self.at]
 
     def literal(self) -> str:
         """Take the text of a literal after its shape, or of a tuple of such."""

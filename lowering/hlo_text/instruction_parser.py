@@ -23,6 +23,8 @@ from graphgen.lowering.hlo_text.hlo_assembler import NOTHING, ComputationAssembl
 from graphgen.lowering.hlo_text.hlo_shapes import parse_shape
 from graphgen.lowering.hlo_text.hlo_tokens import HloTokens
 from graphgen.lowering.hlo_text.own_fields import (
+    CALLS,
+    INLINE,
     AttributeTextError,
     OwnFields,
     OwnFieldsOfLines,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from graphgen.lowering.hlo_text.hlo_assembler import ComputationAssembler
 
 _STEPS = {"-start": "async-start", "-update": "async-update", "-done": "async-done"}
+# Levels of operands whose stack a computation inside of an attribute takes.
+_LEVELS = 4
 _WRAPPED, _PARAMETER = "async_wrapped", "async_param"
 
 
@@ -162,6 +166,7 @@ class InstructionParser:
         self._depth = 0
         # Names without a definition become parameters, as in a text of one instruction.
         self.open_names = False
+        self._inline = 0
 
     def parse(self, to: ComputationAssembler) -> bool:
         """Append the next instruction to a computation; false if there is none."""
@@ -233,7 +238,7 @@ class InstructionParser:
             inner = tokens.group()[1:-1]
         else:
             operands = self._operands(to)
-        own = NOTHING if nested else self._attributes(code)
+        own = NOTHING if nested else self._attributes(code, to)
         return Pieces(at, name, root, shape, code, inner, inner_at, operands, own)
 
     def _shape(self) -> HloShape:
@@ -296,8 +301,12 @@ class InstructionParser:
         tokens.at = at
         return code
 
-    def attributes(self) -> dict[str, tuple[str, int]]:
-        """Parse ``, key=value`` repeatedly: the text of each value and its place."""
+    def attributes(self, to: ComputationAssembler | None = None) -> dict[str, tuple[str, int]]:
+        """Parse ``, key=value`` repeatedly: the text of each value and its place.
+
+        Args:
+            to: the computation of the instruction that has them; its attributes may hold others.
+        """
         tokens = self.tokens
         found: dict[str, tuple[str, int]] = {}
         while tokens.peek() == ",":
@@ -307,14 +316,52 @@ class InstructionParser:
             key = tokens.take()
             tokens.expect("=")
             at = tokens.position()
-            found[key] = (tokens.literal() if key == "literal" else self._value(key), at)
+            if key == "literal":
+                value = tokens.literal()
+            elif to is not None and key in CALLS and tokens.peek() == "{":
+                value = self._computations(to)
+            else:
+                value = self._value(key)
+            found[key] = (value, at)
         return found
+
+    def _computations(self, to: ComputationAssembler) -> str:
+        """Take the computations of an attribute: names in braces, or their instructions."""
+        tokens, at = self.tokens, self.tokens.at
+        tokens.expect("{")
+        if tokens.follows("=") or tokens.peek() == "ROOT":
+            tokens.at = at
+            return self._inner(to)
+        names: list[str] = []
+        while not tokens.accept("}"):
+            names.append(self._inner(to) if tokens.peek() == "{" else tokens.name())
+            if not tokens.accept(",") and tokens.peek() != "}":
+                raise tokens.fail("expected ',' or '}' after a computation")
+        return ",".join(names)
+
+    def _inner(self, to: ComputationAssembler) -> str:
+        """Take a computation without a name, whose instructions have names of their own."""
+        tokens, module = self.tokens, to.module
+        self._depth += _LEVELS
+        if self._depth > NESTING.most:
+            raise tokens.fail(f"computations are nested too deeply: {NESTING} are read")
+        tokens.expect("{")
+        made = module.begin("")
+        while self.parse(made):
+            pass
+        tokens.expect("}")
+        self._depth -= _LEVELS
+        self._inline += 1
+        name = f"{INLINE}{self._inline}"
+        # XLA's name for all of them.
+        module.finish(name, made, stem="_")
+        return name
 
     def _value(self, key: str) -> str:
         return self.tokens.shape() if key == "outfeed_shape" else self.tokens.value()
 
-    def _attributes(self, code: str) -> OwnFields:
-        found = self.attributes()
+    def _attributes(self, code: str, to: ComputationAssembler) -> OwnFields:
+        found = self.attributes(to)
         return self._encoded(code, found)
 
     def _encoded(self, code: str, found: Mapping[str, tuple[str, int]]) -> OwnFields:

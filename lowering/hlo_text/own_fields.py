@@ -25,7 +25,9 @@ CALLS = (
     *("branch_computations", "select", "scatter", "called_computations"),
 )
 _RANKS = {key: place for place, key in enumerate(CALLS)}
-_NAMES = re.compile(r"%?([\w.$\-]+)")
+# The first letter of a name that the parser gives to a computation written inside of an attribute.
+INLINE = "\0"
+_NAMES = re.compile(rf"{INLINE}\d+|%?([\w.$\-]+)")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 # Bounds of what is remembered of one text.
 _MOST = 1 << 16
@@ -89,7 +91,7 @@ def own_fields(code: str, pairs: Iterable[tuple[str, str]]) -> OwnFields:
     for key, value in pairs:
         given.add(key)
         if key in _RANKS:
-            calls.append((_RANKS[key], tuple(_NAMES.findall(_COMMENT.sub("", value)))))
+            calls.append((_RANKS[key], called_names(value)))
         elif key == "control-predecessors":
             waits = tuple(_NAMES.findall(value))
         else:
@@ -101,6 +103,19 @@ def own_fields(code: str, pairs: Iterable[tuple[str, str]]) -> OwnFields:
     calls.sort(key=lambda item: item[0])
     names = tuple([name for _, found in calls for name in found])
     return OwnFields(b"".join(data), names, waits, frozenset(given))
+
+
+def value_reason(error: Exception) -> str:
+    """Why a value is not understood; empty where only Python has words for it."""
+    if isinstance(error, GraphgenError):
+        return error.what
+    return "" if isinstance(error, LookupError) else str(error)
+
+
+def called_names(value: str) -> tuple[str, ...]:
+    """The computations that the value of an attribute names."""
+    found = _NAMES.finditer(_COMMENT.sub("", value))
+    return tuple([match[1] or match[0] for match in found])
 
 
 def _encode(
@@ -119,7 +134,7 @@ def _encode(
     try:
         made = row.parse(value)
     except (BadAttributeError, GraphgenError, ValueError, IndexError, KeyError) as error:
-        reason = error.what if isinstance(error, GraphgenError) else str(error)
+        reason = value_reason(error)
         what = f"{key}={value[:60]}: {reason or 'this is not understood'}"
         raise AttributeTextError(key, what) from error
     if row.inside:
@@ -182,7 +197,8 @@ class OwnFieldsOfLines:
             at = 0
             while at < len(text):
                 match = _PAIR.match(text, at)
-                if match is None:
+                if match is None or (match[1] in _RANKS and "=" in match[2]):
+                    # Computations inside of an attribute are for the parser of tokens.
                     return None
                 pairs.append((match[1], match[2]))
                 at = match.end()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import DType, Literal, TensorType, tensor
+from graphgen.ir import Dim, DType, Literal, TensorType, symbol, tensor
 from graphgen.ir.dtype import (
     DTYPES,
     dtype,
@@ -34,11 +34,15 @@ _ELEMENT = {
     "c64": "complex<f32>",
     "c128": "complex<f64>",
 }
-_TENSOR = re.compile(r"tensor<((?:[0-9]++x)*+)([A-Za-z]\w*(?:<\w+>)?|!quant\.uniform<.+>)>")
+# A size that a text leaves open, in a type that is read: it stands for any.
+ANY_SIZE = symbol("unknown_size")
+_TENSOR = re.compile(r"tensor<((?:[0-9?]++x)*+)([A-Za-z]\w*(?:<\w+>)?|!quant\.uniform<.+>)>")
 _BOUNDED = re.compile(r"tensor<((?:[0-9?]++x)++)(.+),#stablehlo\.bounds<([0-9?,]+)>>")
 _TOKEN = "!stablehlo.token"
 _QUANTIZED = "!quant."
 _BY_TEXT = {_ELEMENT.get(name, name): dtype for name, dtype in DTYPES.items()}
+# An index has 64 bits where XLA compiles; it is written back as the integer.
+_INDEX = {"index": DTYPES["s64"]}
 _text: dict[TensorType, str] = {}
 
 
@@ -63,7 +67,7 @@ def type_text(type_: TensorType, dynamic: Sequence[bool] = ()) -> str:
     if found is None and type_.dtype is token:
         found = _text[type_] = _TOKEN
     if found is None:
-        sizes = "".join(f"{size}x" for size in type_.dims)
+        sizes = "".join(f"{size if isinstance(size, int) else '?'}x" for size in type_.shape)
         found = _text[type_] = f"tensor<{sizes}{element_text(type_.dtype)}>"
     return found
 
@@ -111,7 +115,12 @@ def _number(value: bool | int | float, dtype: DType) -> str:
 
 def string(text: str) -> str:
     """Quote a text with MLIR's escapes."""
-    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
+    return string_of(text.encode())
+
+
+def string_of(data: bytes) -> str:
+    """Quote bytes, which need not be text, with MLIR's escapes."""
+    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
     return f'"{"".join(plain)}"'
 
 
@@ -119,39 +128,37 @@ def string(text: str) -> str:
 def read_tensor_type(text: str) -> TensorType:
     """Parse ``tensor<2x4xf32>``, or the type of a token.
 
+    A size that the text leaves open is :data:`ANY_SIZE`.
+
     Raises:
-        GraphgenError: GG0101 for an element type that is not modelled, GG0102 for dynamic sizes,
-            GG0201 for any other text.
+        GraphgenError: GG0101 for an element type that is not modelled, GG0201 for any other text.
     """
     found = _TENSOR.fullmatch(text.replace(" ", ""))
     if found is None:
         if text == _TOKEN:
             return tensor(token)
-        if "?" in text:
-            help = "sizes without a bound are not read; bounded ones are: #stablehlo.bounds<8, ?>"
-            raise GraphgenError("GG0102", f"{text} has a dynamic size", help=help)
         raise GraphgenError("GG0201", f"'{text}' is not the type of a dense tensor")
     sizes = _sizes(found[1].split("x"))
     if found[2].startswith(_QUANTIZED):
         return _quantized_type(found[2], sizes)
-    element = _BY_TEXT.get(found[2])
+    element = _BY_TEXT.get(found[2]) or _INDEX.get(found[2])
     if element is None:
         known = ", ".join(_BY_TEXT)
         raise GraphgenError("GG0101", f"unknown element type '{found[2]}'", help=f"known: {known}")
     return tensor(element, sizes)
 
 
-def _sizes(texts: Sequence[str]) -> list[int]:
+def _sizes(texts: Sequence[str]) -> list[Dim]:
     """The sizes of a type (GG0102)."""
     if len(texts) > DIMS.most + 1:
         raise GraphgenError("GG0102", f"a type of {len(texts) - 1} sizes; {DIMS}")
     try:
-        return [whole_number(size) for size in texts if size]
+        return [ANY_SIZE if size == "?" else whole_number(size) for size in texts if size]
     except ValueError as error:
         raise GraphgenError("GG0102", f"a size of a type: {error}") from error
 
 
-def _quantized_type(text: str, sizes: Sequence[int]) -> TensorType:
+def _quantized_type(text: str, sizes: Sequence[Dim]) -> TensorType:
     """A tensor of quantized elements, whose scales fit its sizes (GG0101)."""
     name = quantized_name(text)
     axis, count = scale_counts(name) or (-1, 0)
@@ -184,6 +191,23 @@ def read_bounded_type(text: str) -> tuple[TensorType, tuple[bool, ...]]:
     whole = [bound if size == "?" else size for size, bound in zip(sizes, bounds, strict=True)]
     type_ = read_tensor_type(f"tensor<{''.join([f'{size}x' for size in whole])}{found[2]}>")
     return type_, tuple([size == "?" for size in sizes])
+
+
+def fits_type(type_: TensorType, stated: TensorType) -> bool:
+    """A type is the stated one, where that states its sizes."""
+    if type_ is stated:
+        return True
+    if type_.dtype is not stated.dtype or type_.rank != stated.rank:
+        return False
+    return all(
+        size is ANY_SIZE or size == own or not isinstance(own, int)
+        for own, size in zip(type_.shape, stated.shape, strict=True)
+    )
+
+
+def is_open(type_: TensorType) -> bool:
+    """A type of which some size is not a number."""
+    return not all(isinstance(size, int) for size in type_.shape)
 
 
 def read_literal(value: DenseAttr) -> Literal:

@@ -165,13 +165,16 @@ _PLAIN = {b"n": b"\n", b"t": b"\t", b'"': b'"', b"\\": b"\\"}
 
 
 def unquoted(text: str) -> str:
-    """Decode a string token; MLIR escapes bytes that are not printable as ``\\XX``."""
+    """Decode a string token; what is not UTF-8 in it is replaced."""
     body = text[1:-1]
-    if "\\" not in body:
-        return body
+    return unquoted_bytes(text).decode("utf-8", "replace") if "\\" in body else body
+
+
+def unquoted_bytes(text: str) -> bytes:
+    """The bytes of a string token; MLIR escapes those that are not printable as ``\\XX``."""
 
     def plain(found: re.Match[bytes]) -> bytes:
         code = found[1]
         return bytes.fromhex(code.decode()) if len(code) == 2 else _PLAIN.get(code, code)
 
-    return _ESCAPE.sub(plain, body.encode()).decode("utf-8", "replace")
+    return _ESCAPE.sub(plain, text[1:-1].encode())

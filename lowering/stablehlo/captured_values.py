@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from graphgen.ir import Function, Op, Value
-from graphgen.lowering.mlir.mlir_types import read_tensor_type
+from graphgen.lowering.mlir.mlir_types import fits_type, is_open, read_tensor_type
 from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion
 from graphgen.lowering.mlir.value_names import author_name
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
@@ -60,17 +60,24 @@ def inside_values(function: Function, captured: Mapping[str, Value]) -> dict[str
     return {name: values[value] for name, value in captured.items()}
 
 
-def add_arguments(function: Function, region: MlirRegion, name: str) -> dict[str, Value]:
+def add_arguments(
+    function: Function, region: MlirRegion, name: str, given: Sequence[Value] = ()
+) -> dict[str, Value]:
     """The arguments of a region as those of its function, by name.
 
     Args:
         function: the function.
         region: the region.
         name: of arguments that the author gave none, followed by the place.
+        given: what the arguments are given, whose types hold where the text leaves sizes open.
     """
+    types = [read_tensor_type(argument.type) for argument in region.args]
+    for index, value in enumerate(given[: len(types)]):
+        if is_open(types[index]) and fits_type(value.type, types[index]):
+            types[index] = value.type
     return {
         argument.name: function.block.add_arg(
-            read_tensor_type(argument.type), author_name(argument.name) or f"{name}{index}"
+            types[index], author_name(argument.name) or f"{name}{index}"
         )
         for index, argument in enumerate(region.args)
     }

@@ -15,8 +15,8 @@ from graphgen.ir import AttrValue, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
 from graphgen.lowering.mlir.mlir_attributes import read_dict, read_type
 from graphgen.lowering.mlir.mlir_parser import ReadRegion
-from graphgen.lowering.mlir.mlir_types import read_tensor_type, string, type_text
-from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirOp
+from graphgen.lowering.mlir.mlir_types import is_open, read_tensor_type, string, type_text
+from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirOp, MlirRegion, SymbolRef
 from graphgen.lowering.mlir.tokens import MlirTokens
 from graphgen.lowering.stablehlo import manual_computation
 from graphgen.lowering.stablehlo.captured_values import (
@@ -141,16 +141,22 @@ def _read_conditional(
         raise GraphgenError("GG0104", f"{node.name} needs one operand and its branches")
     passed: list[list[Value]] = []
     branches: list[str] = []
+    results = tuple([read_tensor_type(text) for text in node.types])
     for name, region in zip(names, node.regions, strict=True):
         captured = captured_values(to, node, [region])
         function = to.function(f"{node.name.partition('.')[2]}.{name}")
-        to.fill(function, region, inside_values(function, captured), [])
+        wanted = results if branches or not any(map(is_open, results)) else ()
+        to.fill(function, region, inside_values(function, captured), [], wanted)
         passed.append(passed_values(captured))
         branches.append(function.name)
+        made = tuple([value.type for _, value in function.outputs])
+        if not passed[1:] and any(map(is_open, results)) and len(made) == len(results):
+            # The text leaves sizes open that the first branch has.
+            results = made
     attrs: dict[str, AttrValue] = {
         "branches": tuple(branches),
         "takes": tuple(map(len, passed)),
-        "results": tuple([read_tensor_type(text) for text in node.types]),
+        "results": results,
     }
     flat = [*operands, *[value for part in passed for value in part]]
     return list(to.emit_all("conditional", flat, **attrs))
@@ -161,16 +167,47 @@ def _read_while(to: StableHloReadContext, node: MlirOp, operands: Sequence[Value
     if len(regions) != 2 or any(len(region.args) != len(operands) for region in regions):
         raise GraphgenError("GG0104", f"{node.name} needs a condition and a body of its operands")
     captured = captured_values(to, node, regions)
+    kept = _kept_constants(to, regions[1], operands) if to.source.bound is not None else {}
     names: dict[str, AttrValue] = {}
     for key, region in zip(("condition", "body"), regions, strict=True):
         function = to.function(f"while.{key}")
-        values = add_arguments(function, region, "state") | inside_values(function, captured)
+        values = add_arguments(function, region, "state", operands)
+        known = {region.args[index].name: value for index, value in kept.items()}
+        values |= inside_values(function, {**captured, **known})
         # The body returns captured values unchanged.
         more = function.args[len(operands) :] if key == "body" else []
-        to.fill(function, region, values, more)
+        types = [value.type for value in operands] if key == "body" else []
+        to.fill(function, region, values, more, types)
         names[key] = function.name
     results = to.emit_all("while", [*operands, *passed_values(captured)], **names)
     return list(results[: len(operands)])
+
+
+def _kept_constants(
+    to: StableHloReadContext, body: MlirRegion, operands: Sequence[Value]
+) -> dict[int, Value]:
+    """Constants among the state of a loop that its body hands on: sizes may depend on them."""
+    return {
+        index: value
+        for index, value in enumerate(operands)
+        if value.producer("constant") is not None and _hands_on(to, body, index)
+    }
+
+
+def _hands_on(to: StableHloReadContext, body: MlirRegion, index: int) -> bool:
+    """A body returns this argument as it is, itself or through a function that it calls."""
+    if not body.body or index >= len(body.body[-1].operands):
+        return False
+    name, argument = body.body[-1].operands[index], body.args[index].name
+    for node in body.body:
+        symbol = node.attrs.get("callee") if name in node.results else None
+        callee = to.source.callees.get(symbol.name) if isinstance(symbol, SymbolRef) else None
+        if callee is not None and callee.regions and callee.regions[0].body:
+            inner = callee.regions[0]
+            returned = inner.body[-1].operands[node.results.index(name)]
+            names = [each.name for each in inner.args]
+            return returned in names and node.operands[names.index(returned)] == argument
+    return name == argument
 
 
 def _parse_while(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:

@@ -21,7 +21,7 @@ from graphgen.lowering.hlo_proto.shape import HloShape, read_shape, write_shape
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.mlir.mlir_attributes import bracketed, read_dict, read_operands, symbol
 from graphgen.lowering.mlir.mlir_parser import ReadRegion
-from graphgen.lowering.mlir.mlir_types import read_tensor_type, string, type_text
+from graphgen.lowering.mlir.mlir_types import read_tensor_type, string, string_of, type_text
 from graphgen.lowering.mlir.syntax_tree import (
     DialectAttr,
     MlirAttr,
@@ -30,10 +30,11 @@ from graphgen.lowering.mlir.syntax_tree import (
     SymbolRef,
     integers_of,
 )
-from graphgen.lowering.mlir.tokens import MlirTokens
+from graphgen.lowering.mlir.tokens import MlirTokens, unquoted_bytes
 from graphgen.lowering.stablehlo import manual_computation as manual
 from graphgen.lowering.stablehlo.assembly import parse_types
 from graphgen.lowering.stablehlo.attribute_notes import MLIR, dictionary_text
+from graphgen.lowering.stablehlo.known_numbers import numbers_of
 from graphgen.lowering.stablehlo.op_row import (
     StableHloRow,
     UnmodelledForm,
@@ -53,7 +54,7 @@ _PLAIN = frozenset(
     (
         *(F.FEATURE_GROUP_COUNT, F.PRECISION, F.CONSTRAIN_LAYOUT, F.OPERAND_SHAPES_WITH_LAYOUT),
         *(F.BATCH_GROUP_COUNT, F.CUSTOM_CALL_HAS_SIDE_EFFECT, F.OUTPUT_OPERAND_ALIASING),
-        F.CUSTOM_CALL_API_VERSION,
+        *(F.CUSTOM_CALL_API_VERSION, F.BACKEND_CONFIG),
     )
 )
 
@@ -156,6 +157,8 @@ def field_texts(op: Op) -> list[tuple[str, str]]:
         found.append(("operand_layouts", _layouts(shown)))
         results = () if op.attrs["silent"] is True else op.results
         found.append(("result_layouts", _layouts([shape_of_value(v) for v in results])))
+    if fields.has(F.BACKEND_CONFIG):
+        found.append(("backend_config", string_of(fields.data(F.BACKEND_CONFIG))))
     aliases = [_alias_text(item) for item in fields.messages(F.OUTPUT_OPERAND_ALIASING)]
     if aliases:
         found.append(("output_operand_aliases", list_text(aliases)))
@@ -238,9 +241,14 @@ def _read_custom_call(
     arrays = all(text.startswith("tensor<") for text in node.types)
     if not isinstance(name, str) or not arrays or node.attrs.get("called_computations"):
         return None
+    if name == _ASSERTION and operands and _holds(node, operands):
+        return []
     config, typed = _config(node.attrs)
+    other = _bytes_of(node.attrs) if "\ufffd" in config else b""
     api = integer_of(node, "api_version") if "api_version" in node.attrs else ORIGINAL
     more = read_fields(node, operands, TYPED if typed else api)
+    if other:
+        config, more = "", wire.delimited(F.BACKEND_CONFIG, other).hex() + more
     types = [read_tensor_type(text) for text in node.types]
     shapes = result_shapes(node, types)
     given: dict[str, AttrValue] = {"target": name, "config": config, "more": more}
@@ -262,6 +270,38 @@ def _config(attrs: MlirAttrs) -> tuple[str, bool]:
     if isinstance(found, MlirAttrs):
         return attrs.text("backend_config"), True
     return (found, False) if isinstance(found, str) else (attrs.text("backend_config"), False)
+
+
+# Target of a call by which JAX checks the sizes of arguments.
+_ASSERTION: Final = "shape_assertion"
+
+
+def _holds(node: MlirOp, operands: Sequence[Value]) -> bool:
+    """An assertion about sizes holds; false where it depends on an argument.
+
+    Raises:
+        GraphgenError: GG0105 with the message of one that does not hold.
+    """
+    try:
+        numbers = [numbers_of(value) for value in operands]
+    except UnmodelledForm:
+        return False
+    if numbers[0] == (1,):
+        return True
+    message = str(node.attrs.get("error_message", "an assertion about sizes does not hold"))
+    for place, values in enumerate(numbers[1:]):
+        message = message.replace(f"{{{place}}}", ",".join(map(str, values)))
+    raise GraphgenError("GG0105", message)
+
+
+def _bytes_of(attrs: MlirAttrs) -> bytes:
+    """The configuration of a call as bytes where it is not UTF-8; else empty."""
+    data = unquoted_bytes(attrs.text("backend_config"))
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data
+    return b""
 
 
 def parse_custom_call(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:

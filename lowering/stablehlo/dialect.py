@@ -275,6 +275,7 @@ ROWS: Final[Sequence[StableHloRow]] = (
     StableHloRow("reduce_precision", "stablehlo.reduce_precision", (_format(),), form="result"),
     StableHloRow("constant", "stablehlo.constant", emit=_emit_constant, read=_read_constant,
         parse=_parse_constant),
+    StableHloRow("", "arith.constant", read=_read_constant, parse=_parse_constant),
     StableHloRow("iota", "stablehlo.iota", (integer("dimension", "iota_dimension", "dim"),),
         form="result", inferred=("dtype", "shape")),
     StableHloRow("reshape", "stablehlo.reshape", inferred=("shape",)),

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import AttrValue, Literal, Value
+from graphgen.ir import AttrValue, Literal, Value, tensor
 from graphgen.ir.dtype import s32
+from graphgen.lowering.mlir.mlir_types import fits_type
 from graphgen.lowering.mlir.syntax_tree import MlirOp
 from graphgen.lowering.stablehlo.indexing_rows import read_gather
+from graphgen.lowering.stablehlo.known_numbers import numbers_of
 from graphgen.lowering.stablehlo.op_row import (
     StableHloField,
     StableHloRow,
@@ -30,42 +32,14 @@ from graphgen.ops.window import or_default
 Read = Callable[[StableHloReadContext, MlirOp, Sequence[Value]], list[Value]]
 
 
-def _numbers(value: Value) -> tuple[int, ...]:
-    """The integers of a value that depends on constants alone.
-
-    Raises:
-        UnmodelledForm: it depends on an argument, or on what cannot be evaluated here.
-    """
-    from graphgen.eval import evaluate_values
-
-    work, seen = [value], {value}
-    while work:
-        op = work.pop().op
-        if op is None:
-            raise UnmodelledForm("a shape that depends on an argument")
-        fresh = set(op.operands) - seen
-        seen |= fresh
-        work += fresh
-    try:
-        (found,) = evaluate_values({}, [value])
-    except GraphgenError as error:
-        raise UnmodelledForm(f"a shape computed so that {error.what}") from error
-    return tuple([int(item) for item in found.reshape(-1)])
-
-
-def _fixed(node: MlirOp) -> None:
-    if any("?" in text for text in node.types):
-        raise UnmodelledForm("a result of unknown size")
-
-
 def _of_result(op: str, *keys: str, dtype: bool = False) -> Read:
     """A reader of an op whose only dynamic operand is the shape of its result, the last one."""
 
     def read(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-        _fixed(node)
-        made = result_type(node)
-        if tuple(made.dims) != _numbers(x[-1]):
-            raise UnmodelledForm(f"a shape other than that of {made.text}")
+        stated, sizes = result_type(node), numbers_of(x[-1])
+        if any(size < 0 for size in sizes) or not fits_type(tensor(stated.dtype, sizes), stated):
+            raise UnmodelledForm(f"a shape other than that of {stated.text}")
+        made = tensor(stated.dtype, sizes)
         attrs: dict[str, AttrValue] = {"dtype": made.dtype} if dtype else {}
         if "broadcast_dimensions" in keys:
             attrs["dimensions"] = list_of(node, "broadcast_dimensions")
@@ -77,22 +51,22 @@ def _of_result(op: str, *keys: str, dtype: bool = False) -> Read:
 
 
 def _read_pad(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-    low, high, interior = (_numbers(value) for value in x[2:])
+    low, high, interior = (numbers_of(value) for value in x[2:])
     return [to.emit("pad", x[:2], low=low, high=high, interior=or_default(interior, 0))]
 
 
 def _read_slice(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-    starts, limits, strides = (_numbers(value) for value in x[1:])
+    starts, limits, strides = (numbers_of(value) for value in x[1:])
     attrs = {"start_indices": starts, "limit_indices": limits, "strides": or_default(strides, 1)}
     return [to.emit("slice", x[:1], **attrs)]
 
 
 def _read_gather(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-    return read_gather(to, node, x[:2], _numbers(x[2]))
+    return read_gather(to, node, x[:2], numbers_of(x[2]))
 
 
 def _read_convolution(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-    edges = _numbers(x[2])
+    edges = numbers_of(x[2])
     pairs = tuple([tuple(edges[i : i + 2]) for i in range(0, len(edges), 2)])
     node.attrs["padding"] = pairs
     return read_convolution(to, node, x[:2])
@@ -102,7 +76,10 @@ def _size_of(x: Value, node: MlirOp) -> int:
     dimension = integer_of(node, "dimension")
     if not 0 <= dimension < x.type.rank:
         raise GraphgenError("GG0105", f"{node.name}: dimension {dimension} of {x.type.text}")
-    return x.type.dims[dimension]
+    size = x.type.shape[dimension]
+    if not isinstance(size, int):
+        raise UnmodelledForm("a size that is open")
+    return size
 
 
 def _read_size(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
@@ -111,9 +88,8 @@ def _read_size(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> li
 
 def _read_resize(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     """Setting a dimension to the size that it has changes nothing."""
-    _fixed(node)
     size = _size_of(x[0], node)
-    if _numbers(x[1]) != (size,):
+    if numbers_of(x[1]) != (size,):
         raise UnmodelledForm(f"a size other than {size}")
     return [x[0]]
 

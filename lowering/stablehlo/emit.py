@@ -53,7 +53,8 @@ def annotated_text(op: Op, text: str) -> str:
         taken = tuple([f"hlo.{key}" for key in PROMISES])
         pairs = [(key, "true") for key in PROMISES if annotations.get(f"hlo.{key}") == "true"]
     rest = {key: value for key, value in annotations.items() if key not in taken}
-    if op.attrs.get("text"):
+    if op.name == "hlo.opaque":
+        # Its types are written with their bounds.
         rest = {key: str(value) for key, value in without_bounds(rest).items()}
     if is_composite(op):
         rest = without_composite(rest)

@@ -27,6 +27,7 @@ from graphgen.lowering.stablehlo.op_row import (
     signature,
     types_text,
 )
+from graphgen.lowering.stablehlo.promoted_operands import promoted
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 
 _GATHER = ("offset_dims", "collapsed_slice_dims", "start_index_map")
@@ -97,7 +98,9 @@ def _read_scatter(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) ->
     attrs, indices = _read_numbers(
         to, node, x[count], "scatter_dimension_numbers", _SCATTER, batching
     )
-    operands = [*x[:count], indices, *x[count + 1 :]]
+    region = node.regions[0].args if node.regions else ()
+    combined = promoted(to, node, [*x[:count], *x[count + 1 :]], region)
+    operands = [*combined[:count], indices, *combined[count:]]
     kind = named_reducer(node, "scatter") if count == 1 else ""
     if kind:
         return [to.emit("scatter", operands, **attrs, kind=kind)]

@@ -26,6 +26,7 @@ from graphgen.lowering.mlir.syntax_tree import (
 )
 from graphgen.lowering.stablehlo.bounded_sizes import value_type_text
 from graphgen.lowering.stablehlo.dot_precision import precision_notes
+from graphgen.lowering.stablehlo.promoted_operands import promoted
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.ops import OPS
 from graphgen.ops.window import or_default
@@ -169,6 +170,7 @@ def read_row(
     attrs: dict[str, AttrValue] = {}
     if row.reduces:
         attrs["kind"] = reducer_of(node, row.op)
+        x = promoted(to, node, x, node.regions[0].args[:1] * len(x))
     for field in row.fields:
         attrs |= field.read(node)
     if row.inferred:

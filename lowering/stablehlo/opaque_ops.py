@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Op, Value, attrs_of
 from graphgen.lowering.hlo.annotations import of_part
-from graphgen.lowering.mlir.mlir_types import read_bounded_type
+from graphgen.lowering.mlir.mlir_types import is_open, read_bounded_type
 from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion
 from graphgen.lowering.mlir.tokens import MlirTokens
 from graphgen.lowering.stablehlo.bounded_sizes import (
@@ -20,8 +20,10 @@ from graphgen.lowering.stablehlo.bounded_sizes import (
     value_type_text,
 )
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
+from graphgen.ops import Trait, ops_with
 from graphgen.ops.external import SILENT
 
+_ELEMENTWISE = frozenset(ops_with(Trait.ELEMENTWISE))
 _OPERAND = re.compile(r"%(\d+)")
 _LOCAL = re.compile(r"%\$(\d+)")
 
@@ -48,7 +50,10 @@ def keep_op(to: StableHloReadContext, node: MlirOp, operands: Sequence[Value]) -
     outside = list(node.operands)
     text = _text(to, node, inside, outside)
     captured = [to.value(name, node) for name in outside[len(operands) :]]
-    found = [read_bounded_type(item) for item in node.types]
+    # Operands of an elementwise op have the sizes of its result.
+    like = operands if node.name.partition(".")[2] in _ELEMENTWISE else ()
+    stated = [read_bounded_type(item) for item in node.types]
+    found = [(to.source.closed(type_, like), dynamic) for type_, dynamic in stated]
     made = to.emit_all(
         "hlo.opaque",
         [*operands, *captured],
@@ -143,7 +148,12 @@ def emit_kept(op: Op, out: str, x: Sequence[str]) -> str:
     text = op.attrs.text("text")
     # Types of what only a region reads are not in the text.
     head = {int(number) for number in _OPERAND.findall(text.partition("({")[0])}
-    reads = [value for index, value in enumerate(op.operands) if index in head]
+    # A short form states the sizes of its operands by those of its result.
+    reads = [
+        value
+        for index, value in enumerate(op.operands)
+        if index in head and not is_open(value.type)
+    ]
     for value in (*reads, *op.results):
         spelled = value_type_text(value)
         if value.type is not SILENT and _packed(spelled) not in _packed(text):

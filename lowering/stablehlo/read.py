@@ -7,19 +7,22 @@ them in the generic form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
     MAIN,
     RANK,
     Function,
+    Literal,
     Module,
     Role,
     TensorType,
     Value,
     attrs_of,
     entry,
+    symbol,
     tensor,
 )
 from graphgen.ir.dtype import s32
@@ -27,8 +30,14 @@ from graphgen.ir.names import claim_name
 from graphgen.lowering.abi import clean_name
 from graphgen.lowering.mlir.mlir_locations import MlirLocations
 from graphgen.lowering.mlir.mlir_parser import MlirText, parse_mlir
-from graphgen.lowering.mlir.mlir_types import read_bounded_type
-from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirAttr, MlirAttrs, MlirOp
+from graphgen.lowering.mlir.mlir_types import (
+    ANY_SIZE,
+    fits_type,
+    is_open,
+    read_bounded_type,
+    type_text,
+)
+from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirAttr, MlirAttrs, MlirOp, SymbolRef
 from graphgen.lowering.mlir.tokens import MlirTokens, UnknownForm
 from graphgen.lowering.mlir.value_names import author_name
 from graphgen.lowering.stablehlo.bounded_sizes import bounds_annotation
@@ -39,36 +48,47 @@ from graphgen.lowering.stablehlo.module_notes import (
     meshes_of,
     module_notes,
 )
-from graphgen.lowering.stablehlo.read_context import StableHloText
+from graphgen.lowering.stablehlo.quantized_arithmetic import plain_type
+from graphgen.lowering.stablehlo.read_context import BoundArguments, StableHloText
 from graphgen.lowering.stablehlo.read_function import StableHloFunctionReader
 from graphgen.ops import OPS, verify
 
 
-def read_module(parsed: MlirText, tokens: MlirTokens, *, own_lines: bool = True) -> Module:
+def read_module(
+    parsed: MlirText,
+    tokens: MlirTokens,
+    *,
+    own_lines: bool = True,
+    bound: BoundArguments | None = None,
+) -> Module:
     """Read the module of a syntax tree.
 
-    The program is ``@main``, else the only public function. Arguments keep their names: those of
-    the text unless a printer generated them, else those of their locations. An argument whose
-    buffer is donated to an output (``tf.aliasing_output``, ``jax.buffer_donor``) is a state, and
-    the output takes its name. The level is ``logical``, or ``sharded`` with several replicas.
+    The program is ``@main``; without one, each public function that no other calls is one.
+    Arguments keep their names: those of the text unless a printer generated them, else those of
+    their locations. An argument whose buffer is donated to an output (``tf.aliasing_output``,
+    ``jax.buffer_donor``) is a state, and the output takes its name. The level is ``logical``, or
+    ``sharded`` with several replicas.
 
     Raises:
         GraphgenError: GG0201 no function, and the errors of reading its ops.
     """
     top, body = _top(parsed, tokens)
     callees = {str(node.attrs.get("sym_name")): node for node in body if node.name == "func.func"}
-    main = _main(callees, tokens)
+    mains = _programs(callees, tokens)
     source = StableHloText(tokens, MlirLocations(parsed.locs, tokens.filename, own_lines), callees)
     source.meshes, source.aliases = meshes_of(body), parsed.aliases
+    source.bound = bound
     attrs = top.attrs if top is not None else MlirAttrs()
     ranks = attrs.get("mhlo.num_replicas", 1)
     module = Module(clean_name(str(attrs.get("sym_name", "")), "module"))
     if isinstance(ranks, int) and ranks > 1:
         module.mesh["replica"] = ranks
-    function = Function(clean_name(str(main.attrs["sym_name"]), "main"), MAIN)
-    source.names.add(function.name)
-    _fill(source, module, function, main, attrs)
-    for item in (*source.functions, function):
+    names = [claim_name(clean_name(str(n.attrs["sym_name"]), "main"), source.names) for n in mains]
+    # Each of several programs is a phase of its own, which runs alone.
+    programs = [Function(name, MAIN if len(names) == 1 else name) for name in names]
+    for function, main in zip(programs, mains, strict=True):
+        _fill(source, module, function, main, attrs)
+    for item in (*source.functions, *programs):
         module.add(item)
     collective = any(OPS[op.name].collective for f in module.functions.values() for op in f.block)
     module.level = "sharded" if module.mesh or collective else "logical"
@@ -98,14 +118,28 @@ def _top(parsed: MlirText, tokens: MlirTokens) -> tuple[MlirOp | None, Sequence[
     return None, nodes
 
 
-def _main(callees: Mapping[str, MlirOp], tokens: MlirTokens) -> MlirOp:
+def _programs(callees: Mapping[str, MlirOp], tokens: MlirTokens) -> list[MlirOp]:
     if "main" in callees:
-        return callees["main"]
+        return [callees["main"]]
     public = [n for n in callees.values() if n.attrs.get("sym_visibility") != "private"]
-    if len(public) == 1:
-        return public[0]
+    called = {name for node in callees.values() for name in _called(node)}
+    found = [n for n in public if str(n.attrs.get("sym_name")) not in called] or public
+    if found:
+        return found
     names = ", ".join(f"@{name}" for name in callees) or "none"
-    raise tokens.error("the module has no function @main", 0, f"its functions: {names}")
+    what = "the module has no function @main, and no other public one"
+    raise tokens.error(what, 0, f"its functions: {names}")
+
+
+def _called(node: MlirOp) -> Iterator[str]:
+    """The functions that the ops inside of a function call."""
+    for region in node.regions:
+        for inner in region.body:
+            for key in ("callee", "decomposition"):
+                symbol = inner.attrs.get(key)
+                if isinstance(symbol, SymbolRef):
+                    yield symbol.name
+            yield from _called(inner)
 
 
 def _fill(
@@ -119,23 +153,80 @@ def _fill(
     if not main.regions:
         raise source.fail(main, GraphgenError("GG0201", f"@{function.name} has no body"))
     region = main.regions[0]
+    try:
+        types = [read_bounded_type(argument.type) for argument in region.args]
+    except GraphgenError as error:
+        raise source.fail(main, error) from error
     names = _argument_names(source, region.args)
+    stated = [type_ for type_, _ in types]
+    types = [(_argument_type(source, n, t), d) for n, (t, d) in zip(names, types, strict=True)]
+    # Programs of one module share its table of names.
+    donors = _aliased(attrs).keys() | _donors(main)
+    names = [
+        _shared_name(module, function, name, type_, Role.STATE if index in donors else Role.INPUT)
+        for index, (name, (type_, _)) in enumerate(zip(names, types, strict=True))
+    ]
     values: dict[str, Value] = {}
-    for argument, name in zip(region.args, names, strict=True):
-        try:
-            type_, dynamic = read_bounded_type(argument.type)
-        except GraphgenError as error:
-            raise source.fail(main, error) from error
+    for argument, name, (type_, dynamic) in zip(region.args, names, types, strict=True):
         value = values[argument.name] = function.block.add_arg(type_, name)
         value.annotations = attrs_of(bounds_annotation(type_, dynamic))
+    for argument, type_ in zip(region.args, stated, strict=True):
+        if source.plain and type_.dtype.is_quantized:
+            source.quantized[values[argument.name]] = type_.dtype
     reader = StableHloFunctionReader(source, function, values)
+    for argument, name in zip(region.args, names, strict=True):
+        known = source.bound.values.get(name) if source.bound else None
+        if known is not None:
+            literal = Literal.of(values[argument.name].dtype, known)
+            values[argument.name] = reader.emit("constant", (), value=literal)
     returned = reader.body(region.body)
     annotate_program(function, main, source.meshes)
     given = {**_donated(main, function.args, returned), **_aliased(attrs)}
     outputs = _output_names(main, names, returned, given)
+    outputs = [
+        name if name in names else _shared_name(module, function, name, value.type, Role.OUTPUT)
+        for name, value in zip(outputs, returned, strict=True)
+    ]
     function.outputs = list(zip(outputs, returned, strict=True))
     reader.sweep()
     _interface(module, function, {names[index] for index in given})
+
+
+def _argument_type(source: StableHloText, name: str, type_: TensorType) -> TensorType:
+    """The type of an argument: with the sizes that are given, else a symbol for each open one."""
+    if source.plain:
+        type_ = plain_type(type_)
+    if not is_open(type_):
+        return type_
+    given = source.bound.sizes.get(name) if source.bound else None
+    if given is None:
+        stem = re.sub(r"\W", "_", name)
+        sizes = [
+            symbol(f"{stem}_{place}") if size is ANY_SIZE else size
+            for place, size in enumerate(type_.shape)
+        ]
+        return tensor(type_.dtype, sizes)
+    made = tensor(type_.dtype, given)
+    if not fits_type(made, type_):
+        what = f"argument {name} is {type_text(type_)}, and is given as {made.text}"
+        raise GraphgenError("GG0105", what)
+    return made
+
+
+def _shared_name(
+    module: Module, function: Function, name: str, type_: TensorType, role: Role
+) -> str:
+    """A name in the module's table; the function's before it where another program has it."""
+    row = module.interface.get(name)
+    same = row is None or (row.logical is type_ and row.role is role)
+    return name if same else f"{function.name}.{name}"
+
+
+def _donors(main: MlirOp) -> set[int]:
+    """The arguments that the text gives away."""
+    keys = ("tf.aliasing_output", "jax.buffer_donor")
+    given = enumerate(attribute_dicts(main, "arg_attrs"))
+    return {index for index, attrs in given if any(key in attrs for key in keys)}
 
 
 def _interface(module: Module, function: Function, states: set[str]) -> None:
@@ -226,12 +317,15 @@ def looks_like_stablehlo(head: bytes) -> bool:
     return first.startswith(("module", '"builtin.module"', "#", "!", "func.func"))
 
 
-def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
+def read_stablehlo(
+    data: str | bytes, filename: str = "<stablehlo>", bound: BoundArguments | None = None
+) -> Module:
     """Read the module in StableHLO text, bytecode or a portable artifact.
 
     Args:
         data: the contents of a file.
         filename: for error messages, and for the locations of ops that have none.
+        bound: sizes and values of arguments, where the text leaves sizes open.
 
     Raises:
         GraphgenError: GG0201 syntax, GG0103 an op that is not modelled, GG0101 and GG0102 types
@@ -239,21 +333,25 @@ def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
     """
     if isinstance(data, bytes):
         if data.startswith(BYTECODE):
-            return _read_text(_generic(data, filename), filename, own_lines=False)
+            return _read_text(_generic(data, filename), filename, own_lines=False, bound=bound)
         data = _decoded(data, filename)
     try:
-        return _read_text(data, filename)
+        return _read_text(data, filename, bound=bound)
     except UnknownForm as unread:
         if "!quant." in data:
             # jaxlib does not have MLIR's dialect of quantized types.
             unread.error.help = "print the generic form: stablehlo-opt --mlir-print-op-generic"
             raise unread.error from unread
-        return _read_text(_generic(data, filename, unread.error), filename, own_lines=False)
+        text = _generic(data, filename, unread.error)
+        return _read_text(text, filename, own_lines=False, bound=bound)
 
 
-def _read_text(text: str, filename: str, *, own_lines: bool = True) -> Module:
+def _read_text(
+    text: str, filename: str, *, own_lines: bool = True, bound: BoundArguments | None = None
+) -> Module:
     parsed = parse_mlir(text, filename, parse_assembly)
-    return read_module(parsed, MlirTokens(text, filename), own_lines=own_lines)
+    tokens = MlirTokens(text, filename)
+    return read_module(parsed, tokens, own_lines=own_lines, bound=bound)
 
 
 def _decoded(data: bytes, filename: str) -> str:

@@ -8,12 +8,28 @@ from dataclasses import dataclass, field
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import AttrValue, Function, Loc, Value
+from graphgen.ir import AttrValue, Dim, DType, Function, Loc, TensorType, Value, symbol, tensor
 from graphgen.ir.names import claim_name
 from graphgen.lowering.mlir.mlir_locations import MlirLocations
+from graphgen.lowering.mlir.mlir_types import ANY_SIZE, fits_type, is_open
 from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion
 from graphgen.lowering.mlir.tokens import MlirTokens
 from graphgen.lowering.stablehlo.shardy import ShardyMesh
+
+
+@dataclass(frozen=True, slots=True)
+class BoundArguments:
+    """Sizes and values of the arguments of a program whose text leaves sizes open.
+
+    Attributes:
+        sizes: of an argument, by its name.
+        values: of scalar integers that sizes depend on, by name.
+        plain: quantized elements are read as the integers that are stored.
+    """
+
+    sizes: Mapping[str, Sequence[int]]
+    values: Mapping[str, int]
+    plain: bool = False
 
 
 @dataclass(slots=True)
@@ -33,6 +49,9 @@ class StableHloText:
         noted: by symbol, a function's attributes as annotations of one without ops.
         aliases: texts of attributes and types by the names that stand for them.
         kept: counts of the ops kept as their text, with the reason.
+        bound: sizes of its arguments, for a text that leaves some open.
+        opened: count of the symbols for sizes that it leaves open.
+        quantized: the types of values that are read as the integers which they store.
         inlined: count of the ops of functions that are called.
     """
 
@@ -47,11 +66,38 @@ class StableHloText:
     noted: dict[str, Function] = field(default_factory=dict[str, Function])
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
+    bound: BoundArguments | None = None
+    opened: int = 0
+    quantized: dict[Value, DType] = field(default_factory=dict[Value, DType])
     inlined: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Quantized elements are read as the integers that are stored."""
+        return self.bound is not None and self.bound.plain
 
     def loc(self, node: MlirOp, call: Loc | None) -> Loc:
         """Read the location of an op; ``call`` is that of the call it is inlined from."""
         return self.locations.read(node.loc, self.tokens.line_of(node.at), call)
+
+    def closed(self, type_: TensorType, like: Sequence[Value] = ()) -> TensorType:
+        """A type with symbols for the sizes that the text leaves open.
+
+        They are those of a value in ``like``, or each its own.
+        """
+        if not is_open(type_):
+            return type_
+        for value in like:
+            made = tensor(type_.dtype, value.type.shape)
+            if fits_type(made, type_):
+                return made
+        sizes: list[Dim] = []
+        for size in type_.shape:
+            if size is ANY_SIZE:
+                size = symbol(f"size{self.opened}")
+                self.opened += 1
+            sizes.append(size)
+        return tensor(type_.dtype, sizes)
 
     def keep(self, what: str) -> None:
         """Count an op that is kept as its text."""
@@ -79,6 +125,8 @@ class StableHloReadContext(ABC):
         self.values = values
         self._idle: dict[Value, None] = {}
         self.notes: dict[str, str] = {}
+        # The names of the parts of each tuple.
+        self.tuples: dict[str, tuple[str, ...]] = {}
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
         """Append an op of one result, with the location of the op being read."""
@@ -123,6 +171,14 @@ class StableHloReadContext(ABC):
 
     @abstractmethod
     def fill(
-        self, function: Function, region: MlirRegion, values: dict[str, Value], more: list[Value]
+        self,
+        function: Function,
+        region: MlirRegion,
+        values: dict[str, Value],
+        more: list[Value],
+        types: Sequence[TensorType] = (),
     ) -> None:
-        """Read a region into ``function``; its outputs are those of the region, then ``more``."""
+        """Read a region into ``function``; its outputs are those of the region, then ``more``.
+
+        ``types`` are those of the outputs, for a region whose text leaves their sizes open.
+        """

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Loc, Op, Value, attrs_of
+from graphgen.ir import Function, Loc, Op, TensorType, Value, attrs_of
 from graphgen.limits import OPS
 from graphgen.lowering.abi import clean_name
-from graphgen.lowering.mlir.mlir_types import read_bounded_type, read_tensor_type
+from graphgen.lowering.mlir.mlir_types import (
+    ANY_SIZE,
+    fits_type,
+    is_open,
+    read_bounded_type,
+    read_tensor_type,
+    type_text,
+)
 from graphgen.lowering.mlir.syntax_tree import MlirOp, MlirRegion, SymbolRef
 from graphgen.lowering.mlir.value_names import author_name
 from graphgen.lowering.stablehlo.attribute_notes import annotations_of
@@ -20,12 +27,47 @@ from graphgen.lowering.stablehlo.dialect import read_op
 from graphgen.lowering.stablehlo.module_notes import channel_notes, is_noted, notes_of
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
 from graphgen.lowering.stablehlo.opaque_ops import keep_op, why_kept
+from graphgen.lowering.stablehlo.quantized_arithmetic import plain_type, read_plain
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.numbers import BAD_NUMBER
 
+# Ops that put names together, and take them apart.
+_TUPLES = ("stablehlo.tuple", "stablehlo.get_tuple_element")
 # Ops on tokens that the IR has.
 _ON_TOKENS = ("stablehlo.after_all", "stablehlo.create_token")
 _COLLECTIVES = frozenset([f"stablehlo.{row.op}" for row in COLLECTIVE_ROWS])
+
+
+# Ops that state the sizes of their result, which a text of StableHLO can only do in numbers.
+_STATING = frozenset(
+    ("broadcast_in_dim", "reshape", "iota", "slice", "pad", "gather", "dynamic_slice")
+)
+
+
+def _leaves_open(node: MlirOp, operands: Sequence[Value]) -> bool:
+    return any("?" in text and "bounds<" not in text for text in node.types) or any(
+        is_open(value.type) for value in operands
+    )
+
+
+def _is_written(op: Op) -> bool:
+    """The op can be written with the types that it has."""
+    if any(size is ANY_SIZE for value in op.results for size in value.type.shape):
+        return False
+    return op.name not in _STATING or not any(is_open(value.type) for value in op.results)
+
+
+def _agree(found: Sequence[Value], node: MlirOp) -> bool:
+    types = [read_bounded_type(text)[0] for text in node.types if text]
+    return len(types) != len(found) or all(
+        fits_type(value.type, type_) for value, type_ in zip(found, types, strict=True)
+    )
+
+
+def _from(first: Op | None) -> Iterator[Op]:
+    while first is not None:
+        yield first
+        first = first.next
 
 
 class StableHloFunctionReader(StableHloReadContext):
@@ -42,7 +84,9 @@ class StableHloFunctionReader(StableHloReadContext):
         """
         for node in nodes:
             if node.name in ("func.return", "stablehlo.return", "sdy.return"):
-                return [self.value(name, node) for name in node.operands]
+                return [
+                    self.value(leaf, node) for name in node.operands for leaf in self._leaves(name)
+                ]
             self.op(node)
         return []
 
@@ -50,6 +94,10 @@ class StableHloFunctionReader(StableHloReadContext):
         """Read one op, and bind the names of its results."""
         if self._call_site is not None:
             self._count_inlined(node)
+        if node.name in _TUPLES:
+            self._tuple(node)
+            return
+        self._refuse_tuples(node)
         self.builder.loc = self.source.loc(node, self._call_site)
         operands = [self.value(name, node) for name in node.operands]
         before, outer, self.notes = self.builder.function.block.last, self.notes, {}
@@ -68,6 +116,34 @@ class StableHloFunctionReader(StableHloReadContext):
             self._bind(node, name, value, text)
         self._annotate(node, results, before)
         self.notes = outer
+
+    def _leaves(self, name: str) -> list[str]:
+        """The names of the arrays in a value, which may be a tuple."""
+        parts = self.tuples.get(name)
+        return [name] if parts is None else [leaf for part in parts for leaf in self._leaves(part)]
+
+    def _tuple(self, node: MlirOp) -> None:
+        """Read a tuple, or an element of one: other names for the same arrays."""
+        (name,) = node.results
+        if node.name == "stablehlo.tuple":
+            self.tuples[name] = tuple(node.operands)
+            return
+        parts, index = self.tuples.get(node.operands[0]), node.attrs.get("index")
+        index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+        if parts is None or not isinstance(index, int) or not 0 <= index < len(parts):
+            raise self.source.fail(
+                node, GraphgenError("GG0103", f"{node.name}: of what is not known")
+            )
+        if parts[index] in self.tuples:
+            self.tuples[name] = self.tuples[parts[index]]
+        else:
+            self.values[name] = self.value(parts[index], node)
+
+    def _refuse_tuples(self, node: MlirOp) -> None:
+        given = any(name in self.tuples for name in node.operands)
+        if given or any(text.startswith("tuple<") for text in node.types):
+            error = GraphgenError("GG0103", f"{node.name} takes or gives a tuple")
+            raise self.source.fail(node, error)
 
     def _count_inlined(self, node: MlirOp) -> None:
         """Refuse calls that multiply the ops of a text (GG1102)."""
@@ -99,10 +175,14 @@ class StableHloFunctionReader(StableHloReadContext):
         reason = ""
         found: list[Value] | None = None
         try:
+            if self.source.plain and self._on_quantized(node, operands):
+                return read_plain(self, node, operands, read_op)
             why = why_kept(node, operands)
             if why and node.name not in _ON_TOKENS:
                 self.source.keep(f"{node.name}: {why}")
                 return keep_op(self, node, operands)
+            if _leaves_open(node, operands):
+                return self._open(node, operands)
             found = read_op(self, node, operands)
         except UnmodelledForm as form:
             reason = f"{node.name}: {form} is not modelled"
@@ -115,6 +195,36 @@ class StableHloFunctionReader(StableHloReadContext):
             error = GraphgenError("GG0103", reason or f"{node.name} is not modelled")
             raise self.source.fail(node, error)
         return found
+
+    def _on_quantized(self, node: MlirOp, operands: Sequence[Value]) -> bool:
+        if any(value in self.source.quantized for value in operands):
+            return True
+        return any("!quant." in text for text in node.types)
+
+    def _open(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
+        """Read an op of open sizes by its row where that infers them, else keep it as its text."""
+        block, functions = self.builder.function.block, len(self.source.functions)
+        before, noted = block.last, dict(self.notes)
+        try:
+            found = read_op(self, node, operands)
+            made = [*_from(block.first if before is None else before.next)]
+            if found is not None and all(map(_is_written, made)) and _agree(found, node):
+                return found
+            reason = GraphgenError(
+                "GG0103", f"{node.name}: its sizes do not follow from its operands"
+            )
+        except UnmodelledForm as form:
+            reason = GraphgenError("GG0103", f"{node.name}: {form} is not modelled")
+        except GraphgenError as error:
+            reason = error
+        if self.source.bound is not None:
+            raise reason
+        while block.last is not None and block.last is not before:
+            block.erase(block.last)
+        del self.source.functions[functions:]
+        self.notes = noted
+        self.source.keep(f"{node.name}: it has open sizes")
+        return keep_op(self, node, operands)
 
     def _control(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
         if any(map(dynamic_sizes, operands)) or any("bounds<" in text for text in node.types):
@@ -132,15 +242,32 @@ class StableHloFunctionReader(StableHloReadContext):
         return found
 
     def fill(
-        self, function: Function, region: MlirRegion, values: dict[str, Value], more: list[Value]
+        self,
+        function: Function,
+        region: MlirRegion,
+        values: dict[str, Value],
+        more: list[Value],
+        types: Sequence[TensorType] = (),
     ) -> None:
         """Read a region into ``function``; its outputs are those of the region, then ``more``."""
         reader = StableHloFunctionReader(self.source, function, values)
         reader._call_site = self._call_site
         returned = [*reader.body(region.body), *more]
+        for index, (value, type_) in enumerate(zip(returned, types, strict=False)):
+            returned[index] = reader._of_type(value, type_)
         function.outputs = [(str(index), value) for index, value in enumerate(returned)]
         reader.sweep()
         self.source.functions.append(function)
+
+    def _of_type(self, value: Value, type_: TensorType) -> Value:
+        """A value with the open sizes of another type, which are the same ones."""
+        open_ = is_open(value.type) or is_open(type_)
+        alike = value.type.rank == type_.rank and value.type.dtype is type_.dtype
+        if value.type is type_ or not (open_ and alike):
+            return value
+        text = f"stablehlo.convert %0 : ({type_text(value.type)}) -> {type_text(type_)}"
+        opcode = "stablehlo.convert"
+        return self.emit("hlo.opaque", [value], opcode=opcode, text=text, results=(type_,))
 
     def _callee(self, node: MlirOp, key: str, operands: Sequence[Value]) -> MlirOp:
         """The function that an op names, which must take its operands."""
@@ -196,7 +323,10 @@ class StableHloFunctionReader(StableHloReadContext):
         """Inline the callee, unless its arguments or results have attributes: then it stays."""
         callee = self._callee(node, "callee", operands)
         symbol = str(callee.attrs["sym_name"])
-        if is_noted(self._notes(symbol, callee)):
+        open_ = any("?" in argument.type for argument in callee.regions[0].args)
+        # With given sizes all that is called is needed to compute others.
+        inline = open_ or self.source.bound is not None
+        if is_noted(self._notes(symbol, callee)) and not inline:
             return self._called(node, callee, operands)
         region = callee.regions[0]
         outer, site = self.values, self._call_site
@@ -212,7 +342,9 @@ class StableHloFunctionReader(StableHloReadContext):
     def _bind(self, node: MlirOp, name: str, value: Value, text: str) -> None:
         # The op of "applies" does not state a type.
         stated, dynamic = read_bounded_type(text) if text else (value.type, dynamic_sizes(value))
-        if value.type is not stated or dynamic_sizes(value) != dynamic:
+        if self.source.plain:
+            stated = plain_type(stated)
+        if not fits_type(value.type, stated) or dynamic_sizes(value) != dynamic:
             what = f"{node.name} states {text}, but the op gives {value.type.text}"
             raise self.source.fail(node, GraphgenError("GG0203", what))
         if name in self.values:

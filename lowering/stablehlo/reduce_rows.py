@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Op, Value, tensor
 from graphgen.lowering.mlir.mlir_attributes import read_attr, read_dict, read_type
 from graphgen.lowering.mlir.mlir_parser import ReadRegion, read_loc
@@ -24,6 +25,7 @@ from graphgen.lowering.stablehlo.op_row import (
     result_type,
     types_text,
 )
+from graphgen.lowering.stablehlo.promoted_operands import promoted
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.window_rows import window_text
 from graphgen.ops.control import scalar_signature
@@ -99,7 +101,12 @@ def _emit_reduce(op: Op, out: str, x: Sequence[str]) -> str:
 
 
 def _read_reduce(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    for value in x[len(x) // 2 :]:
+        if value.type.rank:
+            what = f"{node.name}: an initial value is {value.type.text}, not a scalar"
+            raise GraphgenError("GG0105", what)
     kind = named_reducer(node, "reduce") if len(x) == 2 else ""
+    x = promoted(to, node, x, node.regions[0].args)
     if not kind:
         name = read_scalar_function(to, node)
         dims = list_of(node, "dimensions")

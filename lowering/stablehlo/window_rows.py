@@ -9,7 +9,14 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Op, Value
 from graphgen.lowering.mlir.mlir_attributes import read_attr, read_dict, read_operands
 from graphgen.lowering.mlir.mlir_parser import ReadRegion
-from graphgen.lowering.mlir.syntax_tree import DialectAttr, MlirOp, MlirRegion, word_of
+from graphgen.lowering.mlir.syntax_tree import (
+    DialectAttr,
+    MlirAttr,
+    MlirOp,
+    MlirRegion,
+    integers_of,
+    word_of,
+)
 from graphgen.lowering.mlir.tokens import MlirTokens
 from graphgen.lowering.stablehlo.assembly import parse_types
 from graphgen.lowering.stablehlo.captured_values import read_scalar_function
@@ -29,6 +36,7 @@ from graphgen.lowering.stablehlo.op_row import (
     scalar_text,
     signature,
 )
+from graphgen.lowering.stablehlo.promoted_operands import promoted
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.ops.convolution import dims_of
 from graphgen.ops.linalg import REDUCTIONS
@@ -84,12 +92,44 @@ def read_convolution(to: StableHloReadContext, node: MlirOp, x: Sequence[Value])
 def _labels(node: MlirOp) -> str:
     """Read ``[b, 0, f]x[0, i, o]->[b, 0, f]`` as ``b0f_0io->b0f``."""
     value = node.attrs.get("dimension_numbers")
+    if isinstance(value, DialectAttr) and value.fields:
+        return _numbered_labels(node, value.fields)
     if isinstance(value, DialectAttr):
         value = "".join(value.words)
     if not isinstance(value, str):
         raise GraphgenError("GG0104", f"{node.name} needs 'dimension_numbers'")
     sides = value.replace(",", "").replace("][", "]x[")
     return sides.replace("]x[", "_").replace("]->[", "->").strip("[]")
+
+
+def _numbered_labels(node: MlirOp, fields: Mapping[str, MlirAttr]) -> str:
+    """Read the form that states each dimension by its number: ``raw input_batch_dimension = 0``."""
+    sides = [
+        _side(node, fields, name, letters)
+        for name, letters in (
+            ("input", {"batch": "b", "feature": "f"}),
+            ("kernel", {"input_feature": "i", "output_feature": "o"}),
+            ("output", {"batch": "b", "feature": "f"}),
+        )
+    ]
+    return f"{sides[0]}_{sides[1]}->{sides[2]}"
+
+
+def _side(
+    node: MlirOp, fields: Mapping[str, MlirAttr], side: str, letters: Mapping[str, str]
+) -> str:
+    """The letters of one operand's dimensions, in their order (GG0104)."""
+    spatial = integers_of(fields.get(f"{side}_spatial_dimensions", ())) or ()
+    places = {place: str(number) for number, place in enumerate(spatial)}
+    for name, letter in letters.items():
+        # MLIR leaves out what is 0.
+        place = fields.get(f"{side}_{name}_dimension", 0)
+        places[place if isinstance(place, int) else -1] = letter
+    rank = len(spatial) + len(letters)
+    if sorted(places) != list(range(rank)):
+        what = f"{node.name}: the dimensions of its {side} are not 0 to {rank - 1}"
+        raise GraphgenError("GG0104", what)
+    return "".join([places[place] for place in range(rank)])
 
 
 def _parse_convolution(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
@@ -159,6 +199,7 @@ def _emit_reduce_window(op: Op, out: str, x: Sequence[str]) -> str:
 def _read_reduce_window(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     attrs = _read_window(node, _LISTS)
     kind = named_reducer(node, "reduce_window") if len(x) == 2 else ""
+    x = promoted(to, node, x, node.regions[0].args)
     if kind:
         return [to.emit("reduce_window", x, **attrs, kind=kind)]
     return [*to.emit_all("reduce_window_by", x, **attrs, to_apply=read_scalar_function(to, node))]
@@ -189,6 +230,7 @@ def _read_select_and_scatter(
     if kind not in REDUCTIONS:
         raise UnmodelledForm(f"scattering with {kind}")
     attrs = _read_window(node, _STRIDES)
+    x = promoted(to, node, x, node.regions[1].args[:1] * len(x))
     return [to.emit("select_and_scatter", x, **attrs, direction=direction, kind=kind)]
 
 

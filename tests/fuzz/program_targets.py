@@ -91,6 +91,32 @@ def _exported() -> list[bytes]:
     return [file.getvalue()]
 
 
+def _xla_dump(path: Path) -> None:
+    """A file of a dump folder, a module or one about its memory."""
+    from graphgen.cli.inspect_dump import inspect_dump_file
+    from graphgen.lowering.xla_dump.dump_folder import dumped_memory
+    from graphgen.lowering.xla_dump.memory_use import to_fit
+    from graphgen.lowering.xla_dump.pass_history import read_state
+
+    found = inspect_dump_file(path)
+    if found is not None:
+        found.facts()
+        return
+    used = dumped_memory(path)
+    to_fit(used, used.total // 2)
+    read_state(path.read_bytes())
+
+
+def _dumps() -> list[bytes]:
+    from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+    from tests.oracles import xla_dump
+
+    texts = (xla_dump.ALLOCATIONS, xla_dump.RANGES, xla_dump.REPORT, 'xla_dump_to: "d"\n')
+    scheduled = _HLO.replace("HloModule m,", "HloModule m, is_scheduled=true,")
+    modules = [parse_hlo_text(text) for text in (scheduled, xla_dump.AFTER)]
+    return [*modules, *[text.encode() for text in texts]]
+
+
 def _neff(path: Path) -> None:
     from graphgen.lowering.neuron.neff import read_neff
 
@@ -206,6 +232,7 @@ PROGRAMS: Final[dict[str, Target]] = {
     "stablehlo bytecode": Target("module.mlirbc", _module, _bytecode, slow=True),
     "exported program": Target("module.pt2", _module, _exported, slow=True),
     "neff": Target("model.neff", _neff, _neffs),
+    "XLA dump": Target("renamed", _xla_dump, _dumps),
     "profile": Target("profile.json", _profile, json_seeds(_PROFILE)),
     "arrays": Target("inputs.npz", _arrays, _npz),
     "expected outputs": Target(

@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.limits import NESTING
+from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.lowering.hlo_proto import wire
-from graphgen.lowering.hlo_proto.fields import ComputationField, ModuleField
+from graphgen.lowering.hlo_proto.fields import ComputationField, InstructionField, ModuleField
+from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_assembler import UniqueNames
 from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
 from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.open import summarize_file
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from tests.oracles import xla_hlo
 
 SUM = "s { p = f32[] parameter(0)\n q = f32[] parameter(1)\n ROOT t = add(p, q) }\n"
@@ -71,6 +75,26 @@ BODIES = {
     'backend_config={"k":["v", {}]}',
     "formula": "a = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(a), "
     "replica_groups=[2,2]<=[2,2]T(1,0), to_apply=s",
+    "mesh": "a = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(a), "
+    "replica_groups=mesh['x'=2,'y'=4] {'y':(2)2,'x'}, to_apply=s",
+    "listed mesh": "a = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(a), "
+    "replica_groups=mesh['x'=2,'y'=2], device_ids=(3,2,1,0) {'y'}, to_apply=s",
+    "moved mesh": "a = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(a), "
+    "replica_groups=mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}, to_apply=s",
+    "bytes": "a = f32[4] parameter(0)\nROOT r = f32[4] custom-call(a), "
+    'custom_call_target="f", backend_config="\\377\\001"',
+    "bytes of a feed": "t = token[] after-all()\n"
+    'ROOT r = (f32[4], token[]) infeed(t), infeed_config="\\377\\001"',
+    "short reversal": "a = f32[1,2,2,1] parameter(0)\nk = f32[1,1,1,1] parameter(1)\nROOT r = "
+    "convolution(a, k), window={size=1x1 rhs_reversal=1}, dim_labels=b01f_01io->b01f",
+    "inline": "a = f32[4] parameter(0)\nz = f32[] constant(0)\nb = f32[] reduce(a, z), "
+    "dimensions={0}, to_apply={ l = f32[] parameter(0)\nh = f32[] parameter(1)\n"
+    "ROOT g = f32[] add(l, h) }\nROOT r = f32[] call(b), to_apply={\n  y = f32[] parameter(0)\n"
+    "  ROOT i = f32[] call(y), to_apply={ ROOT w = f32[] parameter(0) }, "
+    'frontend_attributes={k="1"}\n}',
+    "inline branches": "i = s32[] parameter(0)\nu = f32[] parameter(1)\nROOT r = f32[] "
+    "conditional(i, u, u, u), branch_computations={%n, {\n v = f32[] parameter(0)\n"
+    " ROOT c = f32[] cosine(v)\n}, { ROOT d = f32[] parameter(0) }}",
     "hints": 'a = f32[4] parameter(0), parameter_replication={true}, origin={{"v" {1}}}\n'
     "ROOT r = exponential(a), result_accuracy={tolerance={atol=0.5,rtol=0,ulps=3}}, "
     'statistics={visualizing_index=1,x=1.5,y=2}, frontend_attributes={a="\\"1\\"",b={"c":{}}}, '
@@ -94,6 +118,101 @@ NEGATE = "n { p = f32[] parameter(0)\n ROOT m = negate(p) }\n"
 @pytest.mark.parametrize("name", BODIES)
 def test_texts_by_hand_are_xlas_modules(name: str):
     agree(f"HloModule m\n{NEGATE}{SUM}ENTRY e {{\n{BODIES[name]}\n}}\n")
+
+
+ALL_REDUCE = (
+    f"HloModule m, replica_count=8\n{SUM}ENTRY e {{\na = f32[1] parameter(0)\n"
+    "ROOT r = f32[1] all-reduce(a), replica_groups=mesh['x'=2,'y'=4]%s {%s}, to_apply=s\n}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("order", "chosen", "groups"),
+    [
+        ("", "'x'", ((0, 4), (1, 5), (2, 6), (3, 7))),
+        ("", "'y'", ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ("", "'y','x'", ((0, 4, 1, 5, 2, 6, 3, 7),)),
+        ("", "'y':(1)2", ((0, 2), (1, 3), (4, 6), (5, 7))),
+        ("", "'y':(2)2", ((0, 1), (2, 3), (4, 5), (6, 7))),
+        ("", "'x','y':(2)2", ((0, 1, 4, 5), (2, 3, 6, 7))),
+        (", device_ids=([4,2]T(1,0))", "'x'", ((0, 1), (2, 3), (4, 5), (6, 7))),
+        (", device_ids=(7,6,5,4,3,2,1,0)", "'y'", ((7, 6, 5, 4), (3, 2, 1, 0))),
+    ],
+)
+def test_axes_of_a_mesh_are_groups_of_devices(
+    order: str, chosen: str, groups: tuple[tuple[int, ...], ...]
+):
+    module = read_hlo(parse_hlo_text(ALL_REDUCE % (order, chosen)))
+    (op,) = [op for op in module.function("e").block if op.name == "all_reduce"]
+    assert op.attrs.groups("replica_groups") == groups
+
+
+@pytest.mark.parametrize(
+    ("order", "chosen", "reason"),
+    [
+        ("", "'z'", "'z' is none of the mesh's axes x, y"),
+        ("", "2", "a mesh of 2 axes has no axis 2"),
+        ("", "'y':(3)2", r"\(3\)2 is not a part of the axis y of size 4"),
+    ],
+)
+def test_axes_that_a_mesh_does_not_have_are_refused_by_name(order: str, chosen: str, reason: str):
+    with pytest.raises(GraphgenError, match=reason):
+        parse_hlo_text(ALL_REDUCE % (order, chosen))
+
+
+@pytest.mark.parametrize(
+    ("order", "chosen", "reason"),
+    [
+        ("", "'x','x'", "overlap"),
+        ("", "'y':(1)2,'y'", "overlap"),
+        (", device_ids=(0,0,1,2,3,4,5,6)", "'x'", "the devices of a mesh are not 0 to 7"),
+    ],
+)
+def test_groups_that_no_mesh_gives_are_refused(order: str, chosen: str, reason: str):
+    with pytest.raises(GraphgenError, match=reason):
+        read_hlo(parse_hlo_text(ALL_REDUCE % (order, chosen)))
+
+
+@pytest.mark.parametrize(
+    ("window", "reason"),
+    [
+        ("size=1x1 stride=1", "stride has 1 numbers, size has 2"),
+        ("size=1x1 pad=0_0", "pad has 1 numbers, size has 2"),
+        ("size=1x1 lhs_dilate=1x1x1", "lhs_dilate has 3 numbers, size has 2"),
+        ("stride=1x1", "stride has 2 numbers, size has 0"),
+    ],
+)
+def test_a_list_of_a_window_that_is_too_short_is_named(window: str, reason: str):
+    text = (
+        "HloModule m\nENTRY e {\na = f32[1,2,2,1] parameter(0)\nk = f32[1,1,1,1] parameter(1)\n"
+        f"ROOT r = convolution(a, k), window={{{window}}}, dim_labels=b01f_01io->b01f\n}}\n"
+    )
+    with pytest.raises(GraphgenError, match=reason):
+        parse_hlo_text(text)
+
+
+def test_computations_inside_of_attributes_are_nested_to_a_bound():
+    depth = NESTING.most // 4 + 2
+    text = "ENTRY e {\na = f32[] parameter(0)\nROOT r = f32[] call(a), to_apply="
+    text += "{ b = f32[] parameter(0)\n ROOT c = f32[] call(b), to_apply=" * depth
+    with pytest.raises(GraphgenError, match="nested too deeply"):
+        parse_hlo_text(text)
+
+
+@pytest.mark.parametrize("data", [b"\xff\x01", b'\xc3\x28%"\\'], ids=["cudnn", "half"])
+def test_a_configuration_that_is_not_text_is_kept_in_every_form(data: bytes):
+    shown = "".join([f"\\{byte:03o}" for byte in data])
+    text = (
+        "HloModule m\nENTRY e {\na = f32[4] parameter(0)\nROOT r = f32[4] custom-call(a), "
+        f'custom_call_target="f", backend_config="{shown}"\n}}\n'
+    )
+    module = read_hlo(parse_hlo_text(text))
+    again = read_hlo(emit_hlo(module, module.function("e")))
+    mlir = read_stablehlo(emit_stablehlo(again, again.function("e")))
+    for made in (module, again, mlir):
+        (op,) = [op for f in made.programs() for op in f.block if op.name == "custom_call"]
+        fields = Message(bytes.fromhex(op.attrs.text("fields") + op.attrs.text("more")))
+        assert fields.data(InstructionField.BACKEND_CONFIG) == data
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ LAST = [
     ((F.STATISTICS, 2), 2),
     ((F.COLLECTIVE_DEVICE_LIST, 2), 4),
     ((F.IOTA_DEVICE_LIST,), 4),
+    ((F.MESH_DEVICE_LIST, 1, 1), 2),
+    ((F.MESH_DEVICE_LIST, 1, 3), 2),
+    ((F.MESH_DEVICE_LIST, 2, 2), 2),
     ((F.RESULT_ACCURACY, 2), 3),
 ]
 

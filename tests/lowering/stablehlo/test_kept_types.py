@@ -274,11 +274,11 @@ def test_loops_over_bounded_sizes_are_refused_by_name():
         read_stablehlo(text)
 
 
-def test_sizes_without_a_bound_are_refused():
+def test_sizes_without_a_bound_are_symbols():
     text = "func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {\n  return %x : tensor<?xf32>\n}\n"
-    with pytest.raises(GraphgenError, match="GG0102") as caught:
-        read_stablehlo(text)
-    assert "bounded ones are" in str(caught.value)
+    module = read_stablehlo(text)
+    assert module.programs()[0].args[0].type.text == "f32[x_0]"
+    assert "%x: tensor<?xf32>" in emit_stablehlo(module, module.programs()[0])
 
 
 def test_a_short_form_that_only_jaxlib_knows_is_named_beside_quantized_types():
