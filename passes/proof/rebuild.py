@@ -29,6 +29,9 @@ NodeRule = Callable[[Terms, tuple[object, ...]], Term]
 NODE_RULES: dict[str, NodeRule] = {}
 # Sums and products of floats, flat and in one order.
 FLAT = ("add", "multiply")
+# The attributes of a minimum or maximum of which the order of operands does not count: in real
+# arithmetic both zeros are one.
+ANY_ORDER = "any order"
 
 
 def node_rule(kind: str) -> Callable[[NodeRule], NodeRule]:
@@ -359,7 +362,7 @@ def function_term(terms: Terms, name: str, to: object, how: object, parts: Seque
     if name in FLAT and isinstance(to, Range):
         return flat_function(terms, name, to, how, parts)
     definition = OPS.get(name)
-    chosen = to is None and name in CHOOSING
+    chosen = to is None and name in CHOOSING and how != ANY_ORDER
     if definition is not None and definition.has(Trait.COMMUTATIVE) and not chosen:
         parts = sorted(parts, key=terms.order)
     return terms.node("fn", name, to, how, *parts)
