@@ -23,7 +23,7 @@ from graphgen.ops.control import callees, renamed
 from graphgen.ops.traits import Trait
 from graphgen.passes.proof.floats import CHOOSING, PLAIN, ProofLevel, Rounding, span
 from graphgen.passes.proof.integers import fit, range_of
-from graphgen.passes.proof.rebuild import ANY_ORDER, FLAT, flat_function
+from graphgen.passes.proof.rebuild import ANY_ORDER, FLAT, flat_function, function_term
 from graphgen.passes.proof.terms import Node, Term, Terms
 from graphgen.text.printer import print_function
 
@@ -342,6 +342,8 @@ class Elements:
             how = (op.attrs, given)
         if chosen and OPS[op.name].has(Trait.COMMUTATIVE) and not ordered:
             how = ANY_ORDER
+        if self.level is ProofLevel.REAL and op.name == "divide":
+            return self.made_by(function_term(self.terms, op.name, to, how, parts), op)
         if self.level is not ProofLevel.EXACT and op.name in FLAT:
             return self.made_by(flat_function(self.terms, op.name, to, how, parts), op)
         return self.made_by(self.terms.node("fn", op.name, to, how, *parts), op)

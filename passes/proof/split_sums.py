@@ -8,7 +8,7 @@ head by head, the table is a number, and both are sums of the same terms.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import gcd, prod
 
@@ -16,7 +16,7 @@ from graphgen.ir import Dim
 from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.rebuild import FLAT, replaced
-from graphgen.passes.proof.sums import Range, ranges_of, summed, zero_of
+from graphgen.passes.proof.sums import Range, is_infinite, ranges_of, summed, zero_of
 from graphgen.passes.proof.terms import Node, Term, Terms, nodes_of
 
 # A sum of more parts is compared as a whole.
@@ -55,14 +55,12 @@ class _Comparison:
             return self._totals(to, a, b)
         if (a.kind, len(a.args)) != (b.kind, len(b.args)):
             return False
-        if a.kind == "fn" and a.args[:3] == b.args[:3]:
-            left, right = a.args[3:], b.args[3:]
-            if a.args[0] in FLAT:
-                left, right = _only(left, right)
-            return self._all(left, right)
-        if a.kind == "sum" and a.args[:-1] == b.args[:-1]:
-            return self.equal(a.args[-1], b.args[-1])
-        return a.kind == "if" and a.args[0] is b.args[0] and self._all(a.args[1:], b.args[1:])
+        if a.kind == "fn" and a.args[0] in FLAT:
+            # Operands of both are in an order of their own.
+            left, right = _only(a.args[3:], b.args[3:])
+            return a.args[:3] == b.args[:3] and self._all(left, right)
+        # Variables that both bind have one name.
+        return self._all(a.args, b.args)
 
     def _all(self, left: Sequence[object], right: Sequence[object]) -> bool:
         same = len(left) == len(right)
@@ -82,8 +80,9 @@ class _Comparison:
 
     def _alike(self, a: object, b: object) -> bool:
         """Two addends: sums over the same variables are compared by what they sum."""
-        if isinstance(a, Node) and isinstance(b, Node) and a.kind == b.kind == "sum":
-            return a.args[:-1] == b.args[:-1] and self.equal(a.args[-1], b.args[-1])
+        if isinstance(a, Node) and isinstance(b, Node) and "sum" in (a.kind, b.kind):
+            same = a.kind == b.kind and a.args[:-1] == b.args[:-1]
+            return same and self.equal(a.args[-1], b.args[-1])
         return self.equal(a, b)
 
     def _parts(self, term: object, to: object, step: int) -> list[object]:
@@ -168,16 +167,53 @@ def in_parts(terms: Terms, total: Node, step: int) -> list[Term]:
     rest = [pair for pair in ranges if pair not in split]
     fresh = {name: f"{name}_by_{step}" for name, _ in split}
     inner = rest if step == 1 else [*rest, *[(fresh[name], step) for name, _ in split]]
-    out: list[Term] = []
+    zero, out = zero_of(terms), list[Term]()
     for place in product(*map(range, counts)):
         values: dict[str, Dim] = {
             name: terms.variable(fresh[name], step) + number * step
             for (name, _), number in zip(split, place, strict=True)
         }
-        made = replaced(terms, body, values)
-        if made is not zero_of(terms):
-            out.append(summed(terms, kind, to, inner, made))
+        made = replaced(terms, body, values, dict.fromkeys(_zeros(terms, body, values), zero))
+        total = summed(terms, kind, to, inner, made)
+        if total is not zero:
+            out.append(total)
     return out
+
+
+def _zeros(terms: Terms, body: Term, values: Mapping[str, Dim]) -> list[Node]:
+    """The parts of a term that are zero for these values of variables: at padding.
+
+    A product with a factor that a condition on these variables makes zero is zero, as in ``sums``.
+    """
+    zero, known = zero_of(terms), dict[Node, bool]()
+
+    def is_zero(term: object) -> bool:
+        if not isinstance(term, Node):
+            return False
+        if term not in known:
+            known[term] = vanishes(term)
+        return known[term]
+
+    def vanishes(node: Node) -> bool:
+        if node.kind == "if":
+            which, yes, no = node.args
+            assert isinstance(which, Node)
+            judged = replaced(terms, which, values)
+            left = [yes, no] if isinstance(judged, Node) else [yes if judged else no]
+            return all(map(is_zero, left))
+        if node.kind == "fn" and node.args[0] == "multiply" and isinstance(node.args[1], Span):
+            finite = not any(is_infinite(x) for x in node.args[3:])
+            return finite and any(map(is_zero, node.args[3:]))
+        if node.kind == "fn" and node.args[0] in ("convert", "negate"):
+            return is_zero(node.args[3])
+        return node is zero or (_total(node) is not None and all(map(is_zero, _summands(node))))
+
+    return [node for node in nodes_of(terms, body) if node is not zero and is_zero(node)]
+
+
+def _summands(total: Node) -> Sequence[object]:
+    """The addends of a sum, or what is summed."""
+    return total.args[3:] if total.kind == "fn" else total.args[-1:]
 
 
 def _total(node: Node) -> object:

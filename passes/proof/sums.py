@@ -98,6 +98,8 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     if isinstance(body, Node) and body.kind == "sum" and body.args[:3] == (kind, to, None):
         inner, body = ranges_of(body)
         ranges = [*ranges, *inner]
+    if kind == "add" and body is zero_of(terms):
+        return body
     if kind == "add":
         body = _guarded(terms, to, ranges, body)
         single = _single(terms, to, ranges, body)
@@ -153,20 +155,20 @@ def _guarded(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term:
             if not all(names & terms.symbols_of(fact) for fact in conjuncts(which)):
                 continue
             condition, factors[place] = both(terms, condition, which), _term(yes)
-    if condition is True or any(_is_infinite(factor) for factor in factors):
+    if condition is True or any(is_infinite(factor) for factor in factors):
         return body
     kept = [where(terms, factor, condition) for factor in factors]
     return choose(terms, condition, flat_function(terms, "multiply", to, EMPTY, kept), zero)
 
 
-def _is_infinite(factor: Term) -> bool:
+def is_infinite(factor: Term) -> bool:
     """True where a factor may be an infinite constant, which times zero is not zero."""
     if not isinstance(factor, Node):
         return False
     if factor.kind == "const":
         return not isfinite(float(str(factor.args[0])))
     if factor.kind == "if" or (factor.kind == "fn" and factor.args[0] in _KEEP_INFINITY):
-        return any(_is_infinite(_term(x)) for x in factor.args[3 if factor.kind == "fn" else 1 :])
+        return any(is_infinite(_term(x)) for x in factor.args[3 if factor.kind == "fn" else 1 :])
     return False
 
 
@@ -215,7 +217,7 @@ def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
             factors = [_term(x) for x in body.args[3:]]
             apart = [x for x in factors if pair[0] not in terms.symbols_of(x)]
             inside = [x for x in factors if pair[0] in terms.symbols_of(x)]
-            if apart and inside and not any(map(_is_infinite, apart)):
+            if apart and inside and not any(map(is_infinite, apart)):
                 product = flat_function(terms, "multiply", to, EMPTY, inside)
                 inner = summed(terms, "add", to, [pair], inside[0] if len(inside) == 1 else product)
                 made = flat_function(terms, "multiply", to, EMPTY, [*apart, inner])
