@@ -24,6 +24,7 @@ from graphgen.ops.traits import Trait
 from graphgen.passes.proof.cones import Cone, SharedValue
 from graphgen.passes.proof.congruence import congruent_values
 from graphgen.passes.proof.elements import Elements, Index, bodies_of, place_of
+from graphgen.passes.proof.equal_terms import equal_terms
 from graphgen.passes.proof.floats import ProofLevel
 from graphgen.passes.proof.integers import both, conjuncts, div, mod
 from graphgen.passes.proof.interface_relation import (
@@ -44,9 +45,8 @@ from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_equal import deep_recursion, rounding_place
 from graphgen.passes.proof.rebuild import replaced, where
 from graphgen.passes.proof.refinement_result import Claim, RefinementProof
-from graphgen.passes.proof.split_sums import equal_by_parts
 from graphgen.passes.proof.sums import variable_name
-from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps, nodes_of
+from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps
 
 # Names of variables that stand for values of both programs.
 SHARED = "value "
@@ -336,22 +336,22 @@ class _Program:
             return 0
         calls, size = self.promise.rows, value.shape[0] if index else 0
         if not calls or not isinstance(size, int) or size % calls:
-            return 0 if self._by_parts(level, a, b) and self._rows_alone(b, ()) else None
+            return 0 if self._equal_otherwise(level, a, b) and self._rows_alone(b, ()) else None
         row = div(self.terms, index[0], size // calls)
         a, b = self._active(a, b, row)
-        if not self._same(a, b) and not self._by_parts(level, a, b):
+        if not self._same(a, b) and not self._equal_otherwise(level, a, b):
             return None
         return size // calls if self._rows_alone(b, (row,)) else None
 
     def _same(self, a: Term, b: Term) -> bool:
         return a is b or (a == b and type(a) is type(b))
 
-    def _by_parts(self, level: ProofLevel, a: Term, b: Term) -> bool:
-        """True for elements in real arithmetic that are equal, sums taken by their parts."""
+    def _equal_otherwise(self, level: ProofLevel, a: Term, b: Term) -> bool:
+        """True for elements in real arithmetic that are equal otherwise than by their normal form."""
         if level is not ProofLevel.REAL:
             return False
         self.terms.limit = self.terms.steps + _PART_STEPS
-        return equal_by_parts(self.terms, a, b)
+        return equal_terms(self.terms, a, b)
 
     def _active(self, a: Term, b: Term, row: Dim) -> tuple[Term, Term]:
         """Both elements where a row is not idle."""
@@ -525,7 +525,7 @@ class _Program:
         for level in (ProofLevel.REAL, ProofLevel.EXACT):
             a, b = self._pair(level, name, value, whole, expected)
             rows = self._index(value)[:1] if self._by_row(name) else ()
-            if not self._same(a, b) and self._by_parts(level, a, b):
+            if not self._same(a, b) and self._equal_otherwise(level, a, b):
                 a = b
             if self._same(a, b) and not self._rows_alone(b, rows):
                 why = "rows that are idle may reach others"

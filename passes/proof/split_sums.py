@@ -1,4 +1,4 @@
-"""Sums that are compared part by part, where tables and quotients part the range of a variable.
+"""Sums as the sums of their parts, where tables and quotients part the range of a variable.
 
 A table says which head of the model each head of a rank is: with padded, repeated or exchanged
 heads, sums over the heads of all ranks run over other indices than the sum of the model. Taken
@@ -7,7 +7,6 @@ head by head, the table is a number, and both are sums of the same terms.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import gcd, prod
@@ -15,81 +14,12 @@ from math import gcd, prod
 from graphgen.ir import Dim
 from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof.floats import Range as Span
-from graphgen.passes.proof.rebuild import FLAT, replaced
+from graphgen.passes.proof.rebuild import replaced
 from graphgen.passes.proof.sums import Range, is_infinite, ranges_of, summed, zero_of
 from graphgen.passes.proof.terms import Node, Term, Terms, nodes_of
 
 # A sum of more parts is compared as a whole.
 _MOST_PARTS = 256
-
-
-def equal_by_parts(terms: Terms, a: Term, b: Term) -> bool:
-    """True if two elements in real arithmetic are known to be equal, sums taken by their parts."""
-    return _Comparison(terms).equal(a, b)
-
-
-class _Comparison:
-    """Pairs of terms that were compared, and found to be unknown."""
-
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self.unknown: set[tuple[Node, Node]] = set()
-
-    def equal(self, a: object, b: object) -> bool:
-        """True if both are known to be equal."""
-        if a is b or (a == b and type(a) is type(b)):
-            return True
-        first, second = _node(self.terms, a), _node(self.terms, b)
-        if not isinstance(first, Node) or not isinstance(second, Node):
-            return False
-        if (first, second) in self.unknown:
-            return False
-        found = self._equal(first, second)
-        if not found:
-            self.unknown.add((first, second))
-        return found
-
-    def _equal(self, a: Node, b: Node) -> bool:
-        to = _total(a) or _total(b)
-        if to is not None:
-            return self._totals(to, a, b)
-        if (a.kind, len(a.args)) != (b.kind, len(b.args)):
-            return False
-        if a.kind == "fn" and a.args[0] in FLAT:
-            # Operands of both are in an order of their own.
-            left, right = _only(a.args[3:], b.args[3:])
-            return a.args[:3] == b.args[:3] and self._all(left, right)
-        # Variables that both bind have one name.
-        return self._all(a.args, b.args)
-
-    def _all(self, left: Sequence[object], right: Sequence[object]) -> bool:
-        same = len(left) == len(right)
-        return same and all(self.equal(x, y) for x, y in zip(left, right, strict=True))
-
-    def _totals(self, to: object, a: Node, b: Node) -> bool:
-        """Two sums: without addends that both have, whole or by their parts."""
-        left, right = _only(_addends(a, to), _addends(b, to))
-        step = common_step(self.terms, [*left, *right])
-        if step and any(is_irregular(self.terms, x) for x in (*left, *right)):
-            # Parts may be sums of several addends.
-            left, right = [
-                [y for x in side for y in self._parts(x, to, step)] for side in (left, right)
-            ]
-            left, right = _only(left, right)
-        return len(left) == len(right) and all(map(self._alike, left, right))
-
-    def _alike(self, a: object, b: object) -> bool:
-        """Two addends: sums over the same variables are compared by what they sum."""
-        if isinstance(a, Node) and isinstance(b, Node) and "sum" in (a.kind, b.kind):
-            same = a.kind == b.kind and a.args[:-1] == b.args[:-1]
-            return same and self.equal(a.args[-1], b.args[-1])
-        return self.equal(a, b)
-
-    def _parts(self, term: object, to: object, step: int) -> list[object]:
-        """The addends of the parts of a term."""
-        if not isinstance(term, Node) or _total(term) is None or term.kind != "sum":
-            return [term]
-        return [x for part in in_parts(self.terms, term, step) for x in _addends(part, to)]
 
 
 def common_step(terms: Terms, addends: Sequence[object]) -> int:
@@ -206,7 +136,9 @@ def _zeros(terms: Terms, body: Term, values: Mapping[str, Dim]) -> list[Node]:
             return finite and any(map(is_zero, node.args[3:]))
         if node.kind == "fn" and node.args[0] in ("convert", "negate"):
             return is_zero(node.args[3])
-        return node is zero or (_total(node) is not None and all(map(is_zero, _summands(node))))
+        return node is zero or (
+            total_range(node) is not None and all(map(is_zero, _summands(node)))
+        )
 
     return [node for node in nodes_of(terms, body) if node is not zero and is_zero(node)]
 
@@ -216,31 +148,8 @@ def _summands(total: Node) -> Sequence[object]:
     return total.args[3:] if total.kind == "fn" else total.args[-1:]
 
 
-def _total(node: Node) -> object:
+def total_range(node: Node) -> Span | None:
     """What a sum in real arithmetic rounds to, which is a range; ``None`` for other terms."""
     plain = node.kind == "fn" or (node.kind == "sum" and node.args[2] is None)
     to = node.args[1] if plain and node.args[0] == "add" else None
     return to if isinstance(to, Span) else None
-
-
-def _addends(term: Term, to: object) -> list[object]:
-    """The addends of a flat sum; a term itself if it is none."""
-    if isinstance(term, Node) and term.kind == "fn" and term.args[:2] == ("add", to):
-        return list(term.args[3:])
-    return [term]
-
-
-def _only(left: Sequence[object], right: Sequence[object]) -> tuple[list[object], list[object]]:
-    """What each of two lists has more often than the other."""
-    return (
-        list((Counter(left) - Counter(right)).elements()),
-        list((Counter(right) - Counter(left)).elements()),
-    )
-
-
-def _node(terms: Terms, term: object) -> object:
-    """The node of an integer that is one atom."""
-    if isinstance(term, Poly) and len(term.terms) == 1 and term.terms[0][1] == 1:
-        (names, _) = term.terms[0]
-        return terms.atoms.get(names[0], term) if len(names) == 1 else term
-    return term
