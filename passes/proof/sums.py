@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from math import isfinite
 
-from graphgen.ir import Dim
+from graphgen.ir import Attrs, Dim
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly, symbol
 from graphgen.passes.proof.floats import Range as Span
@@ -60,9 +60,30 @@ def _sum_again(terms: Terms, args: tuple[object, ...]) -> Term:
     return summed(terms, kind, to, ranges, body)
 
 
+def in_place_of(
+    terms: Terms, down: bool, over: tuple[Dim, Dim], key: Term, moved: Term, place: Dim
+) -> Node:
+    """``moved`` at the value of a variable that comes at ``place`` in the order of ``key``."""
+    variable, size = over
+    if isinstance(variable, Poly):
+        depth = free_depth(terms, "o", [size_name(size)], key, moved)
+        name = f"o{depth}_{size_name(size)}"
+        names = {variable_name(variable): name}
+        variable = terms.variable(name, size)
+        key, moved = renamed(terms, key, names), renamed(terms, moved, names)
+    return terms.node("sort", down, variable, size, key, moved, place)
+
+
 def truth_of_sum(terms: Terms, found: Term) -> Term:
     """The truth value that something holds for one value, or for all."""
     return terms.node("truth", found) if isinstance(found, Node) and found.kind == "sum" else found
+
+
+def integer_of_sum(terms: Terms, found: Term, body: Term) -> Dim:
+    """The maximum or minimum of an integer as an integer, within the bounds of the integer."""
+    if not isinstance(found, Node):
+        return _dim(found)
+    return terms.atom(found, terms.lowest(_dim(body)), terms.highest(_dim(body)))
 
 
 def in_order(
@@ -105,6 +126,9 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
         single = _single(terms, to, ranges, body)
         if single is not None:
             return single
+    chosen = _chosen(terms, kind, ranges, body)
+    if chosen is not None:
+        return chosen
     body, ranges = _merged(terms, body, ranges)
     pushed = _pushed(terms, to, ranges, body) if kind == "add" and isinstance(to, Span) else None
     if pushed is not None:
@@ -113,6 +137,67 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     if shorter is not None:
         return summed(terms, kind, to, *shorter)
     return _over_used(terms, kind, to, ranges, body)
+
+
+def _chosen(terms: Terms, kind: str, ranges: list[Range], body: Term) -> Term | None:
+    """What a maximum or minimum is that depends on which elements are the largest ones.
+
+    Some element is equal to the largest. The first such one is the first in descending order.
+    """
+    if kind == "or":
+        largest = _largest(terms, body)
+        return True if largest is not None and [largest[0]] == ranges else None
+    node = terms.atoms.get(variable_name(body)) if _is_name(body) else None
+    if kind not in ("maximum", "minimum") or node is None or node.kind != "if":
+        return None
+    which, yes, no = node.args
+    if isinstance(yes, int) and isinstance(no, int):
+        some = (yes > no) == (kind == "maximum")
+        assert isinstance(which, Node)
+        found = truth_of_sum(terms, summed(terms, "or" if some else "and", None, ranges, which))
+        assert isinstance(found, bool | Node)
+        return choose(terms, found, yes, no)
+    largest = _largest(terms, which)
+    if kind == "maximum" or largest is None or [largest[0]] != ranges:
+        return None
+    (name, size), key = largest
+    if yes != symbol(name) or not isinstance(no, int) or not terms.at_most(size + -1, no):
+        return None
+    return terms.atom(
+        in_place_of(terms, True, (symbol(name), size), key, symbol(name), 0), 0, size + -1
+    )
+
+
+def _is_name(term: Term) -> bool:
+    return (
+        isinstance(term, Poly)
+        and len(term.terms) == 1
+        and (term.terms[0][1] == 1 and len(term.terms[0][0]) == 1)
+    )
+
+
+def _largest(terms: Terms, which: object) -> tuple[Range, Term] | None:
+    """The variable and element of a condition that the element is the largest over the variable."""
+    inner = which.args[0] if isinstance(which, Node) and which.kind == "truth" else None
+    if not isinstance(inner, Node) or inner.kind != "fn" or inner.args[0] != "compare":
+        return None
+    how, key, top = inner.args[2:]
+    plain = isinstance(top, Node) and top.kind == "sum" and top.args[0] == "maximum"
+    if (
+        not plain
+        or top.args[2] is not None
+        or not isinstance(how, Attrs)
+        or how.get("direction") != "EQ"
+    ):
+        return None
+    ranges, element = ranges_of(top)
+    if len(ranges) != 1:
+        return None
+    ((name, size),) = ranges
+    for other in sorted(terms.symbols_of(key) - terms.symbols_of(top)):
+        if other in terms.bounds and renamed(terms, element, {name: other}) is key:
+            return (other, size), _term(key)
+    return None
 
 
 def _over_used(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term) -> Term:
