@@ -9,10 +9,10 @@ from graphgen.ir import Dim, DType, Op
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import s32
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
-from graphgen.passes.proof.floats import ProofLevel
+from graphgen.passes.proof.floats import PLAIN, ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
 from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
-from graphgen.passes.proof.sums import in_place_of, only_value, size_name, variable_name
+from graphgen.passes.proof.sums import in_place_of, only_value, size_name, summed, variable_name
 from graphgen.passes.proof.terms import Node, Term, Terms, free_depth
 
 
@@ -214,6 +214,10 @@ def _in_place(e: Elements, order: _Order, place: Dim, dtype: DType, *, down: boo
     if down and e.level is not ProofLevel.EXACT:
         order = _without_padding(e.terms, order, place)
     moved, over = order.moved, (order.variable, order.size)
+    if moved is order.key and place == 0 and dtype in PLAIN and e.level is not ProofLevel.EXACT:
+        # The first one is the largest, or the smallest. Which of two zeros counts for rounding.
+        ranges = [(variable_name(order.variable), order.size)] if over[0] != 0 else []
+        return summed(e.terms, "maximum" if down else "minimum", None, ranges, moved)
     made = in_place_of(e.terms, down, over, order.key, moved, place)
     if isinstance(moved, int | Poly):
         return e.terms.atom(made, e.terms.lowest(moved), e.terms.highest(moved))
