@@ -13,6 +13,7 @@ from itertools import islice, permutations
 
 from graphgen.ir.dims import Poly
 from graphgen.passes.proof.floats import Range as Span
+from graphgen.passes.proof.movement_rules import PADDING
 from graphgen.passes.proof.products import Expansion, Product, TooManyProductsError
 from graphgen.passes.proof.rebuild import FLAT, renamed
 from graphgen.passes.proof.split_sums import common_step, in_parts, is_irregular, total_range
@@ -50,11 +51,14 @@ class _Comparison:
             return False
         key = (first, second)
         if key not in self.found:
+            self.terms.count(1)
             self.found[key] = False
             self.found[key] = self._equal(first, second)
         return self.found[key]
 
     def _equal(self, a: Node, b: Node) -> bool:
+        if _leaves(self.terms, a) != _leaves(self.terms, b):
+            return False
         to = total_range(a) or total_range(b)
         if to is not None:
             return self._totals(to, a, b)
@@ -171,6 +175,13 @@ class _Comparison:
             ways.append(_only(a.factors, factors))
         ways.sort(key=lambda way: len(way[0]))
         return any(self._matched(*way) for way in ways[:2])
+
+
+def _leaves(terms: Terms, node: Node) -> frozenset[str]:
+    """The names and constants that a term depends on; those of padding may be left out."""
+    return frozenset(
+        x for x in terms.leaves_of(node) if x != repr(0.0) and not x.startswith(PADDING)
+    )
 
 
 def _pairings(a: Product, b: Product) -> Iterator[dict[str, str]]:

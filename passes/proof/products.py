@@ -16,7 +16,7 @@ from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.rebuild import replaced
 from graphgen.passes.proof.sums import Range, is_infinite, ranges_of, zero_of
-from graphgen.passes.proof.terms import Node, Term, Terms, nodes_of
+from graphgen.passes.proof.terms import Node, Term, Terms, walked
 
 # A sum of more products is not multiplied out.
 _MOST = 64
@@ -120,7 +120,7 @@ class Expansion:
 def condition_ends(terms: Terms, body: Term, name: str, size: Dim) -> list[int]:
     """The places within a range from which on a condition on the variable alone is another one."""
     found: set[int] = set()
-    for node in nodes_of(terms, body):
+    for node in walked(terms, body):
         value = node.args[0]
         if node.kind != "le0" or not isinstance(value, Poly) or symbols([value]) != {name}:
             continue

@@ -16,7 +16,7 @@ from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.rebuild import replaced
 from graphgen.passes.proof.sums import Range, is_infinite, ranges_of, summed, zero_of
-from graphgen.passes.proof.terms import Node, Term, Terms, nodes_of
+from graphgen.passes.proof.terms import Node, Term, Terms, walked
 
 # A sum of more parts is compared as a whole.
 _MOST_PARTS = 256
@@ -44,7 +44,7 @@ def is_irregular(terms: Terms, addend: object) -> bool:
         and isinstance(node.args[0], Poly)
         and (held := symbols([node.args[0]])) <= names
         and len(held) == 1
-        for node in nodes_of(terms, body)
+        for node in walked(terms, body)
     )
 
 
@@ -63,7 +63,7 @@ def parted(terms: Terms, total: Node) -> list[tuple[Range, int]]:
 
 def _places(terms: Terms, body: Term, name: str, size: int) -> Iterator[int]:
     """Multiples of these, and 0, are where quotients and conditions on one variable change."""
-    for node in nodes_of(terms, body):
+    for node in walked(terms, body):
         if node.kind not in ("div", "le0", "eq0") or not isinstance(node.args[0], Poly):
             continue
         parts = dict(node.args[0].terms)
@@ -140,7 +140,7 @@ def _zeros(terms: Terms, body: Term, values: Mapping[str, Dim]) -> list[Node]:
             total_range(node) is not None and all(map(is_zero, _summands(node)))
         )
 
-    return [node for node in nodes_of(terms, body) if node is not zero and is_zero(node)]
+    return [node for node in walked(terms, body) if node is not zero and is_zero(node)]
 
 
 def _summands(total: Node) -> Sequence[object]:
