@@ -148,11 +148,12 @@ def _compare(e: Elements, op: Op, index: Index) -> Term | None:
 
 def _special(e: Elements, op: Op, index: Index) -> bool | None:
     """A comparison that only NaN and -0, which real arithmetic has not, make another one."""
-    if e.level is ProofLevel.EXACT or op.attrs.text("direction") not in ("EQ", "NE"):
+    direction = op.attrs.text("direction")
+    if not e.deep or e.level is ProofLevel.EXACT or direction not in ("EQ", "NE"):
         return None
     a, b = [e.at(x, index if x.type.rank else ()) for x in op.operands]
     equal = True if a is b else False if _is_inverse(a) and _is_low(b) else None
-    return equal if equal is None or op.attrs.text("direction") == "EQ" else not equal
+    return equal if equal is None or direction == "EQ" else not equal
 
 
 def _is_inverse(term: Term) -> bool:

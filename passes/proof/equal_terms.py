@@ -80,8 +80,9 @@ class _Comparison:
             return False
         fresh: list[str] = []
         for place, name in enumerate(names):
-            fresh.append(f"c{self.level}_{place}_{name.rpartition('_')[2]}")
-            bounds[fresh[-1]] = bounds[name]
+            ends = bounds[name]
+            fresh.append(f"c{self.level}_{place}_{ends.low}_{ends.high}")
+            bounds[fresh[-1]] = ends
         left, right = [
             [
                 renamed(self.terms, x, dict(zip(held, fresh, strict=True))) if _is_term(x) else x

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from itertools import product as choices
 
 from graphgen.ir import Dim
@@ -103,7 +104,7 @@ class Expansion:
             made: list[tuple[list[Range], Term]] = []
             for over, part in found:
                 ends = [0, *condition_ends(self.terms, part, name, size), size]
-                for start, end in zip(ends, ends[1:], strict=False):
+                for start, end in pairwise(ends):
                     fresh, count = self._fresh(end + start * -1), end + start * -1
                     place = self.terms.variable(fresh, count) + start
                     pair = [] if count == 1 else [(fresh, count)]

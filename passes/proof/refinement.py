@@ -347,7 +347,7 @@ class _Program:
         return a is b or (a == b and type(a) is type(b))
 
     def _equal_otherwise(self, level: ProofLevel, a: Term, b: Term) -> bool:
-        """True for elements in real arithmetic that are equal otherwise than by their normal form."""
+        """True for elements in real arithmetic that are equal, if not by their normal form."""
         if level is not ProofLevel.REAL:
             return False
         self.terms.limit = self.terms.steps + _PART_STEPS

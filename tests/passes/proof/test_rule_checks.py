@@ -25,6 +25,7 @@ DRAWS = 100
 PARTS = {
     *("integers.range_of", "integers.conjuncts", "sums.variable_name", "sums.ranges_of"),
     *("sums.size_name", "sums.polynomials", "sums.zero_of", "sums.truth_of_sum"),
+    "sums.is_infinite",
     "rebuild.node_rule",
 }
 
