@@ -17,6 +17,7 @@ from graphgen.passes.proof.movement_rules import PADDING
 from graphgen.passes.proof.products import Expansion, Product, TooManyProductsError
 from graphgen.passes.proof.rebuild import FLAT, renamed
 from graphgen.passes.proof.split_sums import common_step, in_parts, is_irregular, total_range
+from graphgen.passes.proof.sums import size_name
 from graphgen.passes.proof.terms import BINDING, Node, Term, Terms, bound_names
 
 # Ways to pair the variables of two products that are tried.
@@ -80,15 +81,18 @@ class _Comparison:
             return False
         fresh: list[str] = []
         for place, name in enumerate(names):
-            ends = bounds[name]
-            fresh.append(f"c{self.level}_{place}_{ends.low}_{ends.high}")
-            bounds[fresh[-1]] = ends
+            last = bounds[name].high
+            if bounds[name].low != 0 or last is None:
+                return False
+            # One name always has one range.
+            fresh.append(f"c{self.level}_{place}_{size_name(last + 1)}")
+            bounds[fresh[-1]] = bounds[name]
+        pairs = [
+            (node, dict(zip(held, fresh, strict=True))) for node, held in ((a, names), (b, others))
+        ]
         left, right = [
-            [
-                renamed(self.terms, x, dict(zip(held, fresh, strict=True))) if _is_term(x) else x
-                for x in node.args
-            ]
-            for node, held in ((a, names), (b, others))
+            [renamed(self.terms, x, to) if isinstance(x, Poly | Node) else x for x in node.args]
+            for node, to in pairs
         ]
         self.level += 1
         try:
@@ -225,10 +229,6 @@ def _node(terms: Terms, term: object) -> object:
         (names, _) = term.terms[0]
         return terms.atoms.get(names[0], term) if len(names) == 1 else term
     return term
-
-
-def _is_term(value: object) -> bool:
-    return isinstance(value, Poly | Node)
 
 
 def _term(value: object) -> Term:

@@ -97,16 +97,17 @@ def in_parts(terms: Terms, total: Node, step: int) -> list[Term]:
     rest = [pair for pair in ranges if pair not in split]
     fresh = {name: f"{name}_by_{step}" for name, _ in split}
     inner = rest if step == 1 else [*rest, *[(fresh[name], step) for name, _ in split]]
-    zero, out = zero_of(terms), list[Term]()
+    zero: Term = zero_of(terms)
+    out: list[Term] = []
     for place in product(*map(range, counts)):
         values: dict[str, Dim] = {
             name: terms.variable(fresh[name], step) + number * step
             for (name, _), number in zip(split, place, strict=True)
         }
         made = replaced(terms, body, values, dict.fromkeys(_zeros(terms, body, values), zero))
-        total = summed(terms, kind, to, inner, made)
-        if total is not zero:
-            out.append(total)
+        part = summed(terms, kind, to, inner, made)
+        if part is not zero:
+            out.append(part)
     return out
 
 
@@ -132,7 +133,7 @@ def _zeros(terms: Terms, body: Term, values: Mapping[str, Dim]) -> list[Node]:
             left = [yes, no] if isinstance(judged, Node) else [yes if judged else no]
             return all(map(is_zero, left))
         if node.kind == "fn" and node.args[0] == "multiply" and isinstance(node.args[1], Span):
-            finite = not any(is_infinite(x) for x in node.args[3:])
+            finite = not any(isinstance(x, Node) and is_infinite(x) for x in node.args[3:])
             return finite and any(map(is_zero, node.args[3:]))
         if node.kind == "fn" and node.args[0] in ("convert", "negate"):
             return is_zero(node.args[3])

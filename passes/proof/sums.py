@@ -147,7 +147,7 @@ def _chosen(terms: Terms, kind: str, ranges: list[Range], body: Term) -> Term | 
     if kind == "or":
         largest = _largest(terms, body)
         return True if largest is not None and [largest[0]] == ranges else None
-    node = terms.atoms.get(variable_name(body)) if _is_name(body) else None
+    node = _atom_of(terms, body)
     if kind not in ("maximum", "minimum") or node is None or node.kind != "if":
         return None
     which, yes, no = node.args
@@ -168,12 +168,12 @@ def _chosen(terms: Terms, kind: str, ranges: list[Range], body: Term) -> Term | 
     )
 
 
-def _is_name(term: Term) -> bool:
-    return (
-        isinstance(term, Poly)
-        and len(term.terms) == 1
-        and (term.terms[0][1] == 1 and len(term.terms[0][0]) == 1)
-    )
+def _atom_of(terms: Terms, term: Term) -> Node | None:
+    """The node of an integer that is one atom."""
+    if not isinstance(term, Poly) or len(term.terms) != 1 or term.terms[0][1] != 1:
+        return None
+    names = term.terms[0][0]
+    return terms.atoms.get(names[0]) if len(names) == 1 else None
 
 
 def _largest(terms: Terms, which: object) -> tuple[Range, Term] | None:
@@ -182,13 +182,9 @@ def _largest(terms: Terms, which: object) -> tuple[Range, Term] | None:
     if not isinstance(inner, Node) or inner.kind != "fn" or inner.args[0] != "compare":
         return None
     how, key, top = inner.args[2:]
-    plain = isinstance(top, Node) and top.kind == "sum" and top.args[0] == "maximum"
-    if (
-        not plain
-        or top.args[2] is not None
-        or not isinstance(how, Attrs)
-        or how.get("direction") != "EQ"
-    ):
+    if not isinstance(top, Node) or top.kind != "sum" or top.args[0] != "maximum":
+        return None
+    if top.args[2] is not None or not isinstance(how, Attrs) or how.get("direction") != "EQ":
         return None
     ranges, element = ranges_of(top)
     if len(ranges) != 1:
