@@ -14,7 +14,7 @@ from itertools import islice, permutations
 from graphgen.ir.dims import Poly
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.movement_rules import PADDING
-from graphgen.passes.proof.products import Expansion, Product, TooManyProductsError
+from graphgen.passes.proof.products import Expansion, SumOfProduct, TooManyProductsError
 from graphgen.passes.proof.rebuild import FLAT, renamed
 from graphgen.passes.proof.split_sums import common_step, in_parts, is_irregular, total_range
 from graphgen.passes.proof.sums import size_name
@@ -26,7 +26,10 @@ _MOST_WAYS = 24
 
 def equal_terms(terms: Terms, a: Term, b: Term) -> bool:
     """True if two elements in real arithmetic are known to be equal."""
-    return _Comparison(terms).equal(a, b)
+    found = _Comparison(terms).equal(a, b)
+    if found:
+        terms.rules.add("equal terms")
+    return found
 
 
 @dataclass(slots=True)
@@ -160,7 +163,7 @@ class _Comparison:
         finally:
             self.level -= 1
 
-    def _same_products(self, left: list[Product], right: list[Product]) -> bool:
+    def _same_products(self, left: list[SumOfProduct], right: list[SumOfProduct]) -> bool:
         if sorted(map(_form, left)) != sorted(map(_form, right)):
             return False
         rest = list(right)
@@ -171,7 +174,7 @@ class _Comparison:
             del rest[place]
         return True
 
-    def _same_product(self, a: Product, b: Product) -> bool:
+    def _same_product(self, a: SumOfProduct, b: SumOfProduct) -> bool:
         if _form(a) != _form(b):
             return False
         ways: list[tuple[list[object], list[object]]] = []
@@ -189,15 +192,15 @@ def _leaves(terms: Terms, node: Node) -> frozenset[str]:
     )
 
 
-def _pairings(a: Product, b: Product) -> Iterator[dict[str, str]]:
+def _pairings(a: SumOfProduct, b: SumOfProduct) -> Iterator[dict[str, str]]:
     """The variables of one product by those of another one of the same sizes."""
     for order in permutations(b.ranges):
         if [size for _, size in order] == [size for _, size in a.ranges]:
             yield {old: new for (new, _), (old, _) in zip(a.ranges, order, strict=True)}
 
 
-def _form(product: Product) -> tuple[str, ...]:
-    """What two equal products have in common: sizes, and kinds of factors."""
+def _form(product: SumOfProduct) -> tuple[str, ...]:
+    """Sizes and kinds of factors, which equal products have in common."""
     heads = sorted(_head(x) for x in product.factors)
     return (*sorted(str(size) for _, size in product.ranges), *heads)
 
@@ -216,7 +219,7 @@ def _addends(term: object, to: Span) -> list[object]:
 
 
 def _only(left: Sequence[object], right: Sequence[object]) -> tuple[list[object], list[object]]:
-    """What each of two lists has more often than the other."""
+    """The items that each of two lists has more often than the other."""
     return (
         list((Counter(left) - Counter(right)).elements()),
         list((Counter(right) - Counter(left)).elements()),

@@ -28,7 +28,7 @@ class TooManyProductsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class SumOfProduct:
     """The sum of a product over some variables.
 
     Attributes:
@@ -55,22 +55,22 @@ class Expansion:
     prefix: str
     _count: int = field(default=0)
 
-    def products(self, term: Term) -> list[Product]:
+    def products(self, term: Term) -> list[SumOfProduct]:
         """The products whose sum a term is."""
         found = self._products(term)
         if len(found) > _MOST:
             raise TooManyProductsError
         return found
 
-    def _products(self, term: Term) -> list[Product]:
+    def _products(self, term: Term) -> list[SumOfProduct]:
         if not isinstance(term, Node) or term.args[1:2] != (self.to,):
-            return [] if term is zero_of(self.terms) else [Product((), (term,))]
+            return [] if term is zero_of(self.terms) else [SumOfProduct((), (term,))]
         if term.kind == "fn" and term.args[0] == "add":
             return [x for part in term.args[3:] for x in self.products(_term(part))]
         if term.kind == "sum" and term.args[0] == "add" and term.args[2] is None:
             ranges, body = ranges_of(term)
             return [
-                Product((*over, *found.ranges), found.factors)
+                SumOfProduct((*over, *found.ranges), found.factors)
                 for over, part in self._pieces(ranges, body)
                 for found in self.products(part)
             ]
@@ -80,9 +80,9 @@ class Expansion:
             and not any(map(is_infinite, map(_term, term.args[3:])))
         ):
             return self._multiplied([self.products(_term(x)) for x in term.args[3:]])
-        return [Product((), (term,))]
+        return [SumOfProduct((), (term,))]
 
-    def _multiplied(self, sides: Sequence[Sequence[Product]]) -> list[Product]:
+    def _multiplied(self, sides: Sequence[Sequence[SumOfProduct]]) -> list[SumOfProduct]:
         """The product of sums."""
         count = 1
         for side in sides:
@@ -90,7 +90,7 @@ class Expansion:
         if count > _MOST:
             raise TooManyProductsError
         return [
-            Product(
+            SumOfProduct(
                 tuple([pair for part in parts for pair in part.ranges]),
                 tuple([factor for part in parts for factor in part.factors]),
             )

@@ -86,7 +86,7 @@ def _places(terms: Terms, body: Term, name: str, size: int) -> Iterator[int]:
 
 
 def in_parts(terms: Terms, total: Node, step: int) -> list[Term]:
-    """The sums over parts of so many values that are not zero; the whole if these are many."""
+    """The sums over parts of ``step`` values that are not zero; the whole if these are many."""
     kind, to, _ = total.args[:3]
     ranges, body = ranges_of(total)
     assert isinstance(kind, str)
@@ -150,7 +150,7 @@ def _summands(total: Node) -> Sequence[object]:
 
 
 def total_range(node: Node) -> Span | None:
-    """What a sum in real arithmetic rounds to, which is a range; ``None`` for other terms."""
+    """The range of a sum in real arithmetic; ``None`` for other terms."""
     plain = node.kind == "fn" or (node.kind == "sum" and node.args[2] is None)
     to = node.args[1] if plain and node.args[0] == "add" else None
     return to if isinstance(to, Span) else None

@@ -140,7 +140,7 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
 
 
 def _chosen(terms: Terms, kind: str, ranges: list[Range], body: Term) -> Term | None:
-    """What a maximum or minimum is that depends on which elements are the largest ones.
+    """A maximum or minimum that depends on which elements are the largest ones.
 
     Some element is equal to the largest. The first such one is the first in descending order.
     """
