@@ -7,6 +7,7 @@ attributes. In real arithmetic the order does not count, the type of the sum's r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from graphgen.ir import Dim, Op
 from graphgen.ir.attrs import EMPTY
@@ -37,7 +38,7 @@ from graphgen.passes.proof.integers import (
 )
 from graphgen.passes.proof.movement_rules import number
 from graphgen.passes.proof.rebuild import flat_function
-from graphgen.passes.proof.sums import in_order, summed, truth_of_sum, variable_name
+from graphgen.passes.proof.sums import in_order, integer_of_sum, summed, truth_of_sum, variable_name
 from graphgen.passes.proof.terms import Node, Term
 
 Combine = Callable[[Dim, Dim], Dim]
@@ -135,7 +136,7 @@ def _compare(e: Elements, op: Op, index: Index) -> Term | None:
     pair = _pair(e, op, index)
     direction = op.attrs.text("direction")
     if pair is None:
-        return None
+        return _special(e, op, index)
     gap = pair[0] + pair[1] * -1
     if direction in ("EQ", "NE"):
         same = is_zero(e.terms, gap)
@@ -143,6 +144,29 @@ def _compare(e: Elements, op: Op, index: Index) -> Term | None:
     # a < b is a - b + 1 <= 0.
     value = gap if direction[0] == "L" else gap * -1
     return at_most_zero(e.terms, value + 1 if direction[1] == "T" else value)
+
+
+def _special(e: Elements, op: Op, index: Index) -> bool | None:
+    """A comparison that only NaN and -0, which real arithmetic has not, make another one."""
+    direction = op.attrs.text("direction")
+    if not e.deep or e.level is ProofLevel.EXACT or direction not in ("EQ", "NE"):
+        return None
+    a, b = [e.at(x, index if x.type.rank else ()) for x in op.operands]
+    equal = True if a is b else False if _is_inverse(a) and _is_low(b) else None
+    return equal if equal is None or direction == "EQ" else not equal
+
+
+def _is_inverse(term: Term) -> bool:
+    """True for a positive constant by an element."""
+    if not isinstance(term, Node) or term.kind != "fn" or term.args[0] != "divide":
+        return False
+    above = term.args[3]
+    return isinstance(above, Node) and above.kind == "const" and float(str(above.args[0])) > 0
+
+
+def _is_low(term: Term) -> bool:
+    """True for -inf."""
+    return isinstance(term, Node) and term.kind == "const" and float(str(term.args[0])) == -inf
 
 
 @element_rule("select")
@@ -270,15 +294,16 @@ def _plain_sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
 @element_rule("reduce")
 def _reduce(e: Elements, op: Op, index: Index) -> Term | None:
     operand, combined = op.operands[0], op.attrs.integers("dimensions")
-    truth = is_truth(operand.dtype)
-    if not operand.dtype.is_float and not (truth and e.deep):
+    truth, kind = is_truth(operand.dtype), op.attrs.text("kind")
+    whole = operand.dtype.is_integer and kind in ("maximum", "minimum")
+    if not operand.dtype.is_float and not ((truth or whole) and e.deep):
         return None
     sums = {axis: e.summed(op, k, operand.shape[axis]) for k, axis in enumerate(combined)}
     rest = iter(index)
     place = tuple(sums[a] if a in sums else next(rest) for a in range(operand.type.rank))
     ranges = [(v, operand.shape[axis]) for axis, v in sums.items()]
-    kind, body = op.attrs.text("kind"), e.at(operand, place)
-    if truth:
+    body = e.at(operand, place)
+    if truth or whole:
         found = summed(e.terms, kind, None, _named_ranges(ranges), body)
-        return truth_of_sum(e.terms, found)
+        return truth_of_sum(e.terms, found) if truth else integer_of_sum(e.terms, found, body)
     return _sum(e, op, kind, ranges, body)

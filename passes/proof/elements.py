@@ -23,7 +23,7 @@ from graphgen.ops.control import callees, renamed
 from graphgen.ops.traits import Trait
 from graphgen.passes.proof.floats import CHOOSING, PLAIN, ProofLevel, Rounding, span
 from graphgen.passes.proof.integers import fit, range_of
-from graphgen.passes.proof.rebuild import FLAT, flat_function
+from graphgen.passes.proof.rebuild import ANY_ORDER, FLAT, flat_function, function_term
 from graphgen.passes.proof.terms import Node, Term, Terms
 from graphgen.text.printer import print_function
 
@@ -330,7 +330,8 @@ class Elements:
         """An elementwise op on elements."""
         # Of two zeros the larger one may be either.
         exact = self.level is ProofLevel.EXACT and op.results[0].dtype.is_float
-        if OPS[op.name].has(Trait.COMMUTATIVE) and not (exact and op.name in CHOOSING):
+        ordered = exact and op.name in CHOOSING
+        if OPS[op.name].has(Trait.COMMUTATIVE) and not ordered:
             parts = sorted(parts, key=self.terms.order)
         made, given = op.results[0].dtype, op.operands[0].dtype
         chosen = op.name in CHOOSING and made in PLAIN
@@ -339,6 +340,10 @@ class Elements:
         how: object = op.attrs
         if to is not None and made is not given and not (op.name == "convert" and given.is_float):
             how = (op.attrs, given)
+        if chosen and OPS[op.name].has(Trait.COMMUTATIVE) and not ordered:
+            how = ANY_ORDER
+        if self.level is ProofLevel.REAL and op.name == "divide":
+            return self.made_by(function_term(self.terms, op.name, to, how, parts), op)
         if self.level is not ProofLevel.EXACT and op.name in FLAT:
             return self.made_by(flat_function(self.terms, op.name, to, how, parts), op)
         return self.made_by(self.terms.node("fn", op.name, to, how, *parts), op)

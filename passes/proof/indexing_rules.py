@@ -9,10 +9,10 @@ from graphgen.ir import Dim, DType, Op
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import s32
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
-from graphgen.passes.proof.floats import ProofLevel
+from graphgen.passes.proof.floats import PLAIN, ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
 from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
-from graphgen.passes.proof.sums import only_value, size_name, variable_name
+from graphgen.passes.proof.sums import in_place_of, only_value, size_name, summed, variable_name
 from graphgen.passes.proof.terms import Node, Term, Terms, free_depth
 
 
@@ -214,6 +214,10 @@ def _in_place(e: Elements, order: _Order, place: Dim, dtype: DType, *, down: boo
     if down and e.level is not ProofLevel.EXACT:
         order = _without_padding(e.terms, order, place)
     moved, over = order.moved, (order.variable, order.size)
+    if moved is order.key and place == 0 and dtype in PLAIN and e.level is not ProofLevel.EXACT:
+        # The first one is the largest, or the smallest. Which of two zeros counts for rounding.
+        ranges = [(variable_name(order.variable), order.size)] if over[0] != 0 else []
+        return summed(e.terms, "maximum" if down else "minimum", None, ranges, moved)
     made = in_place_of(e.terms, down, over, order.key, moved, place)
     if isinstance(moved, int | Poly):
         return e.terms.atom(made, e.terms.lowest(moved), e.terms.highest(moved))
@@ -260,17 +264,3 @@ def _top_k_call(e: Elements, op: Op, index: Index) -> Term | None:
     key = e.at(x, (*index[:last], variable))
     order = _Order(variable, x.shape[last], key, key if shown == 0 else variable)
     return _in_place(e, order, index[last], s32 if shown else op.results[0].dtype, down=True)
-
-
-def in_place_of(
-    terms: Terms, down: bool, over: tuple[Dim, Dim], key: Term, moved: Term, place: Dim
-) -> Node:
-    """``moved`` at the value of a variable that comes at ``place`` in the order of ``key``."""
-    variable, size = over
-    if isinstance(variable, Poly):
-        depth = free_depth(terms, "o", [size_name(size)], key, moved)
-        name = f"o{depth}_{size_name(size)}"
-        names = {variable_name(variable): name}
-        variable = terms.variable(name, size)
-        key, moved = renamed(terms, key, names), renamed(terms, moved, names)
-    return terms.node("sort", down, variable, size, key, moved, place)

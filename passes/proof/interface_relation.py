@@ -173,5 +173,5 @@ def logical_value(side: ProgramSide, name: str, value: Value) -> tuple[TensorTyp
 
 
 def padding_ops(function: Function) -> list[Op]:
-    """The ops of a packing function that pad."""
-    return [op for op in function.ops if op.name == "pad"]
+    """The ops of a packing function that pad, or take nothing for some places."""
+    return [op for op in function.ops if op.name in ("pad", "take")]

@@ -277,12 +277,17 @@ def _pad(e: Elements, op: Op, index: Index) -> Term | None:
         inside = both(e.terms, inside, at_most_zero(e.terms, i * -1 + before))
         inside = both(e.terms, inside, at_most_zero(e.terms, i + size * -1 + (1 - before)))
     place = tuple(i + -before for i, before in zip(index, low, strict=True))
-    outside = e.at(op.operands[1], ())
-    if op in e.ranks.arbitrary:
-        name = f"{PADDING}{e.ranks.arbitrary[op]}"
-        node = e.terms.node("at", name, op.results[0].type, *index, e.ranks.rank)
-        outside = e.of_type(node, op.results[0].dtype)
+    outside = _outside(e, op, index, e.at(op.operands[1], ()))
     return outside if inside is False else choose(e.terms, inside, e.at(operand, place), outside)
+
+
+def _outside(e: Elements, op: Op, index: Index, value: Term) -> Term:
+    """The element of padding: this value, or anything."""
+    if op not in e.ranks.arbitrary:
+        return value
+    name = f"{PADDING}{e.ranks.arbitrary[op]}"
+    node = e.terms.node("at", name, op.results[0].type, *index, e.ranks.rank)
+    return e.of_type(node, op.results[0].dtype)
 
 
 @element_rule("take")
@@ -299,7 +304,7 @@ def _take(e: Elements, op: Op, index: Index) -> Term | None:
         at_most_zero(e.terms, which + (1 - size // block)),
     )
     source = which * block + mod(e.terms, place, block)
-    zero = number(e.terms, operand.dtype, 0)
+    zero = _outside(e, op, index, number(e.terms, operand.dtype, 0))
     if inside is False:
         return zero
     found = e.at(operand, (*index[:axis], source, *index[axis + 1 :]))

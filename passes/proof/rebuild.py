@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from math import frexp
 
 from graphgen.ir import Dim
 from graphgen.ir.dims import Poly, symbol, symbols
@@ -24,11 +25,16 @@ from graphgen.passes.proof.integers import (
 )
 from graphgen.passes.proof.terms import BINDING, Node, Term, Terms, bound_names
 
+# Powers of two up to this one have an inverse in every float type of 32 bits.
+_EXPONENT = 120
 # (terms, node with its parts rebuilt as arguments) -> the term in normal form.
 NodeRule = Callable[[Terms, tuple[object, ...]], Term]
 NODE_RULES: dict[str, NodeRule] = {}
 # Sums and products of floats, flat and in one order.
 FLAT = ("add", "multiply")
+# The attributes of a minimum or maximum of which the order of operands does not count: in real
+# arithmetic both zeros are one.
+ANY_ORDER = "any order"
 
 
 def node_rule(kind: str) -> Callable[[NodeRule], NodeRule]:
@@ -45,9 +51,18 @@ def node_rule(kind: str) -> Callable[[NodeRule], NodeRule]:
     return wrap
 
 
-def replaced(terms: Terms, term: Term, values: Mapping[str, Dim]) -> Term:
-    """A term with variables replaced by integers, which hold no variable that the term binds."""
-    return term if not values else _Rebuilder(terms, values).term(term)
+def replaced(
+    terms: Terms, term: Term, values: Mapping[str, Dim], known: Mapping[Node, Term] | None = None
+) -> Term:
+    """A term with variables replaced by integers, which hold no variable that the term binds.
+
+    Args:
+        terms: of the proof.
+        term: the term.
+        values: integers by variable.
+        known: what nodes with such variables are where these have these values.
+    """
+    return term if not values else _Rebuilder(terms, values, _known=dict(known or {})).term(term)
 
 
 def renamed(terms: Terms, term: Term, names: Mapping[str, str]) -> Term:
@@ -356,13 +371,27 @@ def _fn(terms: Terms, args: tuple[object, ...]) -> Term:
 
 def function_term(terms: Terms, name: str, to: object, how: object, parts: Sequence[Term]) -> Node:
     """An elementwise op on changed operands."""
+    inverse = _reciprocal(terms, parts[1]) if name == "divide" and isinstance(to, Range) else None
+    if inverse is not None:
+        return flat_function(terms, "multiply", to, how, [inverse, parts[0]])
     if name in FLAT and isinstance(to, Range):
         return flat_function(terms, name, to, how, parts)
     definition = OPS.get(name)
-    chosen = to is None and name in CHOOSING
+    chosen = to is None and name in CHOOSING and how != ANY_ORDER
     if definition is not None and definition.has(Trait.COMMUTATIVE) and not chosen:
         parts = sorted(parts, key=terms.order)
     return terms.node("fn", name, to, how, *parts)
+
+
+def _reciprocal(terms: Terms, term: Term) -> Node | None:
+    """One by a constant that is a power of two, which is exact."""
+    if not isinstance(term, Node) or term.kind != "const":
+        return None
+    number = float(str(term.args[0]))
+    mantissa, exponent = frexp(number)
+    if abs(mantissa) != 0.5 or not -_EXPONENT < exponent <= _EXPONENT:
+        return None
+    return terms.node("const", repr(1 / number))
 
 
 def flat_function(terms: Terms, name: str, to: object, how: object, parts: Sequence[Term]) -> Node:

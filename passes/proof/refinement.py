@@ -24,8 +24,9 @@ from graphgen.ops.traits import Trait
 from graphgen.passes.proof.cones import Cone, SharedValue
 from graphgen.passes.proof.congruence import congruent_values
 from graphgen.passes.proof.elements import Elements, Index, bodies_of, place_of
+from graphgen.passes.proof.equal_terms import equal_terms
 from graphgen.passes.proof.floats import ProofLevel
-from graphgen.passes.proof.integers import conjuncts, div, mod
+from graphgen.passes.proof.integers import both, conjuncts, div, mod
 from graphgen.passes.proof.interface_relation import (
     ACTIVE,
     ProgramSide,
@@ -45,13 +46,15 @@ from graphgen.passes.proof.prove_equal import deep_recursion, rounding_place
 from graphgen.passes.proof.rebuild import replaced, where
 from graphgen.passes.proof.refinement_result import Claim, RefinementProof
 from graphgen.passes.proof.sums import variable_name
-from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps, nodes_of
+from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps
 
 # Names of variables that stand for values of both programs.
 SHARED = "value "
 # Terms that are made for one pair of values, and for one output, at most.
 _MATCH_STEPS = 4_000
 _CLAIM_STEPS = 20_000
+# More of them where sums are compared by their parts.
+_PART_STEPS = 20_000
 # Ops of several layers: their values are compared only where nothing was found to differ before.
 _MANY_OPS = 500
 
@@ -226,8 +229,8 @@ class _Program:
         for side in (ours, theirs):
             _relate_congruent(side)
         for name in self.arbitrary:
-            for op in padding_ops(theirs.packed[name]):
-                theirs.elements.ranks.arbitrary[op] = name
+            for number, op in enumerate(padding_ops(theirs.packed[name])):
+                theirs.elements.ranks.arbitrary[op] = f"{name} {number}"
         real, other = ours.elements.in_real_arithmetic(), theirs.elements.in_real_arithmetic()
         assert real.typed is not None
         assert other.typed is not None
@@ -333,13 +336,22 @@ class _Program:
             return 0
         calls, size = self.promise.rows, value.shape[0] if index else 0
         if not calls or not isinstance(size, int) or size % calls:
-            return None
+            return 0 if self._equal_otherwise(level, a, b) and self._rows_alone(b, ()) else None
         row = div(self.terms, index[0], size // calls)
         a, b = self._active(a, b, row)
-        return size // calls if self._same(a, b) and self._rows_alone(b, (row,)) else None
+        if not self._same(a, b) and not self._equal_otherwise(level, a, b):
+            return None
+        return size // calls if self._rows_alone(b, (row,)) else None
 
     def _same(self, a: Term, b: Term) -> bool:
         return a is b or (a == b and type(a) is type(b))
+
+    def _equal_otherwise(self, level: ProofLevel, a: Term, b: Term) -> bool:
+        """True for elements in real arithmetic that are equal, if not by their normal form."""
+        if level is not ProofLevel.REAL:
+            return False
+        self.terms.limit = self.terms.steps + _PART_STEPS
+        return equal_terms(self.terms, a, b)
 
     def _active(self, a: Term, b: Term, row: Dim) -> tuple[Term, Term]:
         """Both elements where a row is not idle."""
@@ -513,6 +525,8 @@ class _Program:
         for level in (ProofLevel.REAL, ProofLevel.EXACT):
             a, b = self._pair(level, name, value, whole, expected)
             rows = self._index(value)[:1] if self._by_row(name) else ()
+            if not self._same(a, b) and self._equal_otherwise(level, a, b):
+                a = b
             if self._same(a, b) and not self._rows_alone(b, rows):
                 why = "rows that are idle may reach others"
                 return Claim(self.target.name, name, Status.UNDECIDED, why)
@@ -555,8 +569,8 @@ class _Program:
             return None
         function = packing(self.theirs, row)
         if name in self.arbitrary:
-            for op in padding_ops(function):
-                self.theirs.elements.ranks.arbitrary[op] = name
+            for number, op in enumerate(padding_ops(function)):
+                self.theirs.elements.ranks.arbitrary[op] = f"{name} {number}"
         levels = self.levels
         ranks = self.theirs.elements.ranks
         ranks.related[function.args[0]] = lambda e, index, rank: levels[e.level][0].at(whole, index)
@@ -567,44 +581,35 @@ class _Program:
     ) -> tuple[Term, Term]:
         ours, theirs = self.levels[level]
         index = self._index(value)
+        kept: bool | Node = True
         if expected is not None and name in self.arbitrary:
-            index = self._kept(theirs.at(expected, index), index)
+            kept = kept_where(self.terms, theirs.at(expected, index))
+            index = self._kept(kept, index)
         a = ours.at(whole, index) if expected is None else theirs.at(expected, index)
         b = theirs.at(value, index)
+        a, b = where(self.terms, a, kept), where(self.terms, b, kept)
         if self._by_row(name):
             return self._active(a, b, index[0])
         return a, b
 
-    def _kept(self, expected: Term, index: Index) -> Index:
+    def _kept(self, kept: bool | Node, index: Index) -> Index:
         """The index within what is not padding."""
         sizes: dict[str, int] = {}
-        for condition in self._inside(expected):
-            for fact in conjuncts(condition):
-                limit = fact.args[0]
-                if fact.kind != "le0" or not isinstance(limit, Poly):
-                    continue
-                # variable - high <= 0
-                parts = dict(limit.terms)
-                high = -parts.pop((), 0)
-                ((monomial, factor),) = parts.items() if len(parts) == 1 else (((), 0),)
-                if factor == 1 and len(monomial) == 1:
-                    sizes[monomial[0]] = min(high + 1, sizes.get(monomial[0], high + 1))
+        for fact in conjuncts(kept) if isinstance(kept, Node) else ():
+            limit = fact.args[0]
+            if fact.kind != "le0" or not isinstance(limit, Poly):
+                continue
+            # variable - high <= 0
+            parts = dict(limit.terms)
+            high = -parts.pop((), 0)
+            ((monomial, factor),) = parts.items() if len(parts) == 1 else (((), 0),)
+            if factor == 1 and len(monomial) == 1:
+                sizes[monomial[0]] = min(high + 1, sizes.get(monomial[0], high + 1))
         found: list[Dim] = []
         for axis, i in enumerate(index):
             size = sizes.get(variable_name(i)) if isinstance(i, Poly) else None
             found.append(i if size is None else self.terms.variable(f"i{axis}_{size}", size))
         return tuple(found)
-
-    def _inside(self, term: Term) -> Iterator[Node]:
-        """The conditions under which a term is not padding."""
-        for node in nodes_of(self.terms, term):
-            other = node.args[2] if node.kind == "if" else None
-            if isinstance(other, Poly) and len(other.terms) == 1:
-                other = self.terms.atoms.get(other.terms[0][0][0])
-            which = node.args[0]
-            if isinstance(other, Node) and str(other.args[0]).startswith(PADDING):
-                assert isinstance(which, Node)
-                yield which
 
     def _by_row(self, name: str) -> bool:
         """True for results whose first dimension are the rows of a call."""
@@ -655,6 +660,31 @@ def _origin(value: Value) -> object:
     assert value.op is not None
     loc = value.op.loc
     return loc.file, loc.line, loc.scope
+
+
+def kept_where(terms: Terms, term: Term) -> bool | Node:
+    """The condition under which an element of a padded state is not padding."""
+    out: bool | Node = True
+    while True:
+        if isinstance(term, Poly) and len(term.terms) == 1 and term.terms[0][1] == 1:
+            term = terms.atoms.get(term.terms[0][0][0], term)
+        if not isinstance(term, Node) or term.kind != "if":
+            return out
+        which, yes, no = term.args
+        if not _is_padding(terms, no):
+            return out
+        assert isinstance(which, Node)
+        assert isinstance(yes, bool | int | Poly | Node)
+        out, term = both(terms, out, which), yes
+
+
+def _is_padding(terms: Terms, term: object) -> bool:
+    """True for an element of padding, or its bits."""
+    if isinstance(term, Poly) and len(term.terms) == 1:
+        term = terms.atoms.get(term.terms[0][0][0])
+    if isinstance(term, Node) and term.kind == "fn" and term.args[0] == "bitcast_convert":
+        return _is_padding(terms, term.args[3])
+    return isinstance(term, Node) and str(term.args[0]).startswith(PADDING)
 
 
 def _leaves(value: Value, function: Function) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from math import isfinite
 
-from graphgen.ir import Dim
+from graphgen.ir import Attrs, Dim
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly, symbol
 from graphgen.passes.proof.floats import Range as Span
@@ -60,9 +60,30 @@ def _sum_again(terms: Terms, args: tuple[object, ...]) -> Term:
     return summed(terms, kind, to, ranges, body)
 
 
+def in_place_of(
+    terms: Terms, down: bool, over: tuple[Dim, Dim], key: Term, moved: Term, place: Dim
+) -> Node:
+    """``moved`` at the value of a variable that comes at ``place`` in the order of ``key``."""
+    variable, size = over
+    if isinstance(variable, Poly):
+        depth = free_depth(terms, "o", [size_name(size)], key, moved)
+        name = f"o{depth}_{size_name(size)}"
+        names = {variable_name(variable): name}
+        variable = terms.variable(name, size)
+        key, moved = renamed(terms, key, names), renamed(terms, moved, names)
+    return terms.node("sort", down, variable, size, key, moved, place)
+
+
 def truth_of_sum(terms: Terms, found: Term) -> Term:
     """The truth value that something holds for one value, or for all."""
     return terms.node("truth", found) if isinstance(found, Node) and found.kind == "sum" else found
+
+
+def integer_of_sum(terms: Terms, found: Term, body: Term) -> Dim:
+    """The maximum or minimum of an integer as an integer, within the bounds of the integer."""
+    if not isinstance(found, Node):
+        return _dim(found)
+    return terms.atom(found, terms.lowest(_dim(body)), terms.highest(_dim(body)))
 
 
 def in_order(
@@ -98,11 +119,16 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     if isinstance(body, Node) and body.kind == "sum" and body.args[:3] == (kind, to, None):
         inner, body = ranges_of(body)
         ranges = [*ranges, *inner]
+    if kind == "add" and body is zero_of(terms):
+        return body
     if kind == "add":
         body = _guarded(terms, to, ranges, body)
         single = _single(terms, to, ranges, body)
         if single is not None:
             return single
+    chosen = _chosen(terms, kind, ranges, body)
+    if chosen is not None:
+        return chosen
     body, ranges = _merged(terms, body, ranges)
     pushed = _pushed(terms, to, ranges, body) if kind == "add" and isinstance(to, Span) else None
     if pushed is not None:
@@ -111,6 +137,63 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     if shorter is not None:
         return summed(terms, kind, to, *shorter)
     return _over_used(terms, kind, to, ranges, body)
+
+
+def _chosen(terms: Terms, kind: str, ranges: list[Range], body: Term) -> Term | None:
+    """A maximum or minimum that depends on which elements are the largest ones.
+
+    Some element is equal to the largest. The first such one is the first in descending order.
+    """
+    if kind == "or":
+        largest = _largest(terms, body)
+        return True if largest is not None and [largest[0]] == ranges else None
+    node = _atom_of(terms, body)
+    if kind not in ("maximum", "minimum") or node is None or node.kind != "if":
+        return None
+    which, yes, no = node.args
+    if isinstance(yes, int) and isinstance(no, int):
+        some = (yes > no) == (kind == "maximum")
+        assert isinstance(which, Node)
+        found = truth_of_sum(terms, summed(terms, "or" if some else "and", None, ranges, which))
+        assert isinstance(found, bool | Node)
+        return choose(terms, found, yes, no)
+    largest = _largest(terms, which)
+    if kind == "maximum" or largest is None or [largest[0]] != ranges:
+        return None
+    (name, size), key = largest
+    if yes != symbol(name) or not isinstance(no, int) or not terms.at_most(size + -1, no):
+        return None
+    return terms.atom(
+        in_place_of(terms, True, (symbol(name), size), key, symbol(name), 0), 0, size + -1
+    )
+
+
+def _atom_of(terms: Terms, term: Term) -> Node | None:
+    """The node of an integer that is one atom."""
+    if not isinstance(term, Poly) or len(term.terms) != 1 or term.terms[0][1] != 1:
+        return None
+    names = term.terms[0][0]
+    return terms.atoms.get(names[0]) if len(names) == 1 else None
+
+
+def _largest(terms: Terms, which: object) -> tuple[Range, Term] | None:
+    """The variable and element of a condition that the element is the largest over the variable."""
+    inner = which.args[0] if isinstance(which, Node) and which.kind == "truth" else None
+    if not isinstance(inner, Node) or inner.kind != "fn" or inner.args[0] != "compare":
+        return None
+    how, key, top = inner.args[2:]
+    if not isinstance(top, Node) or top.kind != "sum" or top.args[0] != "maximum":
+        return None
+    if top.args[2] is not None or not isinstance(how, Attrs) or how.get("direction") != "EQ":
+        return None
+    ranges, element = ranges_of(top)
+    if len(ranges) != 1:
+        return None
+    ((name, size),) = ranges
+    for other in sorted(terms.symbols_of(key) - terms.symbols_of(top)):
+        if other in terms.bounds and renamed(terms, element, {name: other}) is key:
+            return (other, size), _term(key)
+    return None
 
 
 def _over_used(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term) -> Term:
@@ -153,20 +236,20 @@ def _guarded(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term:
             if not all(names & terms.symbols_of(fact) for fact in conjuncts(which)):
                 continue
             condition, factors[place] = both(terms, condition, which), _term(yes)
-    if condition is True or any(_is_infinite(factor) for factor in factors):
+    if condition is True or any(is_infinite(factor) for factor in factors):
         return body
     kept = [where(terms, factor, condition) for factor in factors]
     return choose(terms, condition, flat_function(terms, "multiply", to, EMPTY, kept), zero)
 
 
-def _is_infinite(factor: Term) -> bool:
+def is_infinite(factor: Term) -> bool:
     """True where a factor may be an infinite constant, which times zero is not zero."""
     if not isinstance(factor, Node):
         return False
     if factor.kind == "const":
         return not isfinite(float(str(factor.args[0])))
     if factor.kind == "if" or (factor.kind == "fn" and factor.args[0] in _KEEP_INFINITY):
-        return any(_is_infinite(_term(x)) for x in factor.args[3 if factor.kind == "fn" else 1 :])
+        return any(is_infinite(_term(x)) for x in factor.args[3 if factor.kind == "fn" else 1 :])
     return False
 
 
@@ -215,7 +298,7 @@ def _pushed(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
             factors = [_term(x) for x in body.args[3:]]
             apart = [x for x in factors if pair[0] not in terms.symbols_of(x)]
             inside = [x for x in factors if pair[0] in terms.symbols_of(x)]
-            if apart and inside and not any(map(_is_infinite, apart)):
+            if apart and inside and not any(map(is_infinite, apart)):
                 product = flat_function(terms, "multiply", to, EMPTY, inside)
                 inner = summed(terms, "add", to, [pair], inside[0] if len(inside) == 1 else product)
                 made = flat_function(terms, "multiply", to, EMPTY, [*apart, inner])

@@ -93,13 +93,12 @@ class Terms:
     _names: dict[Node, str] = field(default_factory=dict[Node, str])
     _numbers: dict[Node, int] = field(default_factory=dict[Node, int])
     _symbols: dict[Node, frozenset[str]] = field(default_factory=dict[Node, frozenset[str]])
+    _leaves: dict[Node, frozenset[str]] = field(default_factory=dict[Node, frozenset[str]])
     _depths: dict[Node, int] = field(default_factory=dict[Node, int])
 
     def node(self, kind: str, *args: object) -> Node:
         """The interned node."""
-        self.steps += 1
-        if self.limit and self.steps > self.limit:
-            raise TooManySteps
+        self.count(1)
         # True equals 1 in Python, and is another term.
         key = (kind, *args, *map(type, args))
         found = self._nodes.get(key)
@@ -147,6 +146,26 @@ class Terms:
             found = frozenset([name for part in parts for name in self.symbols_of(part)])
             self._symbols[term] = found
         return found
+
+    def leaves_of(self, term: object) -> frozenset[str]:
+        """The names of arguments and the constants in a term."""
+        if isinstance(term, Poly):
+            inner = [self.atoms[name] for name in symbols([term]) if name in self.atoms]
+            return frozenset[str]().union(*map(self.leaves_of, inner))
+        if not isinstance(term, Node):
+            return frozenset()
+        found = self._leaves.get(term)
+        if found is None:
+            parts = [self.leaves_of(x) for x in term.args if isinstance(x, Node | Poly)]
+            own = frozenset((str(term.args[0]),) if term.kind in ("at", "const") else ())
+            found = self._leaves[term] = own.union(*parts)
+        return found
+
+    def count(self, steps: int) -> None:
+        """Count steps that make no terms."""
+        self.steps += steps
+        if self.limit and self.steps > self.limit:
+            raise TooManySteps
 
     def depth(self, term: object) -> int:
         """The number of sums within each other in a term."""
@@ -294,3 +313,10 @@ def nodes_of(terms: Terms, *roots: object) -> Iterator[Node]:
             work.extend(item.args)
         elif isinstance(item, tuple):
             work.extend(item)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def walked(terms: Terms, root: Term) -> Iterator[Node]:
+    """Every node of a term, counted as steps."""
+    for node in nodes_of(terms, root):
+        terms.count(1)
+        yield node

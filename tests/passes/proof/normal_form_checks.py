@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 
 from graphgen.ir import Dim, TensorType
-from graphgen.ir.attrs import EMPTY
+from graphgen.ir.attrs import EMPTY, attrs_of
 from graphgen.ir.dims import Poly, symbol, symbols
 from graphgen.ir.dtype import f32, pred, s8, s32, u8
 from graphgen.ir.types import tensor
@@ -352,6 +352,72 @@ def _written(d: Drawn) -> str:
     return d.differ(made, wanted)
 
 
+def _in_place_of(d: Drawn) -> str:
+    name = d.random.choice([*SIZES])
+    size, key, moved = SIZES[name], d.real(), d.random.choice((symbol(name), d.real()))
+    down, place = d.random.choice((True, False)), d.random.randrange(size)
+    made = sums.in_place_of(d.terms, down, (symbol(name), size), key, moved, place)
+
+    def wanted(at: dict[str, int]) -> Number:
+        places = [{**at, name: n} for n in range(size)]
+        ordered = sorted(places, key=lambda at: d.of(key, at), reverse=down)
+        return d.of(moved, ordered[place])
+
+    return d.differ(made, wanted, key, moved)
+
+
+def _extreme_integer(d: Drawn) -> str:
+    """The largest or smallest of integers, among them two numbers of which a condition chooses."""
+    kind, name = d.random.choice(("maximum", "minimum")), d.random.choice([*SIZES])
+    numbers = d.random.sample(range(-2, 3), 2)
+    body = d.random.choice((d.integer(), integers.choose(d.terms, d.fact(), *numbers)))
+    assert isinstance(body, int | Poly)
+    found = sums.summed(d.terms, kind, None, [(name, SIZES[name])], body)
+    made = sums.integer_of_sum(d.terms, found, body)
+    low, high = d.terms.lowest(made), d.terms.highest(made)
+    combine = max if kind == "maximum" else min
+
+    def wanted(at: dict[str, int]) -> Number:
+        return combine(d.of(body, {**at, name: n}) for n in range(SIZES[name]))
+
+    for at in d.places(made, body):
+        value = wanted(at)
+        if (isinstance(low, int) and value < low) or (isinstance(high, int) and value > high):
+            return f"{value} is not within {low} and {high}"
+    return d.differ(made, wanted, body)
+
+
+def _first_of_largest(d: Drawn) -> str:
+    """The least place whose element is the largest, or another one; and whether there is one."""
+    name = d.random.choice([*SIZES])
+    size, key = SIZES[name], d.real()
+    over = d.random.choice((key, key, d.real()))
+    top = sums.summed(d.terms, "maximum", None, [(name, size)], over)
+    equal = attrs_of({"direction": d.random.choice(("EQ", "EQ", "LT"))})
+    which = d.terms.node("truth", d.terms.node("fn", "compare", None, equal, key, top))
+    last = d.random.choice((size - 2, size - 1, 100))
+    chosen = integers.choose(d.terms, which, symbol(name), last)
+    body = d.random.choice((which, chosen))
+    kind = "or" if body is which else "minimum"
+    made = sums.summed(d.terms, kind, None, [(name, size)], body)
+    made = sums.truth_of_sum(d.terms, made) if kind == "or" else made
+    combine: Callable[[list[Number]], Number] = any if kind == "or" else min
+
+    def wanted(at: dict[str, int]) -> Number:
+        return combine([d.of(body, {**at, name: n}) for n in range(size)])
+
+    return d.differ(made, wanted, body)
+
+
+def _divided(d: Drawn) -> str:
+    number = d.random.choice((1.0, 2.0, -0.25, 1024.0, 3.0, 0.1, 2.0**130, 2.0**-130))
+    part = d.real()
+    made = rebuild.function_term(
+        d.terms, "divide", TO, EMPTY, [part, d.terms.node("const", repr(number))]
+    )
+    return d.differ(made, lambda at: d.of(part, at) / number, part)
+
+
 NORMAL_FORMS: dict[str, Check] = {
     "integers.fit": _fit,
     "integers.div": _quotient,
@@ -368,6 +434,10 @@ NORMAL_FORMS: dict[str, Check] = {
     "sums.summed": _summed,
     "sums.in_order": _in_order,
     "sums.only_value": _only_value,
+    "sums.in_place_of": _in_place_of,
+    "sums.integer_of_sum": _extreme_integer,
+    "sums.summed, of the largest": _first_of_largest,
+    "rebuild.function_term, of a quotient": _divided,
     "sums.replaced_truth": _replaced_truth,
     "rebuild.replaced": _replaced,
     "rebuild.renamed": _renamed,

@@ -163,6 +163,10 @@ CASES: dict[str, tuple[Case, ...]] = {
             for kind in ("and", "or")
         ],
         Case("x:f32[1,3]", "%y = reduce(%x) dimensions=[0] kind=add : f32[3]"),
+        *[
+            Case("x:s8[2,3]", f"%y = reduce(%x) dimensions=[1] kind={kind} : s8[2]")
+            for kind in ("maximum", "minimum")
+        ],
         Case("x:s8[2,3]", "%y = reduce(%x) dimensions=[1] kind=add : s8[2]", outside=True),
     ),
     "convolution": (
@@ -360,6 +364,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "sort": (
         Case("x:f32[5]", "%y = sort(%x) dimension=0 : f32[5]"),
         Case("x:f32[2,4]", "%y = sort(%x) dimension=1 descending=true : f32[2,4]"),
+        Case("x:f32[2,1]", "%y = sort(%x) dimension=1 descending=true : f32[2,1]"),
         Case(
             "x:f32[2,4] i:s8[2,4]",
             "%z, %y = sort(%x, %i) dimension=1 : f32[2,4], s8[2,4]",
@@ -370,6 +375,11 @@ CASES: dict[str, tuple[Case, ...]] = {
             "x:f32[2,4]",
             '%y, %z = custom_call(%x) target="AwsNeuronTopK" config="2" '
             "results=[f32[2,2],u32[2,2]] : f32[2,2], u32[2,2]",
+        ),
+        Case(
+            "x:f32[3,5]",
+            '%y, %z = custom_call(%x) target="AwsNeuronTopK" config="1" '
+            "results=[f32[3,1],u32[3,1]] : f32[3,1], u32[3,1]",
         ),
         Case(
             "x:f32[5]",

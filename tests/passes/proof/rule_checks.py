@@ -11,7 +11,7 @@ import numpy as np
 
 from graphgen.eval import NATIVE, Array
 from graphgen.eval.evaluate import evaluate_ranks
-from graphgen.ir import RANK, Dim, Function, Literal, Value
+from graphgen.ir import RANK, Attrs, Dim, Function, Literal, Value
 from graphgen.ir.dims import Poly
 from graphgen.ops import verify
 from graphgen.passes.proof.elements import Elements, Index, Ranks, Rule
@@ -113,6 +113,11 @@ class TermValues:
             return np.array(values[0], kinds[source]).view(kinds[target]).item()
         if name in ("float", "convert"):
             return float(values[0])
+        if name == "compare":
+            equal = isinstance(how, Attrs) and how.text("direction") == "EQ"
+            return values[0] == values[1] if equal else values[0] < values[1]
+        if name == "divide":
+            return values[0] / values[1]
         return {"add": sum, "multiply": prod, "product": prod}[str(name)](values)
 
     def written(self, node: Node, at: Mapping[str, int]) -> Number:

@@ -46,6 +46,14 @@ def compiled(family: str, options: str) -> Module:
         ("llama", "tp=2,target=cpu"),
         ("llama", "tp=2,target=trn2"),
         ("bloom", "tp=2,target=cpu"),
+        # Heads that do not divide; a norm over all of them.
+        ("qwen2", "tp=4,target=cpu"),
+        ("olmo2", "tp=4,target=cpu"),
+        # Fewer heads of caches than ranks.
+        ("qwen2_moe", "tp=4,target=trn2"),
+        # Products of three matrices; one expert a token.
+        ("deepseek_v2", "tp=2,target=cpu"),
+        ("llama4_text", "tp=1,target=cpu"),
     ],
 )
 def test_a_whole_compilation_is_proved(family: str, options: str) -> None:
