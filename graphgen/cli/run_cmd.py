@@ -106,7 +106,7 @@ def run(
         check_output(save)
     module, function = _bound(read_module(file), program, dims)
     _check_types(module)
-    codes = opaque_opcodes(module)
+    codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)})
     if on == "auto" and codes:
         note(f"compiling with XLA, which knows {', '.join(codes)}")
     on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"
@@ -131,6 +131,15 @@ def _check_types(module: Module) -> None:
         error = refusal(op) if op.name == "hlo.opaque" else None
         if error is not None:
             raise error
+
+
+def _calls_for_xla(module: Module) -> list[str]:
+    """The targets of custom calls that XLA runs and NumPy does not."""
+    from graphgen.ops.admitted_calls import only_xla_runs
+
+    ops = [op for function in module.functions.values() for op in function.block]
+    targets = [op.attrs.text("target") for op in ops if op.name == "custom_call"]
+    return [target for target in targets if only_xla_runs(target)]
 
 
 def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:

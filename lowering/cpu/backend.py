@@ -11,7 +11,13 @@ from graphgen.ir import DType, Function, Module, Op
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dtype import decode, encode
 from graphgen.lowering.cpu import pjrt
-from graphgen.lowering.cpu.program import CpuProgram, compile_program
+from graphgen.lowering.cpu.isolated_run import ISOLATED
+from graphgen.lowering.cpu.program import (
+    CpuProgram,
+    WrittenProgram,
+    compile_program,
+    write_program,
+)
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
 from graphgen.passes.legalize.cpu_decompositions import is_known
@@ -34,6 +40,7 @@ class CpuBackend:
     devices: int = 8
     # By fingerprint: passes change functions in place.
     _programs: dict[str, CpuProgram] = field(default_factory=dict[str, CpuProgram])
+    _written: dict[str, WrittenProgram] = field(default_factory=dict[str, WrittenProgram])
 
     def __call__(
         self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
@@ -46,10 +53,21 @@ class CpuBackend:
         alone, ready = _ready(module, function)
         key = fingerprint(alone)
         program = self._programs.get(key)
+        if "format" in module.meta:
+            return self._isolated(key, alone, ready, inputs)
         if program is None:
             pjrt.configure(max(self.devices, len(inputs)))
             program = self._programs[key] = compile_program(alone, ready)
         return program.run_numpy(inputs)
+
+    def _isolated(
+        self, key: str, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[dict[str, Array]]:
+        """Run a program that was read from a file of another tool."""
+        written = self._written.get(key)
+        if written is None:
+            written = self._written[key] = write_program(module, function)
+        return ISOLATED.run(written, inputs)
 
     def noise(self, module: Module) -> float:
         """Steps of the narrowest float in the module; see :data:`WIDE_STEPS`."""

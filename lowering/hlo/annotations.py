@@ -244,7 +244,24 @@ def shape_of_value(value: Value) -> HloShape:
         return stated_shape(value.annotations, shape)
     if len(op.results) == 1:
         return stated_shape(op.annotations, shape) if SHAPE in op.annotations else shape
-    return stated_shape(element(op.annotations, f"element{value.index}"), shape)
+    noted = element(op.annotations, f"element{value.index}")
+    whole = op.annotations.get(SHAPE)
+    if SHAPE not in noted and whole is not None:
+        leaves = parse_shape(str(whole)).leaves
+        if len(leaves) == len(op.results) and _types(leaves[value.index]) == _types(shape):
+            return leaves[value.index]
+    return stated_shape(noted, shape)
+
+
+def tuple_shape(annotations: Mapping[str, object], shape: HloShape) -> HloShape:
+    """The shape of a tuple of arrays: as annotated as a whole, else with those of its elements."""
+    if SHAPE in annotations or not shape.is_tuple or any(m.is_tuple for m in shape.members):
+        return stated_shape(annotations, shape)
+    members = [
+        stated_shape(element(annotations, f"element{index}"), member)
+        for index, member in enumerate(shape.members)
+    ]
+    return replace(shape, members=tuple(members))
 
 
 def is_bounded(value: Value) -> bool:

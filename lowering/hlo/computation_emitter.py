@@ -11,7 +11,13 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
 from graphgen.lowering.abi import donated
-from graphgen.lowering.hlo.annotations import OPCODE, element, encode_annotations, stated_shape
+from graphgen.lowering.hlo.annotations import (
+    OPCODE,
+    element,
+    encode_annotations,
+    stated_shape,
+    tuple_shape,
+)
 from graphgen.lowering.hlo.dialect import BY_OP
 from graphgen.lowering.hlo.instruction_template import (
     Called,
@@ -75,7 +81,7 @@ def _annotated(
     steps = list(template.steps)
     main = max(place for place, step in enumerate(steps) if step.opcode != _ELEMENT)
     step = steps[main]
-    shape = stated_shape(op.annotations, step.shape)
+    shape = tuple_shape(op.annotations, step.shape)
     code = written_as(op, operands[0] if operands else None, shape) or step.opcode
     noted = encode_annotations(_own(op))
     if code == step.opcode:
