@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from graphgen.analysis.calls import require_bounded_calls
 from graphgen.atomic_write import open_regular
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
-from graphgen.ir import Module
+from graphgen.ir import Function, Module
 from graphgen.json_value import Json
 from graphgen.limits import TEXT_BYTES
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
@@ -115,7 +115,44 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
         proto = hlo_of(source.data[:])
     except (ModuleNotFoundError, RuntimeError, ValueError) as error:
         raise unread from error
-    return read_hlo(proto, source.name)
+    module = read_hlo(proto, source.name)
+    _as_stated(module, source)
+    return module
+
+
+def _as_stated(module: Module, source: Source) -> None:
+    """Give a module that jaxlib converted the argument names of its file (GG0203 for other types).
+
+    jaxlib infers the types of some ops anew, whatever the file states.
+    """
+    from graphgen.lowering.stablehlo.read import stated_interface
+
+    stated = stated_interface(source.data[:], source.name)
+    (program,) = module.programs()
+    sides = (
+        ("argument", stated.arguments, [value.type for value in program.args]),
+        ("result", stated.results, [value.type for _, value in program.outputs]),
+    )
+    for what, wanted, made in sides:
+        for number, (type_, other) in enumerate(zip(wanted, made, strict=False)):
+            if type_ is not other:
+                said = f"{what} {number} is {type_.text}, but its ops give {other.text}"
+                raise GraphgenError("GG0203", said, where=source.name)
+        if len(wanted) != len(made):
+            said = f"it states {len(wanted)} {what}s, and its ops have {len(made)}"
+            raise GraphgenError("GG0203", said, where=source.name)
+    _rename(module, program, stated.names)
+
+
+def _rename(module: Module, program: Function, names: Sequence[str]) -> None:
+    """Give the arguments of a program other names, with their rows of the interface."""
+    new: dict[str, str] = {}
+    for value, name in zip(program.args, names, strict=True):
+        new[value.name or ""] = value.name = name
+    program.outputs = [(new.get(name, name), value) for name, value in program.outputs]
+    rows = [replace(row, name=new.get(name, name)) for name, row in module.interface.items()]
+    module.interface.clear()
+    module.interface.update({row.name: row for row in rows})
 
 
 def _read_ir_text(source: Source) -> Module:
