@@ -10,6 +10,7 @@ import typer
 from graphgen.cli.console import emit, note
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import AsJson, OnlyProgram
+from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.report.table import Report, render
 
@@ -19,6 +20,27 @@ _BARE = ", how weights and states are prepared, which one of them does not have"
 
 def _kind(name: str) -> str:
     return "function" if name.startswith("weights.") else "program"
+
+
+# Programs of more multiplications are not run beside their comparison.
+_SMALL = 1e8
+
+
+def _equal_by_numbers(left: str, right: str) -> bool:
+    """Test small programs for equal results; ``False`` for others, and for what cannot be run."""
+    from graphgen.analysis.work import total
+    from graphgen.passes.equiv.equiv import equivalent
+
+    modules = [read_module(left), read_module(right)]
+    try:
+        for module in modules:
+            ops = [op for function in module.functions.values() for op in function.block]
+            flops = total(ops).flops
+            if not isinstance(flops, int) or flops > _SMALL:
+                return False
+        return equivalent(*modules).equal
+    except GraphgenError:
+        return False
 
 
 def diff(
@@ -47,10 +69,14 @@ def diff(
       graphgen diff a.gg b.gg --program decode --json
     """
     from graphgen.analysis.annotation_diff import IGNORED
+    from graphgen.lowering.hlo.comparable import make_comparable
     from graphgen.report.diff import diff_modules, with_bodies
     from graphgen.report.diff_report import diff_json, diff_text, interface_lines
 
-    found = diff_modules(read_module(left), read_module(right), program)
+    first, second = read_module(left), read_module(right)
+    foreign = [module for module in (first, second) if "format" in module.meta]
+    uncarried = make_comparable(first, second) if foreign else []
+    found = diff_modules(first, second, program)
 
     def facts() -> Json:
         shown = [each for item in found.programs for each in with_bodies(item)]
@@ -61,6 +87,7 @@ def diff(
             "module": [*found.module],
             "programs": programs,
             "prepared": [diff_json(each) for each in found.prepared],
+            "only_in_one_form": [*uncarried],
             "ignored": f"{IGNORED}{_BARE if found.bare else ''}",
         }
 
@@ -72,6 +99,10 @@ def diff(
             blocks.append(render(text, sys.stdout).rstrip("\n"))
             if hidden:
                 note(f"{hidden} more kinds of differences; --all shows them")
+        for text in uncarried:
+            note(f"not in both forms: {text}")
+        if foreign and not found.same and _equal_by_numbers(left, right):
+            note("different in writing, equal by numbers (graphgen equiv)")
         note(f"not compared: {IGNORED}{_BARE if found.bare else ''}")
         return "\n".join(blocks) + "\n"
 
