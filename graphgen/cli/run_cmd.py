@@ -101,12 +101,14 @@ def run(
       graphgen run dump.pb --per-rank --seed 3
     """
     from graphgen.analysis.overview import opaque_opcodes
+    from graphgen.eval.evaluate import IN_NUMPY
+    from graphgen.lowering.manual_sharding import on_ranks
 
     if save is not None:
         check_output(save)
-    module, function = _bound(read_module(file), program, dims)
+    module, function = _bound(on_ranks(read_module(file)), program, dims)
     _check_types(module)
-    codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)})
+    codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)} - IN_NUMPY)
     if on == "auto" and codes:
         note(f"compiling with XLA, which knows {', '.join(codes)}")
     on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"

@@ -31,6 +31,8 @@ from graphgen.ops.traits import Trait
 _HANDED_ON = ("opt-barrier", "add-dependency", "domain")
 # Instructions that return the rank. HLO separates replicas from partitions; ranks are both.
 _RANK_OF = ("replica-id", "partition-id")
+# The instructions without an op that are evaluated here.
+IN_NUMPY = frozenset((*_RANK_OF, *_HANDED_ON, "after-all"))
 # Called with each op and its results, one list of arrays a rank.
 Probe = Callable[[Op, Sequence[Sequence[Array]]], None]
 

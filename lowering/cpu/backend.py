@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graphgen.analysis import called, fingerprint
 from graphgen.eval import Array
-from graphgen.ir import DType, Function, Module, Op
+from graphgen.ir import DType, Function, Module, Op, attrs_of
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dtype import decode, encode
 from graphgen.lowering.cpu import pjrt
@@ -27,6 +27,10 @@ from graphgen.passes.legalize.legalize import Legalize
 # the narrowest type relative to the largest value: in wide types errors of long sums add up, in
 # narrow ones all but the last few roundings are in f32.
 WIDE_STEPS, NARROW_STEPS = 64, 4
+
+
+# What makes a collective one of partitions.
+_CHANNELS = frozenset(("hlo.channel_id", "hlo.use_global_device_ids"))
 
 
 @dataclass(slots=True)
@@ -66,6 +70,7 @@ class CpuBackend:
         """Run a program that was read from a file of another tool."""
         written = self._written.get(key)
         if written is None:
+            _without_channels(module)
             written = self._written[key] = write_program(module, function)
         return ISOLATED.run(written, inputs)
 
@@ -90,6 +95,14 @@ def _ready(module: Module, function: Function) -> tuple[Module, Function]:
         # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
     return alone, alone.function(function.name)
+
+
+def _without_channels(module: Module) -> None:
+    """Have collectives of partitions run on replicas, which ranks are, in place."""
+    for op in [op for function in module.functions.values() for op in function.block]:
+        if OPS[op.name].collective and not _CHANNELS.isdisjoint(op.annotations):
+            kept = {key: text for key, text in op.annotations.items() if key not in _CHANNELS}
+            op.annotations = attrs_of(kept)
 
 
 def _needs_rules(op: Op) -> bool:
