@@ -20,6 +20,7 @@ from graphgen.ir.dtype import encode, s32, u32
 from graphgen.lowering.hlo.annotations import SHARDING, frontend_map
 from graphgen.lowering.hlo.partitioning import partitioning_of
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
+from graphgen.lowering.in_place import OpsBehind, replace_op
 from graphgen.lowering.stablehlo.manual_computation import TO_GLOBAL, TO_LOCAL
 from graphgen.lowering.stablehlo.shardy import (
     MESHES,
@@ -101,7 +102,11 @@ class _Between:
 
     def write(self) -> None:
         """Replace the custom call."""
-        block, last = self.function.block, self.function.block.last
+        with OpsBehind(self.function, self.op):
+            made = self._made()
+        replace_op(self.function, self.op, made)
+
+    def _made(self) -> list[Value]:
         made: list[Value] = []
         for value, result, sharding in zip(
             self.op.operands, self.op.results, self.shardings, strict=True
@@ -115,20 +120,7 @@ class _Between:
                     else self._gathered(value, dim, places, tiles)
                 )
             made.append(value)
-        # New ops are at the end: they belong behind the call.
-        anchor, fresh = self.op, last.next if last is not None else block.first
-        while fresh is not None:
-            following = fresh.next
-            block.move_after(fresh, anchor)
-            anchor, fresh = fresh, following
-        self._replace(made)
-
-    def _replace(self, values: Sequence[Value]) -> None:
-        new = dict(zip(self.op.results, values, strict=True))
-        for user in {user for result in self.op.results for user in result.users}:
-            user.set_operands(tuple([new.get(value, value) for value in user.operands]))
-        self.function.outputs = [(n, new.get(v, v)) for n, v in self.function.outputs]
-        self.function.block.erase(self.op)
+        return made
 
     # ---- shardings -------------------------------------------------------------------------------
 

@@ -102,11 +102,11 @@ def run(
     """
     from graphgen.analysis.overview import opaque_opcodes
     from graphgen.eval.evaluate import IN_NUMPY
-    from graphgen.lowering.manual_sharding import on_ranks
+    from graphgen.lowering.runnable import runnable
 
     if save is not None:
         check_output(save)
-    module, function = _bound(on_ranks(read_module(file)), program, dims)
+    module, function = _bound(runnable(read_module(file)), program, dims)
     _check_types(module)
     codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)} - IN_NUMPY)
     if on == "auto" and codes:

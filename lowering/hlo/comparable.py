@@ -8,14 +8,13 @@ each form has facts that another cannot carry. None of these is a difference of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Final
 
-from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Attrs, AttrValue, Function, Module, Op, Value, attrs_of
+from graphgen.ir import Attrs, AttrValue, Function, Module, Op, attrs_of
 from graphgen.ir.attrs import EMPTY
 from graphgen.lowering.hlo.annotations import (
     FRONTEND,
@@ -30,6 +29,7 @@ from graphgen.lowering.hlo.module_annotations import MAY_ALIAS, PARTITIONS, REPL
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
+from graphgen.lowering.in_place import OpsBehind, replace_op
 from graphgen.lowering.stablehlo.shardy import MESHES, hlo_sharding, named_meshes, parse_mesh
 from graphgen.lowering.stablehlo.shardy import SHARDING as SHARDY
 from graphgen.ops import make_attrs
@@ -128,7 +128,7 @@ def _normalize(module: Module) -> None:
             elif op.name == "iota" and op.result.type.rank > 1:
                 _split_iota(function, op)
             elif op.name == "convert" and op.operands[0].dtype is op.result.dtype:
-                _replace(function, op, list(op.operands))
+                replace_op(function, op, list(op.operands))
         function.annotations = _plain(function.annotations, as_hlo)
         _merge_reshapes(function)
 
@@ -213,18 +213,9 @@ def _move_result_shardings(function: Function) -> None:
             if op.results[0] in outputs:
                 place = outputs[op.results[0]]
                 found[f"{PREFIX}result{place}.{key.removeprefix(PREFIX)}"] = text
-        _replace(function, op, list(op.operands))
+        replace_op(function, op, list(op.operands))
     if found:
         function.annotations = attrs_of(found)
-
-
-def _replace(function: Function, op: Op, values: list[Value]) -> None:
-    """Take an op out, with ``values`` for its results."""
-    new: Mapping[Value, Value] = dict(zip(op.results, values, strict=True))
-    for user in {user for result in op.results for user in result.users}:
-        user.set_operands(tuple([new.get(value, value) for value in user.operands]))
-    function.outputs = [(name, new.get(value, value)) for name, value in function.outputs]
-    function.block.erase(op)
 
 
 def _drop_defaults(op: Op) -> None:
@@ -263,10 +254,8 @@ def _split_broadcast(function: Function, op: Op) -> None:
             return
     if len(kept) == len(dims):
         return
-    flat = Builder(function).emit(
-        "reshape", [operand], {"shape": tuple([operand.shape[n] for n in kept])}
-    )
-    function.block.move_after(flat, op)
+    with OpsBehind(function, op) as b:
+        flat = b.emit("reshape", [operand], {"shape": tuple([operand.shape[n] for n in kept])})
     op.set_operands((flat.result,))
     chosen = tuple([dims[n] for n in kept])
     op.attrs = make_attrs(op.name, {"shape": shape, "dimensions": chosen})
@@ -276,10 +265,10 @@ def _split_broadcast(function: Function, op: Op) -> None:
 def _split_iota(function: Function, op: Op) -> None:
     """Write an iota of several dimensions as a broadcast of one of a single dimension."""
     dim, shape = op.attrs.integer("dimension"), op.result.shape
-    line = Builder(function).emit(
-        "iota", [], {"dtype": op.result.dtype, "shape": (shape[dim],), "dimension": 0}
-    )
-    function.block.move_after(line, op)
+    with OpsBehind(function, op) as b:
+        line = b.emit(
+            "iota", [], {"dtype": op.result.dtype, "shape": (shape[dim],), "dimension": 0}
+        )
     op.name = "broadcast_in_dim"
     op.attrs = make_attrs(op.name, {"shape": shape, "dimensions": (dim,)})
     op.set_operands((line.result,))
@@ -294,4 +283,4 @@ def _merge_reshapes(function: Function) -> None:
         while (source := op.operands[0].producer("reshape")) is not None:
             op.set_operands(source.operands)
         if op.operands[0].type is op.result.type and not op.annotations:
-            _replace(function, op, list(op.operands))
+            replace_op(function, op, list(op.operands))
