@@ -311,7 +311,10 @@ class HloFunctionReader:
         return tree
 
     def _annotate_parameter(self, i: Message, shape: HloShape, made: Sequence[Value]) -> None:
-        found = annotations_of(i, i.fields.keys() - _OF_PARAMETER)
+        if i.has(_CONTROL):
+            # Parameters are written first, and there is nothing before them.
+            self.file.drop("control dependencies of parameters")
+        found = annotations_of(i, i.fields.keys() - _OF_PARAMETER - {_CONTROL})
         for value, leaf in zip(made, shape.leaves, strict=True):
             value.annotations = attrs_of(shape_annotation(leaf))
         if not shape.is_tuple:

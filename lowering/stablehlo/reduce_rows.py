@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Op, Value, tensor
 from graphgen.lowering.decompose import keeps_negative_zero
 from graphgen.lowering.mlir.mlir_attributes import read_attr, read_dict, read_type
@@ -73,6 +74,9 @@ def _window(op: Op) -> str:
 
 def _read_map(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     name = read_scalar_function(to, node)
+    dims, rank = list_of(node, "dimensions"), x[0].type.rank if x else 0
+    if list(dims) != list(range(rank)):
+        raise GraphgenError("GG0104", f"map over {list(dims)} of {rank} dimensions: all, in order")
     return [to.emit("map", x, to_apply=name, dtype=result_type(node).dtype)]
 
 
