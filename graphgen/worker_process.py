@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Final, cast
 
-
 # Seconds for a process to end after its output has.
 _ENDING: Final = 5
 

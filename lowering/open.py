@@ -267,6 +267,7 @@ def open_source(source: Source) -> Module:
 
 def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
     """Read and verify a source: the module, and its weights and first states by name."""
+    from graphgen.lowering.contradictions import note_contradictions
     from graphgen.ops import verify
 
     if not source.head.strip():
@@ -277,6 +278,8 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
         read = _read(form, source)
     values: Mapping[str, Array] = {}
     module, values = read if isinstance(read, tuple) else (read, values)
+    if "format" in module.meta:
+        note_contradictions(module)
     try:
         verify(module)
         require_bounded_calls(module)

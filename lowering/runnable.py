@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphgen.ir import Module
+from graphgen.lowering.contradictions import require_valid
 from graphgen.lowering.known_calls import with_known_calls
 from graphgen.lowering.manual_sharding import on_ranks
 
@@ -14,6 +15,8 @@ def runnable(module: Module) -> Module:
     compilers become the ops that they came from. It is not written in this form.
 
     Raises:
-        GraphgenError: GG0205 for a sharding that does not say which part a device has.
+        GraphgenError: GG0203 for a file that contradicts itself, GG0205 for a sharding that does
+            not say which part a device has.
     """
+    require_valid(module)
     return with_known_calls(on_ranks(module)) if "format" in module.meta else module

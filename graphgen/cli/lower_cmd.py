@@ -90,6 +90,7 @@ def lower(
       graphgen lower imported.gg --dims B=1,S=64 --target trn2 --to hlo -o step.pb
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
+    from graphgen.lowering.contradictions import require_valid
     from graphgen.lowering.lowered_module import write_lowered
     from graphgen.passes.partial_pipeline import as_it_stands
 
@@ -97,6 +98,7 @@ def lower(
         raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
     require_file(output, prove=prove)
     module = read_module(file)
+    require_valid(module)
     function = choose_program(module, program) if program else None
     if function is not None:
         module = isolate(module, function)

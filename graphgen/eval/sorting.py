@@ -10,7 +10,6 @@ from graphgen.eval.arithmetic import Arithmetic, Array, is_integer, name_of, wid
 from graphgen.eval.registry import multi_result_rule
 from graphgen.ir import Attrs
 
-
 # Floats whose bytes do not begin with a sign.
 _WITHOUT_SIGN_BIT = {"f4e2m1fn", "f6e2m3fn", "f6e3m2fn", "f8e8m0fnu"}
 

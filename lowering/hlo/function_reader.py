@@ -136,6 +136,8 @@ KNOWN_FIELDS = frozenset(
     value for value in vars(InstructionField).values() if isinstance(value, int)
 )
 _CONTROL = InstructionField.CONTROL_PREDECESSOR_IDS
+# What they give depends on the number of ranks, which a file need not say.
+_OF_UNKNOWN_RANKS = ("all-gather", "reduce-scatter", "all-to-all", "all-gather-start")
 # Fields of a parameter that arguments have otherwise; it may have any other one.
 _OF_PARAMETER = frozenset(
     (
@@ -365,6 +367,8 @@ class HloFunctionReader:
                 self.builder.forget(block.last)
                 block.erase(block.last)
             tree, whole = self._opaque(code, instruction, str(reason)), True
+            if isinstance(reason, ContradictionError) and code not in _OF_UNKNOWN_RANKS:
+                self.file.contradictions.append(f"%{self._name}: {code}: {reason}")
         made = [*_from(block.first if before is None else before.next)]
         self._annotate(instruction, tree, made, whole=whole)
         return tree, made

@@ -96,6 +96,21 @@ def value_shardings(
     return [_one(found, meshes, axes) for found in _ONE.finditer(text)]
 
 
+def axes_of(text: str) -> list[tuple[str, list[str]]]:
+    """The mesh of each sharding in a text, and the axes, or parts of axes, that it uses."""
+    return [
+        (
+            found["mesh"].strip('"'),
+            [
+                f"{name}:{before},{size}" if size else name
+                for dim in _DIM.findall(found["dims"])
+                for name, before, size in _PART.findall(dim)
+            ],
+        )
+        for found in _ONE.finditer(text)
+    ]
+
+
 def _one(
     found: re.Match[str], meshes: Mapping[str, ShardyMesh], axes: Collection[str] | None = None
 ) -> HloSharding | None:
