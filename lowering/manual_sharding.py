@@ -15,7 +15,7 @@ from typing import Final
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import WHOLE_ARRAYS, Function, Literal, Module, Op, Value, tensor
+from graphgen.ir import WHOLE_ARRAYS, AttrValue, Function, Literal, Module, Op, Value, tensor
 from graphgen.ir.dtype import encode, s32, u32
 from graphgen.lowering.hlo.annotations import SHARDING, frontend_map
 from graphgen.lowering.hlo.partitioning import partitioning_of
@@ -179,7 +179,7 @@ class _Between:
     def _part(self, x: Value, dim: int, places: Sequence[int], size: int) -> Value:
         """The part of this rank along one dimension."""
         if self.rank is None:
-            opcode = {"opcode": "replica-id", "results": (tensor(u32, ()),)}
+            opcode: dict[str, AttrValue] = {"opcode": "replica-id", "results": (tensor(u32, ()),)}
             number = self.b.emit("hlo.opaque", [], opcode).result
             self.rank = self.b.convert(number, s32)
         numbers = b"".join([encode(s32, place * size) for place in places])
@@ -201,5 +201,5 @@ class _Between:
             others = tuple([tiles[d][rank] for d in tiles if d != dim])
             members.setdefault(others, [[] for _ in range(count)])[place].append(rank)
         groups = [group for columns in members.values() for group in zip(*columns, strict=True)]
-        attrs = {"dimension": dim, "replica_groups": tuple(groups)}
+        attrs: dict[str, AttrValue] = {"dimension": dim, "replica_groups": tuple(groups)}
         return self.b.emit("all_gather", [x], attrs).result

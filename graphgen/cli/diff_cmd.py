@@ -31,7 +31,7 @@ def _equal_by_numbers(left: str, right: str) -> bool:
     from graphgen.analysis.work import total
     from graphgen.passes.equiv.equiv import equivalent
 
-    modules = [read_module(left), read_module(right)]
+    modules = read_module(left), read_module(right)
     try:
         for module in modules:
             ops = [op for function in module.functions.values() for op in function.block]

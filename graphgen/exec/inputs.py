@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-import ml_dtypes
 import numpy as np
 
 from graphgen.analysis import inlined
@@ -25,7 +24,7 @@ from graphgen.exec.program_run import needed, ranks_of
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.exec.weights import default_layouts
 from graphgen.ir import DType, Entry, Function, Module, Role, TensorType, Value
-from graphgen.ir.dtype import highest, pred
+from graphgen.ir.dtype import decode, highest, pred
 from graphgen.json_value import parse_json
 from graphgen.ops.control import CONTROL
 from graphgen.ops.token_tree import ANCESTORS
@@ -245,7 +244,8 @@ def _smallest(kind: DType) -> float:
     """The smallest number above 0 of a float of 8 bits or fewer; 0 of wider types."""
     if kind.bits > 8 or not kind.is_float:
         return 0.0
-    return float(ml_dtypes.finfo(numpy_dtype(kind)).smallest_subnormal)
+    # All bits but the last are 0.
+    return float(decode(kind, b"\1")[0])
 
 
 def _places(module: Module, function: Function) -> set[str]:
