@@ -114,6 +114,7 @@ def run(
     on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"
     if on == "cpu":
         module, function = _for_cpu(module, function)
+        _name_faults(module)
     outputs = _execute(
         module, function, _inputs(module, function, (inputs, weights), seed, per_rank), on
     )
@@ -133,6 +134,15 @@ def _check_types(module: Module) -> None:
         error = refusal(op) if op.name == "hlo.opaque" else None
         if error is not None:
             raise error
+
+
+def _name_faults(module: Module) -> None:
+    """Name the faults of XLA that a program can meet."""
+    from graphgen.lowering.cpu.xla_faults import faults_of
+
+    for fault, op in faults_of(module):
+        reports = f" ({', '.join(fault.reports)})" if fault.reports else ""
+        note(f"XLA may be wrong at {op.loc!r}: {fault.what}{reports}; --on numpy is right")
 
 
 def _calls_for_xla(module: Module) -> list[str]:

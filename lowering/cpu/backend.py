@@ -18,6 +18,7 @@ from graphgen.lowering.cpu.program import (
     compile_program,
     write_program,
 )
+from graphgen.lowering.cpu.xla_faults import clamp_nested_slices
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
 from graphgen.passes.legalize.cpu_decompositions import is_known
@@ -94,6 +95,8 @@ def _ready(module: Module, function: Function) -> tuple[Module, Function]:
     if any(_needs_rules(op) for each in alone.functions.values() for op in each.block):
         # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
+    for each in alone.functions.values():
+        clamp_nested_slices(each)
     return alone, alone.function(function.name)
 
 
