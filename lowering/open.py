@@ -9,6 +9,8 @@ import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 # Number of bytes by which formats recognize their files.
 HEAD = 4096
+# Most names of a folder that are compared with the name of a file that is not there.
+_NAMES = 10_000
 _HELP = "graphgen build MODEL -o FILE.gg writes one"
 
 
@@ -238,11 +242,22 @@ def source_of(path: str | Path, name: str | None = None) -> Source:
             )
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
+        help = _near(file) if isinstance(error, FileNotFoundError) else _HELP
+        raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=help) from error
     if isinstance(data, bytes) and len(data) > TEXT_BYTES.most:
         what = f"cannot read '{shown}': it has more bytes; {TEXT_BYTES} are read"
         raise GraphgenError("GG0705", what, help=_HELP)
     return Source(shown, data, file)
+
+
+def _near(file: Path) -> str:
+    """Names of files like one that is not there; how to write a module where there are none."""
+    folder = file.parent
+    if not is_folder(folder):
+        return f"there is no folder '{folder}'"
+    names = [entry.name for entry in islice(os.scandir(folder), _NAMES)]
+    near = get_close_matches(file.name, names, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else _HELP
 
 
 def _inside(path: Path) -> Path:

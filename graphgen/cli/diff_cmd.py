@@ -69,7 +69,7 @@ def diff(
       graphgen diff a.gg b.gg --program decode --json
     """
     from graphgen.analysis.annotation_diff import IGNORED
-    from graphgen.lowering.hlo.comparable import make_comparable
+    from graphgen.lowering.comparable import make_comparable
     from graphgen.report.diff import diff_modules, with_bodies
     from graphgen.report.diff_report import diff_json, diff_text, interface_lines
 

@@ -114,7 +114,8 @@ class RandomInputs:
     """Random inputs that a language model accepts, a function of seed and name.
 
     Token ids are in range, positions 0 to S-1, lengths S, row b is cache row b, weights are small
-    normal numbers and states are zero.
+    normal numbers and states are zero; donated arguments of a program of another tool that takes
+    no tokens are drawn as weights.
 
     Args:
         module: has the interface and the configuration.
@@ -128,6 +129,8 @@ class RandomInputs:
         self._layouts, self._sizes = default_layouts(module), function.dims
         self._places = _places(module, function)
         tokens = function.arg("tokens") or function.arg("positions")
+        # A program of another tool that donates what it changes, as a training step its weights.
+        self._trains = "format" in module.meta and tokens is None
         last = tokens.type.shape[-1:] if tokens is not None else ()
         self.per_row = last[0] if last and isinstance(last[0], int) else 1
 
@@ -139,7 +142,7 @@ class RandomInputs:
             error.where = error.where or f"%{row.name}"
             raise
         name = f"{row.name}@{rank}" if rank else row.name
-        if row.role is Role.STATE:
+        if row.role is Role.STATE and not self._trains:
             domain = row.bind(self._sizes).domain
             zero = domain is None or domain.holds(0)
             return np.zeros(type_.dims, kind) if zero else self._within(name, row, type_)
