@@ -1,4 +1,4 @@
-"""Modules of two files in the form in which they are compared: one meaning, whatever the form.
+"""Normalization of two modules before they are compared.
 
 A protobuf writes defaults out that a text leaves away, a sharding is a list of devices or a
 formula, Shardy's sharding of a result is an attribute in StableHLO and a custom call in HLO, and
@@ -29,7 +29,7 @@ from graphgen.lowering.hlo.module_annotations import MAY_ALIAS, PARTITIONS, REPL
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
-from graphgen.lowering.in_place import OpsBehind, replace_op
+from graphgen.lowering.in_place import OpsAfter, replace_op
 from graphgen.lowering.stablehlo.shardy import MESHES, hlo_sharding, named_meshes, parse_mesh
 from graphgen.lowering.stablehlo.shardy import SHARDING as SHARDY
 from graphgen.ops import make_attrs
@@ -254,7 +254,7 @@ def _split_broadcast(function: Function, op: Op) -> None:
             return
     if len(kept) == len(dims):
         return
-    with OpsBehind(function, op) as b:
+    with OpsAfter(function, op) as b:
         flat = b.emit("reshape", [operand], {"shape": tuple([operand.shape[n] for n in kept])})
     op.set_operands((flat.result,))
     chosen = tuple([dims[n] for n in kept])
@@ -265,7 +265,7 @@ def _split_broadcast(function: Function, op: Op) -> None:
 def _split_iota(function: Function, op: Op) -> None:
     """Write an iota of several dimensions as a broadcast of one of a single dimension."""
     dim, shape = op.attrs.integer("dimension"), op.result.shape
-    with OpsBehind(function, op) as b:
+    with OpsAfter(function, op) as b:
         line = b.emit(
             "iota", [], {"dtype": op.result.dtype, "shape": (shape[dim],), "dimension": 0}
         )

@@ -1,4 +1,4 @@
-"""Replacement of an op of a function that was read, in place: new ops stand where it stood."""
+"""Replacement of an op in place, with new ops at its position."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value
 
 
-class OpsBehind:
-    """In a ``with`` block a builder, whose ops are moved behind an op at its end.
+class OpsAfter:
+    """Builder in a ``with`` block, whose ops are placed after a given op at its end.
 
     Args:
         function: has the op.

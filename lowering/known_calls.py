@@ -1,4 +1,4 @@
-"""Instructions of XLA's own compilers as the ops that they came from, for programs that are run.
+"""Decomposition of XLA's own custom calls into the ops of the IR.
 
 Optimized HLO of the CPU calls ``TopK`` with a comparator, and HLO of JAX has ``topk``: both are a
 sort of elements with their places, of which the first are taken.
@@ -14,7 +14,7 @@ from graphgen.lowering.hlo.subcomputations import COMPUTATIONS
 from graphgen.lowering.hlo_proto.fields import ComputationField
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.wire import Message
-from graphgen.lowering.in_place import OpsBehind, replace_op
+from graphgen.lowering.in_place import OpsAfter, replace_op
 
 TOP_K: Final = "TopK"
 
@@ -76,7 +76,7 @@ def _chosen(function: Function, op: Op, *, descending: bool) -> list[Value]:
     limits = op.results[0].type.dims
     order = {"dimension": dim, "descending": descending}
     first = {"start_indices": (0,) * len(limits), "limit_indices": limits}
-    with OpsBehind(function, op) as b:
+    with OpsAfter(function, op) as b:
         places = b.iota(s32, x.shape, dim)
         ordered = b.emit("sort", [x, places], {**order}).results
         return [b.emit("slice", [value], {**first}).result for value in ordered]

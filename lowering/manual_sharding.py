@@ -2,8 +2,8 @@
 
 In JAX's ``shard_map`` a part of a program is written for one device, between two custom calls: the
 first takes a device's part of each array, the second puts the parts together. Here every rank
-holds the arrays outside whole: a part is a slice by the rank, and parts are gathered. What only
-states a sharding changes no number.
+holds the arrays outside whole: a part is a slice by the rank, and parts are gathered. Statements of
+shardings change no number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from graphgen.ir.dtype import encode, s32, u32
 from graphgen.lowering.hlo.annotations import SHARDING, frontend_map
 from graphgen.lowering.hlo.partitioning import partitioning_of
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
-from graphgen.lowering.in_place import OpsBehind, replace_op
+from graphgen.lowering.in_place import OpsAfter, replace_op
 from graphgen.lowering.stablehlo.manual_computation import TO_GLOBAL, TO_LOCAL
 from graphgen.lowering.stablehlo.shardy import (
     MESHES,
@@ -102,7 +102,7 @@ class _Between:
 
     def write(self) -> None:
         """Replace the custom call."""
-        with OpsBehind(self.function, self.op):
+        with OpsAfter(self.function, self.op):
             made = self._made()
         replace_op(self.function, self.op, made)
 
@@ -137,7 +137,7 @@ class _Between:
         return [each for each in found if each is not None]
 
     def _old_sharding(self) -> HloSharding:
-        """That of the array: of the operand that is split, of the result that is put together."""
+        """Read the sharding of the operand that is split, or of the result that is put together."""
         noted = self.op.annotations
         if self.to_local:
             maker = self.op.operands[0].op

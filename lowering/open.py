@@ -127,7 +127,7 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
 def _as_stated(module: Module, source: Source) -> None:
     """Give a module that jaxlib converted the argument names of its file (GG0203 for other types).
 
-    jaxlib infers the types of some ops anew, whatever the file states.
+    jaxlib infers the types of some ops itself, whatever the file states.
     """
     from graphgen.lowering.stablehlo.read import stated_interface
 

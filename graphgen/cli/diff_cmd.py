@@ -11,6 +11,7 @@ from graphgen.cli.console import emit, note
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import AsJson, OnlyProgram
 from graphgen.errors import GraphgenError
+from graphgen.ir import Module
 from graphgen.json_value import Json
 from graphgen.report.table import Report, render
 
@@ -20,6 +21,15 @@ _BARE = ", how weights and states are prepared, which one of them does not have"
 
 def _kind(name: str) -> str:
     return "function" if name.startswith("weights.") else "program"
+
+
+def _comparable(left: str, right: str) -> tuple[Module, Module, list[str]]:
+    """Both modules, and facts that one has and the form of the other does not carry."""
+    from graphgen.lowering.comparable import make_comparable
+
+    first, second = read_module(left), read_module(right)
+    foreign = "format" in first.meta or "format" in second.meta
+    return first, second, make_comparable(first, second) if foreign else []
 
 
 # Programs of more multiplications are not run beside their comparison.
@@ -41,6 +51,14 @@ def _equal_by_numbers(left: str, right: str) -> bool:
         return equivalent(*modules).equal
     except GraphgenError:
         return False
+
+
+def _note_forms(uncarried: list[str], different: list[str]) -> None:
+    """Note facts that one form has, and files that differ and compute the same."""
+    for text in uncarried:
+        note(f"not in both forms: {text}")
+    if different and _equal_by_numbers(*different):
+        note("different in writing, equal by numbers (graphgen equiv)")
 
 
 def diff(
@@ -69,14 +87,12 @@ def diff(
       graphgen diff a.gg b.gg --program decode --json
     """
     from graphgen.analysis.annotation_diff import IGNORED
-    from graphgen.lowering.comparable import make_comparable
     from graphgen.report.diff import diff_modules, with_bodies
     from graphgen.report.diff_report import diff_json, diff_text, interface_lines
 
-    first, second = read_module(left), read_module(right)
-    foreign = [module for module in (first, second) if "format" in module.meta]
-    uncarried = make_comparable(first, second) if foreign else []
+    first, second, uncarried = _comparable(left, right)
     found = diff_modules(first, second, program)
+    foreign = "format" in first.meta or "format" in second.meta
 
     def facts() -> Json:
         shown = [each for item in found.programs for each in with_bodies(item)]
@@ -99,10 +115,7 @@ def diff(
             blocks.append(render(text, sys.stdout).rstrip("\n"))
             if hidden:
                 note(f"{hidden} more kinds of differences; --all shows them")
-        for text in uncarried:
-            note(f"not in both forms: {text}")
-        if foreign and not found.same and _equal_by_numbers(left, right):
-            note("different in writing, equal by numbers (graphgen equiv)")
+        _note_forms(uncarried, [left, right] if foreign and not found.same else [])
         note(f"not compared: {IGNORED}{_BARE if found.bare else ''}")
         return "\n".join(blocks) + "\n"
 

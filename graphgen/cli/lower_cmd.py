@@ -90,15 +90,13 @@ def lower(
       graphgen lower imported.gg --dims B=1,S=64 --target trn2 --to hlo -o step.pb
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
-    from graphgen.lowering.contradictions import require_valid
     from graphgen.lowering.lowered_module import write_lowered
     from graphgen.passes.partial_pipeline import as_it_stands
 
     if as_json and output == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
     require_file(output, prove=prove)
-    module = read_module(file)
-    require_valid(module)
+    module = _read_valid(file)
     function = choose_program(module, program) if program else None
     if function is not None:
         module = isolate(module, function)
@@ -116,6 +114,15 @@ def lower(
     _report(module, chosen, files, beside, as_json=as_json)
     if source is not None:
         require_proved(_certify(source, module, [f.name for f in chosen], files, beside))
+
+
+def _read_valid(file: str) -> Module:
+    """Read a module, which must not contradict itself (GG0203)."""
+    from graphgen.lowering.contradictions import require_valid
+
+    module = read_module(file)
+    require_valid(module)
+    return module
 
 
 def _certify(

@@ -89,8 +89,8 @@ def run(
     positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Two
     files of one program with other names get other numbers: graphgen equiv gives them the same.
     Inputs and outputs are whole tensors, as the checkpoint and the caller have them; a partitioned
-    module is run on all its ranks. Of a dump, types are those of one rank: an array of --inputs may be
-    for all ranks, or have one more dimension in front for each rank's own.
+    module is run on all its ranks. Of a dump, types are those of one rank: an array of --inputs may
+    be for all ranks, or have one more dimension in front for each rank's own.
 
     \b
     Examples:

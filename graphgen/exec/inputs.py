@@ -260,7 +260,7 @@ def _places(module: Module, function: Function) -> set[str]:
         if first is not None:
             found.update(op.operands[first:])
         elif op.name in CONTROL or op.name in ("call", "sort", "reduce"):
-            # What is done with them inside is not looked at.
+            # The functions that they run are not examined.
             found.update(op.operands)
         elif any(result in found for result in op.results):
             found.update(op.operands)

@@ -16,7 +16,7 @@ from graphgen.ops.custom_calls import NKI
 
 
 class RunsOn(Enum):
-    """What can run the calls of a target."""
+    """Engines that run the calls of a target."""
 
     EVERYTHING = "NumPy and XLA"
     NUMPY = "NumPy"
@@ -56,7 +56,7 @@ _NEURON_KERNELS = (
     NKI,
 )
 _NEURON_IN_NUMPY = ("AwsNeuronSoftmaxBackward", "AwsNeuronErf")
-# What jaxlib has of LAPACK, by the letter of the element type and the routine.
+# Routines of LAPACK in jaxlib, by the letter of the element type and the routine.
 _REAL_OR_COMPLEX = (
     *("gees", "geev", "gehrd", "geqp3", "geqrf", "gesdd"),
     *("gesvd", "getrf", "gtsv", "potrf", "trsm"),

@@ -30,7 +30,7 @@ from graphgen.passes.legalize.legalize import Legalize
 WIDE_STEPS, NARROW_STEPS = 64, 4
 
 
-# What makes a collective one of partitions.
+# Annotations of a collective among partitions.
 _CHANNELS = frozenset(("hlo.channel_id", "hlo.use_global_device_ids"))
 
 

@@ -27,7 +27,7 @@ DeviceValue = Any
 
 @dataclass(frozen=True, slots=True)
 class ProgramInterface:
-    """What an entry program takes and gives.
+    """Interface of an entry program.
 
     Attributes:
         name: the function's name.

@@ -1,6 +1,7 @@
-"""Faults of XLA on the CPU that give wrong numbers: worked around where possible, else named.
+"""Table of faults of XLA on the CPU: clamps around one, names of the others.
 
-Each has a test that shows it in the installed jaxlib, so that an upgrade tells which are gone.
+Each has a test that shows it in the installed jaxlib: after an upgrade the tests of those that are
+gone fail.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 from graphgen.ir import Function, Literal, Module, Op, Value
 from graphgen.ir.dtype import highest
-from graphgen.lowering.in_place import OpsBehind
+from graphgen.lowering.in_place import OpsAfter
 
 _SLICES = ("dynamic_slice", "dynamic_update_slice")
 _VIEWS = ("reshape", "bitcast_convert")
@@ -97,7 +98,7 @@ def _clamp(function: Function, op: Op) -> None:
     if all(start.producer("constant") or start.producer("clamp") for start in starts):
         return
     last = op
-    with OpsBehind(function, op) as b:
+    with OpsAfter(function, op) as b:
         for place, start in enumerate(starts):
             if start.producer("constant") or start.producer("clamp"):
                 continue
@@ -109,5 +110,5 @@ def _clamp(function: Function, op: Op) -> None:
             last = b.emit("clamp", [low, start, high])
             starts[place] = last.result
     op.set_operands((*op.operands[:first], *starts))
-    # Behind what it reads now.
+    # After what it reads now.
     function.block.move_after(op, last)

@@ -136,7 +136,7 @@ KNOWN_FIELDS = frozenset(
     value for value in vars(InstructionField).values() if isinstance(value, int)
 )
 _CONTROL = InstructionField.CONTROL_PREDECESSOR_IDS
-# What they give depends on the number of ranks, which a file need not say.
+# Their result types depend on the number of ranks, which a file need not state.
 _OF_UNKNOWN_RANKS = ("all-gather", "reduce-scatter", "all-to-all", "all-gather-start")
 # Fields of a parameter that arguments have otherwise; it may have any other one.
 _OF_PARAMETER = frozenset(

@@ -256,7 +256,7 @@ def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
 
 @dataclass(frozen=True, slots=True)
 class StatedInterface:
-    """What the program of a module states of its arguments and results.
+    """Interface that a module states of its program.
 
     Attributes:
         names: of the arguments.
