@@ -95,8 +95,7 @@ def diff(
     foreign = "format" in first.meta or "format" in second.meta
 
     def facts() -> Json:
-        shown = [each for item in found.programs for each in with_bodies(item)]
-        programs = [diff_json(each) for each in shown]
+        programs = [diff_json(each) for item in found.programs for each in with_bodies(item)]
         return {
             "equal": found.same,
             "only_in_one": [*found.unpaired],

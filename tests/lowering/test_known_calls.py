@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +58,9 @@ def test_a_program_of_jax_gives_what_jax_gives(
     path, given, saved = tmp_path / "p.hlo", tmp_path / "in.npz", tmp_path / "out.npz"
     lowered = jax.jit(program).lower(x)
     compiled = lowered.compile()
-    path.write_text(compiled.as_text() if form == "optimized" else lowered.as_text("hlo"))
-    np.savez(given, **{"x.1": x})
+    path.write_text(str(compiled.as_text() if form == "optimized" else lowered.as_text("hlo")))
+    arrays: dict[str, Any] = {"x.1": x}
+    np.savez(given, **arrays)
     done("run", path, "--inputs", given, "--save", saved, "--on", on)
     with np.load(saved) as made:
         for ours, theirs in zip(made.values(), compiled(x), strict=True):
@@ -67,6 +69,6 @@ def test_a_program_of_jax_gives_what_jax_gives(
 
 def test_a_top_k_runs_in_numpy(tmp_path: Path):
     path = tmp_path / "p.hlo"
-    path.write_text(jax.jit(top_k).lower(jnp.ones((2, 8))).compile().as_text())
+    path.write_text(str(jax.jit(top_k).lower(jnp.ones((2, 8))).compile().as_text()))
     assert 'custom_call_target="TopK"' in path.read_text()
     assert facts("run", path)["on"] == "numpy"

@@ -54,7 +54,7 @@ def test_an_einsum_is_that_of_numpy(config: str, types: list[str], result: str):
     rng = np.random.default_rng(0)
     x = [rng.standard_normal([int(n) for n in t.split("x")[:-1]]).astype(np.float32) for t in types]
     made = ran(einsum(config, types, result), list(x))
-    np.testing.assert_allclose(made, np.einsum(config, *x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(made.astype(np.float64), np.einsum(config, *x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
