@@ -150,6 +150,12 @@ def test_it_is_equal_to_the_program_without_sharding(sharded: Path, tmp_path: Pa
     assert graphgen("equiv", sharded / "psum.hlo", other).exit_code == 1
 
 
+def test_passes_over_it_are_validated(sharded: Path):
+    text = done("validate", sharded / "psum.hlo", "-p", "cse,dce").stdout
+    assert "WRONG" not in text
+    assert text.count(" ok") == 2
+
+
 # As JAX wrote it before Shardy.
 OLD = """HloModule old, num_partitions=4
 %add (a: f32[], b: f32[]) -> f32[] {
