@@ -8,7 +8,10 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, cast
+from typing import IO, Final, cast
+
+# Seconds for a process to end after its output has.
+_ENDING: Final = 5
 
 
 class WorkerProcess:
@@ -26,6 +29,8 @@ class WorkerProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        # The number of the signal that ended the last process; 0 for any other end.
+        self.ended_by = 0
         atexit.register(self.close)
 
     def ask(self, request: bytes, read: Callable[[IO[bytes]], bytes]) -> bytes:
@@ -42,6 +47,10 @@ class WorkerProcess:
                 given.write(request)
                 given.flush()
                 answer = read(made)
+                if not answer:
+                    # Its output ends before it does; killed now, it would not say why.
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_ENDING)
             except OSError:
                 answer = b""
             if not answer:
@@ -72,7 +81,8 @@ class WorkerProcess:
         if process is None or self._owner != os.getpid():
             return
         process.kill()
-        process.wait()
+        # One that has ended keeps the signal that ended it.
+        self.ended_by = max(-process.wait(), 0)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 # Closing flushes the rest of a request, and the reader has ended.

@@ -24,6 +24,26 @@ class Emit(Protocol):
         ...
 
 
+def keeps_negative_zero(init: Value, kind: str) -> bool:
+    """True for a sum from a start that may be -0.0, which the IR's ``reduce`` has no word for.
+
+    The IR's starts from +0.0, and a start that is combined in afterwards makes +0.0 of it: only
+    -0.0 is the neutral element of IEEE 754's addition.
+    """
+    if kind != "add" or not (init.dtype.is_float or init.dtype.is_complex):
+        return False
+    constant = init.producer("constant")
+    if constant is None:
+        return True
+    literal = constant.attrs.literal("value")
+    numbers = literal.complex_values() if init.dtype.is_complex else literal.values()
+    return any(
+        part == 0 and math.copysign(1, part) < 0
+        for number in numbers
+        for part in (complex(number).real, complex(number).imag)
+    )
+
+
 def total_order_key(emit: Emit, x: Value) -> Value:
     """Map floats to integers of the same order: the bits, inverted below a set sign."""
     kind = DTYPES[f"s{x.dtype.bits}"]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from graphgen.analysis.calls import require_bounded_calls
 from graphgen.atomic_write import open_regular
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
-from graphgen.ir import Module, Role
+from graphgen.ir import Function, Module, Role
 from graphgen.json_value import Json
 from graphgen.limits import TEXT_BYTES
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 # Number of bytes by which formats recognize their files.
 HEAD = 4096
+# Most names of a folder that are compared with the name of a file that is not there.
+_NAMES = 10_000
 _HELP = "graphgen build MODEL -o FILE.gg writes one"
 
 
@@ -115,7 +119,44 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
         proto = hlo_of(source.data[:])
     except (ModuleNotFoundError, RuntimeError, ValueError) as error:
         raise unread from error
-    return read_hlo(proto, source.name)
+    module = read_hlo(proto, source.name)
+    _as_stated(module, source)
+    return module
+
+
+def _as_stated(module: Module, source: Source) -> None:
+    """Give a module that jaxlib converted the argument names of its file (GG0203 for other types).
+
+    jaxlib infers the types of some ops itself, whatever the file states.
+    """
+    from graphgen.lowering.stablehlo.read import stated_interface
+
+    stated = stated_interface(source.data[:], source.name)
+    (program,) = module.programs()
+    sides = (
+        ("argument", stated.arguments, [value.type for value in program.args]),
+        ("result", stated.results, [value.type for _, value in program.outputs]),
+    )
+    for what, wanted, made in sides:
+        for number, (type_, other) in enumerate(zip(wanted, made, strict=False)):
+            if type_ is not other:
+                said = f"{what} {number} is {type_.text}, but its ops give {other.text}"
+                raise GraphgenError("GG0203", said, where=source.name)
+        if len(wanted) != len(made):
+            said = f"it states {len(wanted)} {what}s, and its ops have {len(made)}"
+            raise GraphgenError("GG0203", said, where=source.name)
+    _rename(module, program, stated.names)
+
+
+def _rename(module: Module, program: Function, names: Sequence[str]) -> None:
+    """Give the arguments of a program other names, with their rows of the interface."""
+    new: dict[str, str] = {}
+    for value, name in zip(program.args, names, strict=True):
+        new[value.name or ""] = value.name = name
+    program.outputs = [(new.get(name, name), value) for name, value in program.outputs]
+    rows = [replace(row, name=new.get(name, name)) for name, row in module.interface.items()]
+    module.interface.clear()
+    module.interface.update({row.name: row for row in rows})
 
 
 def _is_jax_export(head: bytes) -> bool:
@@ -224,11 +265,22 @@ def source_of(path: str | Path, name: str | None = None) -> Source:
             )
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
+        help = _near(file) if isinstance(error, FileNotFoundError) else _HELP
+        raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=help) from error
     if isinstance(data, bytes) and len(data) > TEXT_BYTES.most:
         what = f"cannot read '{shown}': it has more bytes; {TEXT_BYTES} are read"
         raise GraphgenError("GG0705", what, help=_HELP)
     return Source(shown, data, file)
+
+
+def _near(file: Path) -> str:
+    """Names of files like one that is not there; how to write a module where there are none."""
+    folder = file.parent
+    if not is_folder(folder):
+        return f"there is no folder '{folder}'"
+    names = [entry.name for entry in islice(os.scandir(folder), _NAMES)]
+    near = get_close_matches(file.name, names, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else _HELP
 
 
 def _inside(path: Path) -> Path:
@@ -253,6 +305,7 @@ def open_source(source: Source) -> Module:
 
 def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
     """Read and verify a source: the module, and its weights and first states by name."""
+    from graphgen.lowering.contradictions import note_contradictions
     from graphgen.ops import verify
 
     if not source.head.strip():
@@ -268,6 +321,8 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
         raise
     values: Mapping[str, Array] = {}
     module, values = read if isinstance(read, tuple) else (read, values)
+    if "format" in module.meta:
+        note_contradictions(module)
     try:
         verify(module)
         require_bounded_calls(module)

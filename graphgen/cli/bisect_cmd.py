@@ -81,12 +81,13 @@ def bisect(
       graphgen bisect mini.gg -p default,mine --plugin mine.py --trace page.html
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
+    from graphgen.lowering.runnable import runnable
     from graphgen.passes.inspect.result_json import bisection_json
 
     _check_outputs(output, trace)
     _check_options(check, rounding=rounding, arrays=bool(inputs or weights))
     passes = load_pipeline(pipeline, plugin, small=True)
-    module = read_module(file)
+    module = runnable(read_module(file))
     if check is not None:
         found = _by_command(module, passes, check)
     else:

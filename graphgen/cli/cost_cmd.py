@@ -35,6 +35,7 @@ from graphgen.json_value import Json
 from graphgen.passes.weights.weight_copies import copies_remark, weight_copies
 from graphgen.report.live_memory import memory_json, program_memory
 from graphgen.report.table import Report, Table
+from graphgen.report.units import number, size
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
@@ -173,14 +174,32 @@ def _program(
         share = 1e5 * line.seconds / took
         seen = f"measured {took:g} ms: the roofline is {share:.1f} % of it\n"
     risk = " (over neuronx-cc's limit of 5,000,000)" if total.instructions > INSTRUCTIONS else ""
-    head = f"@{function.name}: {1e3 * line.seconds:.2f} ms {unit}, at least\n{seen}"
+    head = f"@{function.name}: {_time(line.seconds)} {unit}, at least\n{seen}"
+    held = _held(module, line)
     foot = (
-        f"  {total.flops / 1e9:.2f} GFLOP, {total.bytes / 1e9:.3f} GB of device memory, "
+        f"  {_flops(total.flops)}, {_bytes(total.bytes)} of device memory, "
         f"{total.link_bytes / 1e6:.3f} MB over links{_between(device, total)}\n"
-        f"  memory: {_held(module, line) / 1e9:.2f} GB of {device.hbm_bytes / 1e9:.1f} GB\n"
+        f"  memory: {f'{held / 1e9:.2f} GB' if held >= 1e7 else size(int(held))} "
+        f"of {device.hbm_bytes / 1e9:.1f} GB\n"
         f"  instructions: at least {total.instructions:,}{risk}\n"
     )
     return [head, layers, foot]
+
+
+def _time(seconds: float) -> str:
+    """Milliseconds, of short times microseconds or nanoseconds."""
+    for unit, name in ((1e-3, "ms"), (1e-6, "us")):
+        if seconds >= unit / 100:
+            return f"{seconds / unit:.2f} {name}"
+    return f"{seconds * 1e9:.2f} ns"
+
+
+def _flops(count: float) -> str:
+    return f"{count / 1e9:.2f} GFLOP" if count >= 1e7 else f"{number(int(count))} FLOP"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:.3f} GB" if count >= 1e6 else size(int(count))
 
 
 def _between(device: Accelerator, total: RooflineCost) -> str:

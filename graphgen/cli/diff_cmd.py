@@ -13,6 +13,7 @@ from graphgen.cli.diff_passes import diff_passes
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import AsJson, OnlyProgram
 from graphgen.errors import GraphgenError
+from graphgen.ir import Module
 from graphgen.json_value import Json
 from graphgen.read_file import is_folder
 from graphgen.report.table import Report, render
@@ -23,6 +24,44 @@ _BARE = ", how weights and states are prepared, which one of them does not have"
 
 def _kind(name: str) -> str:
     return "function" if name.startswith("weights.") else "program"
+
+
+def _comparable(left: str, right: str) -> tuple[Module, Module, list[str]]:
+    """Both modules, and facts that one has and the form of the other does not carry."""
+    from graphgen.lowering.comparable import make_comparable
+
+    first, second = read_module(left), read_module(right)
+    foreign = "format" in first.meta or "format" in second.meta
+    return first, second, make_comparable(first, second) if foreign else []
+
+
+# Programs of more multiplications are not run beside their comparison.
+_SMALL = 1e8
+
+
+def _equal_by_numbers(left: str, right: str) -> bool:
+    """Test small programs for equal results; ``False`` for others, and for what cannot be run."""
+    from graphgen.analysis.work import total
+    from graphgen.passes.equiv.equiv import equivalent
+
+    modules = read_module(left), read_module(right)
+    try:
+        for module in modules:
+            ops = [op for function in module.functions.values() for op in function.block]
+            flops = total(ops).flops
+            if not isinstance(flops, int) or flops > _SMALL:
+                return False
+        return equivalent(*modules).equal
+    except GraphgenError:
+        return False
+
+
+def _note_forms(uncarried: list[str], different: list[str]) -> None:
+    """Note facts that one form has, and files that differ and compute the same."""
+    for text in uncarried:
+        note(f"not in both forms: {text}")
+    if different and _equal_by_numbers(*different):
+        note("different in writing, equal by numbers (graphgen equiv)")
 
 
 def diff(
@@ -78,17 +117,19 @@ def _diff_modules(
     from graphgen.report.diff import diff_modules, with_bodies
     from graphgen.report.diff_report import diff_json, diff_text, interface_lines
 
-    found = diff_modules(read_module(left), read_module(right), program)
+    first, second, uncarried = _comparable(left, right)
+    found = diff_modules(first, second, program)
+    foreign = "format" in first.meta or "format" in second.meta
 
     def facts() -> Json:
-        shown = [each for item in found.programs for each in with_bodies(item)]
-        programs = [diff_json(each) for each in shown]
+        programs = [diff_json(each) for item in found.programs for each in with_bodies(item)]
         return {
             "equal": found.same,
             "only_in_one": [*found.unpaired],
             "module": [*found.module],
             "programs": programs,
             "prepared": [diff_json(each) for each in found.prepared],
+            "only_in_one_form": [*uncarried],
             "ignored": f"{IGNORED}{_BARE if found.bare else ''}",
         }
 
@@ -100,6 +141,7 @@ def _diff_modules(
             blocks.append(render(text, sys.stdout).rstrip("\n"))
             if hidden:
                 note(f"{hidden} more kinds of differences; --all shows them")
+        _note_forms(uncarried, [left, right] if foreign and not found.same else [])
         note(f"not compared: {IGNORED}{_BARE if found.bare else ''}")
         return "\n".join(blocks) + "\n"
 

@@ -40,13 +40,14 @@ class ComparedModule:
 
     def __init__(self, name: str) -> None:
         from graphgen.lowering.lowered_module import is_lowered, module_beside, open_lowered
+        from graphgen.lowering.runnable import runnable
 
         self.name = name
         self.is_program = name != STANDARD and is_lowered(name)
         self.beside = module_beside(name) if self.is_program else None
         if self.beside is not None:
             note(f"interface and weight preparation of {name} from {self.beside}")
-        read = read_module(name) if self.beside is None else open_lowered(name)
+        read = runnable(read_module(name)) if self.beside is None else open_lowered(name)
         self.module = with_sizes(read, None, "", default=True)
 
     def as_lowered(self) -> Module:

@@ -96,7 +96,7 @@ def lower(
     from graphgen.passes.partial_pipeline import as_it_stands
 
     _require_output(output, as_json=as_json, prove=prove)
-    module = read_module(file)
+    module = _read_valid(file)
     module, program, dims = _sized(module, program, dims, to)
     open_ = leaves_sizes_open(module)
     function = choose_program(module, program) if program else None
@@ -116,6 +116,15 @@ def lower(
     _report(module, chosen, files, beside, as_json=as_json)
     if source is not None:
         require_proved(_certify(source, module, [f.name for f in chosen], files, beside))
+
+
+def _read_valid(file: str) -> Module:
+    """Read a module, which must not contradict itself (GG0203)."""
+    from graphgen.lowering.contradictions import require_valid
+
+    module = read_module(file)
+    require_valid(module)
+    return module
 
 
 def _require_output(output: str, *, as_json: bool, prove: bool) -> None:

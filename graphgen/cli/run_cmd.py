@@ -87,10 +87,11 @@ def run(
     """Run a program and describe its outputs.
 
     Without --inputs they are random and depend on --seed and their names only: token ids in range,
-    positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Inputs
-    and outputs are whole tensors, as the checkpoint and the caller have them; a partitioned module
-    is run on all its ranks. Of a dump, types are those of one rank: an array of --inputs may be
-    for all ranks, or have one more dimension in front for each rank's own.
+    positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Two
+    files of one program with other names get other numbers: graphgen equiv gives them the same.
+    Inputs and outputs are whole tensors, as the checkpoint and the caller have them; a partitioned
+    module is run on all its ranks. Of a dump, types are those of one rank: an array of --inputs may
+    be for all ranks, or have one more dimension in front for each rank's own.
 
     \b
     Examples:
@@ -102,22 +103,25 @@ def run(
       graphgen run dump.pb --per-rank --seed 3
     """
     from graphgen.analysis.overview import opaque_opcodes
+    from graphgen.eval.evaluate import IN_NUMPY
     from graphgen.exec.inputs import read_arrays
+    from graphgen.lowering.runnable import runnable
 
     if save is not None:
         check_output(save)
-    module = read_module(file)
+    module = runnable(read_module(file))
     arrays = read_arrays(inputs) if inputs is not None else None
     sized = with_sizes(module, program, dims, arrays, default=True)
     fixed = sized is not module
     module, function = _bound(sized, None if fixed else program, "" if fixed else dims)
     _check_types(module)
-    codes = opaque_opcodes(module)
+    codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)} - IN_NUMPY)
     if on == "auto" and codes:
         note(f"compiling with XLA, which knows {', '.join(codes)}")
     on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"
     if on == "cpu":
         module, function = _for_cpu(module, function)
+        _name_faults(module)
     outputs = _execute(
         module, function, _inputs(module, function, (inputs, weights), seed, per_rank), on
     )
@@ -137,6 +141,24 @@ def _check_types(module: Module) -> None:
         error = refusal(op) if op.name == "hlo.opaque" else None
         if error is not None:
             raise error
+
+
+def _name_faults(module: Module) -> None:
+    """Name the faults of XLA that a program can meet."""
+    from graphgen.lowering.cpu.xla_faults import faults_of
+
+    for fault, op in faults_of(module):
+        reports = f" ({', '.join(fault.reports)})" if fault.reports else ""
+        note(f"XLA may be wrong at {op.loc!r}: {fault.what}{reports}; --on numpy is right")
+
+
+def _calls_for_xla(module: Module) -> list[str]:
+    """The targets of custom calls that XLA runs and NumPy does not."""
+    from graphgen.ops.admitted_calls import only_xla_runs
+
+    ops = [op for function in module.functions.values() for op in function.block]
+    targets = [op.attrs.text("target") for op in ops if op.name == "custom_call"]
+    return [target for target in targets if only_xla_runs(target)]
 
 
 def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:

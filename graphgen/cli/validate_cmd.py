@@ -286,8 +286,10 @@ def _in_file(
         progress: of its steps.
         layerwise: whether layers are compared one by one.
     """
+    from graphgen.lowering.runnable import runnable
+
     file, pipeline, plugin, layers, inputs, weights, dims = given
-    module = read_model(file, layers)
+    module = runnable(read_model(file, layers))
     passes = load_pipeline(pipeline, plugin, small=True, dims=pipeline_sizes(module, dims))
     arrays = (inputs, weights, parse_sizes(dims))
     found = [_of(module, passes, arrays, options, progress, layerwise=layerwise)]

@@ -21,6 +21,7 @@ from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly
+from graphgen.ops.admitted_calls import refused_call
 from graphgen.ops.control import CONTROL, SCALAR
 from graphgen.ops.external import refusal
 from graphgen.ops.opdef import has_trait
@@ -30,6 +31,8 @@ from graphgen.ops.traits import Trait
 _HANDED_ON = ("opt-barrier", "add-dependency", "domain")
 # Instructions that return the rank. HLO separates replicas from partitions; ranks are both.
 _RANK_OF = ("replica-id", "partition-id")
+# The instructions without an op that are evaluated here.
+IN_NUMPY = frozenset((*_RANK_OF, *_HANDED_ON, "after-all"))
 # Called with each op and its results, one list of arrays a rank.
 Probe = Callable[[Op, Sequence[Sequence[Array]]], None]
 
@@ -452,6 +455,7 @@ def _local(op: Op, arrays: Sequence[Array], arithmetic: Arithmetic) -> Sequence[
     error = refusal(op)
     if error is not None:
         raise error
-    inner = op.attrs.get("opcode", op.attrs.get("target", ""))
-    what = f"{op.name} {inner}".strip()
+    if op.name == "custom_call":
+        raise refused_call(op, op.attrs.text("target"))
+    what = f"{op.name} {op.attrs.get('opcode', '')}".strip()
     raise GraphgenError("GG0403", f"{what} has no evaluation rule", where=repr(op.loc))

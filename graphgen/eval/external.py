@@ -19,6 +19,7 @@ from graphgen.eval.registry import MultiResultRule
 from graphgen.eval.sorting import places_in_order
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32
+from graphgen.ops.admitted_calls import NEURON_MARKERS, SHARDING_MARKERS
 from graphgen.ops.custom_calls import NKI, is_number
 
 
@@ -106,16 +107,7 @@ _BY_TARGET: dict[str, MultiResultRule] = {
     "AwsNeuronGeluApprxTanh": _each(_gelu_tanh),
     "AwsNeuronSilu": _each(lambda x: x * logistic(x)),
     "AwsNeuronErf": _each(erf),
-    "AwsNeuronTransferWithStaticRing": _same,
-    **{
-        f"AwsNeuronModuleMarker{end}-{way}": _same
-        for end in ("Start", "End")
-        for way in ("Forward", "Backward")
-    },
-    "NeuronBoundaryMarker-Start": _same,
-    "NeuronBoundaryMarker-End": _same,
-    # Statements of a sharding, for a compiler that splits the program.
-    **dict.fromkeys(("Sharding", "sdy.reshard", "sdy.propagation_barrier"), _same),
+    **dict.fromkeys((*NEURON_MARKERS, *SHARDING_MARKERS), _same),
 }
 
 

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphgen.eval.arithmetic import Arithmetic, Array, is_integer, widened
+from graphgen.eval.arithmetic import Arithmetic, Array, is_integer, name_of, widened
 from graphgen.eval.registry import multi_result_rule
 from graphgen.ir import Attrs
+
+# Floats whose bytes do not begin with a sign.
+_WITHOUT_SIGN_BIT = {"f4e2m1fn", "f6e2m3fn", "f6e3m2fn", "f8e8m0fnu"}
 
 
 def places_in_order(x: Array, axis: int, *, descending: bool) -> Array:
@@ -22,6 +25,8 @@ def places_in_order(x: Array, axis: int, *, descending: bool) -> Array:
     elif is_integer(x.dtype):
         key = widened(x)
     else:
+        if name_of(x.dtype) in _WITHOUT_SIGN_BIT:
+            x = x.astype(np.float32)
         bits = np.ascontiguousarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
         key = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
     return np.argsort(np.invert(key) if descending else key, axis, kind="stable")

@@ -13,6 +13,7 @@ from typing import IO, BinaryIO, cast
 
 import numpy as np
 
+from graphgen.analysis import inlined
 from graphgen.atomic_write import open_regular, read_regular, unreadable
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
@@ -22,9 +23,10 @@ from graphgen.exec.decode_steps import STEP_COUNTS, STOP_TOKENS
 from graphgen.exec.program_run import needed, ranks_of
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.exec.weights import default_layouts
-from graphgen.ir import DType, Entry, Function, Module, Role, TensorType
-from graphgen.ir.dtype import pred
+from graphgen.ir import DType, Entry, Function, Module, Role, TensorType, Value
+from graphgen.ir.dtype import decode, highest, pred
 from graphgen.json_value import parse_json
+from graphgen.ops.control import CONTROL
 from graphgen.ops.token_tree import ANCESTORS
 
 ENDING = ".safetensors"
@@ -53,6 +55,8 @@ def safetensors_bytes(arrays: Mapping[str, Array]) -> bytes:
 
 # Standard deviation of random weights: what Llama's own initialization uses.
 WEIGHT_SCALE = 0.02
+# Random integers are below it.
+_SMALL = 5
 
 
 def read_arrays(name: str) -> dict[str, Array]:
@@ -91,7 +95,8 @@ def _members(file: IO[bytes]) -> dict[str, Array]:
 
 def _in_files(array: Array) -> Array:
     """The array, or one of f32 for element types that NumPy's files do not know."""
-    return array if array.dtype.kind in "biufc" else array.astype(np.float32)
+    # Some 8-bit floats have the kind of NumPy's own.
+    return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
@@ -109,7 +114,8 @@ class RandomInputs:
     """Random inputs that a language model accepts, a function of seed and name.
 
     Token ids are in range, positions 0 to S-1, lengths S, row b is cache row b, weights are small
-    normal numbers and states are zero.
+    normal numbers and states are zero; donated arguments of a program of another tool that takes
+    no tokens are drawn as weights.
 
     Args:
         module: has the interface and the configuration.
@@ -121,7 +127,10 @@ class RandomInputs:
         self.seed = seed
         self.vocabulary = vocabulary(module, function)
         self._layouts, self._sizes = default_layouts(module), function.dims
+        self._places = _places(module, function)
         tokens = function.arg("tokens") or function.arg("positions")
+        # A program of another tool that donates what it changes, as a training step its weights.
+        self._trains = "format" in module.meta and tokens is None
         last = tokens.type.shape[-1:] if tokens is not None else ()
         self.per_row = last[0] if last and isinstance(last[0], int) else 1
 
@@ -133,7 +142,7 @@ class RandomInputs:
             error.where = error.where or f"%{row.name}"
             raise
         name = f"{row.name}@{rank}" if rank else row.name
-        if row.role is Role.STATE:
+        if row.role is Role.STATE and not self._trains:
             domain = row.bind(self._sizes).domain
             zero = domain is None or domain.holds(0)
             return np.zeros(type_.dims, kind) if zero else self._within(name, row, type_)
@@ -190,10 +199,18 @@ class RandomInputs:
         generator = self._generator(name)
 
         def floats(dims: tuple[int, ...]) -> Array:
-            return generator.standard_normal(dims, np.float32) * WEIGHT_SCALE
+            # Of a type without numbers as small the smallest are drawn.
+            scale = max(WEIGHT_SCALE, 2 * _smallest(type_.dtype))
+            return generator.standard_normal(dims, np.float32) * scale
 
         def whole(kind: DType, dims: tuple[int, ...]) -> Array:
-            return generator.integers(0, 2, dims) if kind is pred else np.zeros(dims, np.int64)
+            if kind is pred:
+                return generator.integers(0, 2, dims)
+            # The range of a place is not known; 0 is one of any array.
+            return np.zeros(dims, np.int64) if name in self._places else small(kind, dims)
+
+        def small(kind: DType, dims: tuple[int, ...]) -> Array:
+            return generator.integers(0, min(_SMALL, int(highest(kind)) + 1), dims)
 
         return drawn(NumberSource(floats, whole), type_.dtype, type_.dims)
 
@@ -215,6 +232,39 @@ _INPUTS = {
     STEP_COUNTS: RandomInputs.all_steps,
     STOP_TOKENS: RandomInputs.no_stops,
 }
+
+
+# Operands from this one on are places in the first one.
+_PLACES_FROM = {
+    **dict.fromkeys(("gather", "embedding", "take", "scatter", "scatter_by", "dynamic_slice"), 1),
+    "dynamic_update_slice": 2,
+    "kv_update": 2,
+    "cache_read": 1,
+}
+
+
+def _smallest(kind: DType) -> float:
+    """The smallest number above 0 of a float of 8 bits or fewer; 0 of wider types."""
+    if kind.bits > 8 or not kind.is_float:
+        return 0.0
+    # All bits but the last are 0.
+    return float(decode(kind, b"\1")[0])
+
+
+def _places(module: Module, function: Function) -> set[str]:
+    """The integer arguments that places in arrays are computed from, by name."""
+    found: set[Value] = set()
+    whole = inlined(module, function)
+    for op in reversed(list(whole.block)):
+        first = _PLACES_FROM.get(op.name)
+        if first is not None:
+            found.update(op.operands[first:])
+        elif op.name in CONTROL or op.name in ("call", "sort", "reduce"):
+            # The functions that they run are not examined.
+            found.update(op.operands)
+        elif any(result in found for result in op.results):
+            found.update(op.operands)
+    return {value.name or "" for value in whole.args if value in found}
 
 
 def stated_vocabulary(module: Module) -> int:

@@ -28,6 +28,8 @@ ADAPTER_RANK = "adapter.rank"
 ADAPTER_IDS = "adapter_ids"
 # The phase of a program that was read from elsewhere, whose purpose is not stated.
 MAIN = "main"
+# Fact of a module whose ranks all take and give whole arrays.
+WHOLE_ARRAYS = "whole_arrays"
 # The phase of a program that takes several tokens of rows that go on, and gives logits of each.
 VERIFY = "verify"
 # The same for tokens that form a tree, one a row, with the ancestors of each as an input.

@@ -28,6 +28,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops.control import CONTROL, NAMING, callees
 from graphgen.ops.external import has_effect
+from graphgen.ops.opdef import has_trait
+from graphgen.ops.traits import Trait
 from graphgen.report import preparation
 from graphgen.report.units import pattern
 from graphgen.text.grammar import format_attr
@@ -278,6 +280,8 @@ class _DiffWalk:
         side = 0 if op in self.place else 1
         own = self.bodies.key(op, side)
         numbers = [self.numbers[value] for value in op.operands]
+        if has_trait(op, Trait.COMMUTATIVE):
+            numbers.sort()
         key = (op.name, *own, compared(op.annotations), types, *numbers)
         if not is_opaque(self.bodies.modules[side], op):
             return key

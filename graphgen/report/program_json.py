@@ -26,6 +26,7 @@ def module_json(module: Module) -> dict[str, Json]:
         "level": module.level,
         "mesh": dict[str, Json](module.mesh),
         "ranks": module.ranks,
+        **({"invalid": [*module.meta["invalid"].split("\n")]} if "invalid" in module.meta else {}),
         "opaque": module.meta.get("opaque"),
         "dropped": module.meta.get("dropped"),
     }

@@ -23,6 +23,7 @@ def module_text(module: Module) -> str:
     mesh = ", ".join(f"{axis} = {count}" for axis, count in module.mesh.items())
     ranks = f", {module.ranks} ranks ({mesh})" if mesh else ""
     lines = [f"@{module.name}: level {module.level}{ranks}, {len(module.functions)} functions"]
+    lines += [f"  warning: {line}" for line in module.meta.get("invalid", "").split("\n") if line]
     if "opaque" in module.meta:
         lines.append(f"  kept as they are, for want of an op: {module.meta['opaque']}")
     if "dropped" in module.meta:

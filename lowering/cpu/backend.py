@@ -7,11 +7,18 @@ from dataclasses import dataclass, field
 
 from graphgen.analysis import called, fingerprint
 from graphgen.eval import Array
-from graphgen.ir import DType, Function, Module, Op
+from graphgen.ir import DType, Function, Module, Op, attrs_of
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dtype import decode, encode
 from graphgen.lowering.cpu import pjrt
-from graphgen.lowering.cpu.program import CpuProgram, compile_program
+from graphgen.lowering.cpu.isolated_run import ISOLATED
+from graphgen.lowering.cpu.program import (
+    CpuProgram,
+    WrittenProgram,
+    compile_program,
+    write_program,
+)
+from graphgen.lowering.cpu.xla_faults import clamp_nested_slices
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
 from graphgen.passes.legalize.cpu_decompositions import is_known
@@ -21,6 +28,10 @@ from graphgen.passes.legalize.legalize import Legalize
 # the narrowest type relative to the largest value: in wide types errors of long sums add up, in
 # narrow ones all but the last few roundings are in f32.
 WIDE_STEPS, NARROW_STEPS = 64, 4
+
+
+# Annotations of a collective among partitions.
+_CHANNELS = frozenset(("hlo.channel_id", "hlo.use_global_device_ids"))
 
 
 @dataclass(slots=True)
@@ -34,6 +45,7 @@ class CpuBackend:
     devices: int = 8
     # By fingerprint: passes change functions in place.
     _programs: dict[str, CpuProgram] = field(default_factory=dict[str, CpuProgram])
+    _written: dict[str, WrittenProgram] = field(default_factory=dict[str, WrittenProgram])
 
     def __call__(
         self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
@@ -46,10 +58,22 @@ class CpuBackend:
         alone, ready = _ready(module, function)
         key = fingerprint(alone)
         program = self._programs.get(key)
+        if "format" in module.meta:
+            return self._isolated(key, alone, ready, inputs)
         if program is None:
             pjrt.configure(max(self.devices, len(inputs)))
             program = self._programs[key] = compile_program(alone, ready)
         return program.run_numpy(inputs)
+
+    def _isolated(
+        self, key: str, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[dict[str, Array]]:
+        """Run a program that was read from a file of another tool."""
+        written = self._written.get(key)
+        if written is None:
+            _without_channels(module)
+            written = self._written[key] = write_program(module, function)
+        return ISOLATED.run(written, inputs)
 
     def noise(self, module: Module) -> float:
         """Steps of the narrowest float in the module; see :data:`WIDE_STEPS`."""
@@ -71,7 +95,17 @@ def _ready(module: Module, function: Function) -> tuple[Module, Function]:
     if any(_needs_rules(op) for each in alone.functions.values() for op in each.block):
         # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
+    for each in alone.functions.values():
+        clamp_nested_slices(each)
     return alone, alone.function(function.name)
+
+
+def _without_channels(module: Module) -> None:
+    """Have collectives of partitions run on replicas, which ranks are, in place."""
+    for op in [op for function in module.functions.values() for op in function.block]:
+        if OPS[op.name].collective and not _CHANNELS.isdisjoint(op.annotations):
+            kept = {key: text for key, text in op.annotations.items() if key not in _CHANNELS}
+            op.annotations = attrs_of(kept)
 
 
 def _needs_rules(op: Op) -> bool:

@@ -231,7 +231,7 @@ def stablehlo_of(proto: bytes) -> bytes:
             # As bytecode: the text of some programs does not parse again.
             module.operation.write_bytecode(out)
     except Exception as error:
-        what = f"XLA refuses the module: {str(error).splitlines()[0]}"
+        what = f"XLA refuses the module: {first_line(error)}"
         raise GraphgenError("GG0401", what) from error
     return out.getvalue()
 
@@ -241,15 +241,33 @@ def _without_layout(ir: Any, attributes: Any) -> Any:
     return ir.DictAttr.get(kept)
 
 
+def initialize_lapack() -> None:
+    """Have jaxlib find SciPy's LAPACK; its handlers point nowhere before that."""
+    from jaxlib.cpu import _lapack
+
+    cast(Any, _lapack).initialize()
+
+
 def compile_text(text: str | bytes, ranks: int) -> Executable:
     """Compile StableHLO, as text or bytecode, for ``ranks`` replicas (GG0401 if XLA refuses)."""
     options = _options(ranks)
     try:
         return cast(Executable, _client().compile_and_load(text, _device_list(ranks), options))
     except Exception as error:
-        raise GraphgenError(
-            "GG0401", f"XLA refuses the program: {error}", help="a defect; please report it"
-        ) from error
+        what = f"XLA refuses the program: {first_line(error)}"
+        raise GraphgenError("GG0401", what) from error
+
+
+_HEADING = re.compile(
+    r"(INTERNAL|INVALID_ARGUMENT|UNKNOWN)?[: ]*(Unable to parse [\w ]+|Error):?\s*$"
+)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of XLA's message that says something."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not _HEADING.fullmatch(line)]
+    return (said or lines or [type(error).__name__])[0]
 
 
 def serialize(executable: Executable) -> bytes:

@@ -17,6 +17,7 @@ from graphgen.ir import Function, Module, Op, TensorType, Value
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
+from graphgen.ops.admitted_calls import LAPACK, PARTITIONER_MARKER, refused_call
 from graphgen.ops.custom_calls import NKI, native_call
 from graphgen.ops.external import refusal
 
@@ -25,8 +26,8 @@ DeviceValue = Any
 
 
 @dataclass(frozen=True, slots=True)
-class CpuProgram:
-    """One entry program, compiled.
+class ProgramInterface:
+    """Interface of an entry program.
 
     Attributes:
         name: the function's name.
@@ -34,8 +35,6 @@ class CpuProgram:
         outputs: name of each output, in order.
         states: arguments whose buffers are donated to the output of the same name.
         ranks: devices it runs on.
-        executable: jaxlib's.
-        handlers: of the results, for :func:`~graphgen.lowering.cpu.pjrt.launch`.
     """
 
     name: str
@@ -43,6 +42,44 @@ class CpuProgram:
     outputs: tuple[str, ...]
     states: frozenset[str]
     ranks: int
+
+    def argument_arrays(self, inputs: Sequence[Mapping[str, Array]]) -> list[list[Array]]:
+        """Per argument, an array a rank.
+
+        Raises:
+            GraphgenError: GG0402 for a missing argument, another shape, or anything but an array of
+                numbers of its type.
+        """
+        if len(inputs) != self.ranks:
+            raise GraphgenError(
+                "GG0402", f"@{self.name} runs on {self.ranks} ranks, given {len(inputs)}"
+            )
+        return [self._arrays(name, type_, inputs) for name, type_ in self.arguments]
+
+    def _arrays(
+        self, name: str, type_: TensorType, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[Array]:
+        arrays: list[Array] = []
+        for given in inputs:
+            array = array_of(name, type_, given[name]) if name in given else None
+            if array is None or array.shape != type_.dims:
+                has = "nothing" if array is None else list(array.shape)
+                raise GraphgenError(
+                    "GG0402", f"@{self.name}: %{name} must be {type_.text}, given {has}"
+                )
+            arrays.append(array)
+        return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class CpuProgram(ProgramInterface):
+    """One entry program, compiled.
+
+    Attributes:
+        executable: jaxlib's.
+        handlers: of the results, for :func:`~graphgen.lowering.cpu.pjrt.launch`.
+    """
+
     executable: pjrt.Executable
     handlers: Any
 
@@ -60,33 +97,15 @@ class CpuProgram:
         """Run on NumPy arrays, one mapping per rank; the caller's arrays are not donated.
 
         Raises:
-            GraphgenError: GG0402 for a missing argument, another shape, or anything but an array of
-                numbers of its type.
+            GraphgenError: GG0402, see :meth:`ProgramInterface.argument_arrays`.
         """
-        if len(inputs) != self.ranks:
-            raise GraphgenError(
-                "GG0402", f"@{self.name} runs on {self.ranks} ranks, given {len(inputs)}"
-            )
-        values = {name: pjrt.put(self._arrays(name, t, inputs)) for name, t in self.arguments}
-        results = self.launch(values)
+        names = [name for name, _ in self.arguments]
+        columns = self.argument_arrays(inputs)
+        results = self.launch({n: pjrt.put(c) for n, c in zip(names, columns, strict=True)})
         return [
             {name: np.array(per_rank[rank]) for name, per_rank in results.items()}
             for rank in range(self.ranks)
         ]
-
-    def _arrays(
-        self, name: str, type_: TensorType, inputs: Sequence[Mapping[str, Array]]
-    ) -> list[Array]:
-        arrays: list[Array] = []
-        for given in inputs:
-            array = array_of(name, type_, given[name]) if name in given else None
-            if array is None or array.shape != type_.dims:
-                has = "nothing" if array is None else list(array.shape)
-                raise GraphgenError(
-                    "GG0402", f"@{self.name}: %{name} must be {type_.text}, given {has}"
-                )
-            arrays.append(array)
-        return arrays
 
 
 def compile_program(module: Module, function: Function) -> CpuProgram:
@@ -94,24 +113,92 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
 
     One with instructions that have no op here, which only HLO can say, goes to XLA as HLO.
     """
+    written = write_program(module, function)
+    return _described(written.interface, function, written.text.compiled(module.ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class XlaText:
+    """A program in the form in which XLA is given it.
+
+    Attributes:
+        data: StableHLO, or an HLO protobuf.
+        is_hlo: whether it is the protobuf.
+        calls_lapack: whether it calls functions of LAPACK.
+    """
+
+    data: str | bytes
+    is_hlo: bool
+    calls_lapack: bool = False
+
+    def compiled(self, ranks: int) -> pjrt.Executable:
+        """Compile it for a number of ranks (GG0401 if XLA refuses it)."""
+        if self.calls_lapack:
+            pjrt.initialize_lapack()
+        if not self.is_hlo:
+            return pjrt.compile_text(self.data, ranks)
+        assert isinstance(self.data, bytes)
+        return pjrt.compile_text(pjrt.stablehlo_of(self.data), ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenProgram:
+    """A program, not compiled yet.
+
+    Attributes:
+        interface: what it takes and gives.
+        text: what XLA is given.
+    """
+
+    interface: ProgramInterface
+    text: XlaText
+
+
+def write_program(module: Module, function: Function) -> WrittenProgram:
+    """Write one function of a module at level ``target`` for XLA.
+
+    Raises:
+        GraphgenError: GG0401 for an op that has no form there, GG0403 for a custom call that is
+            not admitted.
+    """
     # Only here: programs of an artifact are loaded without the dialects.
     from graphgen.lowering.cpu_kernels.kernel_calls import with_custom_calls
     from graphgen.lowering.stablehlo import emit_stablehlo
 
+    lapack = False
     every = [op for item in module.functions.values() for op in item.block]
     for op in every:
-        if op.name == "custom_call":
-            _check_target(op, op.attrs.text("target"))
-        elif op.name == "hlo.opaque":
+        for target in called_targets(op):
+            _check_target(op, target)
+            lapack |= target in LAPACK
+        if op.name == "hlo.opaque":
             _check_opaque(op)
     module, function = with_custom_calls(module, function, kernel_library().targets)
-    if any(op.name == "hlo.opaque" for op in every):
+    interface = _interface(module, function)
+    # StableHLO of XLA says nothing of the layouts that a function of LAPACK takes.
+    if lapack or any(op.name == "hlo.opaque" for op in every):
         from graphgen.lowering.hlo import emit_hlo
 
-        text: str | bytes = pjrt.stablehlo_of(emit_hlo(module, function))
-    else:
-        text = emit_stablehlo(module, function, preserved=False)
-    return describe_program(module, function, pjrt.compile_text(text, module.ranks))
+        return WrittenProgram(interface, XlaText(emit_hlo(module, function), True, lapack))
+    text = emit_stablehlo(module, function, preserved=False)
+    return WrittenProgram(interface, XlaText(text, False, lapack))
+
+
+def called_targets(op: Op) -> list[str]:
+    """The targets of the custom calls in an op, those in its regions included."""
+    if op.name == "custom_call":
+        return [op.attrs.text("target")]
+    if op.name != "hlo.opaque" or op.attrs.text("text"):
+        return []
+    from graphgen.lowering.hlo.subcomputations import targets_inside
+    from graphgen.lowering.hlo_proto.fields import InstructionField
+    from graphgen.lowering.hlo_proto.wire import Message
+
+    found = targets_inside(op.attrs.text("regions"))
+    if op.attrs.text("opcode") == "custom-call":
+        fields = Message(bytes.fromhex(op.attrs.text("fields")))
+        found.append(fields.text(InstructionField.CUSTOM_CALL_TARGET))
+    return found
 
 
 def _check_opaque(op: Op) -> None:
@@ -124,9 +211,7 @@ def _check_opaque(op: Op) -> None:
     if error is not None:
         raise error
     fields = Message(bytes.fromhex(op.attrs.text("fields")))
-    if op.attrs.text("opcode") == "custom-call":
-        _check_target(op, fields.text(InstructionField.CUSTOM_CALL_TARGET))
-    elif op.attrs.text("opcode") == "constant":
+    if op.attrs.text("opcode") == "constant":
         literal = fields.message(InstructionField.LITERAL)
         if literal is None or read_literal(literal).data is None:
             raise GraphgenError(
@@ -138,8 +223,8 @@ def _check_opaque(op: Op) -> None:
 
 
 def _check_target(op: Op, target: str) -> None:
-    """Refuse a kernel of Neuron that legalization knew no ops for (GG0403)."""
-    if target.startswith("AwsNeuron"):
+    """Refuse a call that XLA is not given (GG0403)."""
+    if target not in (*LAPACK, *kernel_library().targets, PARTITIONER_MARKER):
         raise _no_kernel(op, target)
 
 
@@ -152,8 +237,7 @@ def _no_kernel(op: Op, target: str) -> GraphgenError:
         return GraphgenError(
             found.code, found.what, where=repr(op.loc), note=found.note, help=found.help
         )
-    what = f"custom_call {target} cannot be run here"
-    return GraphgenError("GG0403", what, where=repr(op.loc))
+    return refused_call(op, target)
 
 
 def load_program(module: Module, function: Function, data: bytes) -> CpuProgram | None:
@@ -203,14 +287,31 @@ def program_key(text: str) -> str:
 
 def describe_program(module: Module, function: Function, executable: pjrt.Executable) -> CpuProgram:
     """A loaded executable with the interface of its function."""
+    return _described(_interface(module, function), function, executable)
+
+
+def _interface(module: Module, function: Function) -> ProgramInterface:
     arguments = tuple((value.name or "", value.type) for value in function.args)
-    kinds = _kinds(value for _, value in function.outputs)
-    return CpuProgram(
+    return ProgramInterface(
         function.name,
         arguments,
         tuple(name for name, _ in function.outputs),
         frozenset(arguments[index][0] for index in donated(module, function)),
         module.ranks,
+    )
+
+
+def _described(
+    interface: ProgramInterface, function: Function, executable: pjrt.Executable
+) -> CpuProgram:
+    kinds = _kinds(value for _, value in function.outputs)
+    handlers = pjrt.result_handlers(kinds, interface.ranks)
+    return CpuProgram(
+        interface.name,
+        interface.arguments,
+        interface.outputs,
+        interface.states,
+        interface.ranks,
         executable,
-        pjrt.result_handlers(kinds, module.ranks),
+        handlers,
     )

@@ -151,6 +151,35 @@ def _texts(number: int, data: bytes) -> dict[str, str]:
     return {f"{_BARE}{number}": data.hex()}
 
 
+def decoded_field(number: int, data: bytes) -> dict[str, str] | None:
+    """The attributes in HLO text of a field in which defaults are written out.
+
+    Returns:
+        ``None`` for a field that has no such attributes, or that says more than they do.
+    """
+    i = Message(data)
+    try:
+        shown = {row.name: row.show(i) for row in _ROWS.get(number, ())}
+        shown = {name: text for name, text in shown.items() if text}
+        same = shown and _stripped(_encoded(number, shown)) == _stripped(data)
+    except (GraphgenError, ValueError, KeyError, IndexError):
+        return None
+    return shown if same else None
+
+
+def _stripped(data: bytes) -> list[tuple[int, bytes]]:
+    """The fields inside of a field that hold more than zeros, in order."""
+    found: list[tuple[int, bytes]] = []
+    for number, values in Message(data).fields.items():
+        for value in values:
+            if isinstance(value, int):
+                found.append((number, wire.varint(value)))
+                continue
+            inner = Message(data, *value)
+            found += [(n, piece) for n, piece in inner.pieces() if any(inner.integers(n))]
+    return sorted(found)
+
+
 def _encoded(number: int, texts: Mapping[str, str]) -> bytes:
     rows = [_BY_NAME[name] for name in texts]
     parts = b"".join([row.parse(texts[row.name]) for row in rows])
@@ -244,7 +273,24 @@ def shape_of_value(value: Value) -> HloShape:
         return stated_shape(value.annotations, shape)
     if len(op.results) == 1:
         return stated_shape(op.annotations, shape) if SHAPE in op.annotations else shape
-    return stated_shape(element(op.annotations, f"element{value.index}"), shape)
+    noted = element(op.annotations, f"element{value.index}")
+    whole = op.annotations.get(SHAPE)
+    if SHAPE not in noted and whole is not None:
+        leaves = parse_shape(str(whole)).leaves
+        if len(leaves) == len(op.results) and _types(leaves[value.index]) == _types(shape):
+            return leaves[value.index]
+    return stated_shape(noted, shape)
+
+
+def tuple_shape(annotations: Mapping[str, object], shape: HloShape) -> HloShape:
+    """The shape of a tuple of arrays: as annotated as a whole, else with those of its elements."""
+    if SHAPE in annotations or not shape.is_tuple or any(m.is_tuple for m in shape.members):
+        return stated_shape(annotations, shape)
+    members = [
+        stated_shape(element(annotations, f"element{index}"), member)
+        for index, member in enumerate(shape.members)
+    ]
+    return replace(shape, members=tuple(members))
 
 
 def is_bounded(value: Value) -> bool:

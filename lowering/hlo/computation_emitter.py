@@ -10,8 +10,15 @@ from graphgen.analysis.annotation_diff import CONTROL, control_edges
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
+from graphgen.ir.names import claim_name
 from graphgen.lowering.abi import donated
-from graphgen.lowering.hlo.annotations import OPCODE, element, encode_annotations, stated_shape
+from graphgen.lowering.hlo.annotations import (
+    OPCODE,
+    element,
+    encode_annotations,
+    stated_shape,
+    tuple_shape,
+)
 from graphgen.lowering.hlo.dialect import BY_OP
 from graphgen.lowering.hlo.instruction_template import (
     Called,
@@ -75,7 +82,7 @@ def _annotated(
     steps = list(template.steps)
     main = max(place for place, step in enumerate(steps) if step.opcode != _ELEMENT)
     step = steps[main]
-    shape = stated_shape(op.annotations, step.shape)
+    shape = tuple_shape(op.annotations, step.shape)
     code = written_as(op, operands[0] if operands else None, shape) or step.opcode
     noted = encode_annotations(_own(op))
     if code == step.opcode:
@@ -203,6 +210,7 @@ class ModuleEmitter:
         self.module = module
         self.writer = HloModuleWriter(metadata=metadata)
         self._ids: dict[Called, int] = {}
+        self._computations: set[str] = set()
 
     def callee(self, called: Called) -> int:
         """The id of a computation, written on first use."""
@@ -233,8 +241,13 @@ class ModuleEmitter:
         order = self.writer.order
         return {number: ids for number, ids in order.items() if number not in inside}
 
+    def computation_name(self, function: Function) -> str:
+        """The name of a function's computation: called in two forms, it is written twice."""
+        return claim_name(function.name, self._computations)
+
     def entry(self, function: Function) -> int:
         """Write a function as the entry computation; its id."""
+        self._computations.add(function.name)
         return _ComputationEmitter(self, function, Callee(function.name), entry=True).write()
 
 
@@ -314,7 +327,8 @@ class _ComputationEmitter:
         root = self.finish_root()
         result = self.result_shape()
         shape = shapes_of_computation(arguments, result, names)
-        return self.writer.finish(function.name, self.body, shape, root)
+        name = function.name if self.entry else self.owner.computation_name(function)
+        return self.writer.finish(name, self.body, shape, root)
 
     def callees_first(self) -> None:
         """Emit callees first: their computations and ids precede those of the caller."""

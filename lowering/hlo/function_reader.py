@@ -136,6 +136,8 @@ KNOWN_FIELDS = frozenset(
     value for value in vars(InstructionField).values() if isinstance(value, int)
 )
 _CONTROL = InstructionField.CONTROL_PREDECESSOR_IDS
+# Their result types depend on the number of ranks, which a file need not state.
+_OF_UNKNOWN_RANKS = ("all-gather", "reduce-scatter", "all-to-all", "all-gather-start")
 # Fields of a parameter that arguments have otherwise; it may have any other one.
 _OF_PARAMETER = frozenset(
     (
@@ -311,7 +313,10 @@ class HloFunctionReader:
         return tree
 
     def _annotate_parameter(self, i: Message, shape: HloShape, made: Sequence[Value]) -> None:
-        found = annotations_of(i, i.fields.keys() - _OF_PARAMETER)
+        if i.has(_CONTROL):
+            # Parameters are written first, and there is nothing before them.
+            self.file.drop("control dependencies of parameters")
+        found = annotations_of(i, i.fields.keys() - _OF_PARAMETER - {_CONTROL})
         for value, leaf in zip(made, shape.leaves, strict=True):
             value.annotations = attrs_of(shape_annotation(leaf))
         if not shape.is_tuple:
@@ -362,6 +367,8 @@ class HloFunctionReader:
                 self.builder.forget(block.last)
                 block.erase(block.last)
             tree, whole = self._opaque(code, instruction, str(reason)), True
+            if isinstance(reason, ContradictionError) and code not in _OF_UNKNOWN_RANKS:
+                self.file.contradictions.append(f"%{self._name}: {code}: {reason}")
         made = [*_from(block.first if before is None else before.next)]
         self._annotate(instruction, tree, made, whole=whole)
         return tree, made

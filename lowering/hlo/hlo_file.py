@@ -74,6 +74,7 @@ class HloFile:
         read_values: reads a computation into an empty function; the arrays its root gives.
         dropped: number of times each thing was left out.
         opaque: number of instructions kept whole, by opcode and reason.
+        contradictions: instructions of known opcodes that do not fit their operands.
         functions: those that calls run, callees first.
         names: of functions.
         reading: the computations that are being read, each called by the one before.
@@ -86,6 +87,7 @@ class HloFile:
     read_values: Callable[[HloFile, HloComputation, Function], list[Value]]
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     opaque: dict[str, int] = field(default_factory=dict[str, int])
+    contradictions: list[str] = field(default_factory=list[str])
     functions: dict[int, Function] = field(default_factory=dict[int, Function])
     names: set[str] = field(default_factory=set[str])
     reading: list[int] = field(default_factory=list[int])

@@ -68,6 +68,8 @@ def _read(hlo: HloModule) -> Module:
     if file.opaque:
         counts = (f"{what} ({count})" for what, count in file.opaque.items())
         module.meta["opaque"] = "; ".join(counts)
+    if file.contradictions:
+        module.meta["invalid"] = "\n".join(file.contradictions)
     return module
 
 

@@ -15,6 +15,8 @@ from graphgen.lowering.hlo_proto.instruction import Chunk, metadata_of, program_
 from graphgen.lowering.hlo_proto.module_writer import HloModuleWriter
 from graphgen.lowering.hlo_proto.proto_module import HloComputation
 from graphgen.lowering.hlo_proto.shape import shape_of
+from graphgen.lowering.hlo_proto.wire import Message
+from graphgen.ops.admitted_calls import SHARDING_MARKERS
 
 TOTAL = "TOTALORDER"
 _F = InstructionField
@@ -72,9 +74,9 @@ def reducer_of(computation: HloComputation) -> str:
     codes = {number: item.text(_F.OPCODE) for number, item in found.items()}
 
     def source(number: int) -> int:
-        """The instruction that a chain of copies reads."""
+        """The instruction that a chain of copies and statements of shardings reads."""
         for _ in codes:
-            if codes.get(number) != "copy":
+            if codes.get(number) != "copy" and not _is_marker(found.get(number)):
                 break
             number = next(iter(found[number].integers(_F.OPERAND_IDS)), 0)
         return number
@@ -93,6 +95,14 @@ def reducer_of(computation: HloComputation) -> str:
         if sorted(map(str, read)) == ["0", "1"] and len(shapes) == 1:
             return codes[root]
     raise UnmodelledError(f"%{computation.name} is more than one op on two scalars")
+
+
+def _is_marker(item: Message | None) -> bool:
+    return (
+        item is not None
+        and item.text(_F.OPCODE) == "custom-call"
+        and item.text(_F.CUSTOM_CALL_TARGET) in SHARDING_MARKERS
+    )
 
 
 def _comparison(computation: HloComputation) -> tuple[str, list[int], bool]:

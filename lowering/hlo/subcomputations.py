@@ -146,6 +146,21 @@ def opcodes(data: str) -> dict[str, int]:
     return {code: count for code, count in counts.most_common() if code not in _PLUMBING}
 
 
+def targets_inside(data: str) -> list[str]:
+    """The targets of custom calls in packed computations.
+
+    Args:
+        data: the attribute ``regions`` of an opaque op: packed computations between commas.
+    """
+    return [
+        instruction.text(_F.CUSTOM_CALL_TARGET)
+        for part in (data.split(",") if data else ())
+        for item in Message(bytes.fromhex(part)).messages(COMPUTATIONS)
+        for instruction in item.messages(ComputationField.INSTRUCTIONS)
+        if instruction.text(_F.OPCODE) == "custom-call"
+    ]
+
+
 def write_subcomputation(owner: HloModuleWriter, region: Subcomputation) -> int:
     """Unpack computations into a module; the id of the one that is called."""
     packed = Message(bytes.fromhex(region.data))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphgen.composites import decompose, take_by_gather
-from graphgen.ir import AttrValue, Literal, Op, Value, tensor
+from graphgen.ir import AttrValue, Op, Value, tensor
 from graphgen.lowering.codec import by_op
-from graphgen.lowering.decompose import Emit, total_order_key
+from graphgen.lowering.decompose import Emit, keeps_negative_zero, total_order_key
 from graphgen.lowering.hlo.annotations import ANNOTATED, annotations_of, shape_of_value
 from graphgen.lowering.hlo.instruction_template import (
     Callee,
@@ -215,14 +215,14 @@ def _read_reduce(row: HloRow, i: HloInstruction) -> Tree:
     """The IR's starts from the neutral element: any other start is combined in afterwards."""
     x = i.values
     attrs = read_attrs_of_named(row, i) if len(x) == 2 else None
-    if attrs is None:
+    if attrs is None or keeps_negative_zero(x[1], str(attrs["kind"])):
         dims = i.message.integers(_F.DIMENSIONS)
         return i.applied("reduce_by", x, dimensions=dims)
     kind = str(attrs["kind"])
     operand, init = x
     constant = init.producer("constant")
     start = neutral_element(kind, operand.dtype)
-    if constant is not None and _same_number(constant.attrs.literal("value"), start):
+    if constant is not None and constant.attrs.literal("value") == start:
         i.to.idle[init] = None
         return i.to.emit("reduce", [operand], **attrs)
     i.to.part("reduced")
@@ -242,15 +242,6 @@ def _write_sort_by(row: HloRow, op: Op) -> InstructionTemplate:
     dims = integers(_F.DIMENSIONS, [op.attrs.integer("dimension")])
     stable = integer(_F.IS_STABLE, 1)
     return stated(op, "sort", dims, stable, calls=(Callee(op.attrs.text("to_apply")),))
-
-
-def _same_number(one: Literal, other: Literal) -> bool:
-    """Two scalars are equal, whatever the signs of zeros."""
-    if one.dtype is not other.dtype:
-        return False
-    if one.dtype.is_complex:
-        return one.complex_values() == other.complex_values()
-    return one.values() == other.values()
 
 
 def _write_sort(row: HloRow, op: Op) -> InstructionTemplate:

@@ -144,7 +144,7 @@ class _MlirParser:
         if t.kind == "block":
             t.advance()
             if t.take("("):
-                region.args = [_argument(t) for _ in t.items(")")]
+                region.args = [read_argument(t) for _ in t.items(")")]
             t.expect(":")
         while not t.take("}"):
             if t.kind == "block":
@@ -236,7 +236,7 @@ def _check_results(t: MlirTokens, node: MlirOp) -> None:
         raise t.error(what, node.at)
 
 
-def _argument(t: MlirTokens) -> BlockArgument:
+def read_argument(t: MlirTokens) -> BlockArgument:
     """Parse ``%a: type loc(..)``."""
     name = t.need("value", "an argument")
     t.expect(":")

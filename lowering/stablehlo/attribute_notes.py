@@ -133,6 +133,10 @@ def with_attributes(text: str, pairs: Sequence[tuple[str, str]]) -> str:
     if own:
         rest = [pair for pair in pairs if "." in pair[0]]
         inside = dictionary_text(own)[1:-1]
+        written = text[properties : text.find("}>", properties)]
+        for key, _ in own:
+            # The row of an op reads whatever it writes: MLIR refuses a key twice.
+            assert not re.search(rf"[{{,] *{re.escape(key)} =", written), f"{key} is written twice"
         return with_attributes(f"{text[: properties + 3]}{inside}, {text[properties + 3 :]}", rest)
     head, colon, types = text.rpartition(" : ")
     if _ends_with_attributes(head):

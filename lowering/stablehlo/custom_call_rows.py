@@ -87,7 +87,12 @@ def read_fields(node: MlirOp, operands: Sequence[Value], api: int) -> str:
     aliases = node.attrs.get("output_operand_aliases", ())
     for item in aliases if isinstance(aliases, tuple) else ():
         out += wire.delimited(F.OUTPUT_OPERAND_ALIASING, _alias(item))
-    return (out + wire.integer(F.CUSTOM_CALL_API_VERSION, api)).hex()
+    return (out + _with_zero(F.CUSTOM_CALL_API_VERSION, api)).hex()
+
+
+def _with_zero(number: int, value: int) -> bytes:
+    """A field that is written out also where it is 0, which is not its default in StableHLO."""
+    return wire.varint(number << 3) + wire.varint(value)
 
 
 def _alias(item: MlirAttr) -> bytes:
@@ -147,7 +152,8 @@ def field_texts(op: Op) -> list[tuple[str, str]]:
             )
     found: list[tuple[str, str]] = []
     api = fields.integer(F.CUSTOM_CALL_API_VERSION)
-    if api not in (0, ORIGINAL):
+    unspecified = api == 0 and fields.has(F.CUSTOM_CALL_API_VERSION)
+    if unspecified or api not in (0, ORIGINAL):
         found.append(("api_version", f"{api} : i32"))
     if fields.boolean(F.CUSTOM_CALL_HAS_SIDE_EFFECT):
         found.append(("has_side_effect", "true"))

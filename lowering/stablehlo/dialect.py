@@ -23,6 +23,7 @@ from graphgen.lowering.mlir.syntax_tree import DenseAttr, MlirOp, integers_of, w
 from graphgen.lowering.mlir.tokens import MlirTokens, UnknownForm
 from graphgen.lowering.stablehlo.assembly import parse_common_form
 from graphgen.lowering.stablehlo.collective_rows import COLLECTIVE_ROWS
+from graphgen.lowering.stablehlo.contraction_rows import CONTRACTION_ROWS
 from graphgen.lowering.stablehlo.control_rows import CONTROL_ROWS
 from graphgen.lowering.stablehlo.custom_call_rows import EXTERNAL_ROWS, read_shardy_op
 from graphgen.lowering.stablehlo.dynamic_rows import DYNAMIC_ROWS
@@ -301,6 +302,7 @@ ROWS: Final[Sequence[StableHloRow]] = (
     *COLLECTIVE_ROWS,
     *NUMERICAL_ROWS,
     *BATCH_NORM_ROWS,
+    *CONTRACTION_ROWS,
     *DYNAMIC_ROWS,
     *SCALAR_FUNCTION_ROWS,
     *CONTROL_ROWS,

@@ -14,10 +14,10 @@ from graphgen.ir import Op, Value
 from graphgen.lowering.hlo.annotations import frontend_map
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
-from graphgen.lowering.mlir.mlir_attributes import bracketed, read_dict, read_type, symbol
-from graphgen.lowering.mlir.mlir_parser import ReadRegion
+from graphgen.lowering.mlir.mlir_attributes import bracketed, read_dict, symbol
+from graphgen.lowering.mlir.mlir_parser import ReadRegion, read_argument
 from graphgen.lowering.mlir.mlir_types import string, type_text
-from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirOp
+from graphgen.lowering.mlir.syntax_tree import MlirOp
 from graphgen.lowering.mlir.tokens import MlirTokens
 from graphgen.lowering.stablehlo.op_row import local, types_text
 
@@ -63,12 +63,8 @@ def parse(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
         start = t.at
         bracketed(t)
         node.attrs.place(key, True, start, t.passed)
-    arguments: list[BlockArgument] = []
     t.expect("(")
-    for _ in t.items(")"):
-        name = t.need("value", "an argument")
-        t.expect(":")
-        arguments.append(BlockArgument(name, read_type(t)))
+    arguments = [read_argument(t) for _ in t.items(")")]
     body = region()
     body.args = arguments
     node.regions.append(body)

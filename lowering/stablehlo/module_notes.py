@@ -174,6 +174,8 @@ def mesh_lines(module: Module) -> list[str]:
 
 _CHANNEL = "hlo.channel_id"
 _GLOBAL = "hlo.use_global_device_ids"
+# A channel between devices; any other type is kept as it was written.
+_HANDLE, _PLAIN_TYPE = "mlir.channel_handle", 1
 
 
 def channel_notes(attrs: MlirAttrs) -> dict[str, str]:
@@ -183,6 +185,10 @@ def channel_notes(attrs: MlirAttrs) -> dict[str, str]:
     number = handle.fields.get("handle", 0) if isinstance(handle, DialectAttr) else 0
     if isinstance(number, int) and number:
         found[_CHANNEL] = str(number)
+        kind = handle.fields.get("type", 0) if isinstance(handle, DialectAttr) else 0
+        if kind != _PLAIN_TYPE:
+            # HLO has no types of channels.
+            found[_HANDLE] = f"#stablehlo.channel_handle<handle = {number}, type = {kind}>"
     if attrs.get("use_global_device_ids") is True:
         found[_GLOBAL] = "true"
     return found
@@ -191,7 +197,7 @@ def channel_notes(attrs: MlirAttrs) -> dict[str, str]:
 def channel_texts(annotations: Mapping[str, object]) -> list[tuple[str, str]]:
     """The attributes of the channel of a collective among partitions."""
     found: list[tuple[str, str]] = []
-    if _CHANNEL in annotations:
+    if _CHANNEL in annotations and _HANDLE not in annotations:
         handle = f"handle = {annotations[_CHANNEL]}, type = 1"
         found.append(("channel_handle", f"#stablehlo.channel_handle<{handle}>"))
     if annotations.get(_GLOBAL) == "true":

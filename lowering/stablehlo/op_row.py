@@ -8,7 +8,7 @@ form only: the parser of the assembly form translates the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from graphgen.errors import GraphgenError
@@ -252,7 +252,7 @@ def reducer(region: MlirRegion) -> str:
         UnmodelledForm: it is not one op.
     """
     names = [argument.name for argument in region.args]
-    body = region.body
+    body = _without_constraints(region.body)
     if len(names) == 2 and body and body[-1].name.endswith(".return"):
         returned = body[-1].operands
         if len(body) == 1 and returned == names[1:]:
@@ -261,6 +261,20 @@ def reducer(region: MlirRegion) -> str:
         if one and sorted(body[0].operands) == sorted(names):
             return body[0].name.partition(".")[2]
     raise UnmodelledForm("a reduction that is not one op of its two arguments")
+
+
+def _without_constraints(body: Sequence[MlirOp]) -> list[MlirOp]:
+    """The ops of a region without statements of shardings, whose operands stand for them."""
+    same: dict[str, str] = {}
+    kept: list[MlirOp] = []
+    for node in body:
+        if node.name == "sdy.sharding_constraint":
+            same[node.results[0]] = same.get(node.operands[0], node.operands[0])
+        elif same and any(name in same for name in node.operands):
+            kept.append(replace(node, operands=[same.get(name, name) for name in node.operands]))
+        else:
+            kept.append(node)
+    return kept
 
 
 def result_type(node: MlirOp) -> TensorType:

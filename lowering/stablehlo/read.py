@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
@@ -35,6 +37,7 @@ from graphgen.lowering.mlir.mlir_types import (
     fits_type,
     is_open,
     read_bounded_type,
+    read_tensor_type,
     type_text,
 )
 from graphgen.lowering.mlir.syntax_tree import BlockArgument, MlirAttr, MlirAttrs, MlirOp, SymbolRef
@@ -344,6 +347,51 @@ def read_stablehlo(
             raise unread.error from unread
         text = _generic(data, filename, unread.error)
         return _read_text(text, filename, own_lines=False, bound=bound)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedInterface:
+    """Interface that a module states of its program.
+
+    Attributes:
+        names: of the arguments.
+        arguments, results: their types.
+    """
+
+    names: list[str]
+    arguments: list[TensorType]
+    results: list[TensorType]
+
+
+def stated_interface(data: bytes, filename: str) -> StatedInterface:
+    """The interface of the program in a module, whatever ops it has.
+
+    Args:
+        data: the contents of a file.
+        filename: for error messages.
+    """
+    names, args, results = _signature(_generic(data, filename), filename)
+    if not data.startswith(BYTECODE):
+        # Their names are not in the generic form.
+        with suppress(UnknownForm):
+            names, _, _ = _signature(_decoded(data, filename), filename)
+    return StatedInterface(
+        names,
+        [read_tensor_type(argument.type) for argument in args],
+        [read_tensor_type(text) for text in re.findall(r"tensor<[^<>]*>", results)],
+    )
+
+
+def _signature(text: str, filename: str) -> tuple[list[str], list[BlockArgument], str]:
+    """Names and arguments of the program, and its results where the form is generic."""
+    parsed, tokens = parse_mlir(text, filename, parse_assembly), MlirTokens(text, filename)
+    _, body = _top(parsed, tokens)
+    callees = {str(node.attrs.get("sym_name")): node for node in body if node.name == "func.func"}
+    main, *_ = _programs(callees, tokens)
+    source = StableHloText(tokens, MlirLocations(parsed.locs, filename, False), callees)
+    args = main.regions[0].args if main.regions else []
+    _, _, results = main.attrs.text("function_type").rpartition(" -> ")
+    return _argument_names(source, args), args, results
 
 
 def _read_text(

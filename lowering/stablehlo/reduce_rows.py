@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Op, Value, tensor
+from graphgen.lowering.decompose import keeps_negative_zero
 from graphgen.lowering.mlir.mlir_attributes import read_attr, read_dict, read_type
 from graphgen.lowering.mlir.mlir_parser import ReadRegion, read_loc
 from graphgen.lowering.mlir.mlir_types import dense_text, type_text
@@ -73,6 +75,9 @@ def _window(op: Op) -> str:
 
 def _read_map(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     name = read_scalar_function(to, node)
+    dims, rank = list_of(node, "dimensions"), x[0].type.rank if x else 0
+    if list(dims) != list(range(rank)):
+        raise GraphgenError("GG0104", f"map over {list(dims)} of {rank} dimensions: all, in order")
     return [to.emit("map", x, to_apply=name, dtype=result_type(node).dtype)]
 
 
@@ -107,7 +112,11 @@ def _read_reduce(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> 
             raise GraphgenError("GG0105", what)
     kind = named_reducer(node, "reduce") if len(x) == 2 else ""
     x = promoted(to, node, x, node.regions[0].args)
-    if not kind:
+    if not kind or keeps_negative_zero(x[1], kind):
+        scalar = type_text(x[-1].type)
+        for region in node.regions:
+            # The short form does not state the types of the reducer's arguments.
+            region.args = [replace(arg, type=arg.type or scalar) for arg in region.args]
         name = read_scalar_function(to, node)
         dims = list_of(node, "dimensions")
         return [*to.emit_all("reduce_by", x, dimensions=dims, to_apply=name)]
@@ -127,10 +136,7 @@ def _is_neutral(init: Value, kind: str) -> bool:
     constant = init.producer("constant")
     if constant is None:
         return False
-    literal = constant.attrs.literal("value")
-    if literal == neutral_element(kind, init.dtype):
-        return True
-    return kind == "add" and init.dtype.is_float and literal.values() == [0.0]
+    return constant.attrs.literal("value") == neutral_element(kind, init.dtype)
 
 
 def _parse_reduce(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -83,7 +83,37 @@ def hlo_sharding(text: str, meshes: Mapping[str, ShardyMesh]) -> str:
     return whole.text
 
 
-def _one(found: re.Match[str], meshes: Mapping[str, ShardyMesh]) -> HloSharding | None:
+def value_shardings(
+    text: str, meshes: Mapping[str, ShardyMesh], axes: Collection[str]
+) -> list[HloSharding | None]:
+    """The shardings of HLO of several values, over some axes alone; ``None`` for an unknown one.
+
+    Args:
+        text: ``#sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>``.
+        meshes: by name.
+        axes: names; of other axes a value is whole.
+    """
+    return [_one(found, meshes, axes) for found in _ONE.finditer(text)]
+
+
+def axes_of(text: str) -> list[tuple[str, list[str]]]:
+    """The mesh of each sharding in a text, and the axes, or parts of axes, that it uses."""
+    return [
+        (
+            found["mesh"].strip('"'),
+            [
+                f"{name}:{before},{size}" if size else name
+                for dim in _DIM.findall(found["dims"])
+                for name, before, size in _PART.findall(dim)
+            ],
+        )
+        for found in _ONE.finditer(text)
+    ]
+
+
+def _one(
+    found: re.Match[str], meshes: Mapping[str, ShardyMesh], axes: Collection[str] | None = None
+) -> HloSharding | None:
     mesh = meshes.get(found["mesh"].strip('"'))
     if mesh is None or "unreduced" in found["more"]:
         return None
@@ -94,6 +124,7 @@ def _one(found: re.Match[str], meshes: Mapping[str, ShardyMesh]) -> HloSharding 
         [
             (name, whole_number(before or "1"), whole_number(size) if size else sizes.get(name, 0))
             for name, before, size in _PART.findall(dim)
+            if axes is None or name in axes
         ]
         for dim in _DIM.findall(found["dims"])
     ]

@@ -9,10 +9,12 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, Observer, numpy_dtype
+from graphgen.eval.arithmetic import name_of
 from graphgen.exec.backend import Backend, NumpyBackend
 from graphgen.exec.inputs import with_arrays
 from graphgen.exec.session import CallResult, ProgramCall, Runner, Workload
-from graphgen.ir import MAIN, Function, Module, Role, Value
+from graphgen.ir import MAIN, Function, Module, Role, Value, dtype
+from graphgen.ir.dtype import highest, lowest, pred
 from graphgen.passes.core.relation import Relation
 from graphgen.passes.equiv.deviation import MEANING_BUDGET
 from graphgen.passes.equiv.recorded_run import common_outcomes
@@ -268,8 +270,14 @@ def _related(workload: Workload, right: Module, terms: CompareOptions, mesh: Ran
 def stored(part: Array, original: Array, module: Module, name: str) -> Array:
     """A value after a relation in the type ``module`` holds it in: integers are rounded to."""
     row = module.interface.get(name)
-    if row is None or not row.physical.dtype.is_integer or part.dtype.kind in "iub":
+    if row is None or not row.physical.dtype.is_integer or _is_whole(part):
         return part.astype(original.dtype) if part.dtype != original.dtype else part
     wanted = numpy_dtype(row.physical.dtype)
-    limits = np.iinfo(wanted)
-    return np.clip(np.rint(part), limits.min, limits.max).astype(wanted)
+    low, high = lowest(row.physical.dtype), highest(row.physical.dtype)
+    return np.clip(np.rint(part), low, high).astype(wanted)
+
+
+def _is_whole(array: Array) -> bool:
+    """True for integers of any width and for predicates."""
+    kind = dtype(name_of(array.dtype))
+    return kind.is_integer or kind is pred

@@ -13,6 +13,7 @@ from graphgen.composites.native_kernels import decompose_native
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
+from graphgen.ops.admitted_calls import is_marker
 from graphgen.ops.custom_calls import NKI, is_number, native_call
 from graphgen.passes.core import NoMatch, no_match, rule
 
@@ -83,19 +84,18 @@ _PLAIN: dict[str, Plain] = {
     "AwsNeuronGelu": _gelu("none"),
     "AwsNeuronGeluApprxTanh": _gelu("tanh"),
     "AwsNeuronSilu": lambda b, x, dim, types: silu(b, x, attrs_of({})),
-    **dict.fromkeys(
-        (
-            "AwsNeuronTransferWithStaticRing",
-            *(f"AwsNeuronModuleMarker{end}-Forward" for end in ("Start", "End")),
-        ),
-        lambda b, x, dim, types: list(x),
-    ),
 }
 
 
 def is_known(op: Op) -> bool:
     """True for a call of a kernel whose meaning is published."""
-    return op.attrs.text("target") in _PLAIN
+    target = op.attrs.text("target")
+    return target in _PLAIN or (is_marker(target) and _hands_on(op))
+
+
+def _hands_on(op: Op) -> bool:
+    """True for a call whose results have the types of its operands."""
+    return [value.type for value in op.operands] == [value.type for value in op.results]
 
 
 @rule("custom_call")
@@ -114,6 +114,8 @@ def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     target, config = op.attrs.text("target"), op.attrs.text("config")
     if target == NKI:
         return _native(op, b)
+    if is_marker(target) and _hands_on(op):
+        return list(op.operands)
     plain = _PLAIN.get(target)
     if plain is None:
         return no_match(f"nothing is known about {target}")

@@ -128,7 +128,8 @@ def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) ->
             "GG0304",
             f"{name} {type_.text}: {size} does not divide over {' * '.join(axes)} = "
             f"{mesh.size(axes)}",
-            help="pad-to-mesh before partition pads weights; heads lays out heads and caches",
+            help="pad-to-mesh before partition pads weights; heads lays out heads and caches; an "
+            "input has to have a size that the ranks divide",
         )
 
 

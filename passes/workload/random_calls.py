@@ -10,7 +10,18 @@ import numpy as np
 from graphgen.analysis import free_symbols
 from graphgen.eval import Array
 from graphgen.exec.session import ProgramCall
-from graphgen.ir import ADAPTER_IDS, MAIN, Dim, Entry, Function, Module, Role, TensorType, bind
+from graphgen.ir import (
+    ADAPTER_IDS,
+    MAIN,
+    WHOLE_ARRAYS,
+    Dim,
+    Entry,
+    Function,
+    Module,
+    Role,
+    TensorType,
+    bind,
+)
 from graphgen.ir.dims import symbols
 from graphgen.passes.workload.call_plan import CallPlan, Span
 from graphgen.passes.workload.draw_calls import CallDrawer, slot_of_row
@@ -97,7 +108,8 @@ class RandomCalls:
             owner = (function.name, row.name, rank, *([turn] if turn else []))
             return self._drawn(own_generator(self.seed, *owner), function, row, dims, turn)
 
-        if function.phase == MAIN and self.module.ranks > 1:
+        split = self.module.ranks > 1 and WHOLE_ARRAYS not in self.module.meta
+        if function.phase == MAIN and split:
             ranks = range(self.module.ranks)
             parts = {row.name: [drawn(row, rank) for rank in ranks] for row in rest}
             return ProgramCall(function.phase, dict(dims), shared, parts=parts)

@@ -19,6 +19,7 @@ from graphgen.eval.element_kinds import (
     element_text,
     real_parts,
 )
+from graphgen.eval.sorting import places_in_order
 from graphgen.ir import DType, TensorType, dtype
 from graphgen.ir.dtype import DTYPES, Kind, c64, f8e8m0fnu, f32, s64, token
 from graphgen.passes.equiv.deviation import difference
@@ -91,3 +92,14 @@ def test_complex_numbers_are_summarized_as_such():
     assert (found.nan, found.inf) == (1, 0)
     assert found.to_json()["first"] == [[3.0, 4.0], [0.0, -1.0], ["nan", 1.0]]
     assert found.cells()[-1] == "3+4i 0-1i nan+1i"
+
+
+@pytest.mark.parametrize("kind", [k for k in DTYPES.values() if not k.is_complex], ids=str)
+def test_elements_of_every_type_are_put_in_order(kind: DType):
+    x = drawn(source(), kind, (40,))
+    if kind is f8e8m0fnu:
+        x[:3] = [0.25, 8.0, 2.0]
+    for descending in (False, True):
+        made = x[places_in_order(x, 0, descending=descending)].astype(np.float64)
+        wanted = np.sort(x.astype(np.float64))
+        np.testing.assert_array_equal(made, wanted[::-1] if descending else wanted)

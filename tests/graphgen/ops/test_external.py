@@ -77,7 +77,9 @@ UNKNOWN = TEXT.replace("AwsNeuronTopK", "AwsNeuronIntMatmult")
 
 @pytest.mark.parametrize(("text", "name"), [(UNKNOWN, "AwsNeuronIntMatmult"), (OPAQUE, "cosh")])
 def test_it_cannot_be_evaluated(text: str, name: str):
-    with pytest.raises(GraphgenError, match=f"{name} has no evaluation rule") as caught:
+    with pytest.raises(
+        GraphgenError, match=f"{name} (has no evaluation rule|cannot be run here)"
+    ) as caught:
         evaluate(parse(text).function("f"), {"x": np.zeros((2, 3), np.float32)})
     assert caught.value.code == "GG0403"
 

@@ -299,3 +299,39 @@ def test_top_k_is_written_as_chlo_has_it():
         "  return %0#0, %0#1 : tensor<2xf32>, tensor<2xi32>\n}\n"
     )
     assert '"chlo.top_k"(%x) <{k = 2 : i64}>' in written(module)
+
+
+ALL_REDUCE = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, \
+channel_handle = #stablehlo.channel_handle<handle = 5, type = TYPE>}> ({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %1 = stablehlo.add %x, %y : tensor<f32>
+    stablehlo.return %1 : tensor<f32>
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_the_type_of_a_channel_is_kept(kind: int):
+    module = read_stablehlo(ALL_REDUCE.replace("TYPE", str(kind)))
+    text = emit_stablehlo(module, module.programs()[0])
+    assert text.count(f"channel_handle<handle = 5, type = {kind}>") == 1
+    assert text.count("channel_handle") == 2
+
+
+CALL = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.custom_call @foo(%a) {VERSION} : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, 0), (1, None), (2, 2), (3, 3), (None, None)])
+def test_the_version_of_a_calls_interface_is_kept(number: int | None, shown: int | None):
+    version = "" if number is None else f"api_version = {number} : i32"
+    module = read_stablehlo(CALL.replace("VERSION", version))
+    text = emit_stablehlo(module, module.programs()[0])
+    assert ("api_version" in text) == (shown is not None)
+    assert shown is None or f"api_version = {shown} : i32" in text

@@ -1,0 +1,145 @@
+"""Runs of programs of others in a child process, whose end becomes an error.
+
+XLA checks what it compiles less than what a file can say: a program of others can end the process
+that compiles or runs it. The child keeps its last programs compiled. It is started again for more
+devices than it has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Final, cast
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array
+from graphgen.lowering.cpu.program import WrittenProgram
+from graphgen.worker_process import WorkerProcess
+
+# The first byte of an answer: arrays, or an error.
+MADE, REFUSED = b"+", b"-"
+CODE: Final = "GRAPHGEN_XLA_CODE"
+_WORKER: Final = "graphgen.lowering.cpu.isolated_worker"
+# Signals after which the numbers of a program say nothing, in words.
+_SIGNALS: Final = {
+    signal.SIGSEGV: "it read or wrote memory that is not its own",
+    signal.SIGABRT: "XLA found a state that it does not allow",
+    signal.SIGKILL: "the system ended it, as for want of memory",
+}
+
+
+@dataclass(slots=True)
+class IsolatedRuns:
+    """Compiles and runs written programs in a child process.
+
+    Attributes:
+        worker: the child.
+        devices: virtual devices that the child has.
+    """
+
+    worker: WorkerProcess
+    devices: int = 0
+
+    def run(
+        self, written: WrittenProgram, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[dict[str, Array]]:
+        """Run a program on the arrays of each rank.
+
+        Args:
+            written: the program.
+            inputs: per rank, arrays by name.
+
+        Raises:
+            GraphgenError: GG0401 if XLA refuses the program or ends the process, GG0402 for a
+                missing argument or another shape.
+        """
+        program = written.interface
+        columns = program.argument_arrays(inputs)
+        if program.ranks > self.devices:
+            self.worker.close()
+            self.devices = program.ranks
+        answer = self.worker.ask(self._request(written, columns), whole_answer)
+        if not answer:
+            raise _ended(self.worker.ended_by, program.name)
+        if answer[:1] == REFUSED:
+            said = cast("Mapping[str, str]", json.loads(answer[1:]))
+            raise GraphgenError(said["code"], said["what"], note=said["note"], help=said["help"])
+        made = unpacked(answer[1:])[1]
+        return [
+            {name: made[index * program.ranks + rank] for index, name in enumerate(program.outputs)}
+            for rank in range(program.ranks)
+        ]
+
+    def _request(self, written: WrittenProgram, columns: Sequence[Sequence[Array]]) -> bytes:
+        text = written.text.data
+        head = {
+            "ranks": written.interface.ranks,
+            "devices": self.devices,
+            "hlo": written.text.is_hlo,
+            "binary": isinstance(text, bytes),
+            "lapack": written.text.calls_lapack,
+            "code": os.environ.get(CODE, ""),
+        }
+        data = text if isinstance(text, bytes) else text.encode()
+        program_text = np.frombuffer(data, np.uint8)
+        body = packed(head, [program_text, *[array for column in columns for array in column]])
+        return len(body).to_bytes(8, "little") + body
+
+
+def packed(head: Mapping[str, object], arrays: Sequence[Array]) -> bytes:
+    """A JSON object and arrays as bytes."""
+    from graphgen.eval.arithmetic import name_of
+
+    kinds = [[name_of(array.dtype), list(array.shape)] for array in arrays]
+    described = json.dumps({**head, "arrays": kinds}).encode()
+    parts = [np.ascontiguousarray(array).tobytes() for array in arrays]
+    return b"".join([len(described).to_bytes(8, "little"), described, *parts])
+
+
+def unpacked(body: bytes) -> tuple[Mapping[str, object], list[Array]]:
+    """The JSON object and the arrays that :func:`packed` was given."""
+    from graphgen.eval import numpy_dtype
+    from graphgen.ir import dtype
+
+    at = 8 + int.from_bytes(body[:8], "little")
+    head = cast("Mapping[str, object]", json.loads(body[8:at]))
+    arrays: list[Array] = []
+    for name, shape in cast("list[tuple[str, list[int]]]", head["arrays"]):
+        kind = np.dtype(numpy_dtype(dtype(name)))
+        count = int(np.prod(shape, dtype=np.int64))
+        arrays.append(np.frombuffer(body, kind, count, at).reshape(shape).copy())
+        at += count * kind.itemsize
+    return head, arrays
+
+
+def whole_answer(made: IO[bytes]) -> bytes:
+    """One answer of the child; empty if it ended."""
+    size = int.from_bytes(made.read(8), "little")
+    answer = made.read(size)
+    return answer if len(answer) == size else b""
+
+
+def _ended(number: int, name: str) -> GraphgenError:
+    """The error for a program that ended its process."""
+    reason = f"signal {number}"
+    with suppress(ValueError):
+        known = signal.Signals(number)
+        reason = f"{known.name}: {_SIGNALS.get(known, signal.strsignal(number) or '')}"
+    if not number:
+        reason = "it exited"
+    return GraphgenError(
+        "GG0401",
+        f"@{name} ended the process in which XLA compiled and ran it ({reason})",
+        help="graphgen run --on numpy computes it without XLA; graphgen minify finds the ops",
+    )
+
+
+# -P: otherwise the current folder comes first on the path.
+ISOLATED: Final = IsolatedRuns(WorkerProcess(lambda: (sys.executable, "-P", "-m", _WORKER)))

@@ -1,0 +1,83 @@
+"""The process that compiles and runs programs of others: requests on standard input."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array
+from graphgen.lowering.cpu import pjrt
+from graphgen.lowering.cpu.isolated_run import CODE, MADE, REFUSED, packed, unpacked
+from graphgen.lowering.cpu.program import XlaText
+
+# Programs that stay compiled.
+_KEPT: Final = 64
+_programs: OrderedDict[bytes, pjrt.Executable] = OrderedDict()
+
+
+def answer(body: bytes) -> bytes:
+    """The results of a program on every rank, or the error."""
+    head, arrays = unpacked(body)
+    try:
+        os.environ[CODE] = str(head["code"])
+        pjrt.configure(int(str(head["devices"])))
+        return MADE + _run(head, arrays)
+    except GraphgenError as error:
+        said = {"code": error.code, "what": error.what, "note": error.note, "help": error.help}
+        return REFUSED + json.dumps({key: text or "" for key, text in said.items()}).encode()
+
+
+def _run(head: Mapping[str, object], arrays: Sequence[Array]) -> bytes:
+    ranks = int(str(head["ranks"]))
+    executable = _compiled(head, arrays[0].tobytes(), ranks)
+    given = arrays[1:]
+    columns = [given[place : place + ranks] for place in range(0, len(given), ranks)]
+    try:
+        results = pjrt.launch(executable, [pjrt.put(column) for column in columns])
+        made = [np.asarray(part) for column in results for part in column]
+    except RuntimeError as error:
+        what = f"XLA cannot run the program: {pjrt.first_line(error)}"
+        raise GraphgenError("GG0401", what) from error
+    return packed({}, made)
+
+
+def _compiled(head: Mapping[str, object], data: bytes, ranks: int) -> pjrt.Executable:
+    """The program of a request, compiled once."""
+    said = [head[key] for key in ("ranks", "hlo", "binary", "code")]
+    key = hashlib.sha256(json.dumps(said).encode() + data).digest()
+    found = _programs.pop(key, None)
+    if found is None:
+        text = data if head["binary"] else data.decode()
+        found = XlaText(text, bool(head["hlo"]), bool(head["lapack"])).compiled(ranks)
+    _programs[key] = found
+    if len(_programs) > _KEPT:
+        _programs.popitem(last=False)
+    return found
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Of the reader's terminal: the parent ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    given, made = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # Standard output belongs to answers alone.
+    os.dup2(2, 1)
+    while size := int.from_bytes(given.read(8), "little"):
+        answered = answer(given.read(size))
+        made.write(len(answered).to_bytes(8, "little") + answered)
+        made.flush()
+
+
+if __name__ == "__main__":
+    main()
