@@ -375,6 +375,7 @@ def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) ->
         if len(ranks) < machine.ranks:
             what = f"{op.name} is reached by {len(ranks)} of {machine.ranks} ranks: the others wait"
             raise GraphgenError("GG0403", what, where=repr(op.loc))
+        _require_ranks(op, machine.ranks)
         return [collective(op.attrs, given[0])]
     if op.name in SCALAR:
         return run_applied(op, given, partial(machine.apply, op, ranks))
@@ -388,6 +389,19 @@ def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) ->
         return [[result] * len(ranks) for result in one]
     rows = [_local(op, arrays, machine.arithmetic) for arrays in zip(*given, strict=True)]
     return [[results[i] for results in rows] for i in range(len(op.results))]
+
+
+def _require_ranks(op: Op, ranks: int) -> None:
+    """Refuse a collective that names ranks beyond those of the module (GG0403)."""
+    names = "replica_groups" if "replica_groups" in op.attrs else "source_target_pairs"
+    most = max((rank for group in op.attrs.groups(names) for rank in group), default=0)
+    if most >= ranks:
+        raise GraphgenError(
+            "GG0403",
+            f"{op.name} names rank {most}, and the module has {ranks}",
+            where=repr(op.loc),
+            help="a module states its ranks: mhlo.num_replicas, replica_count, or a mesh",
+        )
 
 
 def _by_rule(

@@ -192,3 +192,13 @@ def test_a_reduction_by_a_function_gives_values_and_places(dims: str, axis: int 
     )
     np.testing.assert_array_equal(found["y"], x.max(axis))
     np.testing.assert_array_equal(x.reshape(-1)[found["p"]], x.max(axis))
+
+
+def test_a_collective_names_no_rank_beyond_those_of_the_module():
+    text = TEXT.replace(
+        "  %y = add(%x, %x) : f32[4]",
+        "  %y = all_reduce(%x) kind=add replica_groups=[[0,1]] : f32[4]",
+    )
+    module = parse(text)
+    with pytest.raises(GraphgenError, match="all_reduce names rank 1, and the module has 1"):
+        module.evaluate({"i": 3, "x": X})
