@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from graphgen.errors import GraphgenError
 from graphgen.models import known_family
 from graphgen.models.family import Family
 from graphgen.runtime.checkpoint.interfaces import (
@@ -38,8 +39,14 @@ def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _is_tied(family: Family[Any], checkpoint: Checkpoint) -> bool:
-    """True if the head is the embedding table, so that either name may be stored."""
-    return bool(getattr(family.read(checkpoint.config), "tie_word_embeddings", False))
+    """True if the head is the embedding table, so that either name may be stored.
+
+    Drafts of speculation have a configuration of their own, which the family does not read.
+    """
+    try:
+        return bool(getattr(family.read(checkpoint.config), "tie_word_embeddings", False))
+    except GraphgenError:
+        return False
 
 
 def current_names(family: Family[Any], stored: Collection[str]) -> dict[str, str]:
