@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphgen.json_value import Json
-from graphgen.runtime.server.answer_logprobs import LogprobList
+from graphgen.runtime.server.answer_logprobs import LogprobList, logprobs_after
 from graphgen.runtime.server.answer_request import AnswerRequest, ServedModel
 from graphgen.runtime.serving.serving_request import Finish, TokenEvent
 
@@ -31,6 +31,7 @@ class ChoiceProgress:
         proposed: number of tokens that speculation proposed.
         accepted: those of them that are in the answer.
         reason: OpenAI's reason for the end; ``None`` before it.
+        prompt_only: the answer is its echo alone, whose logits came with one token.
     """
 
     whole: LogprobList
@@ -40,9 +41,13 @@ class ChoiceProgress:
     proposed: int = 0
     accepted: int = 0
     reason: str | None = None
+    prompt_only: bool = False
 
-    def take(self, event: TokenEvent) -> None:
-        """Add an event."""
+    def take(self, event: TokenEvent) -> TokenEvent:
+        """Add an event; what an answer has of it."""
+        if self.prompt_only:
+            ended = Finish.LENGTH if event.finish in REASONS else event.finish
+            event = replace(event, token=None, text="", logprobs=None, finish=ended)
         self.tokens += event.token is not None
         self.proposed += event.proposed
         self.accepted += event.accepted
@@ -51,6 +56,7 @@ class ChoiceProgress:
         self.new.take(event)
         if event.finish is not None:
             self.reason = REASONS.get(event.finish, "error")
+        return event
 
 
 @dataclass(slots=True)
@@ -73,10 +79,10 @@ class AnswerProgress:
     def __post_init__(self) -> None:
         """Begin the choices."""
         tokenizer = self.model.tokenizer
-        self.choices = [
-            ChoiceProgress(LogprobList(tokenizer, len(echo)), LogprobList(tokenizer, len(echo)))
-            for echo in self.request.echoes
-        ]
+        rows = zip(self.request.requests, self.request.echoes, strict=True)
+        lists = [[logprobs_after(tokenizer, one, echo) for _ in range(2)] for one, echo in rows]
+        only = self.request.prompt_only
+        self.choices = [ChoiceProgress(whole, new, prompt_only=only) for whole, new in lists]
         self.id = f"{'chatcmpl' if self.request.chat else 'cmpl'}-{secrets.token_hex(12)}"
 
     @property
@@ -104,9 +110,9 @@ class AnswerProgress:
         }
         return {"completion_tokens_details": counts} if proposed else {}
 
-    def take(self, place: int, event: TokenEvent) -> None:
-        """Add an event of a choice."""
-        self.choices[place].take(event)
+    def take(self, place: int, event: TokenEvent) -> TokenEvent:
+        """Add an event of a choice; what the answer has of it."""
+        return self.choices[place].take(event)
 
     def whole(self) -> Json:
         """The answer as one object."""
@@ -124,8 +130,7 @@ class AnswerProgress:
 
     def chunks(self, place: int, event: TokenEvent) -> Iterator[Json]:
         """Add an event; its chunks: new text with its log probabilities, and the end."""
-        self.take(place, event)
-        choice = self.choices[place]
+        event, choice = self.take(place, event), self.choices[place]
         new, reason, logprobs = event.text, choice.reason, self._new_logprobs(choice, event)
         if not self.request.chat:
             if new or reason or logprobs:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from graphgen.json_value import Json
 from graphgen.runtime.serving.request_choice import TokenLogprobs
-from graphgen.runtime.serving.serving_request import TokenEvent
+from graphgen.runtime.serving.serving_request import ServingRequest, TokenEvent
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
 # OpenAI's value for probabilities that are too small for a number.
 _LEAST = -9999.0
 # A token, the whole characters of the text before it, and its log probabilities.
-_Row = tuple[int, int, TokenLogprobs]
+_Row = tuple[int, int, TokenLogprobs | None]
 
 
 def _decoder() -> codecs.IncrementalDecoder:
@@ -29,15 +29,24 @@ class LogprobList:
     Attributes:
         tokenizer: gives the bytes of a token.
         offset: whole characters of the text before the next token.
+        prompt: the tokens that the text begins with; their rows come with the first event.
     """
 
     tokenizer: Tokenizer
     offset: int
+    prompt: tuple[int, ...] = ()
     _rows: list[_Row] = field(default_factory=list[_Row])
     _utf8: codecs.IncrementalDecoder = field(default_factory=_decoder)
 
     def take(self, event: TokenEvent) -> None:
-        """Add the token of an event, if it has log probabilities."""
+        """Add the tokens of an event that have log probabilities."""
+        if event.prompt_logprobs is not None:
+            for token, found in zip(self.prompt, (None, *event.prompt_logprobs), strict=True):
+                self._rows.append((token, self.offset, found))
+                # A special token, such as BOS, is not in the text.
+                skipped = token in self.tokenizer.special_ids.values()
+                data = b"" if skipped else self.tokenizer.token_bytes(token)
+                self.offset += len(self._utf8.decode(data))
         if event.token is not None and event.logprobs is not None:
             self._rows.append((event.token, self.offset, event.logprobs))
             self.offset += len(self._utf8.decode(self.tokenizer.token_bytes(event.token)))
@@ -52,8 +61,8 @@ class LogprobList:
             return None
         return {
             "tokens": [self.tokenizer.token_text(token) for token, _, _ in self._rows],
-            "token_logprobs": [_number(row.chosen) for _, _, row in self._rows],
-            "top_logprobs": [self._top(row) for _, _, row in self._rows],
+            "token_logprobs": [_number(row.chosen) if row else None for _, _, row in self._rows],
+            "top_logprobs": [self._top(row) if row else None for _, _, row in self._rows],
             "text_offset": [offset for _, offset, _ in self._rows],
         }
 
@@ -67,6 +76,7 @@ class LogprobList:
                 "top_logprobs": [self._entry(one, value) for one, value in row.top],
             }
             for token, _, row in self._rows
+            if row is not None
         ]
         return {"content": rows, "refusal": None}
 
@@ -81,6 +91,13 @@ class LogprobList:
             "logprob": _number(value),
             "bytes": data,
         }
+
+
+def logprobs_after(tokenizer: Tokenizer, request: ServingRequest, echo: str) -> LogprobList:
+    """An empty list for one choice, whose text begins with ``echo``."""
+    if request.prompt_logprobs is None:
+        return LogprobList(tokenizer, len(echo))
+    return LogprobList(tokenizer, 0, request.prompt)
 
 
 def _number(value: float) -> float:

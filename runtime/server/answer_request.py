@@ -89,6 +89,7 @@ class AnswerRequest:
         include_usage: the last event has the usage.
         echoes: the text that each choice begins with; empty without ``echo``.
         logged: the prompt of each choice for the log; empty where the log has none.
+        prompt_only: answers are the echo alone.
     """
 
     chat: bool
@@ -99,6 +100,7 @@ class AnswerRequest:
     include_usage: bool
     echoes: tuple[str, ...] = ()
     logged: tuple[str, ...] = ()
+    prompt_only: bool = False
 
 
 _numbers = itertools.count(1)
@@ -116,11 +118,16 @@ def read_completion(body: Json, model: ServedModel) -> AnswerRequest:
     _check_choices(fields, len(texts))
     prompts = [_encoded(text, model) for text in texts]
     logprobs = cast("int | None", fields["logprobs"])
-    if fields["echo"] and logprobs is not None:
-        what = "'echo' with 'logprobs' is not built; leave one of them out"
-        raise ApiError(400, what, param="echo", code="unsupported_parameter")
     asked = cast("int | None", _given(body, "max_tokens"))
+    if asked == 0 and not fields["echo"]:
+        what = "'max_tokens' is 0, which gives nothing without 'echo'"
+        raise ApiError(400, what, param="max_tokens", code="integer_below_min_value")
     made = _requests(fields, model, prompts, (asked, 16), logprobs)
+    made = replace(made, prompt_only=asked == 0)
+    if fields["echo"] and logprobs is not None:
+        made = replace(
+            made, requests=tuple([replace(one, prompt_logprobs=logprobs) for one in made.requests])
+        )
     if not fields["echo"]:
         return replace(made, echoes=("",) * len(made.requests))
     shown = [
@@ -348,7 +355,8 @@ def _new_tokens(prompt: int, asked: int | None, default: int, limit: int) -> int
             param="max_tokens" if asked and room > 0 else None,
             code="context_length_exceeded",
         )
-    return min(room, asked or default)
+    # A prompt alone is processed for a token that nobody sees.
+    return min(room, default if asked is None else max(asked, 1))
 
 
 def _include_usage(fields: Fields) -> bool:

@@ -148,7 +148,7 @@ _COMMON = (
 COMPLETION_FIELDS = (
     *_COMMON,
     BodyField("prompt", PROMPT, "One prompt or several, as text or token ids.", required=True),
-    BodyField("max_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens.", 16),
+    BodyField("max_tokens", integer(0, MOST_TOKENS), "Most new tokens; 0 with echo alone.", 16),
     BodyField("logprobs", integer(0, 5), "Log probabilities of this many best tokens."),
     BodyField("echo", BOOLEAN, "Answers begin with the prompt.", False),
 )

@@ -247,6 +247,9 @@ class Scheduler:
 
     def _count(self, progress: RequestProgress) -> int:
         """Tokens of a prompt's next launch."""
+        if progress.request.prompt_logprobs is not None:
+            # A launch gives the logits of its last token.
+            return 1
         return min(progress.remaining, self.options.chunk or progress.remaining)
 
     def _shares_soon(self, progress: RequestProgress) -> bool:
@@ -266,6 +269,7 @@ class Scheduler:
         """Let a request wait again; it keeps its tokens."""
         self.leave(progress)
         progress.processed, progress.spent = 0, False
+        progress.prompt_rows.clear()
         self._wait(progress)
 
 

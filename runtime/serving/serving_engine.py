@@ -98,13 +98,13 @@ def _check_stop(request: ServingRequest, *, text: bool) -> None:
 def _check_logits(session: Session, request: ServingRequest) -> None:
     """Refuse settings that need logits where the programs have chosen already, and bad values."""
     logits = session.vocabulary
-    if request.logprobs is not None:
+    wanted = {"logprobs": request.logprobs, "prompt_logprobs": request.prompt_logprobs}
+    for name, count in [(name, count) for name, count in wanted.items() if count is not None]:
         if not logits:
-            raise _needs_logits("logprobs", "with on-device-sampling{output_logits=true}, or ")
-        if not 0 <= request.logprobs <= logits:
-            raise GraphgenError(
-                "GG0705", f"logprobs is {request.logprobs}, not from 0 to {logits}, the vocabulary"
-            )
+            raise _needs_logits(name, "with on-device-sampling{output_logits=true}, or ")
+        if not 0 <= count <= logits:
+            what = f"{name} is {count}, not from 0 to {logits}, the vocabulary"
+            raise GraphgenError("GG0705", what)
     for name, given in _logits_settings(request).items():
         if session.chooses and given:
             raise _needs_logits(name)
@@ -351,7 +351,10 @@ class ServingEngine:
             result = started.step.read()
             for place, part in enumerate(started.parts):
                 # A request that has ended meanwhile has no use for the token.
-                if part.chooses and self._requests.get(part.progress.request.id) is part.progress:
+                if self._requests.get(part.progress.request.id) is not part.progress:
+                    continue
+                _note_prompt(part, result, place)
+                if part.chooses:
                     yield self._chosen(part, result, place)
 
     def _chosen(self, part: _LaunchPart, result: RowResults, place: int) -> TokenEvent:
@@ -436,6 +439,17 @@ class ServingEngine:
             logits: f32 [V] that it was chosen from.
             processed: tokens of the text that the row held for them.
         """
+        request = progress.request
+        # With the first token.
+        prompt = (
+            None if progress.tokens or request.prompt_logprobs is None else progress.prompt_rows
+        )
+        event = self._with_text(progress, token, logits, processed)
+        return event if prompt is None else replace(event, prompt_logprobs=tuple(prompt))
+
+    def _with_text(
+        self, progress: RequestProgress, token: int, logits: Logits | None, processed: int
+    ) -> TokenEvent:
         request, logprobs = progress.request, None
         if request.logprobs is not None and logits is not None:
             logprobs = logprobs_of(logits, token, request.logprobs)
@@ -522,6 +536,18 @@ class _LaunchPart:
     processed: int
     column: int
     chooses: bool
+
+
+def _note_prompt(part: _LaunchPart, result: RowResults, place: int) -> None:
+    """Keep the log probabilities of the prompt's token that follows those of a launch."""
+    progress, done = part.progress, part.processed
+    wanted, prompt = progress.request.prompt_logprobs, progress.request.prompt
+    # Not those of a launch before the row was lost.
+    if wanted is None or done >= len(prompt) or len(progress.prompt_rows) != done - 1:
+        return
+    logits = result.logits_at(place, part.column)
+    assert logits is not None
+    progress.prompt_rows.append(logprobs_of(logits, prompt[done], wanted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,9 @@ class ServingRequest:
         presence_penalty: with the bias, subtracted from the logits of tokens that the answer has.
         mask: gives the tokens that may come next; such as those that a grammar allows.
         adapter: name of the adapter that the model is used with; empty for the model as it is.
+        prompt_logprobs: number of most probable tokens to give with each token of the prompt, as
+            ``logprobs``; ``None`` for none. Such a prompt is processed token by token, and shares
+            no row.
         text_of_its_own: the text is the decoding of the answer alone, as after a chat template;
             else what the answer adds to the text of the prompt.
         skip_special: the text has no special tokens.
@@ -74,6 +77,7 @@ class ServingRequest:
     presence_penalty: float = 0.0
     mask: Mask | None = None
     adapter: str = ""
+    prompt_logprobs: int | None = None
     text_of_its_own: bool = False
     skip_special: bool = True
 
@@ -100,6 +104,7 @@ class RequestProgress:
         spent: the token in flight is the answer's last one, whatever it is.
         written: the answer's text; ``None`` without a tokenizer.
         adapter: that its tokens are computed with; ``None`` for the model as it is.
+        prompt_rows: log probabilities of the tokens of the prompt after the first.
     """
 
     request: ServingRequest
@@ -114,6 +119,7 @@ class RequestProgress:
     spent: bool = False
     written: AnswerText | None = None
     adapter: StoredAdapter[PreparedAdapter] | None = None
+    prompt_rows: list[TokenLogprobs] = field(default_factory=list[TokenLogprobs])
 
     @property
     def text(self) -> list[int]:
@@ -126,7 +132,12 @@ class RequestProgress:
         return self.cached(self.text)
 
     def cached(self, tokens: list[int]) -> list[int]:
-        """Tokens as pools know them: other numbers for each adapter, as their caches differ."""
+        """Tokens as pools know them: other numbers for each adapter, as their caches differ.
+
+        A row that holds tokens already gives no logits of them.
+        """
+        if self.request.prompt_logprobs is not None:
+            return [token + (~self.order << _TOKEN_BITS) for token in tokens]
         if self.adapter is None:
             return tokens
         return [token + (self.adapter.number << _TOKEN_BITS) for token in tokens]
@@ -153,6 +164,8 @@ class TokenEvent:
         proposed: number of tokens that were proposed for the step that gave the token; at the first
             token of the step only, so that they can be added up.
         accepted: the token is a proposed one.
+        prompt_logprobs: with the first token, those of the prompt's tokens after the first, where
+            the request wants them.
     """
 
     id: str
@@ -163,3 +176,4 @@ class TokenEvent:
     logprobs: TokenLogprobs | None = None
     proposed: int = 0
     accepted: bool = False
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None

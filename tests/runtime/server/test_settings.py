@@ -254,3 +254,54 @@ def test_the_server_has_arguments_for_requests_without_them():
         made = answer(other, CHAT, messages=MESSAGES, max_tokens=1)
     wanted = small_engine().tokenizer.encode_chat(MESSAGES, arguments={"hint": " so"})
     assert made["usage"]["prompt_tokens"] == len(wanted)
+
+
+def prompt_logs(prompt: list[int]) -> list[float]:
+    """The log probability of each token of a prompt but the first, without a server."""
+    found: list[float] = []
+    for place in range(1, len(prompt)):
+        logits = first_logits(prompt[:place])
+        logs = logits - logits.max() - math.log(np.exp(logits - logits.max()).sum())
+        found.append(float(logs[prompt[place]]))
+    return found
+
+
+@pytest.mark.parametrize("new", [0, 1, 3])
+def test_an_echo_has_the_log_probabilities_of_the_prompt(client: TestClient, new: int):
+    """As lm-eval asks for multiple choices: prompts of ids, several of them, no new token."""
+    tokenizer = small_engine().tokenizer
+    prompts = [tokenizer.encode(text) for text in (PROMPT, "to", "count to 3", PROMPT)]
+    body = {"prompt": prompts, "max_tokens": new, "echo": True, "logprobs": 1, "ignore_eos": True}
+    made = answer(client, **body)
+    assert made["usage"]["completion_tokens"] == new * len(prompts)
+    for prompt, choice in zip(prompts, made["choices"], strict=True):
+        given = choice["logprobs"]
+        assert choice["text"].startswith(tokenizer.decode(prompt))
+        assert choice["finish_reason"] == "length"
+        assert {len(row) for row in given.values()} == {len(prompt) + new}
+        assert given["token_logprobs"][0] is given["top_logprobs"][0] is None
+        known = given["token_logprobs"][1 : len(prompt)]
+        assert known == pytest.approx(prompt_logs(prompt), abs=1e-4)
+        assert all(len(row) == 1 for row in given["top_logprobs"][1:])
+        assert given["text_offset"] == whole_characters(given["tokens"])
+    alone = answer(client, **{**body, "prompt": prompts[0]})["choices"][0]
+    assert alone["logprobs"]["token_logprobs"][1:] == pytest.approx(
+        made["choices"][0]["logprobs"]["token_logprobs"][1:], abs=1e-4
+    )
+    pieces = [
+        one["choices"][0]
+        for one in events(client, "/v1/completions", **{**body, "prompt": prompts[0]})
+    ]
+    assert "".join(one["text"] for one in pieces) == alone["text"]
+    rows = [one["logprobs"]["tokens"] for one in pieces if one["logprobs"]]
+    assert [token for row in rows for token in row] == alone["logprobs"]["tokens"]
+
+
+def test_no_new_token_is_for_an_echo_alone(client: TestClient):
+    made = answer(client, prompt=PROMPT, max_tokens=0, echo=True)["choices"][0]
+    assert (made["text"], made["finish_reason"], made["logprobs"]) == (PROMPT, "length", None)
+    response = client.post(
+        "/v1/completions", json={"model": "small", "prompt": PROMPT, "max_tokens": 0}
+    )
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "max_tokens"
