@@ -42,6 +42,9 @@ DTYPE_NAMES = {
     "bool": "BOOL",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
+    # Not of safetensors: a byte each, as they are in memory without kernels that unpack them.
+    "uint4": "U4_IN_BYTES",
+    "int4": "I4_IN_BYTES",
 }
 _DTYPES = {
     "F32": np.dtype(np.float32),
@@ -53,6 +56,8 @@ _DTYPES = {
     "F64": np.dtype(np.float64),
     "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
     "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "U4_IN_BYTES": np.dtype(ml_dtypes.uint4),
+    "I4_IN_BYTES": np.dtype(ml_dtypes.int4),
 }
 
 
