@@ -70,9 +70,9 @@ def bisect(
     The pass is the first that 'graphgen validate' would call wrong, by the same checks. The rewrite
     is found by letting the pass do half of its rewrites, then a quarter; the op by comparing values
     with and without it. A rewrite that is right alone is named with those it takes to be wrong. A
-    pass that raises is a finding of its own, after any that is wrong before it. With
-    --check the pass is found by halves; faults repaired later are not reported. A reproducer is
-    written to DIR, or beside those of crashes.
+    pass that raises is a finding of its own, after any that is wrong before it. With --check the
+    pass is found by halves; faults repaired later are not reported. A reproducer is written to DIR,
+    or beside those of crashes.
 
     \b
     Examples:
@@ -94,13 +94,10 @@ def bisect(
         workload = given_workload(module, passes, seed, inputs, weights, script)
         found = _by_numbers(module, passes, workload, on, rounding=rounding)
     if found is not None and found.wrong:
-        options = _options(check, rounding, on, weights, seed)
-        options += [] if script == "auto" else ["--script", script]
+        options = _options(check, rounding, on, weights, seed, script)
         _write_reproducer(output, found, needed_for(found.item, plugin or []), options, inputs)
-    if found is not None and trace is not None:
-        _write_trace(trace, file, passes, found)
-    if found is None and check is None and not (rounding or inputs or weights):
-        _note_wide(module)
+    _write_trace(trace, file, passes, found)
+    _note_wide(module, missed=found is None and not (check or rounding or inputs or weights))
     emit(as_json, lambda: bisection_json(found), lambda: bisection_text(found, rounding=rounding))
     if found is not None:
         raise typer.Exit(1)
@@ -112,18 +109,22 @@ def _check_options(check: str | None, *, rounding: bool, arrays: bool) -> None:
         raise typer.BadParameter("runs no module: leave out --rounding, --inputs and --weights")
 
 
-def _note_wide(module: Module) -> None:
+def _note_wide(module: Module, *, missed: bool) -> None:
     """Say that a twin with large positions, which a validation runs besides, was not run."""
     from graphgen.runtime.accuracy.validate_model import wide_twin
 
-    if wide_twin(module) is not None:
+    if missed and wide_twin(module) is not None:
         note("the wide twin, of large positions and ids, was not run; 'graphgen validate' runs it")
 
 
-def _write_trace(output: str, file: str, passes: Sequence[Pass], found: Culprit) -> None:
+def _write_trace(
+    output: str | None, file: str, passes: Sequence[Pass], found: Culprit | None
+) -> None:
     """Write the page of the passes up to the guilty one, and where in it the fault is."""
     from graphgen.passes.core.fuel import labels
 
+    if output is None or found is None:
+        return
     last, item = found.number + found.wrong, found.application
     label = labels(passes)[found.number]
     blamed = [one.number for one in (*found.together, *([item] if item is not None else []))]
@@ -172,13 +173,14 @@ def _by_numbers(
 
 
 def _options(
-    check: str | None, rounding: bool, on: str, weights: str | None, seed: int
+    check: str | None, rounding: bool, on: str, weights: str | None, seed: int, script: str
 ) -> list[str]:
     """The options that a reproducer is run with, besides the files in it."""
     more = [] if check is None else ["--check", check]
     more += ["--rounding", "--on", on] if rounding else []
     if weights is not None:
         more += ["--weights", str(Path(weights).resolve()) if is_there(Path(weights)) else weights]
+    more += [] if script == "auto" else ["--script", script]
     return [*more, "--seed", str(seed)]
 
 

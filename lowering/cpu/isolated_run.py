@@ -20,6 +20,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
+from graphgen.json_value import parse_json
 from graphgen.lowering.cpu.program import WrittenProgram
 from graphgen.worker_process import WorkerProcess
 
@@ -69,7 +70,7 @@ class IsolatedRuns:
         if not answer:
             raise _ended(self.worker.ended_by, program.name)
         if answer[:1] == REFUSED:
-            said = cast("Mapping[str, str]", json.loads(answer[1:]))
+            said = cast("Mapping[str, str]", parse_json(answer[1:]))
             raise GraphgenError(said["code"], said["what"], note=said["note"], help=said["help"])
         made = unpacked(answer[1:])[1]
         return [
@@ -109,7 +110,7 @@ def unpacked(body: bytes) -> tuple[Mapping[str, object], list[Array]]:
     from graphgen.ir import dtype
 
     at = 8 + int.from_bytes(body[:8], "little")
-    head = cast("Mapping[str, object]", json.loads(body[8:at]))
+    head = cast("Mapping[str, object]", parse_json(body[8:at]))
     arrays: list[Array] = []
     for name, shape in cast("list[tuple[str, list[int]]]", head["arrays"]):
         kind = np.dtype(numpy_dtype(dtype(name)))

@@ -91,7 +91,7 @@ def emit_stablehlo(
 
     Raises:
         GraphgenError: GG0401 for an op without a StableHLO form or an annotation that it has no
-            words for, GG0106 for unbound symbols.
+            words for. A dimension with symbols is written as an open size, `?`.
     """
     table = _LocationTable() if locs else None
     names = _names(function)

@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, TensorType, Value, tensor
 from graphgen.ir.dtype import DTYPES, dtype, s32, s64
@@ -180,6 +178,8 @@ def _quantized(to: StableHloReadContext, value: Value, type_: TensorType) -> Val
 
 def _inside(bound: int, q: Quantization) -> float:
     """A bound as a float that the storage holds: the largest s32 is not one."""
+    import numpy as np
+
     near = float(np.float32(bound)) if q.expressed.bits < 64 else float(bound)
     if q.low <= near <= q.high:
         return near

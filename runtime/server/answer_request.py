@@ -355,7 +355,7 @@ def _new_tokens(prompt: int, asked: int | None, default: int, limit: int) -> int
             param="max_tokens" if asked and room > 0 else None,
             code="context_length_exceeded",
         )
-    # A prompt alone is processed for a token that nobody sees.
+    # Of a prompt alone the token is left out of the answer.
     return min(room, default if asked is None else max(asked, 1))
 
 

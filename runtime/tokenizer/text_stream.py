@@ -184,7 +184,7 @@ class TokenBytes:
     """The bytes that each token adds to a text, by the vocabulary and the decoder.
 
     Those of a byte-level token or of ``<0xE2>`` are its bytes, also parts of a character. Any other
-    token is decoded behind another one, so that a leading space stays.
+    token is decoded after another one, so that a leading space stays.
 
     Args:
         parts: of the tokenizer.
