@@ -30,7 +30,7 @@ JSON = {"content-type": "application/json"}
 # Changes of a good body: the field at fault, its value, the code of the error.
 WRONG: list[tuple[str, str, object, str]] = [
     (COMPLETIONS, "max_token", 3, "unknown_parameter"),
-    (COMPLETIONS, "max_tokens", 0, "integer_below_min_value"),
+    (COMPLETIONS, "max_tokens", -1, "integer_below_min_value"),
     (COMPLETIONS, "max_tokens", "3", "invalid_type"),
     (COMPLETIONS, "max_tokens", 1.5, "invalid_type"),
     (COMPLETIONS, "max_tokens", True, "invalid_type"),
