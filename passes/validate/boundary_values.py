@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -182,7 +183,7 @@ def draw_array(rng: np.random.Generator, type_: TensorType, spread: Spread) -> A
 def _floats(rng: np.random.Generator, dims: tuple[int, ...], spread: Spread) -> Array:
     array = rng.standard_normal(dims) * 0.5
     if spread is Spread.ADVERSARIAL:
-        array = _with_line(rng, _with_far(rng, array), 0.0)
+        array = _with_line(_with_far(rng, array), 0.0)
     if spread in _SCALED:
         scale, offset = _SCALED[spread]
         array = array * scale + offset
@@ -192,15 +193,17 @@ def _floats(rng: np.random.Generator, dims: tuple[int, ...], spread: Spread) -> 
         array = np.sign(np.trunc(array * 4))
     if spread is Spread.NOT_FINITE:
         odd = rng.choice((np.nan, -np.nan, np.inf, -np.inf), dims)
-        array = _with_line(rng, np.where(rng.random(dims) < 0.1, odd, array), -np.inf)
+        array = _with_line(np.where(rng.random(dims) < 0.1, odd, array), -np.inf)
     return np.asarray(array)
 
 
-def _with_line(rng: np.random.Generator, array: Array, number: float) -> Array:
+def _with_line(array: Array, number: float) -> Array:
     """The array with a line of one number along each dimension that has others beside it.
 
-    Sums, maxima and scales of such a line are what a guard is for.
+    Sums, maxima and scales of such a line are what a guard is for. What is drawn next does not
+    depend on it.
     """
+    rng = np.random.default_rng(zlib.crc32(array.tobytes()))
     for axis in range(array.ndim):
         lines = np.moveaxis(array, axis, -1)
         others = [int(n) for n in lines.shape[:-1]]
@@ -214,7 +217,7 @@ def redrawn_floats(arrays: Mapping[str, Array], seed: int) -> dict[str, Array]:
     rng, out = np.random.default_rng([seed, 4]), dict(arrays)
 
     def floats(dims: tuple[int, ...]) -> Array:
-        return _with_line(rng, _with_far(rng, rng.standard_normal(dims) * 0.5), 0.0)
+        return _with_line(_with_far(rng, rng.standard_normal(dims) * 0.5), 0.0)
 
     source = NumberSource(floats, lambda kind, dims: np.zeros(dims, np.int64))
     for name, array in arrays.items():
