@@ -200,8 +200,7 @@ def _floats(rng: np.random.Generator, dims: tuple[int, ...], spread: Spread) -> 
 def _with_line(array: Array, number: float) -> Array:
     """The array with a line of one number along each dimension that has others beside it.
 
-    Sums, maxima and scales of such a line are what a guard is for. What is drawn next does not
-    depend on it.
+    Sums, maxima and scales of such a line are what a guard is for. Later draws do not depend on it.
     """
     rng = np.random.default_rng(zlib.crc32(array.tobytes()))
     for axis in range(array.ndim):
