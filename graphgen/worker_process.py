@@ -1,10 +1,17 @@
-"""Requests to a child process over pipes, for calls that may crash."""
+"""Requests to a child process over pipes, for calls that may crash.
+
+:class:`WorkerProcess` is the side of the parent. :func:`answer_requests` is the loop of a child
+whose requests and answers each have their length in the first 8 bytes.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import resource
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,6 +19,44 @@ from typing import IO, Final, cast
 
 # Seconds for a process to end after its output has.
 _ENDING: Final = 5
+_LENGTH: Final = 8
+
+
+def with_length(data: bytes) -> bytes:
+    """A request or an answer after its length."""
+    return len(data).to_bytes(_LENGTH, "little") + data
+
+
+def read_whole(stream: IO[bytes]) -> bytes:
+    """One request or answer without its length; empty at the end of the stream."""
+    size = int.from_bytes(stream.read(_LENGTH), "little")
+    data = stream.read(size)
+    return data if len(data) == size else b""
+
+
+def answer_requests(
+    answer: Callable[[bytes], bytes], seconds: Callable[[int], float] | None = None
+) -> None:
+    """Answer requests on standard input until it ends; what a child process does.
+
+    Args:
+        answer: gives the answer to a request.
+        seconds: of processor time, by the bytes of a request, after which it ends the process;
+            ``None`` for no limit.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Of the reader's terminal: the parent ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    given, made = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # Standard output belongs to answers alone.
+    os.dup2(2, 1)
+    while request := read_whole(given):
+        # Time of this process alone: another load of the machine changes nothing.
+        signal.setitimer(signal.ITIMER_PROF, seconds(len(request)) if seconds is not None else 0)
+        answered = answer(request)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        made.write(with_length(answered))
+        made.flush()
 
 
 class WorkerProcess:

@@ -29,9 +29,9 @@ from graphgen.lowering.hlo.module_annotations import MAY_ALIAS, PARTITIONS, REPL
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
-from graphgen.lowering.in_place import OpsAfter, replace_op
-from graphgen.lowering.stablehlo.shardy import MESHES, hlo_sharding, named_meshes, parse_mesh
+from graphgen.lowering.in_place import ops_after, replace_op
 from graphgen.lowering.stablehlo.shardy import SHARDING as SHARDY
+from graphgen.lowering.stablehlo.shardy import hlo_sharding, meshes_of_module
 from graphgen.ops import make_attrs
 
 RESULT_SHARDING: Final = "xla.sdy.FuncResultSharding"
@@ -105,11 +105,7 @@ def _drop_layouts(op: Op) -> bool:
 
 
 def _normalize(module: Module) -> None:
-    meshes = {
-        name: mesh
-        for name, text in named_meshes(frontend_map(module.meta).get(MESHES, "")).items()
-        if (mesh := parse_mesh(text)) is not None
-    }
+    meshes = meshes_of_module(module)
 
     def as_hlo(text: str) -> str:
         return hlo_sharding(text, meshes)
@@ -254,7 +250,7 @@ def _split_broadcast(function: Function, op: Op) -> None:
             return
     if len(kept) == len(dims):
         return
-    with OpsAfter(function, op) as b:
+    with ops_after(function, op) as b:
         flat = b.emit("reshape", [operand], {"shape": tuple([operand.shape[n] for n in kept])})
     op.set_operands((flat.result,))
     chosen = tuple([dims[n] for n in kept])
@@ -265,7 +261,7 @@ def _split_broadcast(function: Function, op: Op) -> None:
 def _split_iota(function: Function, op: Op) -> None:
     """Write an iota of several dimensions as a broadcast of one of a single dimension."""
     dim, shape = op.attrs.integer("dimension"), op.result.shape
-    with OpsAfter(function, op) as b:
+    with ops_after(function, op) as b:
         line = b.emit(
             "iota", [], {"dtype": op.result.dtype, "shape": (shape[dim],), "dimension": 0}
         )

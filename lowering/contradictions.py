@@ -10,8 +10,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value
 from graphgen.lowering.hlo.annotations import FRONTEND, SHARDING, frontend_map
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
-from graphgen.lowering.stablehlo.shardy import MESHES, axes_of, named_meshes, parse_mesh
 from graphgen.lowering.stablehlo.shardy import SHARDING as SHARDY
+from graphgen.lowering.stablehlo.shardy import axes_of, meshes_of_module
 
 # Fact of a module: what contradicts itself, one a line.
 INVALID: Final = "invalid"
@@ -39,11 +39,8 @@ def require_valid(module: Module) -> None:
 
 def _wrong_shardings(module: Module) -> Iterator[str]:
     partitions = module.stated_number("hlo.num_partitions", 1)
-    meshes = {
-        name: {axis for axis, _ in mesh.axes}
-        for name, text in named_meshes(frontend_map(module.meta).get(MESHES, "")).items()
-        if (mesh := parse_mesh(text)) is not None
-    }
+    found = meshes_of_module(module)
+    meshes = {name: {axis for axis, _ in mesh.axes} for name, mesh in found.items()}
     for function in module.functions.values():
         values: list[tuple[Value, object, str]] = [
             (value, value.annotations.get(SHARDING), str(value.annotations.get(FRONTEND, "")))

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value
 
 
-class OpsAfter:
-    """Builder in a ``with`` block, whose ops are placed after a given op at its end.
+@contextmanager
+def ops_after(function: Function, op: Op) -> Generator[Builder]:
+    """Builder of a ``with`` block; at its end the new ops are moved after ``op``.
 
     Args:
         function: has the op.
         op: the anchor.
     """
-
-    def __init__(self, function: Function, op: Op) -> None:
-        self.function = function
-        self.op = op
-        self.last = function.block.last
-
-    def __enter__(self) -> Builder:
-        return Builder(self.function)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        anchor, fresh = self.op, self.last.next if self.last is not None else None
-        while fresh is not None:
-            following = fresh.next
-            self.function.block.move_after(fresh, anchor)
-            anchor, fresh = fresh, following
+    last = function.block.last
+    yield Builder(function)
+    anchor, fresh = op, last.next if last is not None else None
+    while fresh is not None:
+        following = fresh.next
+        function.block.move_after(fresh, anchor)
+        anchor, fresh = fresh, following
 
 
 def replace_op(function: Function, op: Op, values: Sequence[Value]) -> None:
     """Take an op out of its function, with ``values`` for its results."""
-    new = dict(zip(op.results, values, strict=True))
-    for user in {user for result in op.results for user in result.users}:
-        user.set_operands(tuple([new.get(value, value) for value in user.operands]))
-    function.outputs = [(name, new.get(value, value)) for name, value in function.outputs]
+    for result, value in zip(op.results, values, strict=True):
+        function.replace_uses(result, value)
     function.block.erase(op)

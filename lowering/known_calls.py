@@ -14,7 +14,7 @@ from graphgen.lowering.hlo.subcomputations import COMPUTATIONS
 from graphgen.lowering.hlo_proto.fields import ComputationField
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
 from graphgen.lowering.hlo_proto.wire import Message
-from graphgen.lowering.in_place import OpsAfter, replace_op
+from graphgen.lowering.in_place import ops_after, replace_op
 
 TOP_K: Final = "TopK"
 
@@ -76,7 +76,7 @@ def _chosen(function: Function, op: Op, *, descending: bool) -> list[Value]:
     limits = op.results[0].type.dims
     order = {"dimension": dim, "descending": descending}
     first = {"start_indices": (0,) * len(limits), "limit_indices": limits}
-    with OpsAfter(function, op) as b:
+    with ops_after(function, op) as b:
         places = b.iota(s32, x.shape, dim)
         ordered = b.emit("sort", [x, places], {**order}).results
         return [b.emit("slice", [value], {**first}).result for value in ordered]

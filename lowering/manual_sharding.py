@@ -13,22 +13,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
-from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import WHOLE_ARRAYS, AttrValue, Function, Literal, Module, Op, Value, tensor
 from graphgen.ir.dtype import encode, s32, u32
 from graphgen.lowering.hlo.annotations import SHARDING, frontend_map
 from graphgen.lowering.hlo.partitioning import partitioning_of
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
-from graphgen.lowering.in_place import OpsAfter, replace_op
+from graphgen.lowering.in_place import ops_after, replace_op
 from graphgen.lowering.stablehlo.manual_computation import TO_GLOBAL, TO_LOCAL
-from graphgen.lowering.stablehlo.shardy import (
-    MESHES,
-    ShardyMesh,
-    named_meshes,
-    parse_mesh,
-    value_shardings,
-)
+from graphgen.lowering.stablehlo.shardy import ShardyMesh, meshes_of_module, value_shardings
 from graphgen.ops import make_attrs
 
 # The targets of JAX before Shardy.
@@ -51,7 +44,7 @@ def on_ranks(module: Module) -> Module:
     """
     if not has_manual_parts(module):
         return module
-    meshes = _meshes(module)
+    meshes = meshes_of_module(module)
     stated = partitioning_of(module)
     ranks = max(
         [stated.partitions if stated is not None else 1, *[mesh.size for mesh in meshes.values()]]
@@ -79,12 +72,6 @@ def _target(op: Op) -> str:
     return op.attrs.text("target") if op.name == "custom_call" else ""
 
 
-def _meshes(module: Module) -> dict[str, ShardyMesh]:
-    texts = named_meshes(frontend_map(module.meta).get(MESHES, ""))
-    found = {name: parse_mesh(text) for name, text in texts.items()}
-    return {name: mesh for name, mesh in found.items() if mesh is not None}
-
-
 class _Between:
     """The ops in the place of one of the custom calls."""
 
@@ -96,13 +83,12 @@ class _Between:
         self.ranks = ranks
         self.target = _target(op)
         self.to_local = self.target in (TO_LOCAL, OLD_TO_LOCAL)
-        self.b = Builder(function)
         self.rank: Value | None = None
         self.shardings = self._shardings(meshes)
 
     def write(self) -> None:
         """Replace the custom call."""
-        with OpsAfter(self.function, self.op):
+        with ops_after(self.function, self.op) as self.b:
             made = self._made()
         replace_op(self.function, self.op, made)
 

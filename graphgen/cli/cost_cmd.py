@@ -35,7 +35,7 @@ from graphgen.json_value import Json
 from graphgen.passes.weights.weight_copies import copies_remark, weight_copies
 from graphgen.report.live_memory import memory_json, program_memory
 from graphgen.report.table import Report, Table
-from graphgen.report.units import number, size
+from graphgen.report.units import milliseconds, number, size
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _program(
         share = 1e5 * line.seconds / took
         seen = f"measured {took:g} ms: the roofline is {share:.1f} % of it\n"
     risk = " (over neuronx-cc's limit of 5,000,000)" if total.instructions > INSTRUCTIONS else ""
-    head = f"@{function.name}: {_time(line.seconds)} {unit}, at least\n{seen}"
+    head = f"@{function.name}: {milliseconds(line.seconds)} {unit}, at least\n{seen}"
     held = _held(module, line)
     foot = (
         f"  {_flops(total.flops)}, {_bytes(total.bytes)} of device memory, "
@@ -184,14 +184,6 @@ def _program(
         f"  instructions: at least {total.instructions:,}{risk}\n"
     )
     return [head, layers, foot]
-
-
-def _time(seconds: float) -> str:
-    """Milliseconds, of short times microseconds or nanoseconds."""
-    for unit, name in ((1e-3, "ms"), (1e-6, "us")):
-        if seconds >= unit / 100:
-            return f"{seconds / unit:.2f} {name}"
-    return f"{seconds * 1e9:.2f} ns"
 
 
 def _flops(count: float) -> str:

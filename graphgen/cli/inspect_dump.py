@@ -96,7 +96,7 @@ def _folder_report(folder: DumpFolder, rows: list[dict[str, Json]], others: Json
         lines.append(f"  of no program: {', '.join(texts)}")
     headers = ["program", "ops before", "after", "parameters", "taken over", "outputs", "bytes",
                "passes"]  # fmt: skip
-    head = f"XLA dump: {len(rows)} programs\n"
+    head = f"XLA dump: {len(rows)} program{'s' if len(rows) != 1 else ''}\n"
     return [head, Table(headers, shown, 7), "\n".join(lines) + "\n"]
 
 

@@ -29,6 +29,14 @@ def number(count: Dim) -> str:
     return str(count)
 
 
+def milliseconds(seconds: float) -> str:
+    """A time: ``1392.20 ms``, of short times microseconds or nanoseconds."""
+    for unit, name in ((1e-3, "ms"), (1e-6, "us")):
+        if seconds >= unit / 100:
+            return f"{seconds / unit:.2f} {name}"
+    return f"{seconds * 1e9:.2f} ns"
+
+
 def short(text: str, width: int = 40) -> str:
     """The text, or its beginning and three dots."""
     return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -13,6 +13,7 @@ from graphgen.ir import Function, Module
 from graphgen.lowering.cost.roofline import MATRIX_OPS, OpGroup, Roofline, matrix_rate, op_groups
 from graphgen.report.figure import COLORS, picture
 from graphgen.report.live_memory import draw_curve, draw_peak, draw_whole, program_memory
+from graphgen.report.units import milliseconds
 from graphgen.targets import Accelerator
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def cost_picture(
 
 def _program(part: SubFigure, module: Module, line: Roofline, device: Accelerator) -> None:
     function: Function = line.function
-    part.suptitle(f"@{function.name}: at least {_time(line.seconds)}", fontsize=11, weight="bold")
+    title = f"@{function.name}: at least {milliseconds(line.seconds)}"
+    part.suptitle(title, fontsize=11, weight="bold")
     groups = op_groups(module, function, device)
     memory = program_memory(module, function)
     top, bottom = part.subfigures(2, 1, height_ratios=[1.15, 1.0])
@@ -176,10 +178,3 @@ def _label(group: OpGroup) -> str:
     place = f" in {scope}" if scope else ""
     text = f"{group.op}{place}"
     return f"{text if len(text) <= 46 else f'{text[:43]}...'} x{group.count}"
-
-
-def _time(seconds: float) -> str:
-    for unit, name in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= unit:
-            return f"{seconds / unit:.2f} {name}"
-    return f"{seconds * 1e6:.2f} us"

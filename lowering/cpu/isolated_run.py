@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Final, cast
+from typing import Final, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.json_value import parse_json
 from graphgen.lowering.cpu.program import WrittenProgram
-from graphgen.worker_process import WorkerProcess
+from graphgen.worker_process import WorkerProcess, read_whole, with_length
 
 # The first byte of an answer: arrays, or an error.
 MADE, REFUSED = b"+", b"-"
@@ -66,7 +66,7 @@ class IsolatedRuns:
         if program.ranks > self.devices:
             self.worker.close()
             self.devices = program.ranks
-        answer = self.worker.ask(self._request(written, columns), whole_answer)
+        answer = self.worker.ask(self._request(written, columns), read_whole)
         if not answer:
             raise _ended(self.worker.ended_by, program.name)
         if answer[:1] == REFUSED:
@@ -90,8 +90,8 @@ class IsolatedRuns:
         }
         data = text if isinstance(text, bytes) else text.encode()
         program_text = np.frombuffer(data, np.uint8)
-        body = packed(head, [program_text, *[array for column in columns for array in column]])
-        return len(body).to_bytes(8, "little") + body
+        arrays = [array for column in columns for array in column]
+        return with_length(packed(head, [program_text, *arrays]))
 
 
 def packed(head: Mapping[str, object], arrays: Sequence[Array]) -> bytes:
@@ -118,13 +118,6 @@ def unpacked(body: bytes) -> tuple[Mapping[str, object], list[Array]]:
         arrays.append(np.frombuffer(body, kind, count, at).reshape(shape).copy())
         at += count * kind.itemsize
     return head, arrays
-
-
-def whole_answer(made: IO[bytes]) -> bytes:
-    """One answer of the child; empty if it ended."""
-    size = int.from_bytes(made.read(8), "little")
-    answer = made.read(size)
-    return answer if len(answer) == size else b""
 
 
 def _ended(number: int, name: str) -> GraphgenError:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
-import signal
-import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -19,6 +16,7 @@ from graphgen.eval import Array
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.isolated_run import CODE, MADE, REFUSED, packed, unpacked
 from graphgen.lowering.cpu.program import XlaText
+from graphgen.worker_process import answer_requests
 
 # Programs that stay compiled.
 _KEPT: Final = 64
@@ -65,19 +63,5 @@ def _compiled(head: Mapping[str, object], data: bytes, ranks: int) -> pjrt.Execu
     return found
 
 
-def main() -> None:
-    """Answer requests until standard input ends."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Of the reader's terminal: the parent ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    given, made = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # Standard output belongs to answers alone.
-    os.dup2(2, 1)
-    while size := int.from_bytes(given.read(8), "little"):
-        answered = answer(given.read(size))
-        made.write(len(answered).to_bytes(8, "little") + answered)
-        made.flush()
-
-
 if __name__ == "__main__":
-    main()
+    answer_requests(answer)

@@ -12,7 +12,7 @@ from typing import Final
 
 from graphgen.ir import Function, Literal, Module, Op, Value
 from graphgen.ir.dtype import highest
-from graphgen.lowering.in_place import OpsAfter
+from graphgen.lowering.in_place import ops_after
 
 _SLICES = ("dynamic_slice", "dynamic_update_slice")
 _VIEWS = ("reshape", "bitcast_convert")
@@ -98,7 +98,7 @@ def _clamp(function: Function, op: Op) -> None:
     if all(start.producer("constant") or start.producer("clamp") for start in starts):
         return
     last = op
-    with OpsAfter(function, op) as b:
+    with ops_after(function, op) as b:
         for place, start in enumerate(starts):
             if start.producer("constant") or start.producer("clamp"):
                 continue

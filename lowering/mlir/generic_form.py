@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import IO, Final
+from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.worker_process import WorkerProcess
+from graphgen.worker_process import WorkerProcess, read_whole, with_length
 
 # The first byte of an answer: the module, MLIR's message, or XLA's.
 MADE, UNREAD, UNCONVERTED = b"+", b"-", b"!"
@@ -62,14 +62,8 @@ def _asked(wanted: str, data: str | bytes) -> tuple[bytes, bytes]:
         raise ModuleNotFoundError("jaxlib is not installed", name="jaxlib")
     given = b"b" + data if isinstance(data, bytes) else b"s" + data.encode("utf-8", "surrogatepass")
     request = wanted[:1].encode() + given
-    made = _JAXLIB.ask(len(request).to_bytes(8, "little") + request, _whole_answer)
+    made = _JAXLIB.ask(with_length(request), read_whole)
     return (made[:1], made[1:]) if made else (UNREAD, _ENDED)
-
-
-def _whole_answer(made: IO[bytes]) -> bytes:
-    size = int.from_bytes(made.read(8), "little")
-    answer = made.read(size)
-    return answer if len(answer) == size else b""
 
 
 # -P: otherwise the current folder comes first on the path.

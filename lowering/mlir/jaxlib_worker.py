@@ -7,13 +7,10 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import signal
-import sys
 from typing import Any, Final, cast
 
 from graphgen.lowering.mlir.generic_form import HLO, MADE, TEXT, UNCONVERTED, UNREAD
+from graphgen.worker_process import answer_requests
 
 # A portable artifact names its producer after MLIR's magic number.
 _PRODUCER: Final = b"StableHLO_v"
@@ -56,25 +53,12 @@ def answer(wanted: str, data: str | bytes) -> bytes:
     return MADE + cast(bytes, made.as_serialized_hlo_module_proto())
 
 
-def main() -> None:
-    """Answer questions until standard input ends; a slow one ends the process."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Of the reader's terminal: the parent ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    given, made = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # Standard output belongs to answers alone.
-    os.dup2(2, 1)
-    while size := int.from_bytes(given.read(8), "little"):
-        request = given.read(size)
-        # Time of this process alone: another load of the machine changes nothing.
-        signal.setitimer(signal.ITIMER_PROF, _SECONDS + _SECONDS_A_MEGABYTE * (size >> 20))
-        wanted = HLO if request[:1] == HLO[:1].encode() else TEXT
-        data = request[2:] if request[1:2] == b"b" else request[2:].decode("utf-8", "surrogatepass")
-        answered = answer(wanted, data)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        made.write(len(answered).to_bytes(8, "little") + answered)
-        made.flush()
+def answer_request(request: bytes) -> bytes:
+    """The answer to a request: the wanted form, text or bytes, and the module."""
+    wanted = HLO if request[:1] == HLO[:1].encode() else TEXT
+    data = request[2:] if request[1:2] == b"b" else request[2:].decode("utf-8", "surrogatepass")
+    return answer(wanted, data)
 
 
 if __name__ == "__main__":
-    main()
+    answer_requests(answer_request, lambda size: _SECONDS + _SECONDS_A_MEGABYTE * (size >> 20))

@@ -31,11 +31,11 @@ def _read_einsum(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> 
     operands, out = _labels(node, x)
     dtype = result_type(node).dtype
     left, right = x
-    for label in set(operands[0]) - set(operands[1]) - set(out):
-        left = _summed(to, left, operands[0], label)
-    for label in set(operands[1]) - set(operands[0]) - set(out):
-        right = _summed(to, right, operands[1], label)
     first, second = operands
+    for label in [label for label in first if label not in (*second, *out)]:
+        left = _summed(to, left, first, label)
+    for label in [label for label in second if label not in (*first, *out)]:
+        right = _summed(to, right, second, label)
     batch = [label for label in first if label in second and label in out]
     inner = [label for label in first if label in second and label not in out]
     made = to.emit(
@@ -57,7 +57,7 @@ def _read_unary(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> l
     value, dtype = x[0], result_type(node).dtype
     if value.dtype is not dtype:
         value = to.emit("convert", [value], dtype=dtype)
-    for label in set(labels) - set(out):
+    for label in [label for label in labels if label not in out]:
         value = _summed(to, value, labels, label)
     return [_in_order(to, value, labels, out)]
 

@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from graphgen.ir import Module
 from graphgen.limits import RANKS
+from graphgen.lowering.hlo.annotations import frontend_map
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding
 from graphgen.numbers import whole_number
 
@@ -65,6 +67,13 @@ def parse_mesh(text: str) -> ShardyMesh | None:
 def named_meshes(text: str) -> dict[str, str]:
     """The texts of the meshes in ``{mesh = #sdy.mesh<["x"=2]>}`` by name."""
     return {name.strip('"'): mesh for name, mesh in _NAMED.findall(text)}
+
+
+def meshes_of_module(module: Module) -> dict[str, ShardyMesh]:
+    """The meshes in the frontend attributes of HLO by name, but for those that are unreadable."""
+    texts = named_meshes(frontend_map(module.meta).get(MESHES, ""))
+    found = {name: parse_mesh(text) for name, text in texts.items()}
+    return {name: mesh for name, mesh in found.items() if mesh is not None}
 
 
 def hlo_sharding(text: str, meshes: Mapping[str, ShardyMesh]) -> str:

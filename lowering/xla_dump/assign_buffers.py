@@ -14,13 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.lowering.hlo_proto.fields import InstructionField
+from graphgen.lowering.xla_dump.memory_texts import (
+    CONSTANT,
+    OUTPUT,
+    PARAMETER,
+    TEMP,
+    THREAD_LOCAL,
+)
 from graphgen.lowering.xla_dump.schedule_values import Instruction, LiveValue, ScheduledModule
 from graphgen.ops import OPS, Trait
 
 F = InstructionField
 ALIGNMENT = 64
-PARAMETER, OUTPUT, CONSTANT = "parameter", "output", "constant"
-TEMP, THREAD_LOCAL = "temp", "thread-local"
 
 
 @dataclass(slots=True)

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.lowering.hlo_proto.proto_module import open_hlo
 from graphgen.lowering.hlo_proto.wire import Source
 from graphgen.lowering.xla_dump.assign_buffers import (
+    AssignedBuffer,
+    assign_buffers,
+    buffer_kind,
+)
+from graphgen.lowering.xla_dump.memory_texts import (
     CONSTANT,
     OUTPUT,
     PARAMETER,
     TEMP,
     THREAD_LOCAL,
-    AssignedBuffer,
-    assign_buffers,
-    buffer_kind,
+    Allocation,
+    XlaPeak,
 )
-from graphgen.lowering.xla_dump.memory_texts import Allocation, XlaPeak
 from graphgen.lowering.xla_dump.schedule_values import LiveValue, ScheduledModule
 
 
@@ -219,20 +221,3 @@ def to_fit(found: MemoryUse, most: int) -> tuple[list[LiveBuffer], int]:
             for place in range(start, min(end, len(live) - 1) + 1):
                 live[place] -= largest.nbytes
     return gone, max(live, default=0)
-
-
-def beside(path: Path) -> dict[str, Path]:
-    """XLA's files of the same program: ``allocations``, ``ranges`` and ``report``."""
-    stem = path.name
-    for ending in (".hlo.pb", ".pb", ".txt", ".hlo"):
-        if stem.endswith(ending):
-            stem = stem.removesuffix(ending)
-            break
-    names = {
-        "allocations": "-buffer-assignment.txt",
-        "ranges": "-live-range.txt",
-        "report": "-memory-usage-report.txt",
-        "report.pb": "-memory-usage-report.pb",
-    }
-    found = {key: path.with_name(f"{stem}{ending}") for key, ending in names.items()}
-    return {key: file for key, file in found.items() if file.is_file()}

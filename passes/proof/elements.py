@@ -24,7 +24,7 @@ from graphgen.ops.traits import Trait
 from graphgen.passes.proof.floats import CHOOSING, PLAIN, ProofLevel, Rounding, span
 from graphgen.passes.proof.integers import fit, range_of
 from graphgen.passes.proof.rebuild import ANY_ORDER, FLAT, flat_function, function_term
-from graphgen.passes.proof.terms import Node, Term, Terms
+from graphgen.passes.proof.terms import Node, Term, Terms, size_name
 from graphgen.text.printer import print_function
 
 Index = tuple[Dim, ...]
@@ -214,7 +214,7 @@ class Elements:
     def whole(self, value: Value) -> Node:
         """A value as a whole: its element at the index variables of its shape."""
         index = tuple(
-            self.terms.variable(f"dim{axis}_{self._size(size)}", size)
+            self.terms.variable(f"dim{axis}_{size_name(size)}", size)
             for axis, size in enumerate(value.shape)
         )
         return self.terms.node("whole", value.type.shape, self.at(value, index))
@@ -252,12 +252,8 @@ class Elements:
 
     def summed(self, op: Op, axis: int, size: Dim) -> Dim:
         """The variable of a sum over dimension ``axis`` of the op's sum."""
-        name = f"{self.ranks.prefix}{self.height(op.results[0])}_{axis}_{self._size(size)}"
+        name = f"{self.ranks.prefix}{self.height(op.results[0])}_{axis}_{size_name(size)}"
         return self.terms.variable(name, size)
-
-    def _size(self, size: Dim) -> str:
-        """A size as a part of a name."""
-        return str(size) if isinstance(size, int) else f"p{id(size)}"
 
     def _meaning(self, value: Value) -> Value:
         """The value, or what it is in the decomposition of its composite."""

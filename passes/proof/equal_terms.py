@@ -17,8 +17,7 @@ from graphgen.passes.proof.movement_rules import PADDING
 from graphgen.passes.proof.products import Expansion, SumOfProduct, TooManyProductsError
 from graphgen.passes.proof.rebuild import FLAT, renamed
 from graphgen.passes.proof.split_sums import common_step, in_parts, is_irregular, total_range
-from graphgen.passes.proof.sums import size_name
-from graphgen.passes.proof.terms import BINDING, Node, Term, Terms, bound_names
+from graphgen.passes.proof.terms import BINDING, Node, Term, Terms, bound_names, size_name
 
 # Ways to pair the variables of two products that are tried.
 _MOST_WAYS = 24

@@ -23,7 +23,7 @@ from graphgen.passes.proof.integers import (
     smaller,
 )
 from graphgen.passes.proof.rebuild import replaced
-from graphgen.passes.proof.terms import Node, Term, Terms
+from graphgen.passes.proof.terms import Node, Term, Terms, size_name
 
 # A larger table of integers is not looked at element by element.
 _LARGEST_TABLE = 1 << 16
@@ -259,7 +259,7 @@ def within(e: Elements, operand: Value, index: Index, axis: int, first: Dim) -> 
     inside = e.terms.at_least(place, 0) and e.terms.at_most(place, size + -1)
     if isinstance(place, int) or inside or not e.deep:
         return e.at(operand, (*index[:axis], place, *index[axis + 1 :]))
-    name = f"part{axis}_{size if isinstance(size, int) else f'p{id(size)}'}"
+    name = f"part{axis}_{size_name(size)}"
     used = {used for i in index for used in e.terms.symbols_of(i)}
     while name in used:
         name += "n"

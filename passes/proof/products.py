@@ -17,7 +17,7 @@ from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.rebuild import replaced
 from graphgen.passes.proof.sums import Range, is_infinite, ranges_of, zero_of
-from graphgen.passes.proof.terms import Node, Term, Terms, walked
+from graphgen.passes.proof.terms import Node, Term, Terms, size_name, walked
 
 # A sum of more products is not multiplied out.
 _MOST = 64
@@ -114,8 +114,7 @@ class Expansion:
 
     def _fresh(self, size: Dim) -> str:
         self._count += 1
-        text = str(size) if isinstance(size, int) else f"p{id(size)}"
-        return f"{self.prefix}_{self._count}_{text}"
+        return f"{self.prefix}_{self._count}_{size_name(size)}"
 
 
 def condition_ends(terms: Terms, body: Term, name: str, size: Dim) -> list[int]:

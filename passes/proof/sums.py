@@ -18,7 +18,7 @@ from graphgen.ir.dims import Poly, symbol
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts, div
 from graphgen.passes.proof.rebuild import flat_function, node_rule, renamed, replaced, where
-from graphgen.passes.proof.terms import Node, Term, Terms, free_depth, nodes_of
+from graphgen.passes.proof.terms import Node, Term, Terms, free_depth, nodes_of, size_name
 
 # Ops of which an infinite operand gives an infinite result.
 _KEEP_INFINITY = ("abs", "add", "convert", "multiply", "negate", "subtract")
@@ -105,11 +105,6 @@ def _names(terms: Terms, ranges: Sequence[Range], body: Term) -> dict[str, str]:
         depth = free_depth(terms, "s", suffixes, body)
         names = [f"s{depth}_{suffix}" for suffix in suffixes]
     return {old: new for (old, _), new in zip(ranges, names, strict=True)}
-
-
-def size_name(size: Dim) -> str:
-    """A size as a part of a name."""
-    return str(size) if isinstance(size, int) else f"p{id(size)}"
 
 
 def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term) -> Term:

@@ -8,6 +8,7 @@ one object, and most proofs end with ``is``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -320,3 +321,10 @@ def walked(terms: Terms, root: Term) -> Iterator[Node]:
     for node in nodes_of(terms, root):
         terms.count(1)
         yield node
+
+
+def size_name(size: Dim) -> str:
+    """A size as a part of a name: the same for equal sizes, in every process."""
+    if isinstance(size, int):
+        return str(size)
+    return f"p{hashlib.sha256(str(size).encode()).hexdigest()[:12]}"

@@ -41,11 +41,11 @@ class LogprobList:
     def take(self, event: TokenEvent) -> None:
         """Add the tokens of an event that have log probabilities."""
         if event.prompt_logprobs is not None:
+            special = frozenset(self.tokenizer.special_ids.values())
             for token, found in zip(self.prompt, (None, *event.prompt_logprobs), strict=True):
                 self._rows.append((token, self.offset, found))
                 # A special token, such as BOS, is not in the text.
-                skipped = token in self.tokenizer.special_ids.values()
-                data = b"" if skipped else self.tokenizer.token_bytes(token)
+                data = b"" if token in special else self.tokenizer.token_bytes(token)
                 self.offset += len(self._utf8.decode(data))
         if event.token is not None and event.logprobs is not None:
             self._rows.append((event.token, self.offset, event.logprobs))

@@ -120,3 +120,12 @@ def test_a_type_that_jaxlib_infers_anew_is_refused(tmp_path: Path):
     module = open_module(path)
     assert [value.name for value in module.programs()[0].args] == ["rows", "b"]
     assert list(module.interface)[:2] == ["rows", "b"]
+
+
+def test_sums_are_taken_in_the_order_of_the_labels():
+    """The same file gives the same IR in every process, however strings are hashed there."""
+    text = einsum("cabd,bxyz->b", ["2x3x4x5xf32", "4x2x3x5xf32"], "4xf32")
+    (program,) = read_stablehlo(text).programs()
+    sizes = [op.operands[0].shape for op in program.block if op.name == "reduce"]
+    left, right = [(2, 3, 4, 5), (3, 4, 5), (4, 5)], [(4, 2, 3, 5), (4, 3, 5), (4, 5)]
+    assert sizes == [*left, *right]

@@ -17,7 +17,7 @@ from graphgen.passes.proof.rebuild import flat_function
 from graphgen.passes.proof.refinement import kept_where
 from graphgen.passes.proof.split_sums import in_parts, parted
 from graphgen.passes.proof.sums import summed, variable_name, zero_of
-from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps
+from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps, size_name
 from tests.passes.proof.normal_form_checks import SIZES, TO, Drawn
 
 DRAWS = 150
@@ -209,3 +209,11 @@ def test_a_sum_of_products_is_what_is_multiplied_out() -> None:
         for at in d.places(term, *again):
             assert isclose(d.of(term, at), sum(d.of(x, at) for x in again), abs_tol=1e-9), term
     assert several > DRAWS // 10
+
+
+def test_names_of_sizes_are_those_of_equal_sizes_alone():
+    """A variable has one range, which its name has to tell, also when a size is made anew."""
+    names = {size_name(size) for size in (3, symbol("B"), symbol("B") + 1, symbol("S") * 2)}
+    assert len(names) == 4
+    assert size_name(symbol("B") + 1) == size_name(symbol("B") * 1 + 1)
+    assert size_name(symbol("B")) == "pdf7e70e50215"
