@@ -13,7 +13,7 @@ from graphgen.composites.native_kernels import decompose_native
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
-from graphgen.ops.admitted_calls import is_marker
+from graphgen.ops.admitted_calls import PARTITIONER_MARKER, is_marker
 from graphgen.ops.custom_calls import NKI, is_number, native_call
 from graphgen.passes.core import NoMatch, no_match, rule
 
@@ -114,6 +114,8 @@ def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     target, config = op.attrs.text("target"), op.attrs.text("config")
     if target == NKI:
         return _native(op, b)
+    if target == PARTITIONER_MARKER:
+        return no_match("XLA reads the sharding and removes the call")
     if is_marker(target) and _hands_on(op):
         return list(op.operands)
     plain = _PLAIN.get(target)

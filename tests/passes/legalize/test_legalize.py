@@ -133,3 +133,13 @@ def test_an_unknown_target_is_refused():
 )  # fmt: skip
 def test_rows_that_the_sort_kernel_takes(type_: str, fits: bool):
     assert in_reach(Function("f").block.add_arg(parse_type(type_), "x")) is fits
+
+
+@pytest.mark.parametrize(("target", "kept"), [("Sharding", True), ("sdy.reshard", False)])
+def test_the_call_that_partitioners_read_is_kept(target: str, kept: bool):
+    """XLA takes the layout of the value from it; other markers are their operands."""
+    call = f'%y = custom_call(%x) target="{target}" results=[f32[4]] : f32[4]'
+    text = after(
+        function("arg %x : f32[4]", call, "%z = negate(%y) : f32[4]", "return z = %z"), "legalize"
+    )
+    assert ("custom_call" in text) == kept
