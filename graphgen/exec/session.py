@@ -145,9 +145,16 @@ class Runner:
 
     def _prepare_weights(self) -> list[dict[str, Array]]:
         """Per rank, every array the programs may read besides inputs and states."""
-        weights = self.workload.weights
+        weights = {name: self._widened(name, x) for name, x in self.workload.weights.items()}
         made = prepare_weights(self.module, weights, self.module.ranks, self.arithmetic)
         return [{**weights, **one, RANK: rank_index(rank)} for rank, one in enumerate(made)]
+
+    def _widened(self, name: str, array: Array) -> Array:
+        """A weight in the type that holds it, so that it is not converted in every call."""
+        row = self.module.interface.get(name)
+        if row is None or not row.logical.dtype.is_float:
+            return array
+        return array.astype(self.arithmetic.dtype(row.logical.dtype), copy=False)
 
     def _before(self) -> RingOccupancy | None:
         """Occupancy of the caches at the start, if some keep their newest positions only."""

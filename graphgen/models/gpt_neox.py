@@ -13,7 +13,7 @@ from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.family import Family
 from graphgen.models.rope_config import read_rope, rope_to_hf
-from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
+from graphgen.models.twins import WIDE_POSITIONS, WIDE_VOCABULARY, wide_head_dim, wide_heads
 from graphgen.nn import (
     ACTIVATIONS,
     RopeConfig,
@@ -77,11 +77,10 @@ class GptNeoxConfig:
     def wide(self) -> GptNeoxConfig:
         """Two layers, six or three heads with the same rotated fraction, large numbers."""
         heads = wide_heads(self.num_attention_heads)
-        # A head of 16 has four rotated elements where a quarter is rotated.
         return replace(
             self,
             vocab_size=WIDE_VOCABULARY,
-            hidden_size=heads * 4 * WIDE_HEAD_DIM,
+            hidden_size=heads * wide_head_dim(self.rotary_pct),
             num_hidden_layers=min(self.num_hidden_layers, 2),
             num_attention_heads=heads,
             intermediate_size=heads * 8 + 2,

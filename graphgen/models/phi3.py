@@ -17,7 +17,7 @@ from graphgen.models.decoder_config import read_sizes, smaller, to_hf, wider
 from graphgen.models.family import Family, FusedRows
 from graphgen.models.mistral import MistralConfig
 from graphgen.models.rope_config import read_longrope, read_partial, rotated
-from graphgen.models.twins import WIDE_WINDOW
+from graphgen.models.twins import WIDE_WINDOW, wide_head_dim
 from graphgen.nn import RopeConfig
 
 
@@ -40,12 +40,14 @@ class Phi3Config(MistralConfig):
         small = replace(smaller(self), sliding_window=self.sliding_window and 6)
         # Rows of the MLP on a rank are not those of its heads.
         inner = 24 * small.num_attention_heads
-        return replace(_with_wider_heads(small), intermediate_size=inner)
+        # Of 16 elements any of the usual fractions is even.
+        return replace(_with_heads_of(16, small), intermediate_size=inner)
 
     def wide(self) -> Self:
         """See :func:`~.decoder_config.wider`; a window of few positions."""
         window = self.sliding_window and WIDE_WINDOW
-        return _with_wider_heads(replace(wider(self), sliding_window=window))
+        size = wide_head_dim(self.partial_rotary_factor)
+        return _with_heads_of(size, replace(wider(self), sliding_window=window))
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""
@@ -55,9 +57,8 @@ class Phi3Config(MistralConfig):
 Config = TypeVar("Config", bound=Phi3Config)
 
 
-def _with_wider_heads(config: Config) -> Config:
-    """Heads of 16, of which any of the usual fractions is even."""
-    size = 16
+def _with_heads_of(size: int, config: Config) -> Config:
+    """Heads of another size; as many factors of frequencies as are rotated."""
     made = replace(config, hidden_size=size * config.num_attention_heads, head_dim=size)
     count = made.rotary_dim // 2
     short, long = made.rope.short_factors[:count], made.rope.long_factors[:count]

@@ -18,6 +18,7 @@ from graphgen.models.decoder import EMBEDDING, head
 from graphgen.models.decoder_config import DecoderConfig, read_sizes, smaller, to_hf, wider
 from graphgen.models.family import Family
 from graphgen.models.rope_config import read_partial, rotated
+from graphgen.models.twins import wide_head_dim
 from graphgen.nn import (
     AttentionConfig,
     StepInputs,
@@ -63,9 +64,9 @@ class StableLmConfig(DecoderConfig):
         return replace(small, hidden_size=heads * 16, head_dim=16, intermediate_size=heads * 24)
 
     def wide(self) -> Self:
-        """See :func:`~.decoder_config.wider`; heads of 16, of which a quarter is even."""
-        wide = wider(self)
-        return replace(wide, hidden_size=wide.num_attention_heads * 16, head_dim=16)
+        """See :func:`~.decoder_config.wider`."""
+        wide, size = wider(self), wide_head_dim(self.partial_rotary_factor)
+        return replace(wide, hidden_size=wide.num_attention_heads * size, head_dim=size)
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""

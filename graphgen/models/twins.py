@@ -31,6 +31,12 @@ def wide_heads(count: int) -> int:
     return min(count, 3) if count % 2 else 6
 
 
+def wide_head_dim(rotated: float) -> int:
+    """The smallest head, a multiple of 4, of which a fraction that is rotated is even."""
+    sizes = range(WIDE_HEAD_DIM, 5 * WIDE_HEAD_DIM, WIDE_HEAD_DIM)
+    return next((size for size in sizes if int(size * rotated) % 2 == 0 < size * rotated), 16)
+
+
 def twin_buckets(twin: TwinName) -> CompileConfig:
     """Batch sizes and buckets of a twin's programs, which NumPy evaluates in seconds."""
     if twin == "mini":
