@@ -8,7 +8,7 @@ scores, those of the tiles that some token reads, if the tokens are the last one
 where whole scores, which do not fit in the processor's caches, take longer each. The kernel that
 ``select-kernels`` calls for attention as a whole has rates of its own. On an accelerator,
 whose compiler fuses by rules of its own, a form costs the bytes of its scores, ``4 B H`` times the
-scores of a tile: attention is whole up to :data:`MOST_SCORES` bytes. Where a window is known, the
+scores of a tile, and tiles are as large as :data:`MOST_SCORES` allows. Where a window is known, the
 tiles of a block of tokens are those of the slots that it reads, if these are half of all at most.
 """
 
@@ -21,11 +21,14 @@ from graphgen.passes.attention.tile_sizes import TileSizes
 from graphgen.report.units import size
 from graphgen.targets import Target
 
-# Bytes of scores that an accelerator's program may have at once.
-MOST_SCORES = 1 << 30
+# Bytes of scores that an accelerator's program may have at once. Attention holds about five arrays
+# of this size: scores, their powers, masks and copies in other types.
+MOST_SCORES = 1 << 28
+# Tokens and slots of these tiles are multiples of the rows that a core's memory has.
+LANES = 128
 # Tiles of an attention that are written out, at most.
 MOST_TILES = 256
-# Tokens and slots of the smallest tiles that are written out.
+# Tokens of a block that reads the slots of its window, at least.
 TOKENS = 512
 # Blocks of tokens and of slots that are tried on the CPU.
 BLOCKS = (128, 256)
@@ -271,16 +274,42 @@ def tile_costs(shape: AttentionShape, target: Target, *, kernel: bool = False) -
 
 
 def _by_bytes(shape: AttentionShape) -> list[TileCost]:
-    """Whole up to a limit; else the smallest tiles of which there are few enough."""
-    whole, tokens, slots = tile_cost(shape, shape.whole, None), TOKENS, TOKENS
+    """Whole up to a limit; else the largest tiles below it, or few enough of larger ones."""
+    whole = tile_cost(shape, shape.whole, None)
     if shape.tokens < LEAST_TOKENS:
         shape = replace(shape, window=0)
     if shape.window:
         # As many tokens as slots before them, so that half of what is read is of use.
-        tokens = max(tokens, 1 << (shape.window - 1).bit_length())
-        slots = 2 * tokens
-    if whole.bytes <= MOST_SCORES and not shape.tiles(tokens, slots).read:
+        tokens = max(TOKENS, 1 << (shape.window - 1).bit_length())
+        if shape.tiles(tokens, 2 * tokens).read:
+            return [tile_cost(shape, _few(shape, tokens, 2 * tokens), None), whole]
+    if whole.bytes <= MOST_SCORES:
         return [whole]
+    return [tile_cost(shape, _below_limit(shape), None), whole]
+
+
+def _below_limit(shape: AttentionShape) -> TileSizes:
+    """Blocks of tokens by all slots; by some where the scores of a few tokens pass the limit.
+
+    The scores of a tile are as many as the limit allows, so that they do not depend on the heads
+    that a rank has: with fewer ranks, or fewer slots, a program does not need more memory.
+    """
+    score = 4 * shape.rows * shape.heads
+    tokens = _multiple(MOST_SCORES // (score * shape.slots))
+    if tokens:
+        blocks = -(-shape.tokens // tokens)
+        # Blocks of about one size.
+        even = _multiple(-(-shape.tokens // blocks) + LANES - 1)
+        return _few(shape, min(tokens, even), shape.slots)
+    return _few(shape, LANES, max(_multiple(MOST_SCORES // (score * LANES)), LANES))
+
+
+def _multiple(number: int) -> int:
+    return number // LANES * LANES
+
+
+def _few(shape: AttentionShape, tokens: int, slots: int) -> TileSizes:
+    """Tiles of these sizes, or larger ones of which there are few enough."""
     sizes = shape.tiles(tokens, slots)
     while sizes.rows * sizes.columns > MOST_TILES:
         if sizes.rows >= sizes.columns:
@@ -288,7 +317,7 @@ def _by_bytes(shape: AttentionShape) -> list[TileCost]:
         else:
             slots *= 2
         sizes = shape.tiles(tokens, slots)
-    return [tile_cost(shape, sizes, None), whole]
+    return sizes
 
 
 def asked_cost(shape: AttentionShape, target: Target, tokens: int, slots: int) -> TileCost:

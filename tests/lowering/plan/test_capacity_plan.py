@@ -187,6 +187,21 @@ def test_an_instance_bounds_the_degrees_and_is_the_one_advised():
         make_plan(*given, tp=4, instance="inf2.8xlarge")
 
 
+@pytest.mark.slow
+def test_memory_does_not_grow_with_ranks_nor_shrink_with_positions():
+    """Scores are cut into tiles by what a rank may hold, not by whether all of them fit."""
+    total: dict[tuple[int, int], int] = {}
+    for seq in (2048, 4096, 8192):
+        plan = make_plan(known_shape("llama-3.1-70b"), accelerator("inf2"), demand_of(1, seq, seq))
+        for item in plan.degrees:
+            assert item.use is not None
+            total[item.tp, seq] = item.use.total
+    for (tp, seq), bytes in total.items():
+        fewer, longer = total.get((tp // 2, seq)), total.get((tp, 2 * seq))
+        assert fewer is None or bytes <= 1.05 * fewer
+        assert longer is None or bytes <= 1.05 * longer
+
+
 def test_a_core_that_is_too_small_is_named_with_both_sizes():
     plan = make_plan(
         known_shape("llama-3.1-70b"), accelerator("trn1"), demand_of(seq=256, context=128)

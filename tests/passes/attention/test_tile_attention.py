@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,8 +18,10 @@ from graphgen.eval import MEANING, NATIVE, Array, evaluate
 from graphgen.ir import Function, Module
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.attention.tile_attention import block_of
+from graphgen.passes.attention.tile_costs import MOST_SCORES, AttentionShape, tile_costs
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
+from graphgen.targets import find_target
 from graphgen.text import print_module
 from tests.graphgen.composites.attention_cases import CASES
 
@@ -143,7 +146,7 @@ def test_an_accelerator_has_few_tiles_of_few_bytes():
     (report,) = run_pipeline(module, parse_pipeline("tile-attention{target=trn2},dce"))[:1]
     (remark,) = report.remarks
     assert remark == (
-        "@prefill: 65536 tokens, 65536 slots: tiles of 4096x4096 (268.44 MB of scores at once); "
+        "@prefill: 65536 tokens, 65536 slots: tiles of 256x65536 (268.44 MB of scores at once); "
         "whole (68.72 GB of scores at once)"
     )
     scores = [op for op in module.function("prefill").ops if op.results[0].type.rank == 5]
@@ -217,3 +220,22 @@ def test_layers_share_the_functions_of_their_loops():
         *(f"attention.{name}.1" for name in ("tile", "tile.none", "slots.more", "slots")),
         *("attention.tokens.more.1", "attention.tokens.1", "f"),
     ]
+
+
+@pytest.mark.parametrize("target", ["inf2", "trn2"])
+def test_scores_of_an_accelerator_grow_with_heads_rows_and_slots(target: str):
+    """Fewer heads a rank, fewer rows or fewer slots do not need more bytes at once."""
+
+    def bytes_of(heads: int, rows: int, slots: int) -> int:
+        shape = AttentionShape(rows, slots, slots, heads, 256, 0, causal=True)
+        return tile_costs(shape, find_target(target))[0].bytes
+
+    for rows in (1, 4):
+        for slots in (512, 2048, 4096, 8192):
+            found = [bytes_of(heads, rows, slots) for heads in (1, 2, 4, 8, 16, 64)]
+            assert max(found) <= MOST_SCORES
+            # Sizes are multiples of 128.
+            assert all(few <= 1.25 * many for few, many in itertools.pairwise(found))
+    for heads in (1, 8, 64):
+        found = [bytes_of(heads, 1, slots) for slots in (512, 1024, 2048, 4096, 8192, 16384)]
+        assert all(few <= 1.25 * many for few, many in itertools.pairwise(found))
