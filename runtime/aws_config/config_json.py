@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import FunctionType
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
@@ -54,13 +55,23 @@ def value_json(value: object) -> object:
     if isinstance(value, _HasJson):
         return parse_json(value.to_json_string())
     if inspect.isclass(value) or inspect.isfunction(value):
-        return {"__module__": value.__module__, "__name__": value.__name__}
+        return class_json(value)
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
         return {str(key): value_json(item) for key, item in items}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [value_json(item) for item in cast("Sequence[object]", value)]
     return value
+
+
+def class_json(named: type | FunctionType) -> dict[str, object]:
+    """AWS's object of a class or a function: its module and its name."""
+    return {"__module__": named.__module__, "__name__": named.__name__}
+
+
+def named_class(value: object) -> object:
+    """The class of an object of :func:`class_json`, or the value itself if it names none."""
+    return _class_of(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else value
 
 
 def read_config(kind: type[Config], values: Mapping[str, object]) -> Config:

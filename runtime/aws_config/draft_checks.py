@@ -17,6 +17,7 @@ from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig, Neu
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint, is_eagle
 from graphgen.runtime.speculation.fused_model import FusedDraft, settings_of_draft
 
 if TYPE_CHECKING:
@@ -61,6 +62,52 @@ def check_eagle(config: InferenceConfig) -> None:
             "enable_eagle_speculation needs a draft",
             help="set fused_spec_config=FusedSpecNeuronConfig(..., draft_model_path=...)",
         )
+
+
+def eagle_checkpoint(
+    config: InferenceConfig, model_path: str, folder: Path | None = None
+) -> EagleCheckpoint | None:
+    """The draft of EAGLE with its target's tensors, if it is what the attributes say.
+
+    Args:
+        config: of the target.
+        model_path: its checkpoint.
+        folder: the draft's in a compiled folder, which is whole; ``None`` for none.
+
+    Returns:
+        The draft, or ``None`` without EAGLE.
+
+    Raises:
+        GraphgenError: GG0903 for a draft of another kind, GG06xx for its files.
+    """
+    if not config.neuron_config.value("enable_eagle_speculation"):
+        return None
+    path = str(folder or draft_path(config.fused_spec_config))
+    own = open_checkpoint(locate(path, plain_names=True) or Path(path))
+    if not is_eagle(own):
+        raise GraphgenError(
+            "GG0903",
+            f"draft_model_path={path} is not an EAGLE draft: it has no tensor fc.weight",
+            help="give a draft of EAGLE, or set enable_eagle_speculation=False",
+        )
+    target = None
+    if folder is None:
+        target = open_checkpoint(locate(model_path, plain_names=True) or Path(model_path))
+    made = EagleCheckpoint(own, target)
+    attributes = draft_attributes(config.fused_spec_config) or config.neuron_config
+    third = made.config["eagle_version"] == 3
+    expected = {"is_eagle3": third}
+    if not third:
+        expected["enable_eagle_draft_input_norm"] = bool(made.config["input_norm"])
+    for name, value in expected.items():
+        if bool(attributes.value(name)) is not value:
+            raise GraphgenError(
+                "GG0903",
+                f"the draft at {path} has {name}={value} by its tensors, and the configuration "
+                f"says {not value}",
+                help=f"set {name}={value} for draft and target",
+            )
+    return made
 
 
 def draft_path(fused: object) -> str | None:

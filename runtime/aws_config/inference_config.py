@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, TypeVar, cast
 
@@ -13,14 +13,24 @@ from graphgen.errors import GraphgenError
 from graphgen.limits import JSON_BYTES
 from graphgen.models import known_family
 from graphgen.runtime.aws_config.compile_settings import ELEMENTS
-from graphgen.runtime.aws_config.config_json import config_json, read_config, read_object
-from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_config.config_json import (
+    class_json,
+    config_json,
+    named_class,
+    read_config,
+    read_object,
+    value_json,
+)
+from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
+from graphgen.runtime.aws_config.strict_config import CPU
 from graphgen.runtime.checkpoint.dtype_policy import stated_dtype
 from graphgen.runtime.checkpoint.model_config import model_config
 
 CONFIG_FILE = "neuron_config.json"
 # Attributes of the class itself; all others are the model's.
 _OWN = ("neuron_config", "fused_spec_config", "attribute_map")
+# The class of a draft's configuration in a file, where it is not the target's.
+_CONFIG_CLS = "config_cls"
 
 
 class InferenceConfig:
@@ -36,7 +46,8 @@ class InferenceConfig:
         load_config: called with the new configuration to set the model's attributes, as made by
             :func:`~graphgen.runtime.aws_config.inference_config.load_pretrained_config`; without
             it the method :meth:`load_config` is called.
-        fused_spec_config: the draft of fused speculation, or of EAGLE.
+        fused_spec_config: the draft of fused speculation, or of EAGLE: a FusedSpecNeuronConfig, or
+            a dictionary of its attributes.
         kwargs: attributes of the model; they replace loaded ones.
 
     Attributes:
@@ -44,14 +55,14 @@ class InferenceConfig:
         only_for_code: attributes that the model's family does not read, such as derived ones.
 
     Raises:
-        GraphgenError: GG0902 for a ``neuron_config`` of another class, GG0503 for a missing
-            attribute, GG0903 for attributes that exclude each other.
+        GraphgenError: GG0902 for a ``neuron_config`` or ``fused_spec_config`` of another class,
+            GG0503 for a missing attribute, GG0903 for attributes that exclude each other.
     """
 
     attribute_map: Mapping[str, str] = {}
     only_for_code: ClassVar[frozenset[str]] = frozenset()
     neuron_config: NeuronConfig
-    fused_spec_config: object
+    fused_spec_config: FusedSpecNeuronConfig | None
 
     def __init__(
         self,
@@ -63,7 +74,7 @@ class InferenceConfig:
     ) -> None:
         vars(self)["_frozen_by"] = ""
         self.neuron_config = neuron_config
-        self.fused_spec_config = fused_spec_config
+        setattr(self, "fused_spec_config", fused_spec_config)  # noqa: B010 - of any type until then
         if load_config is None:
             self.load_config()
         else:
@@ -150,6 +161,8 @@ class InferenceConfig:
                 f"neuron_config is a {type(value).__name__}, not a "
                 f"{self.get_neuron_config_cls().__name__}",
             )
+        if name == "fused_spec_config":
+            value = _fused_spec(type(self), value)
         vars(self)[self._plain(name)] = value
 
     def __getattr__(self, name: str) -> object:
@@ -248,10 +261,26 @@ class InferenceConfig:
         vars(made).update(copy.deepcopy(vars(self), memo), _frozen_by="")
         return made
 
+    def notes(self, target: str = CPU) -> tuple[str, ...]:
+        """Remarks to print once: those of the NeuronConfig, and a draft that nothing uses."""
+        made = self.neuron_config.notes(target)
+        switches = ("enable_fused_speculation", "enable_eagle_speculation")
+        if self.fused_spec_config is None or any(map(self.neuron_config.value, switches)):
+            return made
+        return (*made, f"fused_spec_config has no effect: {' and '.join(switches)} are False")
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InferenceConfig) or type(self) is not type(other):
             return False
-        return {**vars(self), "_frozen_by": ""} == {**vars(other), "_frozen_by": ""}
+        return self._plain_values() == other._plain_values()
+
+    def _plain_values(self) -> dict[str, object]:
+        """All attributes, the model's in the form that a file gives back."""
+        return {
+            name: value if name in _OWN else _plain_value(value)
+            for name, value in vars(self).items()
+            if name != "_frozen_by"
+        }
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
@@ -260,21 +289,64 @@ class InferenceConfig:
 
 
 def _plain_value(value: object) -> object:
-    """A value as JSON has it: element types of torch as their names."""
+    """A value as JSON has it: element types of torch as their names, tuples as lists."""
+    if isinstance(value, str | int | float | None):
+        return value
     text = str(value)
-    return text.removeprefix("torch.") if text.startswith("torch.") else value
+    if text.startswith("torch."):
+        return text.removeprefix("torch.")
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {key: _plain_value(item) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_plain_value(item) for item in cast("Sequence[object]", value)]
+    return value
 
 
 Config = TypeVar("Config", bound=InferenceConfig)
 
 
 def inference_config_json(config: InferenceConfig) -> dict[str, object]:
-    """The object of ``neuron_config.json``: nested configurations, and the model's attributes."""
+    """The object of ``neuron_config.json``: nested configurations, and the model's attributes.
+
+    Raises:
+        GraphgenError: GG0902 for an attribute of the model that JSON has no form for.
+    """
+    fused = config.fused_spec_config
+    made = {name: _model_value(name, value) for name, value in config.to_hf().items()}
+    if config.attribute_map != type(config).attribute_map:
+        made["attribute_map"] = dict(config.attribute_map)
     return {
-        **config.to_hf(),
+        **made,
         "neuron_config": config_json(config.neuron_config),
-        "fused_spec_config": None,
+        "fused_spec_config": None if fused is None else _fused_json(config, fused),
     }
+
+
+def _model_value(name: str, value: object) -> object:
+    made = value_json(value)
+    try:
+        json.dumps(made)
+    except (TypeError, ValueError) as error:
+        raise GraphgenError(
+            "GG0902",
+            f"the attribute {name} is a {type(value).__name__}, which {CONFIG_FILE} cannot hold",
+            help=f"set it to a number, a string, a list or a dictionary, or list {name!r} in "
+            "only_for_code of the configuration's class",
+        ) from error
+    return made
+
+
+def _fused_json(config: InferenceConfig, fused: FusedSpecNeuronConfig) -> dict[str, object]:
+    """AWS's object of a draft, with the class of its configuration if it is not the target's."""
+    made = config_json(fused)
+    draft = fused.value("draft_config")
+    if isinstance(draft, InferenceConfig) and type(draft) is not type(config):
+        made["draft_config"] = {
+            **inference_config_json(draft),
+            _CONFIG_CLS: class_json(type(draft)),
+        }
+    return made
 
 
 def read_inference_config(kind: type[Config], text: str, changes: Mapping[str, object]) -> Config:
@@ -283,16 +355,47 @@ def read_inference_config(kind: type[Config], text: str, changes: Mapping[str, o
     Raises:
         GraphgenError: GG0906 for a text without a JSON object, or without ``neuron_config``.
     """
-    read = read_object(text)
-    values = {**read, **changes}
+    return _config_of(kind, {**read_object(text), **changes})
+
+
+def _config_of(kind: type[Config], given: Mapping[str, object]) -> Config:
+    values = dict(given)
     neuron_config = values.pop("neuron_config", None)
     if isinstance(neuron_config, Mapping):
-        given = cast("Mapping[str, object]", neuron_config)
-        neuron_config = read_config(kind.get_neuron_config_cls(), given)
+        attributes = cast("Mapping[str, object]", neuron_config)
+        neuron_config = read_config(kind.get_neuron_config_cls(), attributes)
     if not isinstance(neuron_config, NeuronConfig):
         raise _unreadable("has no neuron_config")
     fused = values.pop("fused_spec_config", None)
     return kind(neuron_config, None, fused_spec_config=fused, **values)
+
+
+def _fused_spec(kind: type[InferenceConfig], value: object) -> FusedSpecNeuronConfig | None:
+    """A ``fused_spec_config`` with configurations in place of dictionaries (GG0902 for others).
+
+    Args:
+        kind: the target's class, which a draft's configuration has unless its file says another.
+        value: as it was set.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        value = read_config(FusedSpecNeuronConfig, cast("Mapping[str, object]", value))
+    if not isinstance(value, FusedSpecNeuronConfig):
+        raise GraphgenError(
+            "GG0902",
+            f"fused_spec_config is a {type(value).__name__}, not a FusedSpecNeuronConfig",
+            help="give FusedSpecNeuronConfig(WORKER_CLS, draft_config=..., draft_model_path=...)",
+        )
+    draft = value.value("draft_config")
+    if isinstance(draft, Mapping):
+        own = dict(cast("Mapping[str, object]", draft))
+        stated = named_class(own.pop(_CONFIG_CLS, None))
+        if isinstance(stated, type) and issubclass(stated, InferenceConfig):
+            kind = stated
+        value = copy.deepcopy(value)
+        value.draft_config = _config_of(kind, own)
+    return value
 
 
 def _unreadable(what: str) -> GraphgenError:

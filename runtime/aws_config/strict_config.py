@@ -330,10 +330,15 @@ class StrictConfig:
         return copy.deepcopy(self)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, StrictConfig) or type(self) is not type(other):
+        """True for the same attributes: one that only a wider class has counts by its default."""
+        if not isinstance(other, StrictConfig):
             return False
-        names = attributes_of(self.owner)
-        return all(self.value(name) == other.value(name) for name in names)
+        few, all_ = sorted((self, other), key=lambda each: len(attributes_of(each.owner)))
+        own = attributes_of(few.owner)
+        return own.keys() <= attributes_of(all_.owner).keys() and all(
+            all_.value(name) == (few.value(name) if name in own else all_.default(name))
+            for name in attributes_of(all_.owner)
+        )
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 

@@ -17,7 +17,12 @@ from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
 from graphgen.runtime.aws_config.compile_settings import compile_settings
 from graphgen.runtime.aws_config.device_rows import UNSTATED_TARGET
-from graphgen.runtime.aws_config.draft_checks import check_eagle, check_fused, eagle_layers
+from graphgen.runtime.aws_config.draft_checks import (
+    check_eagle,
+    check_fused,
+    eagle_checkpoint,
+    eagle_layers,
+)
 from graphgen.runtime.aws_config.environment import environment_notes
 from graphgen.runtime.aws_config.inference_config import (
     CONFIG_FILE,
@@ -34,6 +39,7 @@ from graphgen.runtime.aws_config.model_checks import (
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.base_model import PHASES, ModelWrapper, NeuronBaseModel, tags_of
 from graphgen.runtime.aws_nxdi.compiled_folder import (
+    DRAFT_FOLDER,
     CompiledParts,
     WriteFiles,
     open_compiled,
@@ -75,6 +81,7 @@ class NeuronApplicationBase:
         model_path: as given.
         models: the programs to compile, by tag.
         is_compiled: a compiled folder was written or loaded.
+        draft_folder: where the draft of EAGLE is in the folder that was loaded, if it has one.
         is_loaded_to_neuron: the model can run.
         progress: notified of long tasks.
     """
@@ -98,6 +105,7 @@ class NeuronApplicationBase:
         self.config: InferenceConfig = made.freeze(type(self).__name__)
         self.neuron_config: NeuronConfig = made.neuron_config
         self.is_compiled = False
+        self.draft_folder: Path | None = None
         self.models: list[ModelWrapper] = self._wrappers()
         self._running: ProgramForms | None = None
 
@@ -181,7 +189,7 @@ class NeuronApplicationBase:
 
     def _print_notes(self, target: str = "cpu") -> None:
         """Print remarks about the attributes on stderr, each once."""
-        for note in (*self.neuron_config.notes(target), *environment_notes(os.environ)):
+        for note in (*self.config.notes(target), *environment_notes(os.environ)):
             if note not in self._noted:
                 self._noted.add(note)
                 print(printable(f"note: {note}"), file=sys.stderr)
@@ -265,7 +273,15 @@ class NeuronApplicationBase:
         keep = bool(settings.value("skip_sharding"))
         writes = bool(settings.value("save_sharded_checkpoint")) and not keep
         kept = checkpoint if writes else None
-        parts = CompiledParts(built, self.config, kept, checkpoint.path, device, keep_weights=keep)
+        parts = CompiledParts(
+            built,
+            self.config,
+            kept,
+            checkpoint.path,
+            device,
+            keep_weights=keep,
+            draft=eagle_checkpoint(self.config, self.model_path) if writes else None,
+        )
         write_compiled(folder, parts, self.progress)
         self.is_compiled = True
 
@@ -312,6 +328,8 @@ class NeuronApplicationBase:
         configure(artifact.model.settings.tp * artifact.model.settings.pp_degree)
         programs = artifact.programs(self.progress)
         session = self._start(artifact.model, programs, self._weights(artifact))
+        draft = folder / DRAFT_FOLDER
+        self.draft_folder = draft if draft.is_dir() else None
         self.is_compiled = True
         quick = self.neuron_config.value("skip_warmup") if skip_warmup is None else skip_warmup
         if not quick:

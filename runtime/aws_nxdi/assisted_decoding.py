@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws_config.draft_checks import draft_attributes, draft_path, is_fused
+from graphgen.runtime.aws_config.draft_checks import eagle_checkpoint, is_fused
 from graphgen.runtime.aws_config.medusa_checks import tree_of
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.assisted_settings import AssistedSettings, EndRules
 from graphgen.runtime.aws_nxdi.prompt_rows import PromptRows
 from graphgen.runtime.checkpoint.hub import locate
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.open_speculator import check_same_tokens, eagle_draft
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session.session import Session, reserve_blocks
 from graphgen.runtime.speculation.draft_model import DraftModel
-from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint, is_eagle
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint
 from graphgen.runtime.speculation.eagle_draft import EagleDraft
 from graphgen.runtime.speculation.fused_steps import FusedSteps, has_fused_steps
 from graphgen.runtime.speculation.medusa_tree import MedusaProposer
@@ -63,39 +62,11 @@ def eagle_of(model: NeuronApplicationBase) -> EagleDraft:
     """
     running = model.running()
     if running.session not in _drafts:
-        checkpoint = _checked(model)
+        draft = eagle_checkpoint(model.config, model.model_path, model.draft_folder)
+        checkpoint = cast(EagleCheckpoint, draft)
         made = eagle_draft(running.session, running.model.settings, checkpoint, model.progress)
         _drafts[running.session] = made
     return _drafts[running.session]
-
-
-def _checked(model: NeuronApplicationBase) -> EagleCheckpoint:
-    """The draft with its target's tensors, if it is what the attributes say (GG0903)."""
-    fused = model.config.fused_spec_config
-    path = cast(str, draft_path(fused))
-    own = open_checkpoint(locate(path, plain_names=True) or Path(path))
-    if not is_eagle(own):
-        raise GraphgenError(
-            "GG0903",
-            f"draft_model_path={path} is not an EAGLE draft: it has no tensor fc.weight",
-            help="give a draft of EAGLE, or set enable_eagle_speculation=False",
-        )
-    target = open_checkpoint(locate(model.model_path, plain_names=True) or Path(model.model_path))
-    made = EagleCheckpoint(own, target)
-    attributes = draft_attributes(fused) or model.neuron_config
-    third = made.config["eagle_version"] == 3
-    expected = {"is_eagle3": third}
-    if not third:
-        expected["enable_eagle_draft_input_norm"] = bool(made.config["input_norm"])
-    for name, value in expected.items():
-        if bool(attributes.value(name)) is not value:
-            raise GraphgenError(
-                "GG0903",
-                f"the draft at {path} has {name}={value} by its tensors, and the configuration "
-                f"says {not value}",
-                help=f"set {name}={value} for draft and target",
-            )
-    return made
 
 
 def has_medusa(model: object) -> bool:

@@ -4,6 +4,7 @@
 
     neuron_config.json                           the InferenceConfig
     weights/tp{r}_sharded_checkpoint.safetensors the weights of each rank
+    draft/                                       the draft of EAGLE, with its target's tensors
     tokenizer.json ...                           tokenizer files of the checkpoint
     manifest.json module.gg compiled/ tokenizer/ the artifact: programs, as graphgen reads them
     hlo/TAG/_tp0_bkN/model/graph.hlo             programs for a Neuron target, if one is configured
@@ -13,7 +14,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,11 +37,14 @@ from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
 from graphgen.runtime.folders import scratch_folder
 from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress import Progress
+from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.tokenizer.tokenizer_folder import copy_own
 
 # Folders that only a compilation writes.
 _FOLDERS = ("weights", "compiled", "tokenizer", "hlo")
+# The folder of a draft that has programs of its own; it stays where the weights do.
+DRAFT_FOLDER = "draft"
 # Writes files into a folder.
 WriteFiles = Callable[[Path], None]
 
@@ -57,6 +61,7 @@ class CompiledParts:
         device: writes the programs for a Neuron target into a folder, where one is configured.
         keep_weights: take the weights that the folder has.
         compile: compile the programs, too.
+        draft: the draft to write, which has programs of its own.
     """
 
     built: BuiltModel
@@ -66,6 +71,7 @@ class CompiledParts:
     device: WriteFiles | None = None
     keep_weights: bool = False
     compile: bool = True
+    draft: EagleCheckpoint | None = None
 
 
 def write_compiled(folder: Path, parts: CompiledParts, progress: Progress) -> None:
@@ -83,7 +89,8 @@ def write_compiled(folder: Path, parts: CompiledParts, progress: Progress) -> No
         with scratch_folder(folder.parent, f".{folder.name}.partial-") as scratch:
             new = scratch / "new"
             _write_new(new, folder, parts, progress)
-            _publish(new, folder, scratch)
+            gone = _FOLDERS if parts.keep_weights else (*_FOLDERS, DRAFT_FOLDER)
+            _publish(new, folder, scratch, gone)
     except OSError as error:
         raise GraphgenError(
             "GG0704",
@@ -107,6 +114,8 @@ def _write_new(new: Path, folder: Path, parts: CompiledParts, progress: Progress
         artifact = take_weights(artifact, open_folder(folder))
     if parts.compile:
         _compile_all(artifact, folder / "compiled", progress)
+    if parts.draft is not None:
+        parts.draft.save(new / DRAFT_FOLDER)
     parts.config.save(new)
     _copy_tokenizer(source, new)
     if parts.device is not None:
@@ -144,12 +153,19 @@ def _copy_tokenizer(checkpoint: Path, folder: Path) -> None:
         copy_own(checkpoint, names, folder)
 
 
-def _publish(new: Path, folder: Path, scratch: Path) -> None:
-    """Move the entries of ``new`` to ``folder``, the manifest last; earlier ones to scratch."""
+def _publish(new: Path, folder: Path, scratch: Path, gone: Sequence[str]) -> None:
+    """Move the entries of ``new`` to ``folder``, the manifest last; earlier ones to scratch.
+
+    Args:
+        new: the new entries.
+        folder: the compiled folder.
+        scratch: takes what is replaced.
+        gone: folders of an earlier compilation, which leave even if no entry replaces them.
+    """
     old = scratch / "old"
     old.mkdir()
     folder.mkdir(exist_ok=True)
-    for name in (MANIFEST, *_FOLDERS):
+    for name in (MANIFEST, *gone):
         with suppress(FileNotFoundError):
             os.replace(folder / name, old / name)
     for entry in sorted(new.iterdir(), key=lambda entry: entry.name == MANIFEST):

@@ -6,6 +6,7 @@ A draft is a folder with ``config.json`` and weights, as ``yuhuili/EAGLE-LLaMA3-
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
@@ -16,12 +17,15 @@ from graphgen.errors import GraphgenError
 from graphgen.models import family_of
 from graphgen.models.eagle import MODEL_TYPE, target_layers
 from graphgen.models.first_layers import stated_layers
-from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Array, Checkpoint, TensorInfo
 from graphgen.runtime.session.step_call import Ints
+from graphgen.runtime.weights.aligned_safetensors import append_tensor, stream_header
 
 _EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
 # The target's token less the draft's, for each of the draft's; and which tokens the draft has.
 _OFFSETS, _KNOWN = "d2t", "t2d"
+# The key of the hidden states that a draft takes.
+_LAYERS: Final = "eagle_aux_hidden_state_layer_ids"
 # Families whose embedding and head a draft can share: neither scales or caps its numbers.
 _PLAIN = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -52,14 +56,15 @@ class EagleCheckpoint:
 
     Args:
         own: the draft.
-        target: the model that it drafts for.
+        target: the model that it drafts for; ``None`` for a draft of :meth:`save`, which has all.
 
     Raises:
-        GraphgenError: GG0705 for a draft of another width or vocabulary than the target's, and for
-            one without embedding or head whose target has none that fit.
+        GraphgenError: GG0602 for a draft without a target that lacks tensors, GG0705 for a draft
+            of another width or vocabulary than the target's, and for one without embedding or head
+            whose target has none that fit.
     """
 
-    def __init__(self, own: Checkpoint, target: Checkpoint) -> None:
+    def __init__(self, own: Checkpoint, target: Checkpoint | None) -> None:
         self._own, self._target = own, target
         self._stored: Final = _own_names(own)
         self.path: Final[Path] = own.path
@@ -94,6 +99,8 @@ class EagleCheckpoint:
         missing = [name for name in (_EMBEDDING, _HEAD) if name not in self._stored]
         if not missing:
             return {}
+        if self._target is None:
+            raise GraphgenError("GG0602", f"the draft {self.path} has no tensor {missing[0]}")
         family = family_of(self._target.config)
         if family.model_type not in _PLAIN:
             raise GraphgenError(
@@ -107,14 +114,15 @@ class EagleCheckpoint:
 
     def feature_layers(self) -> tuple[int, ...]:
         """Numbers of the target's hidden states that the draft takes, in order."""
-        layers = layers_of(self._target)
-        version = cast(int, self.config["eagle_version"])
         stated = _stated_layers(self._own.config)
-        return stated or target_layers(version, layers)
+        if stated or self._target is None:
+            return stated
+        return target_layers(cast(int, self.config["eagle_version"]), layers_of(self._target))
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The tensors of the draft by its names; reads no data."""
-        own, target = self._own.tensors(), self._target.tensors()
+        own = self._own.tensors()
+        target = {} if self._target is None else self._target.tensors()
         found = {name: own[stored] for name, stored in self._stored.items()}
         for name, stored in self._others.items():
             info = target[stored]
@@ -127,7 +135,7 @@ class EagleCheckpoint:
         """The tensor ``name`` of the draft (GG0602 if there is none)."""
         if name in self._stored:
             return self._own.read(self._stored[name])
-        array = self._target.read(self._others.get(name, name))
+        array = (self._target or self._own).read(self._others.get(name, name))
         return array[self.token_ids] if name == _HEAD and self.token_ids is not None else array
 
     def fingerprint(self) -> str:
@@ -138,7 +146,25 @@ class EagleCheckpoint:
         """True for tensors that the draft's graph does not read."""
         return name in (_OFFSETS, _KNOWN)
 
+    def save(self, folder: Path) -> None:
+        """Write a folder with everything that the draft takes, its target's tensors included.
+
+        Args:
+            folder: not there yet.
+        """
+        folder.mkdir()
+        stated = {**self._own.config, _LAYERS: list(self.feature_layers())}
+        (folder / "config.json").write_text(json.dumps(stated), encoding="utf-8")
+        tensors = self.tensors()
+        rows = [(name, NUMPY_DTYPES[row.dtype], row.shape) for name, row in tensors.items()]
+        with (folder / "model.safetensors").open("wb") as file:
+            file.write(stream_header(rows))
+            for name in tensors:
+                append_tensor(file, self.read(name))
+
     def _check(self) -> None:
+        if self._target is None:
+            return
         layers, columns = len(self.feature_layers()), cast(int, self.config["feature_size"])
         family = family_of(self._target.config)
         words, width = self._target.tensors()[family.embedding].shape
@@ -159,7 +185,10 @@ class EagleCheckpoint:
 
 
 # Keys of published drafts that say what the tensors, or the target, say too.
-_ABOUT_TARGET = ("bias", "target_hidden_size", "eagle_config", "draft_vocab_size", "auto_map")
+_ABOUT_TARGET = (
+    *("bias", "target_hidden_size", "eagle_config", "draft_vocab_size", "auto_map"),
+    _LAYERS,
+)
 
 
 def layers_of(target: Checkpoint) -> int:
@@ -175,7 +204,7 @@ def _stated_layers(config: Mapping[str, object]) -> tuple[int, ...]:
     inner = config.get("eagle_config")
     places = [config, cast("Mapping[str, object]", inner)] if isinstance(inner, dict) else [config]
     for place in places:
-        given = place.get("eagle_aux_hidden_state_layer_ids")
+        given = place.get(_LAYERS)
         if isinstance(given, list):
             return tuple(cast("list[int]", given))
     return ()

@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.models import known_shape
+from graphgen.runtime.aws_config.attribute_table import attributes_of
+from graphgen.runtime.aws_config.expert_config import MoENeuronConfig
 from graphgen.runtime.aws_config.inference_config import InferenceConfig, load_pretrained_config
 from graphgen.runtime.aws_config.neuron_config import (
+    FusedSpecNeuronConfig,
+    KVQuantizationConfig,
     LlamaNeuronConfig,
+    LoraServingConfig,
     NeuronConfig,
     OnDeviceSamplingConfig,
+)
+from graphgen.runtime.aws_nxdi.model_classes import (
+    LlamaInferenceConfig,
+    MixtralInferenceConfig,
+    NeuronLlamaModel,
 )
 
 SIZES = {
@@ -166,3 +177,120 @@ def test_a_missing_file_is_refused(tmp_path: Path):
     with pytest.raises(GraphgenError, match="cannot read the configuration") as error:
         InferenceConfig.load(tmp_path)
     assert error.value.code == "GG0906"
+
+
+def fused(**given: object) -> FusedSpecNeuronConfig:
+    attributes: dict[str, object] = {"draft_model_path": "draft", **given}
+    return FusedSpecNeuronConfig(NeuronLlamaModel, **attributes)
+
+
+def every_attribute_given() -> NeuronConfig:
+    """Each attribute that may be set has a value that is not its default, where one is allowed."""
+    made = NeuronConfig(
+        lora_config=LoraServingConfig(lora_ckpt_paths={"a": "/a"}, max_lora_rank=4),
+        on_device_sampling_config=OnDeviceSamplingConfig(do_sample=True, top_k=5, temperature=0.5),
+        kv_quant_config=KVQuantizationConfig(quant_dtype="float8_e5m2"),
+    )
+    for name, row in attributes_of("NeuronConfig").items():
+        for value in (True, False, 3, 64, "draft", ("a",), (16, 64), {"a": 1}, "float16", 0.5):
+            if row.replaces or value == made.default(name) or name in made.given:
+                continue
+            changed = copy.deepcopy(made)
+            try:
+                setattr(changed, name, value)
+                changed.check()
+            except GraphgenError:
+                continue
+            made = changed
+    return made
+
+
+def test_a_written_configuration_is_the_one_that_is_read(tmp_path: Path):
+    own = every_attribute_given()
+    assert len(own.given) > 60
+    draft = LlamaInferenceConfig(copy.deepcopy(own), **SIZES, rope_scaling={"factor": 2.0})
+    made = LlamaInferenceConfig(own, **SIZES, dt="float16", ids=[1, 2])
+    made.fused_spec_config = fused(draft_config=draft)
+    made.save(tmp_path)
+    read = LlamaInferenceConfig.load(tmp_path)
+    assert read == made
+    assert read.fused_spec_config is not None
+    assert read.fused_spec_config.value("draft_config") == draft
+    assert read.fused_spec_config.value("worker_cls") is NeuronLlamaModel
+    other = copy.deepcopy(draft)
+    other.neuron_config.max_context_length = 8
+    assert read.fused_spec_config.value("draft_config") != other
+
+
+@pytest.mark.parametrize("name", ["attribute_map", "element type", "tuple"])
+def test_attributes_of_the_model_survive_their_file(name: str):
+    torch = pytest.importorskip("torch")
+    made = InferenceConfig(NeuronConfig(), **GPT2)
+    if name == "attribute_map":
+        made.attribute_map = {"width": "n_embd"}
+    else:
+        made.kept = torch.float16 if name == "element type" else (1, {"a": (2, torch.int8)})
+    read = InferenceConfig.from_json_string(made.to_json_string())
+    assert read == made
+    assert name != "attribute_map" or read.width == 32
+
+
+def test_an_attribute_that_a_file_cannot_hold_is_named():
+    made = InferenceConfig(NeuronConfig(), **SIZES, hook=object())
+    with pytest.raises(GraphgenError, match="the attribute hook is a object, which") as caught:
+        made.to_json_string()
+    assert caught.value.code == "GG0902"
+
+
+def test_a_draft_of_another_class_keeps_it():
+    kinds = (MixtralInferenceConfig, LlamaInferenceConfig)
+    shape = known_shape("mixtral-8x7b")
+    made = kinds[0](MoENeuronConfig(capacity_factor=2.0), **shape)
+    made.fused_spec_config = fused(draft_config=kinds[1](NeuronConfig(seq_len=16), **SIZES))
+    read = kinds[0].from_json_string(made.to_json_string())
+    assert read == made
+    assert read.fused_spec_config is not None
+    assert type(read.fused_spec_config.value("draft_config")) is LlamaInferenceConfig
+
+
+def test_the_file_of_awss_library_has_a_draft():
+    draft = {**SIZES, "neuron_config": {"seq_len": 64, "is_eagle_draft": True}}
+    module = "neuronx_distributed_inference.models.llama.modeling_llama"
+    text = json.dumps(
+        {
+            **SIZES,
+            "neuron_config": {"seq_len": 64, "speculation_length": 4},
+            "fused_spec_config": {
+                "draft_config": {**draft, "fused_spec_config": None},
+                "draft_model_path": "/draft",
+                "worker_cls": {"__module__": module, "__name__": "NeuronLlamaModel"},
+            },
+        }
+    )
+    read = LlamaInferenceConfig.from_json_string(text).fused_spec_config
+    assert read is not None
+    assert (read.value("worker_cls"), read.value("draft_model_path")) == (
+        NeuronLlamaModel,
+        "/draft",
+    )
+    own = read.value("draft_config")
+    assert isinstance(own, LlamaInferenceConfig)
+    assert own.neuron_config.value("is_eagle_draft") is True
+
+
+@pytest.mark.parametrize("value", ["draft", 3, NeuronConfig()])
+def test_a_draft_of_another_type_is_refused(value: object):
+    made = InferenceConfig(NeuronConfig(), **SIZES)
+    words = f"fused_spec_config is a {type(value).__name__}, not a FusedSpecNeuronConfig"
+    with pytest.raises(GraphgenError, match=words) as caught:
+        setattr(made, "fused_spec_config", value)  # noqa: B010 - of another type on purpose
+    assert caught.value.code == "GG0902"
+    with pytest.raises(GraphgenError, match=words):
+        InferenceConfig(NeuronConfig(), fused_spec_config=value, **SIZES)
+
+
+def test_a_draft_that_nothing_uses_is_noted():
+    made = InferenceConfig(NeuronConfig(), fused_spec_config=fused(), **SIZES)
+    assert any("fused_spec_config has no effect" in note for note in made.notes())
+    used = NeuronConfig(speculation_length=4, enable_fused_speculation=True)
+    assert not InferenceConfig(used, fused_spec_config=fused(), **SIZES).notes()

@@ -121,3 +121,21 @@ def test_targets_without_a_draft_and_drafts_alone_are_refused(folder: Path, tmp_
         assert caught.value.help
     with pytest.raises(GraphgenError, match="is not an EAGLE draft"):
         eagle_of(application(folder, folder).to_cpu())
+
+
+@pytest.mark.parametrize(
+    "kind", [{"version": 1}, {"version": 3, "words": 90, "own": ["lm_head"]}], ids=["1", "3"]
+)
+def test_a_compiled_folder_needs_neither_checkpoint(kind: dict[str, Any], tmp_path: Path):
+    folder = write_checkpoint(tmp_path / "target", num_hidden_layers=4, **WIDE)
+    options = {"is_eagle3": True} if kind["version"] == 3 else {}
+    own = draft_of(folder, tmp_path / "draft", **kind)
+    application(folder, own, **options).compile(tmp_path / "compiled")
+    reference: Any = open_reference(folder)
+    theirs = reference.generate(**prompts(), **settings())
+    (tmp_path / "target").rename(tmp_path / "gone")
+    (tmp_path / "draft").rename(tmp_path / "gone too")
+    again = LLAMA(str(tmp_path / "compiled"))
+    again.load(tmp_path / "compiled")
+    ours = HuggingFaceGenerationAdapter(again).generate(**prompts(), **settings())
+    assert torch.equal(ours[:, 9:], theirs[:, 9:])

@@ -68,7 +68,7 @@ def test_a_compiled_folder_has_the_programs_and_the_weights_of_both(
     made = application(folder, draft)
     assert [model.tag for model in made.models][-1] == "fused_speculation_model"
     made.compile(tmp_path / "compiled")
-    again = application(folder, draft)
+    again: Any = LLAMA(str(tmp_path / "compiled"))
     again.load(tmp_path / "compiled")
     names = [size.name for size in again.running().session.table.sizes]
     assert any(name.startswith("speculate.") for name in names)
