@@ -168,7 +168,11 @@ def on_this_machine(settings: CompileConfig) -> CompileConfig:
 def logical_module(
     model: Mapping[str, object], config: CompileConfig, *, every_token: bool = False
 ) -> tuple[Module, list[PassStep]]:
-    """The module that the pipeline of a configuration begins with, and how weights are read."""
+    """The module that the pipeline of a configuration begins with, and how weights are read.
+
+    Raises:
+        GraphgenError: as :func:`build_model`, and GG0705 for names of weights that it has not.
+    """
     from graphgen.models import PHASES, ExpertOutputs, build
     from graphgen.passes.quantization.stored_readings import read_quantized
 
@@ -190,6 +194,7 @@ def logical_module(
             counts=bool(config.capacity_factor) and config.steps_per_launch == 1,
         ),
     )
+    _check_kept(module, config)
     steps: list[PassStep] = []
     if config.weight_dtypes:
         # Only here: most models have one type.
@@ -200,6 +205,24 @@ def logical_module(
     remark = read_quantized(module, model, config.target, config.activation_quantization_type)
     steps += [PassStep("read-quantized", 0, 0, 0, 0.0, (remark,))] if remark else []
     return module, steps
+
+
+def _check_kept(module: Module, config: CompileConfig) -> None:
+    """Refuse names of weights to keep that the model has not, before any pass runs (GG0705)."""
+    if not config.quantization:
+        return
+    from graphgen.passes.core import parse_pipeline
+    from graphgen.passes.quantization.quantize_weights import QuantizeWeights
+
+    for step in parse_pipeline(config.quantization):
+        unknown = step.unknown(module) if isinstance(step, QuantizeWeights) else {}
+        for name, near in unknown.items():
+            found = f"did you mean {' or '.join(near)}? " if near else ""
+            raise GraphgenError(
+                "GG0705",
+                f"modules_to_not_convert: '{name}' names no weight of the model",
+                help=f"{found}give parts of dotted names, such as lm_head or layers.0.mlp",
+            )
 
 
 def steps_of(reports: Sequence[PassReport]) -> list[PassStep]:

@@ -263,7 +263,8 @@ def make_config(given: DemoArguments) -> InferenceConfig:
         and "--draft-model-path" in given.values
     ):
         path = str(given.get("--draft-model-path"))
-        made.fused_spec_config = FusedSpecNeuronConfig(kind, draft_model_path=path)
+        worker = model_class(given)._model_cls  # pyright: ignore[reportPrivateUsage] - AWS's name
+        made.fused_spec_config = FusedSpecNeuronConfig(worker, draft_model_path=path)
     prompts, rows = cast("list[str]", given.get("--prompt", [])), made.neuron_config.batch_size
     if len(prompts) > cast(int, rows):
         raise GraphgenError(

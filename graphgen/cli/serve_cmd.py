@@ -223,6 +223,7 @@ def _collected(given: Values) -> ServeFlags:
     model["override"] = given["override_neuron_config"]
     model["caches"] = cache_options(given) or None
     model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
+    model["artifact"] = given["artifact"] or _stated_artifact()
     speculation = read_speculation(given)
     model |= {
         _LENGTH: None,
@@ -240,6 +241,14 @@ def _collected(given: Values) -> ServeFlags:
     server["template_arguments"] = _template_arguments(given)
     device, trust = str(given["device"]), bool(given["trust_artifacts"])
     return ServeFlags(model, server, _notes(given), speculation, device, trust)
+
+
+def _stated_artifact() -> Path | None:
+    """The folder that AWS's variable names."""
+    from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS
+
+    stated = os.environ.get(COMPILED_ARTIFACTS)
+    return Path(stated) if stated else None
 
 
 def _api_keys(given: Values) -> tuple[str, ...]:
@@ -307,12 +316,14 @@ def _template_arguments(given: Values) -> Mapping[str, Json]:
 
 
 def _notes(given: Values) -> tuple[str, ...]:
+    from graphgen.runtime.aws_config.environment import environment_notes
+
     device = given["device"]
     if device not in ("auto", "cpu", "neuron"):
         raise GraphgenError(
             "GG0705", f"--device {device} is unknown", help="one of auto, cpu, neuron"
         )
-    found: list[str] = []
+    found = [*environment_notes(os.environ)]
     if given["use_v2_block_manager"]:
         found.append("--use-v2-block-manager has no effect: --block-size keeps caches in blocks")
     if given["api_key"]:
@@ -435,7 +446,10 @@ def _options(model: str, flags: ServeFlags) -> tuple[EngineOptions, bool]:
         features = flags.speculation.features(model)
         options = replace(options, requested={**options.requested, **features})
     options = _with_slots(model, options, flags)
-    return options, read_override(model_flags.override, speculates=speculates).prefix_sharing
+    override = read_override(model_flags.override, speculates=speculates)
+    for text in override.notes:
+        note(text)
+    return options, override.prefix_sharing
 
 
 def _device_notes(model: str, device: str) -> list[str]:

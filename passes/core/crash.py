@@ -120,6 +120,8 @@ def guarded(
 ) -> Generator[Crash | None]:
     """Write a reproducer for a pass that fails inside; the error's help says how to replay it.
 
+    None is written for a bad option (GG0302).
+
     Args:
         module: as it is before the first pass.
         passes: the pipeline.
@@ -135,9 +137,14 @@ def guarded(
     except MemoryError:
         raise
     except Exception as error:
-        if crash.number is not None:
+        if crash.number is not None and not _is_of_user(error):
             _leave(crash, settings.crash, error)
         raise
+
+
+def _is_of_user(error: Exception) -> bool:
+    """True for a value of an option: the error says what to change, and nothing has failed."""
+    return isinstance(error, GraphgenError) and error.code == "GG0302"
 
 
 def _leave(crash: Crash, folder: str, error: Exception) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import ClassVar
 
 from graphgen.build import Builder
@@ -146,10 +147,22 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
 
     def _check_skip(self, module: Module) -> None:
         """A pattern of the user must match a weight; the default may match none."""
+        for pattern, near in self.unknown(module).items():
+            raise GraphgenError(
+                "GG0302",
+                f"quantize-weights: skip={pattern} names no weight",
+                help=f"did you mean {near[0]}?" if near else "",
+            )
+
+    def unknown(self, module: Module) -> Mapping[str, Sequence[str]]:
+        """The patterns of ``skip`` that match no weight, with the nearest parts of names."""
         weights = [row.name for row in module.entries(Role.WEIGHT)]
-        for pattern in self.skip:
-            if pattern not in type(self).skip and not any(names(pattern, w) for w in weights):
-                raise GraphgenError("GG0302", f"quantize-weights: skip={pattern} names no weight")
+        parts = {part for name in weights for part in name.split(".")} | {*type(self).skip}
+        return {
+            pattern: get_close_matches(pattern, sorted(parts), 3)
+            for pattern in self.skip
+            if pattern not in type(self).skip and not any(names(pattern, w) for w in weights)
+        }
 
 
 def _quantizing(

@@ -52,9 +52,15 @@ class RunTimeSetting:
 
 @dataclass(frozen=True, slots=True)
 class CompilerArgument:
-    """The attribute becomes a command-line argument of ``neuronx-cc``."""
+    """The attribute becomes a command-line argument of ``neuronx-cc``.
+
+    Attributes:
+        argument: without the value.
+        also: another attribute that must be on for it.
+    """
 
     argument: str
+    also: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,8 @@ class DescribesModel:
     """The attribute describes the model's computation; ``what`` is a noun phrase.
 
     Modules that a program makes of the configuration follow it. The configuration of a family must
-    say the same; an attribute that is not given, or has its default, states nothing.
+    say the same; an attribute that is not given states nothing, and neither does a default in a
+    file, which has all attributes.
     """
 
     what: str
@@ -136,6 +143,7 @@ class Attribute:
         decision: the reason for the default, where the documents of AWS contradict each other.
         inactive: values that request nothing, beside the default, ``None`` and ``False``.
         unbuilt: values of an attribute that works otherwise, refused until they are built.
+        beside: an argument of ``neuronx-cc`` that it gives beside its effect on Neuron targets.
         replaces: the name that this deprecated one stands for; empty for none.
         environment: the variable that overrides the value; empty for none.
         served: what ``graphgen serve`` does with it, a noun phrase, where it is the server's own;
@@ -154,6 +162,7 @@ class Attribute:
     decision: str = ""
     inactive: tuple[object, ...] = ()
     unbuilt: Mapping[str, Refused] = field(default_factory=dict[str, Refused])
+    beside: CompilerArgument | None = None
     replaces: str = ""
     environment: str = ""
     served: str = ""

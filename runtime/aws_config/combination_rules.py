@@ -237,7 +237,7 @@ PARALLEL_RULES = (
         source="C23",
     ),
     CombinationRule(
-        ("local_ranks_size", "world_size"),
+        ("start_rank_id", "local_ranks_size", "world_size"),
         "start_rank_id and local_ranks_size must be within world_size",
         "lower local_ranks_size or start_rank_id",
         lambda read: (
@@ -258,7 +258,6 @@ QUANTIZATION_RULES = (
         source="C36",
     ),
     needs("rmsnorm_quantize_kernel_enabled", "quantized_mlp_kernel_enabled", "C47"),
-    needs("quantized_mlp_kernel_enabled", "mlp_kernel_enabled", "C46"),
     needs("is_full_model_shuffled", "is_mxfp4_compute"),
     needs("activation_quantization_type", "quantized"),
     excludes("activation_quantization_type", "mlp_kernel_enabled"),
@@ -321,17 +320,6 @@ FEATURE_RULES = (
     excludes("is_medusa", "async_mode", "C57"),
     needs("async_mode", "on_device_sampling_config", "C12"),
     CombinationRule(
-        ("async_mode", "speculation_length", "enable_fused_speculation"),
-        "async_mode with speculation_length needs enable_fused_speculation",
-        "set enable_fused_speculation, or leave async_mode out",
-        lambda read: (
-            read.on("async_mode")
-            and read.on("speculation_length")
-            and not read.on("enable_fused_speculation")
-        ),
-        source="C12",
-    ),
-    CombinationRule(
         ("speculation_length", "max_length"),
         "speculation_length must be from 2, the last token and one proposed, to max_length",
         "set speculation_length to 2 or more, or to 0 for no speculation",
@@ -341,7 +329,18 @@ FEATURE_RULES = (
         ),
         source="C51",
     ),
-    needs("enable_fused_speculation", "speculation_length", "C55"),
+    CombinationRule(
+        ("enable_fused_speculation", "speculation_length"),
+        "enable_fused_speculation needs speculation_length",
+        "set speculation_length, or leave enable_fused_speculation out",
+        # It follows from EAGLE otherwise, which an application checks.
+        lambda read: (
+            read.given("enable_fused_speculation")
+            and read.on("enable_fused_speculation")
+            and not read.on("speculation_length")
+        ),
+        source="C55",
+    ),
     needs("enable_eagle_draft_input_norm", "enable_eagle_speculation", "C54"),
     needs("is_medusa", "medusa_speculation_length", "C57"),
     needs("is_medusa", "num_medusa_heads", "C57"),
@@ -366,7 +365,6 @@ FEATURE_RULES = (
         )
         for name in ("is_prefix_caching", "is_chunked_prefill", "is_block_kv_layout")
     ),
-    needs("tensor_capture_config", "on_device_sampling_config"),
 )
 
 OTHER_RULES = (
@@ -393,6 +391,14 @@ OTHER_RULES = (
     replace(excludes("lora_ckpt_json", "lora_ckpt_paths", "C63"), owner="LoraServingConfig"),
     replace(excludes("lora_ckpt_json", "lora_ckpt_paths_cpu", "C63"), owner="LoraServingConfig"),
     replace(needs("lora_ckpt_paths_cpu", "dynamic_multi_lora", "C62"), owner="LoraServingConfig"),
+    CombinationRule(
+        ("top_k", "global_topk"),
+        "top_k must be at most global_topk, the tokens that programs look at",
+        "lower top_k, or raise global_topk; 0 looks at all tokens",
+        lambda read: not _greedy(read) and 0 < read.number("global_topk") < read.number("top_k"),
+        "OnDeviceSamplingConfig",
+        "C32",
+    ),
     replace(at_most("top_k", "num_experts", "M02"), owner="RoutedExpertsMLPOpsConfig"),
     replace(divides("moe_ep_degree", "tp_degree", "M20"), owner="MoENeuronConfig"),
     CombinationRule(
@@ -479,15 +485,43 @@ NOTES: tuple[CombinationRule, ...] = (
         )
     ),
     _unused("kv_quant_config", "kv_cache_quant", ""),
+    CombinationRule(
+        ("quantize_clamp_bound",),
+        "activations are not quantized: activation_quantization_type and "
+        "quantized_mlp_kernel_enabled are not set",
+        "",
+        lambda read: (
+            not read.on("activation_quantization_type")
+            and not read.on("quantized_mlp_kernel_enabled")
+        ),
+    ),
+    CombinationRule(
+        ("sequence_parallel_enabled",),
+        "one rank has the whole sequence",
+        "",
+        lambda read: read.number("tp_degree") == 1,
+        source="C23",
+    ),
+    _unused("weight_gather_seq_len_threshold", "sequence_parallel_enabled", "C23"),
+    _unused("spec_batch_size", "speculation_length", "C52"),
+    CombinationRule(
+        ("rpl_reduce_dtype",),
+        "one rank has no sums over ranks",
+        "",
+        lambda read: read.number("tp_degree") == 1,
+        source="C10",
+    ),
+    CombinationRule(
+        ("draft_model_modules_to_not_convert",),
+        "no draft is quantized: quantized or enable_fused_speculation is not set",
+        "",
+        lambda read: not read.on("quantized") or not read.on("enable_fused_speculation"),
+        source="C41",
+    ),
     _unused("output_logits", "on_device_sampling_config", "C68"),
     *(_unused(name, "is_block_kv_layout", "") for name in ("pa_num_blocks", "pa_block_size")),
     *(
         _sampling_note(name, "do_sample and dynamic are False", _greedy)
         for name in ("top_k", "top_p", "temperature", "deterministic", "global_topk")
-    ),
-    _sampling_note(
-        "top_k",
-        "only the global_topk best tokens are looked at",
-        lambda read: not _greedy(read) and 0 < read.number("global_topk") < read.number("top_k"),
     ),
 )

@@ -15,7 +15,6 @@ from graphgen.config.option_words import (
     ATTENTION_OF_MODEL,
     CACHE_DTYPES,
 )
-from graphgen.errors import GraphgenError
 from graphgen.passes.kernels.neuron_rules import NATIVE
 from graphgen.runtime.aws_config.expert_config import (
     BlockwiseMatmulConfig,
@@ -261,28 +260,32 @@ def _sampling(config: NeuronConfig) -> str:
 
 
 def _native_kernels(config: NeuronConfig, target: str) -> tuple[str, ...]:
-    """The kernels that the attributes request for a device; none for the CPU.
+    """The kernels that the attributes request for a device and a manifest has; none for the CPU."""
+    if not _kernel_manifest(target):
+        return ()
+    return tuple(_WORDS[name] for name in _requested_kernels(config))
 
-    Raises:
-        GraphgenError: GG0904 for a kernel without a manifest: its name, and where to give one.
-    """
-    if target == "cpu":
+
+def kernel_notes(config: NeuronConfig, target: str) -> tuple[str, ...]:
+    """A remark for each kernel that no artifact is given of, for a device."""
+    if target == "cpu" or _kernel_manifest(target):
         return ()
     kernels = {row.option: row.kernel for row in NATIVE}
+    return tuple(
+        f"NeuronConfig.{name} = True has no effect: {kernels[_WORDS[name]]} exists in NKI alone, "
+        f"and no artifact of it is given for {target}; ordinary ops compute the same, or let "
+        f"{_MANIFEST} name a manifest of kernels (docs/kernels.md)"
+        for name in _requested_kernels(config)
+    )
+
+
+def _requested_kernels(config: NeuronConfig) -> list[str]:
+    """The attributes that request a kernel."""
     found = [name for name in _WORDS if config.value(name) is True]
-    if _narrow_mlp(config):
-        # It stands in for the other, which it needs by the library's rules.
+    if _narrow_mlp(config) and "mlp_kernel_enabled" in found:
+        # The kernel of 8-bit products stands in for the other one.
         found.remove("mlp_kernel_enabled")
-    for name in found:
-        if not _kernel_manifest(target):
-            raise GraphgenError(
-                "GG0904",
-                f"NeuronConfig.{name} = True: {kernels[_WORDS[name]]} exists in NKI alone, and no "
-                f"artifact of it is given for {target}",
-                help=f"leave it out: ordinary ops compute the same; or let {_MANIFEST} name a "
-                "manifest of kernels (docs/kernels.md)",
-            )
-    return tuple(_WORDS[name] for name in found)
+    return found
 
 
 def _kernel_manifest(target: str) -> str:

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
-from graphgen.runtime.aws_config.attribute import REQUIRED, Derived
+from graphgen.runtime.aws_config.attribute import REQUIRED, Derived, DescribesModel
 from graphgen.runtime.aws_config.attribute_table import attributes_of
 from graphgen.runtime.aws_config.strict_config import StrictConfig, config_class
 from graphgen.runtime.aws_config.value_kinds import CLASS
@@ -52,10 +52,10 @@ def value_json(value: object) -> object:
     """A value of an attribute as JSON."""
     if isinstance(value, StrictConfig):
         return config_json(value)
-    if isinstance(value, _HasJson):
-        return parse_json(value.to_json_string())
     if inspect.isclass(value) or inspect.isfunction(value):
         return class_json(value)
+    if isinstance(value, _HasJson):
+        return parse_json(value.to_json_string())
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
         return {str(key): value_json(item) for key, item in items}
@@ -160,11 +160,15 @@ def _class_of(value: Mapping[str, object]) -> object:
 def _leave_derived(config: StrictConfig) -> None:
     """Forget given values that equal the ones that follow from other attributes.
 
+    Also those about the model that equal their default: a file has all attributes, and only a value
+    that somebody chose says anything.
+
     A value that the environment replaces, such as logical_nc_config, follows from the machine that
     wrote the file, and counts: another machine may have another default.
     """
     for row in attributes_of(config.owner).values():
-        if isinstance(row.default, Derived) and not row.replaces and not row.environment:
+        follows = isinstance(row.default, Derived) or isinstance(row.cpu, DescribesModel)
+        if follows and not row.replaces and not row.environment:
             config.leave_derived(row.name)
     for nested in config.given.values():
         if isinstance(nested, StrictConfig):

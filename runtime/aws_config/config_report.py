@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.runtime.aws_config.attribute import REQUIRED, Refused, effect_text
 from graphgen.runtime.aws_config.attribute_table import attributes_of
-from graphgen.runtime.aws_config.compile_settings import compile_settings
+from graphgen.runtime.aws_config.compile_settings import compile_settings, kernel_notes
 from graphgen.runtime.aws_config.config_json import inspect_config, value_json
 from graphgen.runtime.aws_config.environment import environment_notes
 from graphgen.runtime.aws_config.model_checks import stored_quantization
@@ -90,11 +90,15 @@ def report_of(values: Mapping[str, object], owner: str, target: str = CPU) -> Co
         kind.owner,
         target,
         _lines(config, target, ""),
-        (*config.notes(target), *environment_notes(os.environ)),
+        (*config.notes(target), *_kernel_notes(config, target), *environment_notes(os.environ)),
         problems,
         config,
         settings,
     )
+
+
+def _kernel_notes(config: StrictConfig, target: str) -> tuple[str, ...]:
+    return kernel_notes(config, target) if isinstance(config, NeuronConfig) else ()
 
 
 def _of_files(config: NeuronConfig) -> list[GraphgenError]:

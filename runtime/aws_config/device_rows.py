@@ -238,7 +238,7 @@ COMPILER = owned_by(
         ),
         "options of the compiler for long prompts",
         _NO_NEURONX_CC,
-        CompilerArgument("--internal-backend-options=--enable-verifier=false"),
+        CompilerArgument("--internal-disable-fma-on-ios --disable-mixed-precision-accumulation"),
     ),
     Attribute(
         "enable_spill_reload_dge",

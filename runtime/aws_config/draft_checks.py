@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -132,8 +133,18 @@ def is_fused(attributes: NeuronConfig) -> bool:
 
 
 def check_fused(config: InferenceConfig) -> None:
-    """Refuse fused programs without what they need (GG0903)."""
+    """Refuse fused programs without what they need, and what needs them (GG0903).
+
+    A draft may be a copy of its target that only fusion was taken from, and is not checked here.
+    """
     attributes, fused = config.neuron_config, config.fused_spec_config
+    ahead = attributes.value("async_mode") and attributes.value("speculation_length")
+    if ahead and not attributes.value("enable_fused_speculation"):
+        raise GraphgenError(
+            "GG0903",
+            "NeuronConfig.async_mode with speculation_length needs enable_fused_speculation",
+            help="set enable_fused_speculation, or leave async_mode out",
+        )
     if not is_fused(attributes):
         return
     if draft_path(fused) is None:
@@ -170,6 +181,10 @@ def fused_settings(config: InferenceConfig, settings: CompileConfig) -> CompileC
     attributes = draft_attributes(config.fused_spec_config)
     if attributes is None:
         return made
+    kept = config.neuron_config.value("draft_model_modules_to_not_convert")
+    if kept is not None:
+        attributes = copy.deepcopy(attributes)
+        attributes.modules_to_not_convert = kept
     own = compile_settings(attributes, settings.target)
     dtype = made.dtype if own.dtype == AS_DECLARED else own.dtype
     return replace(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from graphgen.errors import GraphgenError, printable
 from graphgen.runtime.aws_config.attribute import (
     CompilerArgument,
     Effect,
@@ -12,6 +16,8 @@ from graphgen.runtime.aws_config.attribute import (
     PartOf,
     RunTimeSetting,
 )
+from graphgen.runtime.distributed.launch_plan import number_of
+from graphgen.runtime.distributed.process_group import PLACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +42,13 @@ _NO_XLA = NoEffect("programs are written without torch-xla")
 _F8 = NoEffect("the pass f8-formats writes 8-bit floats in the device's format")
 _VLLM = NoEffect("vLLM's scheduler and sampler decide, where it runs graphgen's programs")
 _FRAMEWORK = NoEffect("graphgen is the framework; unknown names are refused in vLLM")
-_ARTIFACT = RunTimeSetting("the artifact that vLLM starts from, written if it is not there")
+_ARTIFACT = RunTimeSetting(
+    "the artifact that vLLM and graphgen serve start from, written if it is not there"
+)
 _OWN = NoEffect("it is left to vLLM and to clients, which read it themselves")
 _CAPTURE = RunTimeSetting("files of program inputs, which graphgen run replays")
 _RANKS = NoEffect("one process holds all ranks")
+_NODES = NoEffect("one process holds all ranks; parts of them are refused outside graphgen launch")
 _NEURONX_CC = NoEffect("it is left to neuronx-cc, which inherits it")
 
 
@@ -152,6 +161,21 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
         "LOCAL_WORLD_SIZE",
     ),
     *_row(
+        "E20",
+        "nodes of a distributed run",
+        _NODES,
+        "NEURON_RANK_ID",
+        "NEURON_LOCAL_TP",
+        "NEURON_PP_STAGES",
+        "CPU_COMM_ID",
+    ),
+    *_row(
+        "E20",
+        "threads of the host",
+        NoEffect("XLA and graphgen's kernels have threads of their own"),
+        "OMP_NUM_THREADS",
+    ),
+    *_row(
         "E21",
         "choices of the vLLM plugin",
         _VLLM,
@@ -168,7 +192,48 @@ _SHARED = (
     "LOCAL_WORLD_SIZE",
     "OPENAI_API_BASE",
     "OPENAI_API_KEY",
+    "OMP_NUM_THREADS",
 )
+# Folder of compiled programs, for vLLM and for graphgen serve.
+COMPILED_ARTIFACTS: Final = "NEURON_COMPILED_ARTIFACTS"
+
+
+def check_nodes(environ: Mapping[str, str], ranks: int) -> None:
+    """Refuse variables by which this process would be one of several nodes (GG0904).
+
+    Each node would run the whole model, and answer. Processes of ``graphgen launch`` are nodes.
+
+    Args:
+        environ: of this process.
+        ranks: of the model.
+    """
+    if PLACE in environ:
+        return
+    node = number_of(environ, "NEURON_RANK_ID", 0)
+    stages = number_of(environ, "NEURON_PP_STAGES", 1)
+    local = number_of(environ, "NEURON_LOCAL_TP", ranks)
+    if node or stages > 1 or local < ranks:
+        names = [row.name for row in VARIABLES if row.effect is _NODES and row.name in environ]
+        shown = ", ".join(f"{name}={environ[name]}" for name in names)
+        raise GraphgenError(
+            "GG0904",
+            f"{shown}: this process would be one of several nodes, and it runs all {ranks} ranks",
+            help="unset them; 'graphgen launch --nnodes N --node-rank I -- generate MODEL' shares "
+            "the ranks of a model",
+        )
+
+
+def print_notes(notes: Iterable[str], noted: set[str]) -> None:
+    """Print remarks and those about variables on stderr, each once.
+
+    Args:
+        notes: of a configuration.
+        noted: what was printed before; it grows.
+    """
+    for note in (*notes, *environment_notes(os.environ)):
+        if note not in noted:
+            noted.add(note)
+            print(printable(f"note: {note}"), file=sys.stderr)
 
 
 def environment_notes(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -176,5 +241,8 @@ def environment_notes(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         f"the variable {row.name} has no effect: {row.effect.because}"
         for row in VARIABLES
-        if isinstance(row.effect, NoEffect) and row.name in environ and row.name not in _SHARED
+        if isinstance(row.effect, NoEffect)
+        and row.name in environ
+        and row.name not in _SHARED
+        and (row.effect is not _NODES or PLACE not in environ)
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
+    CompilerArgument,
     CompileSetting,
     NoEffect,
     Refused,
@@ -16,10 +17,13 @@ from graphgen.runtime.aws_config.attribute import (
 from graphgen.runtime.aws_config.value_kinds import BOOL, CLASS, COUNT, TEXT, one_of, optional
 
 _NO_KERNELS = NoEffect("kernels exist on Neuron devices only")
+_ORDINARY = NoEffect(
+    "graphgen has no such kernel: ordinary ops compute the same, and may take longer on the device"
+)
 _NO_LAYOUT = NoEffect("it is a layout of Neuron devices' memory")
 
 
-def _kernel(name: str, what: str, source: str = "") -> Attribute:
+def _kernel(name: str, what: str, *, beside: CompilerArgument | None = None) -> Attribute:
     """A switch for a kernel, ``what`` after "the"."""
     return Attribute(
         name,
@@ -27,12 +31,12 @@ def _kernel(name: str, what: str, source: str = "") -> Attribute:
         False,
         f"the {what}",
         _NO_KERNELS,
-        Refused(f"the {what}", "leave it out: ordinary ops compute the same"),
-        source=source,
+        _ORDINARY,
+        beside=beside,
     )
 
 
-def _optional_kernel(name: str, what: str, source: str = "") -> Attribute:
+def _optional_kernel(name: str, what: str) -> Attribute:
     """The same where ``None`` leaves the choice to the library."""
     return Attribute(
         name,
@@ -40,8 +44,7 @@ def _optional_kernel(name: str, what: str, source: str = "") -> Attribute:
         None,
         f"the {what}; None leaves the choice to the compiler",
         _NO_KERNELS,
-        Refused(f"the {what}", "leave it out: ordinary ops compute the same"),
-        source=source,
+        _ORDINARY,
     )
 
 
@@ -84,7 +87,13 @@ KERNELS = owned_by(
     _kernel("strided_context_parallel_kernel_enabled", "strided context-parallel kernel"),
     _kernel("attn_tkg_nki_kernel_enabled", "attention kernel of token programs"),
     _kernel("attn_tkg_builtin_kernel_enabled", "compiler's attention kernel of token programs"),
-    _kernel("attn_block_tkg_nki_kernel_enabled", "attention block kernel of token programs"),
+    _kernel(
+        "attn_block_tkg_nki_kernel_enabled",
+        "attention block kernel of token programs",
+        beside=CompilerArgument(
+            "--internal-backend-options=--enable-verifier=false", also="is_block_kv_layout"
+        ),
+    ),
     _kernel("attn_block_tkg_nki_kernel_cache_update", "cache update inside the attention kernel"),
     _kernel("attn_block_tkg_nki_kernel_cascaded_attention", "cascaded attention kernel"),
     Attribute(
@@ -93,7 +102,7 @@ KERNELS = owned_by(
         True,
         "the softmax of the attention block kernel in one pass",
         _NO_KERNELS,
-        Refused("the attention block kernel", "leave it out: there is no such kernel to change"),
+        _ORDINARY,
     ),
     _kernel("attn_block_cte_nki_kernel_enabled", "attention block kernel of context programs"),
     _kernel("kv_cache_update_with_kernel", "cache update kernel"),

@@ -81,8 +81,9 @@ def _stated(config: StrictConfig) -> Iterator[tuple[str, str, object]]:
         if isinstance(value, RouterConfig):
             yield from _stated(value)
             continue
-        states = isinstance(config.attribute(name).cpu, DescribesModel)
-        if (states or name in (*_RESULTS, _SHARED)) and value not in (None, config.default(name)):
+        states = isinstance(config.attribute(name).cpu, DescribesModel) and value is not None
+        results = name in (*_RESULTS, _SHARED) and value not in (None, config.default(name))
+        if states or results:
             yield config.owner, name, value
 
 

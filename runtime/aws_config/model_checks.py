@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -26,8 +27,18 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
         model: a ``config.json``.
 
     Raises:
-        GraphgenError: GG0903 for ``qk_layernorm`` of a model without such norms.
+        GraphgenError: GG0903 for ``qk_layernorm`` of a model without such norms, and for 8-bit
+            products of an MLP whose weights are not quantized.
     """
+    quantized = config.value("quantized") or model.get("quantization_config")
+    if config.value("quantized_mlp_kernel_enabled") and not quantized:
+        raise GraphgenError(
+            "GG0903",
+            f"{config.owner}.quantized_mlp_kernel_enabled = True: the weights of the MLP are not "
+            "quantized",
+            help="set quantized=True with quantized_checkpoints_path, or give a quantized "
+            "checkpoint",
+        )
     normalizes = bool(getattr(read_model_config(model), "qk_norm", False))
     if config.value("qk_layernorm") and not normalizes:
         raise GraphgenError(
@@ -36,6 +47,24 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
             "not normalize queries and keys",
             help="leave qk_layernorm out: the model's own configuration decides",
         )
+
+
+def model_notes(config: NeuronConfig, model: Mapping[str, object]) -> tuple[str, ...]:
+    """Remarks on attributes that have no effect on this model; arguments as of check_model."""
+    if not config.value("flash_decoding_enabled"):
+        return ()
+    ranks, heads = cast(int, config.value("tp_degree")), _key_value_heads(model)
+    if heads is None or ranks > heads:
+        return ()
+    return (
+        f"{config.owner}.flash_decoding_enabled = True has no effect: with tp_degree {ranks} each "
+        f"rank has some of the {heads} KV heads to itself",
+    )
+
+
+def _key_value_heads(model: Mapping[str, object]) -> int | None:
+    found: object = getattr(read_model_config(model), "num_key_value_heads", None)
+    return found if isinstance(found, int) else None
 
 
 def scale_scheme(config: NeuronConfig) -> str:
@@ -54,8 +83,14 @@ def quantized_checkpoint(config: NeuronConfig) -> Path | None:
     return found if found is not None and is_there(found) else None
 
 
-def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
+def stored_quantization(
+    config: NeuronConfig, model: Mapping[str, object] | None = None
+) -> Mapping[str, object]:
     """The ``quantization_config`` of the quantized checkpoint; empty where there is none.
+
+    Args:
+        config: names the checkpoint: a folder, or a file of weights as NxD Inference writes it.
+        model: a ``config.json``, for a checkpoint that has none of its own.
 
     Raises:
         GraphgenError: GG0601 if the checkpoint cannot be read, GG0502 if its scheme is not, GG0903
@@ -64,7 +99,7 @@ def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
     path = quantized_checkpoint(config)
     if path is None:
         return {}
-    stated = _stated(path, _state(path))
+    stated = _stated(path, _state(path), json.dumps(model or {}, sort_keys=True, default=str))
     if not isinstance(stated, dict):
         raise GraphgenError(
             "GG0903",
@@ -93,9 +128,9 @@ def _state(path: Path) -> _State:
 
 
 @lru_cache(maxsize=8)
-def _stated(path: Path, state: _State) -> object:
+def _stated(path: Path, state: _State, model: str) -> object:
     """The ``quantization_config`` at ``path``; headers are read once while its files stay."""
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, json.loads(model))
     # A GGUF file's weights would be dequantized without this.
     gguf = checkpoint.path.suffix == ".gguf"
     return as_stored(checkpoint, keep=gguf).config.get("quantization_config")

@@ -91,7 +91,7 @@ QUANTIZATION = owned_by(
         optional(TEXTS),
         None,
         "the same for the draft model",
-        RunTimeSetting("modules_to_not_convert of the draft that inference_demo compiles"),
+        RunTimeSetting("modules_to_not_convert of the draft in fused programs"),
         source="C41",
     ),
     Attribute(

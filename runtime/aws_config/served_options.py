@@ -12,6 +12,7 @@ from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import is_artifact, open_artifact
 from graphgen.runtime.aws_config.compile_settings import ELEMENTS, compile_settings
+from graphgen.runtime.aws_config.environment import check_nodes
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_config.served_override import ServedOverride, read_override
 from graphgen.runtime.distributed.launch_plan import stages_of_launch
@@ -94,7 +95,8 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         flags: of the server.
 
     Raises:
-        GraphgenError: GG0901 to GG0904 and GG0906 for the override, GG0705 for flags.
+        GraphgenError: GG0901 to GG0904 and GG0906 for the override, GG0705 for flags, GG0904 for
+            variables that make this process one of several nodes.
     """
     speculates = flags.speculation_length is not None
     base = _compiled(model, flags)
@@ -114,7 +116,9 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     rows, slots = flags.max_num_seqs, flags.max_model_len
     if base is None:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
-    override.ranks.check(_ranks(requested, base), current_place())
+    ranks_of_all = _ranks(requested, base)
+    check_nodes(os.environ, ranks_of_all)
+    override.ranks.check(ranks_of_all, current_place())
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
     requested |= {**(flags.caches or {}), **(flags.slots or {})}
@@ -260,6 +264,9 @@ def _overridden(
         return {}
     torch = {ours: theirs for theirs, ours in ELEMENTS.items()}
     element = _DTYPES.get(flags.dtype or "", flags.dtype) or base.dtype
+    if flags.dtype is None and any(given.get(name) is True for name in _OF_BF16):
+        # vLLM takes the type of the checkpoint, which these kernels are for; none is on a CPU.
+        element = "bf16"
     plain: dict[str, object] = {
         "tp_degree": flags.tensor_parallel_size or base.tp,
         "batch_size": flags.max_num_seqs or base.cache_rows,
@@ -280,6 +287,10 @@ def _overridden(
         for item in fields(CompileConfig)
         if getattr(after, item.name) != getattr(before, item.name)
     }
+
+
+# Attributes of kernels that need bfloat16.
+_OF_BF16 = ("qkv_kernel_enabled", "mlp_kernel_enabled")
 
 
 def _check_flags(given: Mapping[str, object], flags: ServedFlags) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws_config.attribute import RunTimeSetting
+from graphgen.runtime.aws_config.attribute import Attribute, RunTimeSetting
 from graphgen.runtime.aws_config.attribute_table import attributes_of
 from graphgen.runtime.aws_config.config_json import read_object
 from graphgen.runtime.aws_config.neuron_config import ChunkedPrefillConfig, NeuronConfig
@@ -83,8 +83,9 @@ _LAUNCH = (
 
 # Attributes of the server itself that programs are compiled by, too.
 _BOTH = ("async_mode",)
-# The attribute of programs that the server has no use for without what proposes tokens.
-_SPECULATION = "speculation_length"
+# Attributes that the server has no use for without what proposes tokens.
+_FUSED = "enable_fused_speculation"
+_SPECULATION = ("speculation_length", _FUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class ServedOverride:
         num_blocks: number of blocks; ``None`` where it is not given.
         prefix_sharing: what prompts have in common is processed once.
         ranks: those of the machine, as they are stated.
+        notes: remarks to print.
     """
 
     programs: Mapping[str, object]
@@ -112,6 +114,7 @@ class ServedOverride:
     num_blocks: int | None = None
     prefix_sharing: bool = True
     ranks: StatedRanks = field(default_factory=StatedRanks)
+    notes: Sequence[str] = ()
 
 
 def read_override(text: str, *, speculates: bool = False) -> ServedOverride:
@@ -122,9 +125,9 @@ def read_override(text: str, *, speculates: bool = False) -> ServedOverride:
         speculates: something proposes tokens.
 
     Raises:
-        GraphgenError: GG0906 for another text, GG0901 for an unknown name with the nearest one,
-            GG0902 for a value of another kind, GG0904 for an attribute that changes what the
-            server does not have.
+        GraphgenError: GG0906 for another text; otherwise one error of all attributes: GG0901 for an
+            unknown name with the nearest one, GG0902 for a value of another kind, GG0904 for an
+            attribute that changes what the server does not have.
     """
     try:
         values = read_object(text)
@@ -133,21 +136,21 @@ def read_override(text: str, *, speculates: bool = False) -> ServedOverride:
         raise
     programs: dict[str, object] = {}
     served: dict[str, object] = {}
+    problems: list[GraphgenError] = []
     for name, value in values.items():
-        row = NeuronConfig.attribute(name)
-        effect = row.effect("cpu")
+        try:
+            row = NeuronConfig.attribute(name)
+            _check(row, value, speculates=speculates)
+        except GraphgenError as error:
+            problems.append(error)
+            continue
         if row.served:
-            served[row.name] = _accepted(row.name, value)
-        elif isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
-            raise _refused("NeuronConfig", row.name, value, f"it is about {effect.what}, and")
-        if (
-            row.name == _SPECULATION
-            and not speculates
-            and not row.requests_nothing(value, row.default)
-        ):
-            raise _refused("NeuronConfig", row.name, value, "nothing proposes tokens, and")
-        if not row.served or row.name in _BOTH:
+            served[row.name] = value
+        if row.name != _FUSED and (not row.served or row.name in _BOTH):
             programs[row.name] = value
+    if problems:
+        raise _joined(problems)
+    fused = bool(values.get(_FUSED) or values.get(_FUSED.replace("_", "-")))
     prompts = _prompts(served.get("chunked_prefill_config"))
     given = served.get("chunked_prefill_config") is not None or None
     return ServedOverride(
@@ -160,6 +163,38 @@ def read_override(text: str, *, speculates: bool = False) -> ServedOverride:
         cast("int | None", served.get("pa_num_blocks")),
         served.get("is_prefix_caching") is not False,
         _ranks(served),
+        (_UNFUSED,) if fused else (),
+    )
+
+
+_UNFUSED = (
+    f"NeuronConfig.{_FUSED} = True has no effect on the server: draft and model have programs of "
+    "their own, which give the same tokens"
+)
+
+
+def _check(row: Attribute, value: object, *, speculates: bool) -> None:
+    """Refuse a value of another kind (GG0902), or one that the server has no use for (GG0904)."""
+    effect = row.effect("cpu")
+    if row.served:
+        _accepted(row.name, value)
+    elif row.requests_nothing(value, row.default):
+        return
+    elif row.name in _SPECULATION:
+        if not speculates:
+            raise _refused("NeuronConfig", row.name, value, "nothing proposes tokens, and")
+    elif isinstance(effect, RunTimeSetting):
+        raise _refused("NeuronConfig", row.name, value, f"it is about {effect.what}, and")
+
+
+def _joined(problems: Sequence[GraphgenError]) -> GraphgenError:
+    """All errors as one."""
+    first = problems[0]
+    if len(problems) == 1:
+        return first
+    helps = dict.fromkeys(f"{error.help}" for error in problems if error.help)
+    return GraphgenError(
+        first.code, "; ".join(error.what for error in problems), help="; ".join(helps)
     )
 
 

@@ -33,10 +33,9 @@ def _longest(values: Values) -> object:
 
 
 def _new_tokens(values: Values) -> object:
-    longest, prompt = values["seq_len"], values["max_context_length"]
-    assert isinstance(longest, int)
-    assert isinstance(prompt, int)
-    return max(longest - prompt, 0) or None
+    names = ("seq_len", "max_length", "max_context_length")
+    longest, row, prompt = (cast(int, values[name]) for name in names)
+    return max(min(longest - prompt, row), 0) or None
 
 
 _PAGED_LATER = Refused(
@@ -74,7 +73,7 @@ SIZES = owned_by(
     Attribute(
         "max_new_tokens",
         optional(COUNT),
-        Derived("seq_len - max_context_length, None for 0", _new_tokens),
+        Derived("seq_len - max_context_length, max_length at most, None for 0", _new_tokens),
         "new tokens of a generation that gives no limit",
         RunTimeSetting("the limit of new tokens"),
         source="C05",

@@ -257,7 +257,8 @@ class StrictConfig:
         ]
         if missing:
             return [*self._refused(rows, target), *missing]
-        return [*self._broken(), *self.rules(), *self._refused(rows, target)]
+        # Refusals come first: rules about what is refused ask for attributes that do not help.
+        return [*self._refused(rows, target), *self._broken(), *self.rules()]
 
     def check(self, target: str = CPU) -> None:
         """Refuse missing attributes (GG0902), features (GG0904) and combinations (GG0903)."""

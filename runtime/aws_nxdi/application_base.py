@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.errors import GraphgenError, printable
+from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE, Module
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
-from graphgen.runtime.aws_config.compile_settings import compile_settings
+from graphgen.runtime.aws_config.compile_settings import compile_settings, kernel_notes
 from graphgen.runtime.aws_config.device_rows import UNSTATED_TARGET
 from graphgen.runtime.aws_config.draft_checks import (
     check_eagle,
@@ -23,7 +22,7 @@ from graphgen.runtime.aws_config.draft_checks import (
     eagle_checkpoint,
     eagle_layers,
 )
-from graphgen.runtime.aws_config.environment import environment_notes
+from graphgen.runtime.aws_config.environment import check_nodes, print_notes
 from graphgen.runtime.aws_config.inference_config import (
     CONFIG_FILE,
     InferenceConfig,
@@ -33,11 +32,18 @@ from graphgen.runtime.aws_config.medusa_heads import checkpoint_with_heads, conf
 from graphgen.runtime.aws_config.mixture_checks import check_experts
 from graphgen.runtime.aws_config.model_checks import (
     check_model,
+    model_notes,
     quantized_checkpoint,
     stored_quantization,
 )
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
-from graphgen.runtime.aws_nxdi.base_model import PHASES, ModelWrapper, NeuronBaseModel, tags_of
+from graphgen.runtime.aws_nxdi.base_model import (
+    PHASES,
+    ModelWrapper,
+    NeuronBaseModel,
+    check_wrappers,
+    tags_of,
+)
 from graphgen.runtime.aws_nxdi.compiled_folder import (
     DRAFT_FOLDER,
     CompiledParts,
@@ -66,6 +72,8 @@ from graphgen.runtime.progress import Progress, TerminalProgress
 from graphgen.runtime.session.session import Session
 from graphgen.runtime.weights.presharded import layout_hash
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
+
+_LAYOUTS = "weights_to_skip_layout_optimization"
 
 
 class NeuronApplicationBase:
@@ -184,15 +192,28 @@ class NeuronApplicationBase:
         """The model as a ``config.json``, with the scheme of a quantized checkpoint."""
         family = self._model_cls.registered_family()
         model = {"model_type": family.model_type, **self.config.to_hf()}
-        stored = stored_quantization(self.neuron_config)
+        stored = stored_quantization(self.neuron_config, model)
         return {**model, "quantization_config": stored} if stored else model
 
     def _print_notes(self, target: str = "cpu") -> None:
-        """Print remarks about the attributes on stderr, each once."""
-        for note in (*self.config.notes(target), *environment_notes(os.environ)):
-            if note not in self._noted:
-                self._noted.add(note)
-                print(printable(f"note: {note}"), file=sys.stderr)
+        """Print remarks about the attributes and variables on stderr, each once.
+
+        Raises:
+            GraphgenError: GG0904 for variables that make this process one of several nodes.
+        """
+        check_nodes(os.environ, cast(int, self.neuron_config.value("world_size")))
+        print_notes((*self.config.notes(target), *self._remarks(target)), self._noted)
+
+    def _remarks(self, target: str) -> Sequence[str]:
+        """Remarks that depend on the model or on the target."""
+        made = [*kernel_notes(self.neuron_config, target)]
+        made += model_notes(self.neuron_config, self.model_config())
+        if target != "cpu" and self.neuron_config.value(_LAYOUTS):
+            made.append(
+                f"NeuronConfig.{_LAYOUTS} has no effect on an application: weights keep their "
+                "layout, and 'graphgen compile --optimize-layouts' reads it"
+            )
+        return made
 
     def build(self) -> BuiltModel:
         """The model's programs, ready to be compiled (GG05xx)."""
@@ -247,6 +268,13 @@ class NeuronApplicationBase:
         check_checkpoint(made, module)
         return made
 
+    def _tokenizer_folder(self, checkpoint: Checkpoint) -> Path:
+        """The checkpoint with the tokenizer: the model's own beside a quantized one without."""
+        if checkpoint.path.is_dir() and (checkpoint.path / "tokenizer.json").is_file():
+            return checkpoint.path
+        own = locate(self.model_path, plain_names=True) or Path(self.model_path)
+        return own if (own / "tokenizer.json").is_file() else checkpoint.path
+
     # Folders
 
     def compile(self, compiled_model_path: str | Path, debug: bool = False) -> None:
@@ -264,8 +292,10 @@ class NeuronApplicationBase:
 
         Raises:
             GraphgenError: GG05xx for the model, GG06xx for its weights, GG0704 if the folder
-                cannot be written, GG10xx for programs that ``neuronx-cc`` does not compile.
+                cannot be written, GG0904 for sub-models beside those of the family, GG10xx for
+                programs that ``neuronx-cc`` does not compile.
         """
+        check_wrappers(self.models, self.neuron_config)
         folder, settings = Path(compiled_model_path), self.neuron_config
         device = self._device(folder, debug)
         built = self.build()
@@ -277,7 +307,7 @@ class NeuronApplicationBase:
             built,
             self.config,
             kept,
-            checkpoint.path,
+            self._tokenizer_folder(checkpoint),
             device,
             keep_weights=keep,
             draft=eagle_checkpoint(self.config, self.model_path) if writes else None,
@@ -391,7 +421,9 @@ class NeuronApplicationBase:
             return
         built = self.build()
         checkpoint = self.checkpoint(built.module)
-        parts = CompiledParts(built, self.config, checkpoint, checkpoint.path, compile=False)
+        parts = CompiledParts(
+            built, self.config, checkpoint, self._tokenizer_folder(checkpoint), compile=False
+        )
         write_compiled(folder, parts, self.progress)
 
     def to_cpu(self) -> Self:
@@ -444,7 +476,7 @@ class NeuronApplicationBase:
         Returns:
             Name to tensor: torch tensors once torch is imported, otherwise NumPy arrays.
         """
-        read = read_state_dict(model_path, cls.state_dict_prefixes())
+        read = read_state_dict(model_path, cls.state_dict_prefixes(), config.to_hf())
         return cls.convert_hf_to_neuron_state_dict(read, config)
 
     @classmethod

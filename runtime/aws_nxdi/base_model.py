@@ -56,6 +56,14 @@ class NeuronBaseModel:
 
     family: ClassVar[Family[Any]]
 
+    def __init__(self, *arguments: object, **values: object) -> None:
+        raise GraphgenError(
+            "GG0904",
+            f"{type(self).__name__} names a model's family, and its objects do not compute",
+            help="give the class to an application: _model_cls; NeuronLlamaForCausalLM(MODEL_PATH, "
+            "config).to_cpu() runs a model",
+        )
+
     @classmethod
     def registered_family(cls) -> Family[Any]:
         """The family, known to the process from now on.
@@ -73,6 +81,32 @@ class NeuronBaseModel:
             )
         register_family(family)
         return family
+
+
+def check_wrappers(models: Sequence[ModelWrapper], config: NeuronConfig) -> None:
+    """Refuse sub-models that would be left out, or compiled otherwise than they say (GG0904).
+
+    Args:
+        models: of an application, as a program has changed them.
+        config: says which there are.
+    """
+    known, tags = tags_of(config), [model.tag for model in models]
+    remedy = f"an application compiles {', '.join(known)}, each once, of its family's programs"
+    if other := [tag for tag in tags if tag not in known]:
+        what = f"models: '{other[0]}' is a sub-model beside those of the family, which is not built"
+        raise GraphgenError("GG0904", f"{what} yet", help=remedy)
+    if sorted(tags) != sorted(known):
+        what = f"models: {', '.join(tags) or 'none'}, and the programs of all tags belong together"
+        raise GraphgenError("GG0904", what, help=remedy)
+    for model in models:
+        if type(model).input_generator is not ModelWrapper.input_generator:
+            raise GraphgenError(
+                "GG0904",
+                f"models: the input_generator of '{model.tag}' is never called: programs have the "
+                "inputs of their family",
+                help="leave the method out, or import a module of PyTorch with its own inputs: "
+                "graphgen import",
+            )
 
 
 @dataclass(frozen=True)

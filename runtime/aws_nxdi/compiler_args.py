@@ -90,9 +90,11 @@ def situation(
 
 def _attributes(config: NeuronConfig, target: str) -> Iterator[OptionLayer]:
     for row in attributes_of(config.owner).values():
-        effect = row.effect(target)
-        if isinstance(effect, CompilerArgument) and "--lnc" not in effect.argument:
-            text = _argument(effect.argument, config.value(row.name))
+        for effect in (row.effect(target), row.beside):
+            if not isinstance(effect, CompilerArgument) or "--lnc" in effect.argument:
+                continue
+            wanted = not effect.also or config.value(effect.also)
+            text = _argument(effect.argument, config.value(row.name)) if wanted else ""
             if text:
                 yield OptionLayer(row.name, text)
 

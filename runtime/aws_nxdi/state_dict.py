@@ -37,14 +37,17 @@ _SAMPLE = 1 << 16
 _NAME_OF = {dtype: name for name, dtype in NUMPY.items() if name in NUMPY_DTYPES}
 
 
-def read_state_dict(model_path: str, prefix: tuple[str, str]) -> StateDict:
+def read_state_dict(
+    model_path: str, prefix: tuple[str, str], model: Mapping[str, object]
+) -> StateDict:
     """The tensors of a checkpoint by the names it has.
 
     Args:
         model_path: the checkpoint.
         prefix: names that start with the first get the second instead.
+        model: the model as a ``config.json``, for a checkpoint that has none.
     """
-    checkpoint = open_path(model_path)
+    checkpoint = open_path(model_path, model)
     if isinstance(checkpoint, RenamedCheckpoint):
         checkpoint = checkpoint.base
     return {
@@ -52,9 +55,14 @@ def read_state_dict(model_path: str, prefix: tuple[str, str]) -> StateDict:
     }
 
 
-def open_path(model_path: str) -> Checkpoint:
-    """The checkpoint at a path, or of a name among the downloaded ones (GG06xx)."""
-    return open_checkpoint(locate(model_path, plain_names=True) or Path(model_path))
+def open_path(model_path: str, model: Mapping[str, object] | None = None) -> Checkpoint:
+    """The checkpoint at a path, or of a name among the downloaded ones (GG06xx).
+
+    Args:
+        model_path: the path or the name.
+        model: the model as a ``config.json``, for a checkpoint that has none.
+    """
+    return open_checkpoint(locate(model_path, plain_names=True) or Path(model_path), model)
 
 
 def renamed(name: str, prefix: tuple[str, str]) -> str:
@@ -92,7 +100,8 @@ def checkpoint_of(
     if not own:
         # A GGUF file's weights stay narrow if it is the quantized checkpoint.
         keep = model_path == str(quantized_checkpoint(config.neuron_config))
-        return ConfiguredCheckpoint(as_stored(open_path(model_path), keep=keep), model)
+        found = open_path(model_path, config.to_hf() if keep else None)
+        return ConfiguredCheckpoint(as_stored(found, keep=keep), model)
     prefix = kind.state_dict_prefixes()
     tensors = kind.get_state_dict(model_path, config)
     for name in names:

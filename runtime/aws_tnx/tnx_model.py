@@ -7,6 +7,7 @@ the name is transformers-neuronx's.
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeVar, cast
 import numpy as np
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.errors import GraphgenError, printable
+from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
+from graphgen.runtime.aws_config.environment import check_nodes, print_notes
 from graphgen.runtime.aws_config.tnx_config import (
     TnxGenerationConfig,
     TnxModelOptions,
@@ -103,8 +105,8 @@ class TnxModel:
         self._progress: Progress = TerminalProgress()
         if self.generation_config is not None:
             row_settings(self.generation_config, max(self.settings.batch), 0)
-        for note in (*options.notes(), *neuron_config.notes()):
-            print(printable(f"note: {note}"), file=sys.stderr)
+        check_nodes(os.environ, self.settings.tp * self.settings.pp_degree)
+        print_notes((*options.notes(), *neuron_config.notes()), set())
 
     @classmethod
     def from_pretrained(

@@ -45,19 +45,20 @@ WEIGHT_FILES: Final = tuple(name for kind in _WEIGHT_FORMATS for name in (kind.w
 
 
 class FolderCheckpoint:
-    """The weights and the configuration of a folder with ``config.json``.
+    """The weights and the configuration of a folder, or of one file of weights.
 
     Args:
-        path: the folder.
+        path: the folder, or the file: a PyTorch file unless it ends in ``.safetensors``.
+        config: the model as a ``config.json``; ``None`` for that of the folder.
 
     Raises:
         GraphgenError: GG0601 for a missing or damaged file, or an index that contradicts its
             files; GG0604 for a PyTorch file whose pickle calls a function.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, config: Mapping[str, object] | None = None) -> None:
         self.path: Final = path
-        self.config: Final[Mapping[str, object]] = read_config(path)
+        self.config: Final[Mapping[str, object]] = read_config(path) if config is None else config
         self._files: Final = _open_files(path)
         self._file_of: Final = _files_of(path, self._files)
 
@@ -95,6 +96,9 @@ class _Files:
 
 
 def _open_files(folder: Path) -> _Files:
+    if is_file(folder):
+        opener = SafetensorsFile if folder.suffix == ".safetensors" else TorchFile
+        return _Files({folder.name: opener(folder)}, {})
     for kind in _WEIGHT_FORMATS:
         if is_there(folder / kind.whole):
             return _Files({kind.whole: kind.opener(folder / kind.whole)}, {})

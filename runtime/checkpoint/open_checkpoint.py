@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +21,16 @@ _LOOKED_FOR: Final = (
 )
 
 
-def open_checkpoint(path: str | Path) -> Checkpoint:
+def open_checkpoint(path: str | Path, config: Mapping[str, object] | None = None) -> Checkpoint:
     """Open the checkpoint at ``path`` without reading its weights.
 
     Args:
         path: a ``.gguf`` file, or any part of one that is split; a folder with ``config.json`` and
             its weights, in one file or in several with an index; or a folder with exactly one
             ``.gguf`` file. ``model.safetensors`` takes precedence over ``pytorch_model.bin``, and
-            that over GGUF.
+            that over GGUF. With ``config`` also a folder without ``config.json``, and one file of
+            weights: ``.safetensors``, or a PyTorch file of any name.
+        config: the model as a ``config.json``, for a checkpoint that has none of its own.
 
     Raises:
         GraphgenError: GG0601 if nothing readable is there, listing the accepted formats; GG0604
@@ -36,11 +39,13 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """
     path = Path(path)
     if is_folder(path):
-        return _open_folder(path)
+        return _open_folder(path, config)
     if not is_there(path):
         raise unreadable(path, "there is no such file or folder", help=_LOOKED_FOR)
     if path.suffix == ".gguf":
         return _open_gguf(path)
+    if config is not None:
+        return _open_weights(path, config)
     if path.suffix in (".safetensors", ".bin"):
         raise unreadable(path, f"a {path.suffix} file is opened by its folder", help=_LOOKED_FOR)
     raise unreadable(path, "not a checkpoint: the file is not a .gguf file", help=_LOOKED_FOR)
@@ -100,21 +105,29 @@ def _beginning(file: Path) -> Path:
     return part_files(file)[0]
 
 
-def _open_folder(folder: Path) -> Checkpoint:
+def _open_weights(path: Path, config: Mapping[str, object] | None) -> Checkpoint:
+    """A folder with weights, or one file of them, under today's names and with its quantization."""
     # Only here: a model is opened from an artifact without any reader of checkpoints.
     from graphgen.runtime.checkpoint.expert_tensors import with_split_experts, with_stacked_experts
-    from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
+    from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
     from graphgen.runtime.checkpoint.name_mapping import with_model_names
     from graphgen.runtime.checkpoint.quantized_checkpoint import with_quantization
     from graphgen.runtime.checkpoint.split_rows import with_split_rows
 
+    named = with_split_rows(with_model_names(FolderCheckpoint(path, config)))
+    return with_quantization(with_split_experts(with_stacked_experts(named)))
+
+
+def _open_folder(folder: Path, config: Mapping[str, object] | None) -> Checkpoint:
+    # Only here: a model is opened from an artifact without any reader of checkpoints.
+    from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES
+
     has_config = is_there(folder / "config.json")
     weights = next((name for name in WEIGHT_FILES if is_there(folder / name)), None)
     if weights is not None:
-        if not has_config:
+        if not has_config and config is None:
             raise unreadable(folder, f"{weights} is there, but config.json is missing")
-        named = with_split_rows(with_model_names(FolderCheckpoint(folder)))
-        return with_quantization(with_split_experts(with_stacked_experts(named)))
+        return _open_weights(folder, None if has_config else config)
     gguf = only_gguf(folder)
     if gguf is not None:
         return _open_gguf(gguf)

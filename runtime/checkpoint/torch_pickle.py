@@ -44,6 +44,8 @@ TORCH_DTYPES: Final[Mapping[str, str]] = {
     "int8": "s8",
     "uint8": "u8",
     "bool": "pred",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
 }
 """Our name of each of PyTorch's element types that is read."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS
 from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import EngineOptions
@@ -199,8 +200,6 @@ def _refused(name: str, help: str) -> GraphgenError:
     return GraphgenError("GG0705", f"graphgen's executor for vLLM does not have {name}", help=help)
 
 
-# AWS's variable for the folder of compiled programs.
-ARTIFACTS: Final = "NEURON_COMPILED_ARTIFACTS"
 # The attribute of a NeuronConfig that is a number of stages.
 _STAGES: Final = "pp_degree"
 # Tokens that a launch takes of a prompt, where the scheduler's budget is larger.
@@ -232,7 +231,7 @@ def check_options(config: Any) -> None:
 def served_flags(config: Any, blocks: int) -> ServedFlags:
     """The flags of ``graphgen serve`` for vLLM's configuration; arguments as above."""
     lora = config.lora_config
-    artifact = os.environ.get(ARTIFACTS)
+    artifact = os.environ.get(COMPILED_ARTIFACTS)
     slots = {"max_loras": lora.max_loras, "max_lora_rank": lora.max_lora_rank} if lora else None
     longest = int(config.model_config.max_model_len)
     ranks = int(config.parallel_config.tensor_parallel_size)

@@ -15,7 +15,8 @@ from vllm.platforms.interface import (  # pyright: ignore[reportMissingImports]
     PlatformEnum,
 )
 
-from graphgen.runtime.vllm_plugin.model_options import ARTIFACTS, check_options, take_stages
+from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS
+from graphgen.runtime.vllm_plugin.model_options import check_options, take_stages
 
 _WORKER: Final = "graphgen.runtime.vllm_plugin.vllm_worker.GraphgenWorker"
 # vLLM's variable for names of variables that actors of Ray get.
@@ -130,7 +131,7 @@ def _ray_executor() -> Any:
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     # Of the others vLLM hands its own to actors.
     handed = os.environ.get(_HANDED, "").split(",")
-    os.environ[_HANDED] = ",".join(sorted({*handed, ARTIFACTS} - {""}))
+    os.environ[_HANDED] = ",".join(sorted({*handed, COMPILED_ARTIFACTS} - {""}))
     return GraphgenRayExecutor
 
 

@@ -19,10 +19,10 @@ from tests.graphgen.cli.conftest import ROOT, done, error, graphgen
 from tests.oracles.small_gguf import HEAD_DIM, KV_HEADS, LAYERS, write_small_model
 
 
-def start(*arguments: object) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+def start(*arguments: object, **variables: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
     """A server, and the line that it prints."""
     command = [sys.executable, "-m", "graphgen", "serve", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables}
     process = subprocess.Popen(
         [*command, "--port", "0", "--json"],
         stdout=subprocess.PIPE,
@@ -54,9 +54,11 @@ def arrived(url: str) -> float:
 def test_a_server_starts_from_its_artifact_and_drains(tmp_path: Path):
     write_small_model(tmp_path / "small.gguf", {"llama.context_length": 256})
     kept = tmp_path / "kept"
-    made, _ = start(tmp_path / "small.gguf", "--max-num-seqs", 2, "--artifact", kept)
+    variables = {"NEURON_COMPILED_ARTIFACTS": str(kept), "NEURON_RT_EXEC_TIMEOUT": "600"}
+    made, _ = start(tmp_path / "small.gguf", "--max-num-seqs", 2, **variables)
     made.terminate()
     _, log = made.communicate(timeout=120)
+    assert "note: the variable NEURON_RT_EXEC_TIMEOUT has no effect" in log
     process, facts = start(kept, "--served-model-name", "s")
     url = facts["url"]
     ready(url)

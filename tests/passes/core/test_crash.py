@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import bf16
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
@@ -31,3 +34,12 @@ def test_the_module_is_as_it_was(first: str):
     verify(again)
     assert print_module(again) == text
     assert print_module(kept.module()) == text
+
+
+def test_a_bad_option_leaves_no_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GRAPHGEN_CRASH", str(tmp_path))
+    module = build(known_shape("llama-3.1-8b"), bf16, mini=True)
+    with pytest.raises(GraphgenError, match="skip=lmm_head names no weight") as caught:
+        run_pipeline(module, parse("canonicalize,quantize-weights{skip=[lmm_head]}"))
+    assert caught.value.help == "did you mean lm_head?"
+    assert not [*tmp_path.iterdir()]

@@ -196,8 +196,6 @@ MIXTRAL, QWEN, LLAMA, GPT2, LLAMA4 = map(
         (QWEN, {"return_expert_index": True, "return_router_logits": True}),
         (QWEN, {"shared_experts_sequence_parallel_enabled": True}),
         (QWEN, {"disable_normalize_top_k_affinities": True}),
-        # The default states nothing: files have all attributes.
-        (QWEN, {"normalize_top_k_affinities": True}),
         (LLAMA, {"moe_ep_degree": 1}),
         (
             LLAMA4,
@@ -215,6 +213,7 @@ def test_options_that_agree_with_the_model_are_taken(model: Any, given: dict[str
         (MIXTRAL, {"glu_type": "swiglu"}, "GG0903", "glu_type = 'swiglu': .* mixtral has 'glu'"),
         (MIXTRAL, {"normalize_top_k_affinities": False}, "GG0903", "has True"),
         (MIXTRAL, {"disable_normalize_top_k_affinities": True}, "GG0903", "has False"),
+        (QWEN, {"normalize_top_k_affinities": True}, "GG0903", "qwen2_moe has False"),
         (MIXTRAL, {"up_clamp_upper_limit": 7}, "GG0903", "has None"),
         (MIXTRAL, {"hidden_act_bias": 1}, "GG0903", "has 0.0"),
         (MIXTRAL, {"early_expert_affinity_modulation": True}, "GG0903", "has False"),
@@ -258,3 +257,9 @@ def test_the_configuration_of_a_model_with_experts_survives_its_file(kind: type[
     assert isinstance(read.neuron_config, MoENeuronConfig)
     assert read.neuron_config.value("capacity_factor") == given.get("capacity_factor")
     assert read.to_hf() == made.to_hf()
+
+
+def test_a_default_in_a_file_states_nothing():
+    read = read_config(MoENeuronConfig, config_json(MoENeuronConfig()))
+    check_experts(read, QWEN)
+    assert "normalize_top_k_affinities" not in read.given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,9 @@ def test_headers_are_read_once_while_the_files_stay(
 ):
     opened: list[Path] = []
 
-    def counted(path: Path) -> Checkpoint:
+    def counted(path: Path, config: Mapping[str, object] | None) -> Checkpoint:
         opened.append(path)
-        return open_checkpoint(path)
+        return open_checkpoint(path, config)
 
     monkeypatch.setattr(model_checks, "open_checkpoint", counted)
     write(tmp_path, "aws rows")

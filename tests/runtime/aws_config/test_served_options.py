@@ -194,3 +194,38 @@ def test_stages_have_a_group_of_the_rows_each(model: str):
     assert rows(None) == rows(3) == rows(2, verified=4) == (8, None)
     given = '{"tkg_batch_size": 2, "kv_cache_batch_size": 8}'
     assert rows(2, given) == (2, 8)
+
+
+def test_a_draft_of_the_server_stays_beside_the_model():
+    override = '{"enable_fused_speculation": true, "quantized-mlp-kernel-enabled": true}'
+    read = read_override(override, speculates=True)
+    assert dict(read.programs) == {"quantized_mlp_kernel_enabled": True}
+    assert "draft and model have programs of their own" in read.notes[0]
+    with pytest.raises(GraphgenError, match="nothing proposes tokens"):
+        read_override(override)
+    assert not read_override('{"enable_fused_speculation": false}').notes
+
+
+def test_all_errors_of_an_override_are_one():
+    text = '{"tp_degre": 2, "is_eagle_draft": true, "pa_block_size": "a", "speculation_length": 4}'
+    with pytest.raises(GraphgenError) as caught:
+        read_override(text)
+    assert caught.value.code == "GG0901"
+    for words in (
+        "has no attribute 'tp_degre'",
+        "it is about the draft at draft_model_path, which proposes tokens, and the server has no",
+        "pa_block_size = 'a': it must be",
+        "speculation_length = 4: nothing proposes tokens",
+    ):
+        assert words in caught.value.what
+
+
+def test_a_kernel_of_bfloat16_does_not_change_the_type(model: str):
+    flags = ServedFlags(override='{"mlp_kernel_enabled": true}')
+    assert served_options(model, flags).requested == served_options(model, ServedFlags()).requested
+
+
+def test_a_server_is_not_one_of_several_nodes(model: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NEURON_RANK_ID", "1")
+    with pytest.raises(GraphgenError, match="one of several nodes"):
+        served_options(model, ServedFlags())

@@ -132,9 +132,10 @@ def test_settings_of_quantization_without_quantized_are_remarked_on():
     assert NeuronConfig(quantization_dtype="f8e4m3", **path).notes() == ()
 
 
-def test_a_top_k_above_global_topk_is_reported():
-    sampling = OnDeviceSamplingConfig(do_sample=True, top_k=500)
-    assert "only the global_topk best tokens" in sampling.notes()[0]
+def test_a_top_k_above_global_topk_is_refused():
+    with pytest.raises(GraphgenError, match="top_k must be at most global_topk"):
+        OnDeviceSamplingConfig(do_sample=True, top_k=500)
+    assert OnDeviceSamplingConfig(top_k=500, do_sample=False).notes()
     assert OnDeviceSamplingConfig(do_sample=True, top_k=500, global_topk=0).notes() == ()
 
 
@@ -196,7 +197,7 @@ def test_inspection_finds_all_errors():
         }
     )
     codes = [error.code for error in problems]
-    assert codes == ["GG0901", "GG0902", "GG0901", "GG0903", "GG0903", "GG0904"]
+    assert codes == ["GG0901", "GG0902", "GG0901", "GG0904", "GG0903", "GG0903"]
     assert made.max_context_length == 64
     assert sampling_of(made).top_p == 0.5
 

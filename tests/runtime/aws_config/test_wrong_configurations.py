@@ -114,7 +114,6 @@ IMPOSSIBLE = [
     case(is_medusa=True, async_mode=True),
     case(async_mode=True),
     case(rmsnorm_quantize_kernel_enabled=True),
-    case(quantized_mlp_kernel_enabled=True),
     case(qkv_kernel_enabled=True),
     case(qkv_kernel_enabled=True, fused_qkv=True, torch_dtype="float32"),
     case(mlp_kernel_enabled=True, torch_dtype="float16"),
@@ -155,6 +154,7 @@ IMPOSSIBLE = [
     Case({"tp-degree": 2, "tp_degree": 4}),
     Case({"on_device_sampling_config": False}, "OnDeviceSamplingConfig"),
     Case({"max_loras": 1, "lora_ckpt_paths": {"a": "x", "b": "y"}}, "LoraServingConfig"),
+    Case({"top_k": 50, "do_sample": True, "global_topk": 4}, "OnDeviceSamplingConfig"),
     Case({"lora_ckpt_json": "a.json", "lora_ckpt_paths": {"a": "x"}}, "LoraServingConfig"),
     Case(
         {
@@ -192,7 +192,7 @@ FILES = [
     Case({"vllm_option": {"a": 1}}, from_file=True),
 ]
 TARGETS = [
-    Case({"out_proj_kernel_enabled": True}, target="trn1"),
+    Case({"k_cache_transposed": True}, target="trn1"),
     Case({"tp_degree": 12}, target="trn2"),
     Case({"tp_degree": 16}, target="inf2"),
     Case({"logical_nc_config": 2}, target="inf2"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from graphgen.lowering.neuron import read_neff
 from graphgen.runtime import executable_cache
 from graphgen.runtime.artifact import is_artifact
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_nxdi.base_model import ModelWrapper
 from graphgen.runtime.aws_nxdi.model_classes import NeuronLlamaForCausalLM, NeuronMistralForCausalLM
 from graphgen.runtime.session.buckets import ProgramTable
 from tests.fake_compiler.fake_neuron import FakeNeuron
@@ -267,6 +269,101 @@ def test_notes_are_printed_once(llama: Checkpoint, capsys: pytest.CaptureFixture
     application.build()
     err = capsys.readouterr().err
     assert err.count("note: NeuronConfig.mlp_kernel_enabled = True has no effect") == 1
+
+
+@pytest.mark.parametrize(
+    ("attributes", "note"),
+    [
+        ({"quantize_clamp_bound": 2.0}, "activations are not quantized"),
+        ({"sequence_parallel_enabled": True}, "one rank has the whole sequence"),
+        ({"flash_decoding_enabled": True}, "some of the 2 KV heads to itself"),
+        ({"draft_model_modules_to_not_convert": ["lm_head"]}, "no draft is quantized"),
+    ],
+)
+def test_what_has_no_effect_on_a_model_is_noted(
+    llama: Checkpoint,
+    attributes: dict[str, object],
+    note: str,
+    capsys: pytest.CaptureFixture[str],
+):
+    NeuronLlamaForCausalLM(llama.path, llama.config(**attributes)).build()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if note in line]
+    assert next(iter(attributes)) in line
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"NEURON_RANK_ID": "1", "NEURON_RT_ROOT_COMM_ID": "10.0.0.1:63423"},
+        {"NEURON_RANK_ID": "0", "NEURON_LOCAL_TP": "1"},
+        {"NEURON_PP_STAGES": "2", "CPU_COMM_ID": "10.0.0.1:8989"},
+    ],
+)
+def test_a_process_does_not_answer_for_one_of_several_nodes(
+    llama: Checkpoint, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(GraphgenError, match="would be one of several nodes") as caught:
+        NeuronLlamaForCausalLM(llama.path, llama.config(tp_degree=2)).build()
+    assert caught.value.code == "GG0904"
+    stated = [f"{name}={value}" for name, value in variables.items() if "ROOT" not in name]
+    assert all(text in caught.value.what for text in stated)
+
+
+def test_variables_of_the_only_node_are_noted(
+    llama: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("NEURON_RANK_ID", "0")
+    monkeypatch.setenv("NEURON_LOCAL_TP", "2")
+    NeuronLlamaForCausalLM(llama.path, llama.config(tp_degree=2)).build()
+    assert capsys.readouterr().err.count("note: the variable NEURON_") == 2
+
+
+def test_sub_models_that_would_be_left_out_are_refused_by_their_tag(
+    llama: Checkpoint, tmp_path: Path
+):
+    class OwnInputs(ModelWrapper):
+        def input_generator(self) -> list[Any]:
+            return []
+
+    def refused(change: Callable[[list[ModelWrapper], Any], None]) -> str:
+        application = NeuronLlamaForCausalLM(llama.path, llama.config())
+        change(application.models, application.config)
+        with pytest.raises(GraphgenError) as caught:
+            application.compile(tmp_path / "never")
+        assert caught.value.code == "GG0904"
+        return caught.value.what
+
+    kind = NeuronLlamaForCausalLM._model_cls
+    added = refused(lambda models, config: models.append(ModelWrapper(config, kind, "second")))
+    assert "'second' is a sub-model beside those of the family" in added
+    left_out = refused(lambda models, _: models.__delitem__(slice(1, None)))
+    assert "models: context_encoding_model, and" in left_out
+    own = refused(
+        lambda models, config: models.__setitem__(0, OwnInputs(config, kind, models[0].tag))
+    )
+    assert "the input_generator of 'context_encoding_model' is never called" in own
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(GraphgenError, match="NeuronLlamaModel names a model's family"):
+        kind(llama.config())
+
+
+def test_names_of_modules_are_checked_before_any_pass(llama: Checkpoint, tmp_path: Path):
+    options = {"quantized": True, "quantized_checkpoints_path": str(tmp_path / "none")}
+    config = llama.config(**options, modules_to_not_convert=["lmm_head"])
+    with pytest.raises(GraphgenError) as caught:
+        NeuronLlamaForCausalLM(llama.path, config).build()
+    text = str(caught.value)
+    assert "modules_to_not_convert: 'lmm_head' names no weight" in text
+    assert "did you mean lm_head?" in text
+    assert "graphgen repro" not in text
+
+
+def test_8_bit_products_need_weights_of_8_bits(llama: Checkpoint):
+    with pytest.raises(GraphgenError, match="weights of the MLP are not quantized") as caught:
+        NeuronLlamaForCausalLM(llama.path, llama.config(quantized_mlp_kernel_enabled=True))
+    assert caught.value.code == "GG0903"
 
 
 def test_a_neuron_target_is_compiled_where_its_compiler_is(

@@ -124,3 +124,48 @@ def test_another_form_than_the_configurations_is_refused(llama: Checkpoint, tmp_
     dense = config(llama, llama.path)
     with pytest.raises(GraphgenError, match="the checkpoint there is not quantized"):
         NeuronLlamaForCausalLM(llama.path, dense).compile_config()
+
+
+@pytest.mark.parametrize("file", ["folder", "x.pt", "x.bin", "weights", "x.safetensors"])
+@pytest.mark.parametrize(
+    "scheme", [{}, {"quantization_type": "per_channel_symmetric", "quantization_dtype": "f8e4m3"}]
+)
+def test_a_quantized_checkpoint_needs_no_configuration(
+    llama: Checkpoint, tmp_path: Path, file: str, scheme: dict[str, str]
+):
+    """NxD Inference writes model.safetensors alone, or one pickle of any name."""
+    whole = config(llama, tmp_path / "whole", **scheme)
+    NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), whole)
+    state = load_file(tmp_path / "whole" / "model.safetensors")
+    path = tmp_path / file
+    if file == "folder":
+        path.mkdir()
+        shutil.copy(tmp_path / "whole" / "model.safetensors", path)
+    elif file == "x.safetensors":
+        shutil.copy(tmp_path / "whole" / "model.safetensors", path)
+    else:
+        plain = file == "x.bin"
+        torch.save({k.removeprefix("model.") if plain else k: v for k, v in state.items()}, path)
+    models = [
+        NeuronLlamaForCausalLM(str(llama.path), config(llama, place, **scheme))
+        for place in (tmp_path / "whole", path)
+    ]
+    wanted, found = (model.checkpoint(model.build().module) for model in models)
+    assert found.tensors().keys() == wanted.tensors().keys()
+    for name in wanted.tensors():
+        np.testing.assert_array_equal(
+            np.asarray(found.read(name)).view(np.uint8),
+            np.asarray(wanted.read(name)).view(np.uint8),
+        )
+
+
+def test_a_folder_compiled_of_a_bare_checkpoint_has_the_models_tokenizer(
+    llama: Checkpoint, tmp_path: Path
+):
+    whole = config(llama, tmp_path / "whole")
+    NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), whole)
+    (tmp_path / "bare").mkdir()
+    shutil.copy(tmp_path / "whole" / "model.safetensors", tmp_path / "bare")
+    made = NeuronLlamaForCausalLM(str(llama.path), config(llama, tmp_path / "bare"))
+    made.compile(tmp_path / "compiled")
+    assert (tmp_path / "compiled" / "tokenizer.json").is_file()

@@ -505,3 +505,14 @@ def test_programs_with_fixed_settings(llama: tuple[PreTrainedModel, Any, Path]):
     tokens = model.forward(ids)
     assert tokens.shape == (2, 1)
     assert np.issubdtype(tokens.numpy().dtype, np.integer)
+
+
+def test_a_process_does_not_answer_for_one_of_several_nodes(
+    llama: tuple[PreTrainedModel, Any, Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NEURON_RT_ROOT_COMM_ID", "10.0.0.1:63423")
+    monkeypatch.setenv("NEURON_RANK_ID", "1")
+    monkeypatch.setenv("NEURON_LOCAL_TP", "32")
+    with pytest.raises(GraphgenError, match="NEURON_RANK_ID=1, NEURON_LOCAL_TP=32") as caught:
+        tnx.LlamaForSampling.from_pretrained(llama[2], tp_degree=1, amp="f32", n_positions=32)
+    assert caught.value.code == "GG0904"

@@ -194,9 +194,9 @@ def test_what_a_call_did_before_it_was_refused_is_what_pickle_would_have_done(
     ("state", "text"),
     [
         (
-            {"w": values().to(torch.float8_e4m3fn)},
-            "tensor 'w' has dtype float8_e4m3fn; supported: float64, float32, float16, bfloat16, "
-            "int64, int32, int16, int8, uint8, bool",
+            {"w": values().to(torch.float8_e4m3fnuz)},
+            "tensor 'w' has dtype float8_e4m3fnuz; supported: float64, float32, float16, bfloat16, "
+            "int64, int32, int16, int8, uint8, bool, float8_e4m3fn, float8_e5m2",
         ),
         (
             {"w": values().to(torch.complex64)},
