@@ -22,6 +22,7 @@ from graphgen.lowering.cpu.xla_faults import clamp_nested_slices
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
 from graphgen.passes.legalize.cpu_decompositions import is_known
+from graphgen.passes.legalize.cpu_products import one_free_dimension
 from graphgen.passes.legalize.legalize import Legalize
 
 # XLA reorders sums and keeps fused values in wider types. Noise of two equal programs, in steps of
@@ -95,6 +96,8 @@ def _ready(module: Module, function: Function) -> tuple[Module, Function]:
     if any(_needs_rules(op) for each in alone.functions.values() for op in each.block):
         # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
+    for each in alone.functions.values():
+        Rewriter("legalize").apply_rules(each, [one_free_dimension])
     for each in alone.functions.values():
         clamp_nested_slices(each)
     return alone, alone.function(function.name)

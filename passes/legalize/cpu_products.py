@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from graphgen.ir.dims import product
 from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
 
@@ -54,3 +55,34 @@ def padded_rows(rows: int) -> Rule:
         return [b.reshape(b.slice_dim(out, 0, 0, count), op.result.shape)]
 
     return pad_rows
+
+
+@rule("dot_general")
+def one_free_dimension(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """The right side of a bf16 product in f32 has one free dimension, after its batch.
+
+    XLA's CPU backend refuses others whose left side does not contract its last dimension, unless it
+    fuses them (``Unsupported element type for DotThunk::Execute: BF16 x BF16 = F32``).
+    """
+    lhs, rhs = op.operands
+    if (lhs.dtype, rhs.dtype, op.result.dtype) != (bf16, bf16, f32):
+        return no_match("it is not a product of bf16 in f32", lhs)
+    left, right = (op.attrs.integers(f"{side}_contracting_dims") for side in ("lhs", "rhs"))
+    batch = op.attrs.integers("rhs_batch_dims")
+    if not left or left[-1] == lhs.type.rank - 1:
+        return no_match("the left side contracts its last dimension", lhs, depth=2)
+    free = [dim for dim in range(rhs.type.rank) if dim not in (*batch, *right)]
+    if len(free) < 2 and batch == tuple(range(len(batch))):
+        return no_match("the right side has one free dimension, after its batch", rhs, depth=3)
+    order = (*batch, *right, *free)
+    moved = rhs if order == tuple(range(rhs.type.rank)) else b.transpose(rhs, order)
+    sizes = [moved.shape[: len(batch) + len(right)], moved.shape[len(batch) + len(right) :]]
+    flat = b.reshape(moved, (*sizes[0], product(sizes[1])))
+    places = range(len(batch)), range(len(batch), len(batch) + len(right))
+    attrs = {
+        **op.attrs,
+        "rhs_batch_dims": tuple(places[0]),
+        "rhs_contracting_dims": tuple(places[1]),
+    }
+    made = b.emit("dot_general", (lhs, flat), attrs).result
+    return [b.reshape(made, op.result.shape)]

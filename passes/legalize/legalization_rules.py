@@ -14,7 +14,7 @@ from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
 from graphgen.passes.legalize.cpu_decompositions import kernel_by_ops
-from graphgen.passes.legalize.cpu_products import padded_rows, wide_dot
+from graphgen.passes.legalize.cpu_products import one_free_dimension, padded_rows, wide_dot
 from graphgen.passes.legalize.neuron_all_to_all import exchange_along_the_first, exchange_of_two
 from graphgen.passes.legalize.neuron_erf import erf_by_quotients
 from graphgen.passes.legalize.neuron_f8 import widened_f8_dot
@@ -89,6 +89,7 @@ SORTS = _by_name(front_of_sort, sort_by_kernel)
 # Applied while composites are inlined, to what they are made of too.
 INLINED = _by_name(
     wide_dot,
+    one_free_dimension,
     kernel_by_ops,
     integer_dot,
     integer_sum_over_ranks,

@@ -59,14 +59,31 @@ def _merge(module: Module, function: Function, site: AdapterSite) -> None:
             made = b.emit(op.name, (table + delta, tokens), dict(op.attrs))
         else:
             matrix = site.chain.matrix
-            delta = _delta(module, function, site, matrix)
-            value = matrix + (delta if site.chain.depth else b.transpose(delta, (1, 0)))
+            scaled = site.last is not op
+            delta = _delta(module, function, site, op.operands[1] if scaled else matrix)
+            value = delta if site.chain.depth else b.transpose(delta, (1, 0))
+            value = value if scaled else matrix + value
             for step, _, _ in site.chain.steps:
                 value = b.emit(step.name, (value,), dict(step.attrs)).result
+            if scaled:
+                # Narrow numbers have no delta of their type: x (s W + D) = s x W + x D.
+                _add_product(function, site, value)
+                return
             value = b.convert(value, op.operands[1].dtype)
             made = b.emit(op.name, (op.operands[0], value), dict(op.attrs))
     function.replace_uses(op.result, made.result)
     function.block.erase(op)
+
+
+def _add_product(function: Function, site: AdapterSite, value: Value) -> None:
+    """Add the product with ``value`` to the scaled product of a site."""
+    op, last = site.op, site.last
+    with Builder(function, before=last, loc=last.loc) as b:
+        scaled = b.emit(last.name, last.operands, dict(last.attrs)).result
+        more = b.emit(op.name, (op.operands[0], value), dict(op.attrs)).result
+        made = scaled + b.convert(more, scaled.dtype)
+    function.replace_uses(last.result, made)
+    function.block.erase(last)
 
 
 def _merge_mixture(module: Module, function: Function, site: ExpertSite) -> None:

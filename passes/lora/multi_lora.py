@@ -170,6 +170,7 @@ class _AdaptedProgram:
                 value = self._of_experts(b, site)
             rewriter.replace(self.function, op, [value], _RULE)
             return
+        op = site.last
         with rewriter.before(self.function, op) as b:
             plain = b.emit(op.name, op.operands, dict(op.attrs)).result
             of_site = self._of_lookup if site.chain is None else self._of_product

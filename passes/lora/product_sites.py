@@ -63,16 +63,22 @@ def weight_chain(value: Value, depth: int, prepared: PreparedValues) -> WeightCh
         prepared: the values of the program that are made of weights alone.
     """
     steps: list[tuple[Op, int, int]] = []
-    while value.op is not None and value.op.name in _MOVES:
+    found: tuple[Value, int, int] | None = None
+    while prepared.of_weights(value):
+        if value.type.rank == 2 and value.type.static:
+            found = value, depth, len(steps)
         op, after = value.op, depth
-        before = _operand_dim(op, after)
-        if before is None:
-            return None
+        before = _operand_dim(op, after) if op is not None and op.name in _MOVES else None
+        if op is None or before is None:
+            break
         value, depth = op.operands[0], before
         if op.name != "convert":
             steps.append((op, before, after))
-    if value.type.rank != 2 or not value.type.static or not prepared.of_weights(value):
+    if found is None:
         return None
+    # The last one: what is before it is how numbers of a few bits are stored.
+    value, depth, count = found
+    del steps[count:]
     names = {name.rpartition(".")[0] for name in prepared.sources(value)}
     if len(names) != 1 or "" in names:
         return None
@@ -131,11 +137,14 @@ class AdapterSite:
         op: the product or the embedding.
         module: the checkpoint's name of the projection.
         inputs, outputs: sizes of the projection; an embedding has the vocabulary as its inputs.
+        last: the op whose result the term is added to: ``op``, or the multiplication of its result
+            by the scales of the weight.
         chain: of the weight of a product; ``None`` for an embedding.
         own: whether only targets that name it include it: embeddings, heads and routers.
     """
 
     op: Op
+    last: Op
     module: str
     inputs: int
     outputs: int
@@ -190,7 +199,7 @@ class ProgramSites:
 
 def program_sites(module: Module, function: Function) -> ProgramSites:
     """The sites of a program, in its order."""
-    prepared = PreparedValues(module, function, {})
+    prepared = PreparedValues(module, function, {}, enlarged=True)
     tables = {op.operands[0] for op in function.block if op.name == "embedding"}
     vocabulary = _vocabulary(module, tables)
     sites: list[AdapterSite] = []
@@ -233,7 +242,7 @@ def _of_embedding(op: Op) -> AdapterSite | None:
         return None
     module = (table.name or "").rpartition(".")[0]
     words, width = table.type.dims
-    return AdapterSite(op, module, words, width, None, own=True) if module else None
+    return AdapterSite(op, op, module, words, width, None, own=True) if module else None
 
 
 def _of_product(
@@ -253,7 +262,24 @@ def _of_product(
     tied = chain.matrix in tables
     inputs, outputs = chain.sizes
     own = tied or outputs == vocabulary or _chooses(op)
-    return AdapterSite(op, TIED_HEAD if tied else chain.module, inputs, outputs, chain, own)
+    name = TIED_HEAD if tied else chain.module
+    return AdapterSite(op, _scaled(op, prepared), name, inputs, outputs, chain, own)
+
+
+def _scaled(op: Op, prepared: PreparedValues) -> Op:
+    """The multiplication of a product by the scales of its weight; the product where none is."""
+    reader = prepared.only_reader(op.result)
+    if reader is None or reader.name != "multiply":
+        return op
+    other = next(value for value in reader.operands if value is not op.result)
+    return reader if _of_scales(other, prepared) else op
+
+
+def _of_scales(value: Value, prepared: PreparedValues) -> bool:
+    """True for scales that are broadcast to the shape of a call, symbols and all."""
+    while value.op is not None and value.op.name in ("broadcast_in_dim", "convert"):
+        value = value.op.operands[0]
+    return prepared.of_weights(value)
 
 
 def _vocabulary(module: Module, tables: set[Value]) -> int:

@@ -21,6 +21,8 @@ class PreparedValues:
         function: one of its programs.
         numbers: shared by all programs, so that equal computations have equal numbers.
         roles: of the arguments that count as weights: checkpoint tensors, or those of adapters too.
+        enlarged: count values that only enlarge a weight too, which ``lift-weights`` leaves in the
+            program: the wide form of narrow numbers.
 
     Attributes:
         read: uses by the rest of the program, per value number of a derived weight.
@@ -32,6 +34,8 @@ class PreparedValues:
         function: Function,
         numbers: WeightNumbers,
         roles: Sequence[Role] = (Role.WEIGHT,),
+        *,
+        enlarged: bool = False,
     ) -> None:
         self.function = function
         self._numbers: dict[Value, int] = {}
@@ -47,7 +51,8 @@ class PreparedValues:
         for position, op in enumerate(function.block):
             self._positions[op] = position
             self._classify(op, numbers)
-        self._leave_enlarging()
+        if not enlarged:
+            self._leave_enlarging()
         self.read: Mapping[int, int] = self._count_readers()
 
     def _classify(self, op: Op, numbers: WeightNumbers) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.lora_settings import adapter_files
@@ -156,3 +158,47 @@ def test_what_is_not_built_is_refused_by_name(
 ):
     with pytest.raises(GraphgenError, match=message):
         opened(llama, lora_config=given, **options)
+
+
+def dequantized(folder: Path, model: Any) -> Any:
+    """A copy of a model with the weights of a quantized checkpoint."""
+    made, stored = copy.deepcopy(model), load_file(folder / "model.safetensors")
+    state = {
+        name: tensor.float() * stored.get(f"{name.removesuffix('weight')}scale", torch.ones(1))
+        for name, tensor in stored.items()
+        if not name.endswith(".scale")
+    }
+    made.load_state_dict(state, strict=False)
+    return made
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        {},
+        {"quantization_type": "per_channel_symmetric", "tp_degree": 2},
+        {"quantization_dtype": "f8e4m3", "modules_to_not_convert": ["down_proj", "lm_head"]},
+        {"quantization_dtype": "f8e5m2", "quantization_type": "per_channel_symmetric"},
+    ],
+    ids=["int8", "channels on two ranks", "f8e4m3 and some plain", "f8e5m2 channels"],
+)
+def test_adapters_over_a_stored_quantized_checkpoint(
+    llama: Checkpoint, adapters: dict[str, Any], tmp_path: Path, scheme: dict[str, Any]
+):
+    """The term of an adapter is added after the scale of the base's weight."""
+    options = {"quantized": True, "quantized_checkpoints_path": str(tmp_path / "q"), **scheme}
+    config = llama.config(**options)
+    NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), config)
+    base = dequantized(tmp_path / "q", llama.model)
+    paths = {name: str(path) for name, (path, _) in adapters.items()}
+    application = opened(llama, LoraServingConfig(lora_ckpt_paths=paths), **options)
+    out = application.forward(np.array([[5, 6, 7]] * 3), adapter_ids=["b", None, "a"])
+    for row, name in enumerate(("b", None, "a")):
+        model = base
+        if name is not None:
+            targets, rank = TARGETS[name]
+            seed = 1 + [*TARGETS].index(name)
+            model = merged(base, random_factors(llama.model, targets, rank, seed), 2.0)
+        with torch.no_grad():
+            wanted = model(torch.tensor([[5, 6, 7]])).logits[0, -1].numpy()
+        np.testing.assert_allclose(out.logits[row, 0], wanted, atol=2e-4)
