@@ -126,24 +126,36 @@ def check_values(what: str, things: Sequence[object], where: Loc) -> None:
             raise GraphgenError("GG0105", said, where=repr(where), help=_help(thing)) from None
 
 
-def check_function(function: Function, name: str, operands: Sequence[Value], where: Loc) -> None:
-    """Require values of this function (GG0202)."""
+def all_of(function: Function, values: Sequence[Value]) -> bool:
+    """True if all values are arguments of the function or made in it."""
     block = function.block
     args = block.args
-    for operand in operands:
-        made = operand.op
+    for value in values:
+        made = value.op
         if made is not None:
-            home = made.block is block
-        else:
-            home = operand.index < len(args) and args[operand.index] is operand
-        if not home:
-            raise GraphgenError(
-                "GG0202",
-                f"{name}: {_shown(operand)} is not a value of @{function.name}",
-                where=repr(where),
-                help="it was made by another builder: declare it here too, with b.input or "
-                "b.weight, or build both in one function",
-            )
+            if made.block is not block:
+                return False
+        elif value.index >= len(args) or args[value.index] is not value:
+            return False
+    return True
+
+
+def of_another(function: Function, name: str, value: Value, where: Loc) -> GraphgenError:
+    """GG0202: the op ``name`` reads a value that is not of this function."""
+    return GraphgenError(
+        "GG0202",
+        f"{name}: {_shown(value)} is not a value of @{function.name}",
+        where=repr(where),
+        help="it was made by another builder: declare it here too, with b.input or b.weight, or "
+        "build both in one function; inside of a loop or a branch, use the builder it is given",
+    )
+
+
+def check_function(function: Function, name: str, operands: Sequence[Value], where: Loc) -> None:
+    """Require values of this function (GG0202)."""
+    for operand in operands:
+        if not all_of(function, [operand]):
+            raise of_another(function, name, operand, where)
 
 
 def operand_mismatch(

@@ -6,24 +6,37 @@ All code makes ops through it: models directly, composites and passes with an in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from inspect import signature
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, overload
 
 from graphgen.build.argument_checks import (
+    all_of,
     as_number,
+    as_tuple,
     check_function,
     check_type,
     check_values,
     declared_domain,
     declared_type,
     located,
+    of_another,
     operand_mismatch,
     plain_attrs,
 )
-from graphgen.build.array_methods import ArrayMethods, Index
+from graphgen.build.array_methods import Index
+from graphgen.build.control_flow import (
+    Body,
+    Branch,
+    Condition,
+    Step,
+    conditional,
+    scan,
+    while_loop,
+)
+from graphgen.build.layer_methods import LayerMethods
+from graphgen.build.shape_methods import broadcast_shape
 from graphgen.build.source_location import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
@@ -42,90 +55,14 @@ from graphgen.ir import (
     TensorType,
     Value,
     entry,
+    tensor,
 )
+from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
 
-if TYPE_CHECKING:
-    pass
 
-# (builder of the body, state...) -> the new state: one value, or several.
-Body = Callable[..., Value | Iterable[Value]]
-# (builder, state...) -> pred[].
-Condition = Callable[..., Value]
-
-
-def while_loop(
-    b: Builder,
-    module: Module,
-    state: tuple[Value, ...],
-    condition: Condition,
-    body: Body,
-    trips: int,
-) -> tuple[Value, ...]:
-    """Append a ``while`` op with these functions, and return its results.
-
-    Raises:
-        GraphgenError: GG0105 for a body whose results have other types than the state, and for a
-            condition that is not pred[].
-    """
-    name = getattr(body, "__name__", "body")
-    made = Function(_fresh(module, f"{b.function.name}.{name}"))
-    outputs = _traced(b, made, state, body)
-    given = [value.type.text for value in outputs]
-    if given != [value.type.text for value in state]:
-        wanted = ", ".join(value.type.text for value in state)
-        raise located(
-            GraphgenError(
-                "GG0105",
-                f"the body {name} returns {', '.join(given) or 'nothing'}, the state is {wanted}",
-                help="return the new state, in its order and types; what only is read, as it is",
-            )
-        )
-    test = Function(_fresh(module, f"{b.function.name}.{name}.condition"))
-    holds = _traced(b, test, state, condition)
-    if [value.type.text for value in holds] != ["pred[]"]:
-        shown = ", ".join(value.type.text for value in holds)
-        raise located(GraphgenError("GG0105", f"the condition of {name} is {shown}, not pred[]"))
-    before = {n: f for n, f in module.functions.items() if f is not b.function}
-    after = {b.function.name: b.function} if b.function.name in module.functions else {}
-    module.functions = {**before, test.name: test, made.name: made, **after}
-    attrs = {"condition": test.name, "body": made.name, "trip_count": trips}
-    return b.emit("while", state, {**attrs}).results
-
-
-def _fresh(module: Module, wanted: str) -> str:
-    name, number = wanted, 1
-    while name in module.functions:
-        number += 1
-        name = f"{wanted}.{number}"
-    return name
-
-
-def _traced(b: Builder, function: Function, state: tuple[Value, ...], body: Body) -> list[Value]:
-    """Fill a function with what ``body`` builds; its arguments have the names of the parameters."""
-
-    names = list(signature(body).parameters)[1:]
-    if len(names) != len(state):
-        raise located(
-            GraphgenError(
-                "GG0105",
-                f"{getattr(body, '__name__', 'the function')} takes {len(names)} values, the state "
-                f"has {len(state)}",
-                help="parameters are the builder, then one for each value of the state",
-            )
-        )
-    args = [function.block.add_arg(v.type, name) for v, name in zip(state, names, strict=True)]
-    with Builder(function, loc=b.loc) as inner:
-        inner.library = b.module or b.library
-        result = body(inner, *args)
-    outputs = [result] if isinstance(result, Value) else list(result)
-    given = [f"{name}.next" for name in names] + [f"result.{n}" for n in range(len(outputs))]
-    function.outputs = list(zip(given, outputs, strict=False))
-    return outputs
-
-
-class Builder(ArrayMethods):
+class Builder(LayerMethods):
     """Builds one function.
 
     Args:
@@ -134,6 +71,8 @@ class Builder(ArrayMethods):
             None if the function is not an entry program.
         before: insert before this op instead of at the end.
         loc: provenance of every new op, instead of the caller's line; passes use it.
+        broadcast: repeat operands of elementwise methods and operators by NumPy's rule, by a
+            ``broadcast_in_dim`` in the program; False refuses operands of different shapes.
 
     Use it as a context manager to make Python operators on values (``x * y + 1.0``) append here.
     """
@@ -147,12 +86,17 @@ class Builder(ArrayMethods):
         *,
         before: Op | None = None,
         loc: Loc | None = None,
+        broadcast: bool = True,
     ) -> None:
         self.function = function
         self.module = module
         self.before = before
         self.loc = loc
+        self.broadcast = broadcast
         self.made: list[Op] | None = None
+        # Of a loop's body or a branch: the builder around it, and the values read from there.
+        self.outer: Builder | None = None
+        self.captured: dict[Value, Value] = {}
         # The module whose functions a loop's body may call; its interface is not for the body.
         self.library: Module | None = None
         self._scopes: list[str] = [""]
@@ -222,8 +166,8 @@ class Builder(ArrayMethods):
             # Checked only after a failure: the check would slow down every op.
             check_values(f"{name}: operand ", operands, where)
             raise
-        if self.before is None:
-            check_function(self.function, name, operands, where)
+        if self.before is None and not all_of(self.function, operands):
+            operands = [self.own(value, name) for value in operands]
         op = Op(name, tuple(operands), types, checked, where)
         if self.before is None:
             self.function.block.append(op)
@@ -232,6 +176,37 @@ class Builder(ArrayMethods):
         if self.made is not None:
             self.made.append(op)
         return op
+
+    def own(self, value: Value, name: str = "") -> Value:
+        """The value in this function: itself, or the argument that brings it into a traced one.
+
+        Raises:
+            GraphgenError: GG0202 for a value of a function that is not around this one; ``name`` is
+                what reads it.
+        """
+        if self.before is not None or all_of(self.function, [value]):
+            return value
+        if self.outer is None:
+            raise of_another(self.function, name, value, self.loc or user_loc(self.scope_name))
+        around = self.outer.own(value, name)
+        if around not in self.captured:
+            self.captured[around] = self.argument(value.type, value.name or "outer")
+        return self.captured[around]
+
+    def argument(self, type: TensorType, wanted: str) -> Value:
+        """A new argument of the function, called ``wanted``, with a number where that is taken."""
+        name, number = wanted, 1
+        while self.function.arg(name) is not None:
+            number += 1
+            name = f"{wanted}.{number}"
+        return self.function.block.add_arg(type, name)
+
+    def inside(self, function: Function) -> Builder:
+        """A builder of a loop's body or of a branch, which reads values of this one too."""
+        inner = type(self)(function, loc=self.loc, broadcast=self.broadcast)
+        inner.outer, inner.library = self, self.module or self.library
+        inner._scopes = [self.scope_name]
+        return inner
 
     def op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
         """Append any op with one result, and return the result."""
@@ -262,12 +237,38 @@ class Builder(ArrayMethods):
 
     def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
         """An elementwise op of two operands; a Python number takes the other operand's type."""
-        if not isinstance(lhs, Value):
-            assert isinstance(rhs, Value)
-            lhs = self.full(lhs, rhs.type)
-        if not isinstance(rhs, Value):
-            rhs = self.full(rhs, lhs.type)
-        return self.emit(name, (lhs, rhs)).result
+        return self.emit(name, self.alike(name, lhs, rhs)).result
+
+    def alike(
+        self, name: str, *operands: Value | float, dtype: DType | None = None
+    ) -> Sequence[Value]:
+        """The operands of an elementwise op in one shape, by NumPy's rule for broadcasting.
+
+        A Python number has the element type ``dtype``, by default that of the first value.
+        Operands that do not broadcast stay as they are, for the op to refuse.
+        """
+        like = next((item for item in operands if isinstance(item, Value)), None)
+        if like is None:
+            raise located(
+                GraphgenError(
+                    "GG0105",
+                    f"{name}: none of {', '.join(map(repr, operands))} is a value",
+                    help="b.literal(number, dtype) makes one",
+                )
+            )
+        shapes = [item.shape for item in operands if isinstance(item, Value)]
+        shape, fits = like.shape, all(other == like.shape for other in shapes)
+        if not fits and self.broadcast:
+            common = broadcast_shape(shapes)
+            shape, fits = (like.shape, False) if common is None else (common, True)
+        number_type = tensor(dtype or like.dtype, shape)
+        made: list[Value] = []
+        for item in operands:
+            if not isinstance(item, Value):
+                made.append(self.full(item, number_type))
+            else:
+                made.append(self.broadcast_to(item, shape) if fits else item)
+        return made
 
     def unary(self, name: str, operand: Value) -> Value:
         """An elementwise op of one operand."""
@@ -278,8 +279,9 @@ class Builder(ArrayMethods):
     ) -> Callable[[Body], tuple[Value, ...]]:
         """Decorate the body of a loop; the decorated name is the tuple of final values.
 
-        Body and condition take a builder of their own and the state, and nothing from outside: what
-        they read is part of the state. The body returns the new state, the condition a pred[].
+        Body and condition take a builder of their own and the state. The body returns the new
+        state, the condition a pred[]. Both may read values from around the loop; their parameters
+        may be ``*values``, have defaults, or be bound by ``functools.partial``.
 
         Args:
             state: first values.
@@ -294,16 +296,101 @@ class Builder(ArrayMethods):
 
             i, x = loop
         """
+        module = self._library("a loop")
+        check_values("while: state ", state, user_loc(self.scope_name))
+        return lambda body: while_loop(self, module, state, condition, body, trip_count)
+
+    def scan(
+        self, *carried: Value, over: Sequence[Value], reverse: bool = False
+    ) -> Callable[[Step], tuple[tuple[Value, ...], tuple[Value, ...]]]:
+        """Decorate one step of a loop over dimension 0 of the values ``over``.
+
+        The step takes a builder of its own, what is carried from step to step, and one element of
+        each of ``over``. It returns a pair: what is carried on, and what is stacked along a new
+        dimension 0. Each is one value or several, ``()`` for none. The decorated name is the pair
+        of the last carried values and of the stacked ones, both tuples.
+
+        Args:
+            carried: first values.
+            over: values of one size of dimension 0.
+            reverse: begin with the last element; what is stacked keeps the order of ``over``.
+
+        Example::
+
+            @b.scan(h, over=[u])
+            def steps(b, h, u):
+                h = h * 0.5 + u
+                return h, h
+
+            (last,), (all_of_them,) = steps
+        """
+        module, values = self._library("a loop"), as_tuple(over)
+        check_values("scan: value ", carried, user_loc(self.scope_name))
+        return lambda step: scan(self, module, carried, values, step, reverse)
+
+    @overload
+    def cond(
+        self,
+        which: Value,
+        on_true: Callable[..., Value],
+        on_false: Callable[..., Value],
+        *operands: Value,
+    ) -> Value: ...
+    @overload
+    def cond(
+        self,
+        which: Value,
+        on_true: Callable[..., Sequence[Value]],
+        on_false: Callable[..., Sequence[Value]],
+        *operands: Value,
+    ) -> tuple[Value, ...]: ...
+    def cond(
+        self, which: Value, on_true: Branch, on_false: Branch, *operands: Value
+    ) -> Value | tuple[Value, ...]:
+        """The values of one of two functions: of the first where the scalar ``which`` is true.
+
+        Each takes a builder of its own and the operands, and may read values from around it. Only
+        one of them runs; ``where`` chooses between elements, and computes both sides.
+
+        Example::
+
+            y = b.cond(b.sum(x, [0]) > 0, lambda b, x: x, lambda b, x: -x, x)
+        """
+        return self._chosen("cond", which, (on_true, on_false), operands)
+
+    @overload
+    def switch(
+        self, which: Value, branches: Sequence[Callable[..., Value]], *operands: Value
+    ) -> Value: ...
+    @overload
+    def switch(
+        self, which: Value, branches: Sequence[Callable[..., Sequence[Value]]], *operands: Value
+    ) -> tuple[Value, ...]: ...
+    def switch(
+        self, which: Value, branches: Sequence[Branch], *operands: Value
+    ) -> Value | tuple[Value, ...]:
+        """The values of the function numbered by the s32 scalar ``which``, else of the last one."""
+        return self._chosen("switch", which, as_tuple(branches), operands)
+
+    def _chosen(
+        self, name: str, which: Value, branches: Sequence[Branch], operands: tuple[Value, ...]
+    ) -> Value | tuple[Value, ...]:
+        module = self._library(name)
+        check_values(f"{name}: operand ", [which, *operands], user_loc(self.scope_name))
+        found, alone = conditional(self, module, which, branches, operands)
+        return found[0] if alone else found
+
+    def _library(self, what: str) -> Module:
+        """The module for the functions of a loop or a choice (GG0705 without one)."""
         module = self.module or self.library
         if module is None:
             raise GraphgenError(
                 "GG0705",
-                "this builder has no module for the functions of a loop",
+                f"this builder has no module for the functions of {what}",
                 where=repr(user_loc(self.scope_name)),
                 help="give it one: Builder(function, module)",
             )
-        check_values("while: state ", state, user_loc(self.scope_name))
-        return lambda body: while_loop(self, module, state, condition, body, trip_count)
+        return module
 
     def input(
         self,
@@ -346,16 +433,45 @@ class Builder(ArrayMethods):
     ) -> Value:
         """Declare a state, kept between calls; pass its new value to :meth:`set_state`.
 
+        A state without a new value keeps its own.
+
         ``domain`` is that of the values that it starts with, as of :meth:`input`.
         """
         scope = self._scopes[-1]
         full = f"{scope}.{name}" if scope else name
-        return self._declare(Role.STATE, full, declared_type(dtype, shape, scope), domain)
+        made = self._declare(Role.STATE, full, declared_type(dtype, shape, scope), domain)
+        if self.function.phase and self.function.outputs.get(full) is None:
+            self.function.outputs.append((full, made))
+        return made
 
     def set_state(self, state: Value, value: Value) -> None:
-        """Set the value of ``state`` after this call."""
-        assert state.name
-        self.function.outputs.append((state.name, value))
+        """Set the value of ``state`` after this call.
+
+        Raises:
+            GraphgenError: GG0705 for a value that is not a state of this program, GG0107 for a
+                state that has a new value already.
+        """
+        where = self.loc or user_loc(self.scope_name)
+        check_values("set_state: value ", [state, value], where)
+        name = state.name or ""
+        row = self.module.interface.get(name) if self.module is not None else None
+        other = row is not None and row.role is not Role.STATE
+        if other or self.outer is not None or self.function.arg(name) is not state:
+            shown = f"%{name}" if name else f"the {state.type.text} value"
+            raise GraphgenError(
+                "GG0705",
+                f"{shown} is not a state of @{self.function.name}",
+                where=repr(where),
+                help="b.state declares one; a loop's body returns values for the program to set",
+            )
+        check_function(self.function, f"set_state {name}", [value], where)
+        known = self.function.outputs.get(name)
+        if known is not None and known is not state:
+            what = f"@{self.function.name} sets the state {name} twice"
+            raise GraphgenError("GG0107", what, where=repr(where))
+        # Kept states stand where they were declared, set ones in the order in which they are set.
+        self.function.outputs = [pair for pair in self.function.outputs if pair[0] != name]
+        self.function.outputs.append((name, value))
 
     def output(self, name: str, value: Value, logical: TensorType | None = None) -> None:
         """Declare ``value`` as the output ``name``.
@@ -371,6 +487,9 @@ class Builder(ArrayMethods):
         """
         self._check_name(name)
         where = self.loc or user_loc(self.scope_name)
+        if self.outer is not None:
+            what = f"a loop's body and a branch have no outputs, such as {name}"
+            raise GraphgenError("GG0705", what, where=repr(where), help="return the value instead")
         check_values(f"output {name}: value ", [value], where)
         check_function(self.function, f"output {name}", [value], where)
         if any(known == name for known, _ in self.function.outputs):
@@ -378,7 +497,7 @@ class Builder(ArrayMethods):
             raise GraphgenError("GG0107", what, where=repr(where))
         if self.module is not None:
             row = self.module.interface.setdefault(
-                name, entry(Role.OUTPUT, name, logical or value.type)
+                name, entry(Role.OUTPUT, name, logical or value.type, loc=where)
             )
             if row.role is not Role.OUTPUT:
                 raise _taken(Role.OUTPUT, value.type, row, where)
@@ -388,17 +507,19 @@ class Builder(ArrayMethods):
         self, role: Role, name: str, type: TensorType, domain: DomainLike | None = None
     ) -> Value:
         if self.module is None:
+            inside = "declare it before the loop or the choice, whose functions may read it"
             raise GraphgenError(
                 "GG0705",
                 f"this builder has no module to declare {name} in",
                 where=repr(user_loc(self.scope_name)),
-                help="give it one: Builder(function, module)",
+                help="give it one: Builder(function, module)" if self.outer is None else inside,
             )
         self._check_name(name)
         within = declared_domain(domain, type, self.scope_name)
         known = self.module.interface.get(name)
         if known is None:
-            self.module.interface[name] = entry(role, name, type, within)
+            where = self.loc or user_loc(self._scopes[-1])
+            self.module.interface[name] = entry(role, name, type, within, where)
         elif (known.role, known.logical) != (role, type):
             raise _taken(role, type, known, user_loc(self._scopes[-1]))
         elif within is not None and within != known.domain:
@@ -419,11 +540,23 @@ class Builder(ArrayMethods):
 
 
 def _taken(role: Role, type: TensorType, known: Entry, where: Loc) -> GraphgenError:
+    other = known.logical
+    alike = role is known.role and type.dtype is other.dtype and type.rank == other.rank
+    sizes = alike and role is not Role.WEIGHT
+    help = "all programs declare one role and one type of a name"
+    if sizes:
+        dims = [n for n in range(type.rank) if type.shape[n] != other.shape[n]]
+        here = f"dims={{'N': {type.shape[dims[0]]}}}"
+        help = (
+            f"declare dimension {', '.join(map(str, dims))} as gg.symbol('N') in all programs; "
+            f"gg.Function(name, phase=..., {here}) binds it in this one"
+        )
     return GraphgenError(
         "GG0107",
         f"{known.name} is {role.value} {type.text} here and {known.role.value} "
-        f"{known.logical.text} elsewhere",
+        f"{other.text} {'elsewhere' if known.loc is UNKNOWN else f'at {known.loc!r}'}",
         where=repr(where),
+        help=help,
     )
 
 
@@ -453,10 +586,7 @@ def apply_to_current(name: str, *operands: Value | float) -> Value:
     op, _, direction = name.partition(".")
     if direction:
         lhs, rhs = operands
-        assert isinstance(lhs, Value)
-        return builder.compare(
-            lhs, rhs if isinstance(rhs, Value) else builder.full(rhs, lhs.type), direction
-        )
+        return builder.compare(lhs, rhs, direction)
     if len(operands) == 2:
         return builder.binary(op, *operands)
     (operand,) = operands

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import cast
 
 from graphgen.build.argument_checks import as_tuple, located
 from graphgen.errors import GraphgenError
-from graphgen.ir import AttrValue, Dim, DType, Literal, Op, TensorType, Value
+from graphgen.ir import AttrValue, Dim, DType, Literal, Op, TensorType, Value, tensor
 from graphgen.ir.dims import product
 from graphgen.ops.window import or_default
 
 
 class ElementwiseMethods(ABC):
-    """A Python number beside a value is broadcast to that value's type."""
+    """Operands broadcast by NumPy's rule; a Python number takes the element type beside it."""
 
     @abstractmethod
     def emit(
@@ -24,6 +25,16 @@ class ElementwiseMethods(ABC):
     @abstractmethod
     def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
         """An elementwise op of two operands."""
+
+    @abstractmethod
+    def full(self, value: float, type: TensorType) -> Value:
+        """A tensor of this type filled with ``value``."""
+
+    @abstractmethod
+    def alike(
+        self, name: str, *operands: Value | float, dtype: DType | None = None
+    ) -> Sequence[Value]:
+        """The operands of an elementwise op in one shape."""
 
     def _one(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
         return self.emit(name, operands, attrs).result
@@ -148,9 +159,27 @@ class ElementwiseMethods(ABC):
         """The angle of the point (x = ``rhs``, y = ``lhs``), in radians."""
         return self.binary("atan2", lhs, rhs)
 
-    def clamp(self, low: Value, x: Value, high: Value) -> Value:
-        """``min(max(x, low), high)``; the bounds are scalars or of x's type."""
-        return self._one("clamp", low, x, high)
+    def clamp(self, low: Value | float, x: Value, high: Value | float) -> Value:
+        """``min(max(x, low), high)``; the bounds are numbers, or broadcast to x."""
+        bounds = [
+            item if isinstance(item, Value) else self.full(item, tensor(x.dtype))
+            for item in (low, high)
+        ]
+        if any(item.shape and item.shape != x.shape for item in bounds):
+            return self._one("clamp", *self.alike("clamp", bounds[0], x, bounds[1]))
+        return self._one("clamp", bounds[0], x, bounds[1])
+
+    def compare(self, lhs: Value | float, rhs: Value | float, direction: str) -> Value:
+        """``direction`` is one of EQ NE LT LE GT GE."""
+        return self._one("compare", *self.alike("compare", lhs, rhs), direction=direction)
+
+    def select(self, pred: Value, on_true: Value | float, on_false: Value | float) -> Value:
+        """``on_true`` where ``pred`` holds, else ``on_false``; one of both may be a number."""
+        values = [item for item in (on_true, on_false) if isinstance(item, Value)]
+        if not values or not isinstance(cast(object, pred), Value):
+            return self._one("select", pred, *self.alike("select", on_true, on_false))
+        sides = self.alike("select", pred, on_true, on_false, dtype=values[0].dtype)
+        return self._one("select", *sides)
 
     def and_(self, lhs: Value | float, rhs: Value | float) -> Value:
         """Logical and of pred, bitwise and of integers."""
@@ -372,20 +401,12 @@ class OpMethods(WindowMethods):
         """Counts 0, 1, 2, ... along ``dimension``."""
         return self._one("iota", dtype=dtype, shape=as_tuple(shape), dimension=dimension)
 
-    def compare(self, lhs: Value, rhs: Value, direction: str) -> Value:
-        """``direction`` is one of EQ NE LT LE GT GE."""
-        return self._one("compare", lhs, rhs, direction=direction)
-
     def modulo(self, x: Value, n: int) -> Value:
         """``x`` modulo ``n``, 0 to n-1, of integers from ``-n`` on."""
         if n & (n - 1) == 0:
             # The low bits of two's complement.
             return self.binary("and", x, n - 1)
         return self.binary("remainder", self.binary("add", x, n), n)
-
-    def select(self, pred: Value, on_true: Value, on_false: Value) -> Value:
-        """``on_true`` where ``pred`` holds, else ``on_false``."""
-        return self._one("select", pred, on_true, on_false)
 
     def quantize(
         self,

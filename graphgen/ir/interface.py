@@ -9,11 +9,12 @@ Comparing two modules therefore never needs to know which passes ran.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from graphgen.ir.dims import Dim
 from graphgen.ir.domain import Domain
+from graphgen.ir.loc import UNKNOWN, Loc
 from graphgen.ir.sharding import Sharding
 from graphgen.ir.types import TensorType
 
@@ -54,6 +55,7 @@ class Entry:
             that is defined. 0 for all of them, each in its own slot.
         domain: of an element in logical terms, the values that a caller may give; ``None`` for all
             values of the type. Its symbols are those of the programs.
+        loc: where a builder declared it first; no part of the text, nor of equality.
     """
 
     role: Role
@@ -65,6 +67,7 @@ class Entry:
     sharding: Sharding | None = None
     last: int = 0
     domain: Domain | None = None
+    loc: Loc = field(default=UNKNOWN, compare=False, repr=False)
 
     def with_physical(self, physical: TensorType, pack: str = "", unpack: str = "") -> Entry:
         """The entry after a pass changed its representation."""
@@ -77,6 +80,8 @@ class Entry:
         return replace(self, logical=logical, physical=physical, domain=domain)
 
 
-def entry(role: Role, name: str, type: TensorType, domain: Domain | None = None) -> Entry:
+def entry(
+    role: Role, name: str, type: TensorType, domain: Domain | None = None, loc: Loc = UNKNOWN
+) -> Entry:
     """An entry with its logical representation."""
-    return Entry(role, name, type, type, domain=domain)
+    return Entry(role, name, type, type, domain=domain, loc=loc)

@@ -370,9 +370,10 @@ def _make_equal(one: TensorType, other: TensorType) -> str:
     """The remedy for two types that differ."""
     if one.dtype is not other.dtype:
         return f"b.convert makes one of them {one.dtype} or {other.dtype}"
-    if one.rank == other.rank:
-        return "nothing is repeated by itself: sizes must be the same numbers or symbols"
-    return "nothing is repeated by itself: b.broadcast_in_dim gives the smaller one more dimensions"
+    return (
+        "ops want one shape; operators and methods of the builder repeat sizes of 1 and missing "
+        "leading dimensions, no others"
+    )
 
 
 def float_operand(types: Sequence[TensorType], index: int = 0) -> None:

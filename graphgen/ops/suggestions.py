@@ -36,7 +36,11 @@ SYNONYMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("while_loop", "scan", "fori_loop"), "while"),
 }
 # Functions of the builder that are several ops.
-SEVERAL: Final = ("softmax", "mean", "var", "one_hot", "split", "stack", "matmul")
+SEVERAL: Final = (
+    *("softmax", "mean", "var", "one_hot", "split", "stack", "matmul", "sum", "max", "min"),
+    *("argmax", "argmin", "cumsum", "einsum", "where", "clip", "squeeze", "expand_dims", "repeat"),
+    *("tile", "arange", "broadcast_to", "conv1d", "conv2d", "group_norm", "scan", "cond", "switch"),
+)
 
 
 def elsewhere(name: str) -> str:

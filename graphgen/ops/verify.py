@@ -14,6 +14,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.domain import check_domain
 from graphgen.ir.dtype import pred, s32
+from graphgen.ir.loc import UNKNOWN
 from graphgen.ops.control import CONTROL, SCALAR, branch_operands, callees, scalar_signature
 from graphgen.ops.legality import IR_STAGES, IRStage
 from graphgen.ops.opdef import OPS, InferError, infer, op_def
@@ -256,7 +257,12 @@ def _states_rule(module: Module, function: Function) -> Iterator[GraphgenError]:
     for value in function.args if function.phase else ():
         row = module.interface.get(value.name or "")
         if row and row.role is Role.STATE and row.name not in given:
-            yield GraphgenError("GG0205", f"@{function.name} takes state {row.name} and drops it")
+            yield GraphgenError(
+                "GG0205",
+                f"@{function.name} takes state {row.name} and drops it",
+                where="" if row.loc is UNKNOWN else repr(row.loc),
+                help=f"return it: {row.name} = %{row.name} keeps its value",
+            )
 
 
 FUNCTION_RULES: tuple[Callable[[Module, Function], Iterator[GraphgenError]], ...] = (

@@ -124,30 +124,11 @@ def _place(c: AtenCall, x: Value, best: Value, dim: int) -> Value:
 
 @aten("cumsum.default")
 def _cumsum(c: AtenCall) -> AtenResult:
-    """Prefix sum by doubling: step n adds the partial sum 2**n elements before."""
     x = c.cast(c.value("self"), wide(c.dtype))
     if not x.shape:
         return c.b.convert(x, c.dtype)
     dim = c.dim("dim", x.type.rank)
-    size = x.shape[dim]
-    if not isinstance(size, int):
-        return c.b.convert(_sums(c, x, dim), c.dtype)
-    reach = 1
-    while reach < size:
-        low = [reach if i == dim else 0 for i in range(x.type.rank)]
-        zero = c.full(0, x.dtype)
-        before = c.b.pad(c.b.slice_dim(x, dim, 0, size - reach), zero, low, [0] * x.type.rank)
-        x, reach = c.b.add(x, before), 2 * reach
-    return c.b.convert(x, c.dtype)
-
-
-def _sums(c: AtenCall, x: Value, dim: int) -> Value:
-    """Prefix sum over a symbolic size: one reduction per result."""
-    rank = x.type.rank
-    shape = (*x.shape, x.shape[dim])
-    rows = c.b.broadcast_in_dim(x, shape, [i if i != dim else rank for i in range(rank)])
-    kept = c.b.compare(c.b.iota(s64, shape, rank), c.b.iota(s64, shape, dim), "LE")
-    return c.b.reduce(c.b.select(kept, rows, c.full(0, x.dtype, shape)), [rank], "add")
+    return c.b.convert(c.b.cumsum(x, dim), c.dtype)
 
 
 @aten("sort.default", "sort.stable")

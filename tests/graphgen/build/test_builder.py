@@ -291,7 +291,8 @@ def test_another_declaration_of_the_same_name_is_refused(again: str):
             _ = b.weight("w", bf16, (4,)) if again == "type" else b.state("w", f32, (4,))
     assert caught.value.code == "GG0107"
     here = "weight bf16[4]" if again == "type" else "state f32[4]"
-    assert caught.value.what == f"w is {here} here and weight f32[4] elsewhere"
+    declared = f"{HERE}:{line() - 5}"
+    assert caught.value.what == f"w is {here} here and weight f32[4] at {declared}"
     assert caught.value.where.startswith(f"{HERE}:")
 
 
