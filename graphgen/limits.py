@@ -77,6 +77,9 @@ TEMPLATE_MS: Final = Limit("template-ms", 2000, "milliseconds that a chat templa
 TEMPLATE_CHARACTERS: Final = Limit(
     "template-characters", 64 << 20, "characters that a chat template writes"
 )
+RUN_SECONDS: Final = Limit(
+    "run-seconds", 600, "seconds in which a program of others is compiled and run"
+)
 GROWTH: Final = Limit("growth", 1024, "times by which a tokenizer's steps lengthen a text")
 
 

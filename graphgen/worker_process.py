@@ -62,8 +62,8 @@ def answer_requests(
 class WorkerProcess:
     """A child process, started at the first request and again after one that ended it.
 
-    Requests of several threads are answered one after the other. The child limits its own time and
-    memory.
+    Requests of several threads are answered one after the other. The child limits its own memory,
+    and its time where the request gives no seconds.
 
     Args:
         command: the words to start it with; asked at each start.
@@ -76,17 +76,27 @@ class WorkerProcess:
         self._owner = 0
         # The number of the signal that ended the last process; 0 for any other end.
         self.ended_by = 0
+        # Whether the last process was ended for taking too long.
+        self.took_too_long = False
         atexit.register(self.close)
 
-    def ask(self, request: bytes, read: Callable[[IO[bytes]], bytes]) -> bytes:
+    def ask(
+        self, request: bytes, read: Callable[[IO[bytes]], bytes], seconds: float | None = None
+    ) -> bytes:
         """The answer to a request; empty where the request ended the process.
 
         Args:
             request: the bytes to write to its standard input.
             read: reads one whole answer from its standard output; empty at the end of the stream.
+            seconds: by the clock, after which the process is ended; ``None`` for no limit.
         """
         with self._lock:
             process = self._running()
+            self.took_too_long = False
+            clock = threading.Timer(seconds or 0, self._stop, [process])
+            clock.daemon = True
+            if seconds is not None:
+                clock.start()
             given, made = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
             try:
                 given.write(request)
@@ -98,9 +108,16 @@ class WorkerProcess:
                         process.wait(_ENDING)
             except OSError:
                 answer = b""
+            finally:
+                clock.cancel()
             if not answer:
                 self._end()
             return answer
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        """End a process that takes too long, from the thread of a clock."""
+        self.took_too_long = True
+        process.kill()
 
     def close(self) -> None:
         """End the process."""

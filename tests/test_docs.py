@@ -36,6 +36,7 @@ GUIDES = {
     "latent-attention.md": 2,
     "accuracy.md": 4,
     "lowered-programs.md": 8,
+    "triage.md": 3,
 }
 # Tests of runtime/aws run their programs on small checkpoints.
 AWS_GUIDES = ("aws-compatibility.md", "aws-transformers-neuronx.md", "aws-configuration.md")
@@ -53,6 +54,7 @@ SLOW_GUIDES = (
     "proving-shardings.md",
     "sharding.md",
     "targets.md",
+    "triage.md",
     "writing-a-pass.md",
 )
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)

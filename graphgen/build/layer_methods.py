@@ -118,7 +118,7 @@ class LayerMethods(ArrayMethods):
                 "x is [batch, features, ...], and groups divides the features",
             )
         wide = x if x.dtype.bits > 16 else self.convert(x, f32)
-        parts = self.reshape(wide, (x.shape[0], groups, features // groups, *x.shape[2:]))
+        parts = self.reshape(wide, (*x.shape[:1], groups, features // groups, *x.shape[2:]))
         dims = list(range(2, len(parts.shape)))
         kept = [0, 1]
         mean = self.broadcast_in_dim(self.mean(parts, dims), parts.shape, kept)

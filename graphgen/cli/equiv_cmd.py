@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphgen.cli.backend_option import not_auto
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import AsJson, ScriptOption
+from graphgen.cli.workload_options import rounding_backend
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.json_value import Json
@@ -100,8 +102,13 @@ Tolerance = Annotated[
     ),
 ]
 On = Annotated[
-    Literal["numpy", "cpu"],
-    typer.Option("--on", help="NumPy in float64, or XLA in the programs' own types."),
+    str,
+    typer.Option(
+        "--on",
+        metavar="BACKEND",
+        callback=not_auto,
+        help="NumPy in float64; or cpu (XLA), xla, iree, pjrt:PLATFORM in the programs' own types.",
+    ),
 ]
 
 
@@ -204,11 +211,7 @@ def _terms(
     from graphgen.passes.equiv.relation_text import parse_relation
 
     parsed = dict(parse_relation(text, _array) for text in relations)
-    evaluator = None
-    if on == "cpu":
-        from graphgen.lowering.cpu.backend import CpuBackend
-
-        evaluator = CpuBackend()
+    evaluator = rounding_backend(on)
     arrays = read_arrays(inputs) if inputs is not None else {}
     return CompareOptions(seed, tolerance, parsed, arrays, program, evaluator, script)
 

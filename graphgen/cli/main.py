@@ -94,6 +94,8 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "equiv": CommandEntry("debug", "Compare two modules by numbers.", error_status=2),
     "prove": CommandEntry("debug", "Prove that two modules compute the same.", error_status=2),
     "bisect": CommandEntry("debug", "Find the rewrite that makes a module wrong."),
+    # Status 1 is an answer: a compiler is wrong.
+    "triage": CommandEntry("debug", "Say which compiler is wrong for a program.", error_status=2),
     "minify": CommandEntry("debug", "Reduce a failing module to a few ops."),
     "repro": CommandEntry("debug", "Replay a pass that failed."),
     "replay": CommandEntry("debug", "Compare lowered models with a git revision's."),

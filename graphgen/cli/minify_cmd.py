@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphgen.cli.backend_option import not_auto
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, write_module
@@ -40,6 +41,17 @@ Command = Annotated[
     ),
 ]
 
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="BACKEND",
+        callback=not_auto,
+        help="Instead: it fails if cpu, xla, iree or pjrt:PLATFORM differs from NumPy after the "
+        "passes.",
+    ),
+]
+
 
 def minify(
     file: ModuleFile,
@@ -50,6 +62,7 @@ def minify(
     output: OutputFile = STANDARD,
     check: Check = "numeric",
     command: Command = None,
+    on: On = None,
     plugin: Plugins = None,
     seed: Seed = 0,
     as_json: Annotated[
@@ -68,6 +81,7 @@ def minify(
       graphgen minify mini.gg -p default,mine --plugin mine.py -o small.gg
       graphgen minify crash/repro.gg -p 'partition' --check crash -o small.gg
       graphgen minify mini.gg --command 'python check.py {}' -o small.gg
+      graphgen minify dump.mlir --on xla -o small.gg
     """
     from graphgen.passes.validate.minify import Minifier
 
@@ -75,8 +89,12 @@ def minify(
     passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
     before = module.op_count()
-    fails = _check(module, passes, check, command, seed)
-    progress = _Progress(before)
+    if on is not None:
+        module, fails = _on_backend(module, passes, on, seed)
+        before = module.op_count()
+    else:
+        fails = _check(module, passes, check, command, seed)
+    progress = MinifyProgress(before)
     minifier = Minifier(module, fails, progress.done, progress.asked)
     found = minifier.run()
     progress.end()
@@ -84,6 +102,34 @@ def minify(
         {"what": item.what, "ops": item.ops, "checks": item.checks} for item in minifier.rounds
     ]
     write_module(found, output, as_json=as_json, more={"ops_before": before, "rounds": rounds})
+
+
+def _on_backend(
+    module: Module, passes: Sequence[Pass], on: str, seed: int
+) -> tuple[Module, Callable[[Module], bool]]:
+    """The module with its symbols bound, and the test that a backend differs from NumPy."""
+    from graphgen.cli.open_sizes import with_sizes
+    from graphgen.cli.run_cmd import bound_program
+    from graphgen.ir.clone import clone_module
+    from graphgen.lowering.backends.named import backend_called
+    from graphgen.lowering.backends.triage import RIGHT, Triage
+    from graphgen.lowering.runnable import runnable
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.validate.failure_predicate import after_passes
+
+    whole = runnable(module)
+    bound, function = bound_program(with_sizes(whole, None, "", default=True), None, "")
+    after = clone_module(bound)
+    run_pipeline(after, passes)
+    judge = Triage({on: backend_called(on)}, seed)
+    entry = after.function(function.name)
+    (verdict,) = judge.run(after, entry, {})
+    if verdict.state == RIGHT:
+        raise GraphgenError(
+            "GG0304", f"{on} gives NumPy's numbers", help="graphgen triage takes --inputs"
+        )
+    note(f"{on} is {verdict.state}")
+    return bound, after_passes(passes, judge.still_fails(after, entry, verdict))
 
 
 def _check(
@@ -126,7 +172,7 @@ _STATES = {
 }
 
 
-class _Progress:
+class MinifyProgress:
     """Progress of minification: a moving line on a terminal, else one line per round."""
 
     def __init__(self, ops: int) -> None:

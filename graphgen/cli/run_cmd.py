@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphgen.cli.backend_option import AUTO, checked_name
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
 from graphgen.cli.module_file import choose_program, read_module
@@ -49,10 +50,13 @@ Weights = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random inputs.")]
 On = Annotated[
-    Literal["auto", "numpy", "cpu"],
+    str,
     typer.Option(
         "--on",
-        help="NumPy evaluates op by op; cpu compiles with XLA; auto is NumPy where it can.",
+        metavar="BACKEND",
+        callback=checked_name,
+        help="numpy, op by op; cpu, XLA around its faults; xla, as it stands; iree; pjrt:PLATFORM; "
+        "auto is numpy where it can.",
     ),
 ]
 PerRank = Annotated[
@@ -79,7 +83,7 @@ def run(
     inputs: Inputs = None,
     weights: Weights = None,
     seed: Seed = 0,
-    on: On = "auto",
+    on: On = AUTO,
     per_rank: PerRank = False,
     save: Save = None,
     as_json: AsJson = False,
@@ -113,12 +117,13 @@ def run(
     arrays = read_arrays(inputs) if inputs is not None else None
     sized = with_sizes(module, program, dims, arrays, default=True)
     fixed = sized is not module
-    module, function = _bound(sized, None if fixed else program, "" if fixed else dims)
+    module, function = bound_program(sized, None if fixed else program, "" if fixed else dims)
     _check_types(module)
     codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)} - IN_NUMPY)
-    if on == "auto" and codes:
+    if on == AUTO and codes:
         note(f"compiling with XLA, which knows {', '.join(codes)}")
-    on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"
+    if on == AUTO:
+        on = "cpu" if codes else "numpy"
     if on == "cpu":
         module, function = _for_cpu(module, function)
         _name_faults(module)
@@ -161,7 +166,7 @@ def _calls_for_xla(module: Module) -> list[str]:
     return [target for target in targets if only_xla_runs(target)]
 
 
-def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
+def bound_program(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
     """The module with one program and every symbol bound, and that program."""
     from graphgen.analysis import free_symbols
     from graphgen.exec.bind import bind_module, isolate
@@ -243,11 +248,11 @@ def _execute(
     from graphgen.exec import NumpyBackend, run_program
 
     given, own = inputs.shared, inputs.per_rank
-    if on == "cpu":
-        from graphgen.lowering.cpu.backend import CpuBackend
+    if on == "numpy":
+        return run_program(module, function, given, NumpyBackend(), own)
+    from graphgen.lowering.backends.named import backend_called
 
-        return run_program(module, function, given, CpuBackend(devices=1), own)
-    return run_program(module, function, given, NumpyBackend(), own)
+    return run_program(module, function, given, backend_called(on, devices=1), own)
 
 
 def _save(name: str, outputs: Sequence[ProgramOutput]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from graphgen.cli.backend_option import not_auto
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -23,8 +25,13 @@ NO_SIZES: Mapping[str, int] = MappingProxyType({})
 # Of --weights: weights that are made from their names.
 RANDOM = "random"
 On = Annotated[
-    Literal["numpy", "cpu"],
-    typer.Option("--on", help="Backend of the rounding check: NumPy op by op, or XLA."),
+    str,
+    typer.Option(
+        "--on",
+        metavar="BACKEND",
+        callback=not_auto,
+        help="Of the rounding check: numpy, cpu (XLA), xla, iree or pjrt:PLATFORM.",
+    ),
 ]
 Inputs = Annotated[
     str | None,
@@ -99,6 +106,6 @@ def rounding_backend(on: str) -> Backend | None:
     """The backend of ``--on``; ``None`` for NumPy."""
     if on == "numpy":
         return None
-    from graphgen.lowering.cpu.backend import CpuBackend
+    from graphgen.lowering.backends.named import backend_called
 
-    return CpuBackend()
+    return backend_called(on)

@@ -56,7 +56,7 @@ class CpuBackend:
         Raises:
             GraphgenError: GG0401 for an op that has no StableHLO form.
         """
-        alone, ready = _ready(module, function)
+        alone, ready = alone_for_xla(module, function)
         key = fingerprint(alone)
         program = self._programs.get(key)
         if "format" in module.meta:
@@ -72,38 +72,50 @@ class CpuBackend:
         """Run a program that was read from a file of another tool."""
         written = self._written.get(key)
         if written is None:
-            _without_channels(module)
+            without_channels(module)
             written = self._written[key] = write_program(module, function)
         return ISOLATED.run(written, inputs)
 
     def noise(self, module: Module) -> float:
         """Steps of the narrowest float in the module; see :data:`WIDE_STEPS`."""
-        found = {
-            result.type.dtype
-            for function in module.functions.values()
-            for op in function.block
-            for result in op.results
-            if result.type.dtype.is_float
-        }
-        return max((_noise(dtype) for dtype in found), default=0.0)
+        return compiled_noise(module)
 
 
-def _ready(module: Module, function: Function) -> tuple[Module, Function]:
-    """A module of this program, what it runs, and no composites, that can be lowered."""
+def compiled_noise(module: Module) -> float:
+    """Steps of the narrowest float in the module, as compilers reorder and fuse ops."""
+    found = {
+        result.type.dtype
+        for function in module.functions.values()
+        for op in function.block
+        for result in op.results
+        if result.type.dtype.is_float
+    }
+    return max((_noise(dtype) for dtype in found), default=0.0)
+
+
+def alone_for_xla(
+    module: Module, function: Function, *, as_is: bool = False
+) -> tuple[Module, Function]:
+    """A module of this program, what it runs, and no composites, that can be lowered.
+
+    Args:
+        module: has the functions that it calls.
+        function: the program.
+        as_is: leave out the clamps that keep XLA from a fault of its own.
+    """
     alone = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
     for each in (*called(module, function), function):
         alone.add(clone_function(each))
     if any(_needs_rules(op) for each in alone.functions.values() for op in each.block):
         # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
-    for each in alone.functions.values():
+    for each in () if as_is else alone.functions.values():
         Rewriter("legalize").apply_rules(each, [one_free_dimension])
-    for each in alone.functions.values():
         clamp_nested_slices(each)
     return alone, alone.function(function.name)
 
 
-def _without_channels(module: Module) -> None:
+def without_channels(module: Module) -> None:
     """Have collectives of partitions run on replicas, which ranks are, in place."""
     for op in [op for function in module.functions.values() for op in function.block]:
         if OPS[op.name].collective and not _CHANNELS.isdisjoint(op.annotations):

@@ -21,6 +21,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.json_value import parse_json
+from graphgen.limits import RUN_SECONDS
 from graphgen.lowering.cpu.program import WrittenProgram
 from graphgen.worker_process import WorkerProcess, read_whole, with_length
 
@@ -36,6 +37,10 @@ _SIGNALS: Final = {
 }
 
 
+class CompilerCrashError(GraphgenError):
+    """The process that compiled and ran a program ended, or took too long."""
+
+
 @dataclass(slots=True)
 class IsolatedRuns:
     """Compiles and runs written programs in a child process.
@@ -43,10 +48,12 @@ class IsolatedRuns:
     Attributes:
         worker: the child.
         devices: virtual devices that the child has.
+        platform: of a plugin of JAX whose devices run the programs; empty for the CPU.
     """
 
     worker: WorkerProcess
     devices: int = 0
+    platform: str = ""
 
     def run(
         self, written: WrittenProgram, inputs: Sequence[Mapping[str, Array]]
@@ -58,21 +65,15 @@ class IsolatedRuns:
             inputs: per rank, arrays by name.
 
         Raises:
-            GraphgenError: GG0401 if XLA refuses the program or ends the process, GG0402 for a
-                missing argument or another shape.
+            GraphgenError: GG0401 if XLA refuses the program, ends the process or takes too long,
+                GG0402 for a missing argument or another shape, GG1005 for an unknown platform.
         """
         program = written.interface
         columns = program.argument_arrays(inputs)
         if program.ranks > self.devices:
             self.worker.close()
             self.devices = program.ranks
-        answer = self.worker.ask(self._request(written, columns), read_whole)
-        if not answer:
-            raise _ended(self.worker.ended_by, program.name)
-        if answer[:1] == REFUSED:
-            said = cast("Mapping[str, str]", parse_json(answer[1:]))
-            raise GraphgenError(said["code"], said["what"], note=said["note"], help=said["help"])
-        made = unpacked(answer[1:])[1]
+        made = ask_for_arrays(self.worker, self._request(written, columns), program.name, "XLA")
         return [
             {name: made[index * program.ranks + rank] for index, name in enumerate(program.outputs)}
             for rank in range(program.ranks)
@@ -87,11 +88,45 @@ class IsolatedRuns:
             "binary": isinstance(text, bytes),
             "lapack": written.text.calls_lapack,
             "code": os.environ.get(CODE, ""),
+            "platform": self.platform,
         }
         data = text if isinstance(text, bytes) else text.encode()
         program_text = np.frombuffer(data, np.uint8)
         arrays = [array for column in columns for array in column]
         return with_length(packed(head, [program_text, *arrays]))
+
+
+def ask_for_arrays(worker: WorkerProcess, request: bytes, name: str, compiler: str) -> list[Array]:
+    """The arrays of the answer to a request.
+
+    Args:
+        worker: whom to ask.
+        request: as :func:`packed` makes it, with its length.
+        name: of the program, for errors.
+        compiler: for errors, too.
+
+    Raises:
+        GraphgenError: the child's, or GG0401 where it ended or took too long.
+    """
+    answer = worker.ask(request, read_whole, RUN_SECONDS.most)
+    if not answer and worker.took_too_long:
+        raise CompilerCrashError(
+            "GG0401",
+            f"@{name} was not compiled and run by {compiler} in {RUN_SECONDS.most} seconds",
+            help=f"--limits {RUN_SECONDS.name}=N allows more; graphgen minify finds the ops",
+        )
+    if not answer:
+        raise _ended(worker.ended_by, name, compiler)
+    if answer[:1] == REFUSED:
+        said = cast("Mapping[str, str]", parse_json(answer[1:]))
+        raise GraphgenError(said["code"], said["what"], note=said["note"], help=said["help"])
+    return unpacked(answer[1:])[1]
+
+
+def refusal(error: GraphgenError) -> bytes:
+    """An error as the answer of a child."""
+    said = {"code": error.code, "what": error.what, "note": error.note, "help": error.help}
+    return REFUSED + json.dumps({key: text or "" for key, text in said.items()}).encode()
 
 
 def packed(head: Mapping[str, object], arrays: Sequence[Array]) -> bytes:
@@ -120,7 +155,7 @@ def unpacked(body: bytes) -> tuple[Mapping[str, object], list[Array]]:
     return head, arrays
 
 
-def _ended(number: int, name: str) -> GraphgenError:
+def _ended(number: int, name: str, compiler: str) -> CompilerCrashError:
     """The error for a program that ended its process."""
     reason = f"signal {number}"
     with suppress(ValueError):
@@ -128,12 +163,21 @@ def _ended(number: int, name: str) -> GraphgenError:
         reason = f"{known.name}: {_SIGNALS.get(known, signal.strsignal(number) or '')}"
     if not number:
         reason = "it exited"
-    return GraphgenError(
+    return CompilerCrashError(
         "GG0401",
-        f"@{name} ended the process in which XLA compiled and ran it ({reason})",
-        help="graphgen run --on numpy computes it without XLA; graphgen minify finds the ops",
+        f"@{name} ended the process in which {compiler} compiled and ran it ({reason})",
+        help="graphgen run --on numpy computes it without one; graphgen triage finds the ops",
     )
 
 
 # -P: otherwise the current folder comes first on the path.
 ISOLATED: Final = IsolatedRuns(WorkerProcess(lambda: (sys.executable, "-P", "-m", _WORKER)))
+_platforms: dict[str, IsolatedRuns] = {}
+
+
+def isolated_on(platform: str) -> IsolatedRuns:
+    """The child process for the devices of a plugin of JAX."""
+    if platform not in _platforms:
+        worker = WorkerProcess(lambda: (sys.executable, "-P", "-m", _WORKER))
+        _platforms[platform] = IsolatedRuns(worker, platform=platform)
+    return _platforms[platform]

@@ -14,7 +14,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.lowering.cpu import pjrt
-from graphgen.lowering.cpu.isolated_run import CODE, MADE, REFUSED, packed, unpacked
+from graphgen.lowering.cpu.isolated_run import CODE, MADE, packed, refusal, unpacked
 from graphgen.lowering.cpu.program import XlaText
 from graphgen.worker_process import answer_requests
 
@@ -28,11 +28,14 @@ def answer(body: bytes) -> bytes:
     head, arrays = unpacked(body)
     try:
         os.environ[CODE] = str(head["code"])
-        pjrt.configure(int(str(head["devices"])))
+        platform = str(head["platform"])
+        if platform:
+            pjrt.run_on_platform(platform)
+        else:
+            pjrt.configure(int(str(head["devices"])))
         return MADE + _run(head, arrays)
     except GraphgenError as error:
-        said = {"code": error.code, "what": error.what, "note": error.note, "help": error.help}
-        return REFUSED + json.dumps({key: text or "" for key, text in said.items()}).encode()
+        return refusal(error)
 
 
 def _run(head: Mapping[str, object], arrays: Sequence[Array]) -> bytes:

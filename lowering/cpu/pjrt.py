@@ -120,7 +120,8 @@ def use_platform(name: str) -> None:
         raise GraphgenError(
             "GG1005",
             f"JAX has no platform {name}: {error}",
-            help="load programs for devices before anything runs on the CPU in this process",
+            help="install its plugin, a package jax_plugins.NAME; programs for devices are loaded "
+            "before anything runs on the CPU in this process",
         ) from error
 
 
@@ -254,7 +255,8 @@ def compile_text(text: str | bytes, ranks: int) -> Executable:
     try:
         return cast(Executable, _client().compile_and_load(text, _device_list(ranks), options))
     except Exception as error:
-        what = f"XLA refuses the program: {first_line(error)}"
+        compiler = "XLA" if _platform() == CPU else _platform()
+        what = f"{compiler} refuses the program: {first_line(error)}"
         raise GraphgenError("GG0401", what) from error
 
 

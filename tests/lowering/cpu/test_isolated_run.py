@@ -99,4 +99,4 @@ def test_a_signal_is_an_error_with_its_name(
     module = module_of(CHOLESKY)
     with pytest.raises(GraphgenError, match=f"ended the process .*{number.name}") as caught:
         CpuBackend()(module, module.programs()[0], [{"x": np.eye(2, dtype=np.float32)}])
-    assert "minify" in caught.value.help
+    assert "triage" in caught.value.help

@@ -1,0 +1,161 @@
+"""``graphgen triage``: say which compiler is wrong for a program, with a small reproducer."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import emit, note
+from graphgen.cli.minify_cmd import MinifyProgress
+from graphgen.cli.module_file import read_module
+from graphgen.cli.open_sizes import with_sizes
+from graphgen.cli.run_cmd import Inputs, bound_program
+from graphgen.cli.shared_options import AsJson, Dims, ModuleFile, OnlyProgram, Seed
+from graphgen.cli.step_progress import StepProgress
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module
+from graphgen.read_file import is_folder, is_there
+
+if TYPE_CHECKING:
+    from graphgen.exec.backend import Backend
+    from graphgen.lowering.backends.triage import CompilerVerdict, Triage
+    from graphgen.lowering.backends.triage_report import Reproducer
+
+Backends = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="NAMES",
+        help="Compilers beside NumPy: cpu, xla, iree, pjrt:PLATFORM; xla and an installed iree.",
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance",
+        min=0.0,
+        help="Largest difference relative to an output's largest number; by element type.",
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Folder of reproducers; FILE.triage."),
+]
+
+
+def triage(
+    file: ModuleFile,
+    program: OnlyProgram = None,
+    dims: Dims = "",
+    inputs: Inputs = None,
+    on: Backends = "",
+    seed: Seed = 0,
+    tolerance: Tolerance = None,
+    output: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which compiler is wrong for a program. Exit status 1 if one is.
+
+    The program is compiled as it stands, in a child process, and compared with NumPy, which
+    evaluates op by op. Inputs that are not given are drawn several times: numbers of a model, small
+    places, whole ranges of integers, ends of ranges. A compiler that differs, refuses the program
+    or crashes is at fault; two that differ from NumPy in the same way are disputed. For each at
+    fault the program is minified, and written to DIR/BACKEND with its inputs and a report. The
+    written files are read again and run, and the report says whether they fail again.
+
+    \b
+    Examples:
+      graphgen triage module.mlir
+      graphgen triage dump.pb --inputs captured.npz --on xla --json
+      graphgen triage m.gg --program decode --dims B=1,R=1,C=8,M=8 --on iree,pjrt:neuron -o found
+    """
+    from graphgen.exec.inputs import read_arrays
+    from graphgen.lowering.backends.triage import Triage
+    from graphgen.lowering.backends.triage_report import (
+        at_fault,
+        verdict_json,
+        verdict_table,
+        write_reproducers,
+    )
+    from graphgen.lowering.runnable import runnable
+
+    backends = _backends(on)
+    folder = output or Path(f"{Path(file).stem or 'module'}.triage")
+    _check_folder(folder)
+    arrays = read_arrays(inputs) if inputs is not None else {}
+    whole = runnable(read_module(file))
+    sized = with_sizes(whole, program, dims, arrays, default=True)
+    fixed = sized is not whole
+    module, function = bound_program(sized, None if fixed else program, "" if fixed else dims)
+    with StepProgress() as progress:
+        judge = Triage(backends, seed, tolerance, progress.step)
+        verdicts = judge.run(module, function, arrays)
+    found = {each.name: _small(judge, module, function, each) for each in at_fault(verdicts)}
+    homes = {name: name.replace(":", "-") for name in found}
+    for home in write_reproducers(folder, found, homes):
+        note(f"wrote {home}")
+    emit(
+        as_json,
+        lambda: {
+            "module": module.name,
+            "program": function.name,
+            "seed": seed,
+            "verdicts": [verdict_json(each, found.get(each.name)) for each in verdicts],
+        },
+        lambda: verdict_table(verdicts, found),
+    )
+    if found:
+        raise typer.Exit(1)
+
+
+def _backends(names: str) -> Mapping[str, Backend]:
+    """The backends of ``--on``; by default those that are here."""
+    from graphgen.lowering.backends.backend_names import IREE, NUMPY, XLA
+    from graphgen.lowering.backends.named import backend_called, has_iree
+
+    if not names:
+        names = f"{XLA},{IREE}" if has_iree() else XLA
+    made = {name: backend_called(name) for name in names.split(",")}
+    if NUMPY in made:
+        raise GraphgenError(
+            "GG0705",
+            "--on numpy: NumPy is what the others are compared with",
+            help="name compilers, as in --on xla,iree",
+        )
+    return made
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a file in the place of the folder (GG0704)."""
+    if is_there(folder) and not is_folder(folder):
+        raise GraphgenError("GG0704", f"{folder} is a file", help="give -o another folder")
+
+
+def _small(
+    judge: Triage, module: Module, function: Function, verdict: CompilerVerdict
+) -> Reproducer:
+    """The reproducer of a verdict."""
+    from graphgen.lowering.backends.triage_report import reproducer_of
+
+    note(f"{verdict.name} {verdict.state}: minifying")
+    progress = MinifyProgress(module.op_count())
+    try:
+        smallest, shown = judge.minified(module, function, verdict, progress.done, progress.asked)
+    finally:
+        progress.end()
+    return reproducer_of(judge, smallest, shown, _read)
+
+
+def _read(name: str, content: bytes) -> tuple[Module, Function]:
+    """A program as a file of its own is read."""
+    from graphgen.lowering.runnable import runnable
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        module = runnable(read_module(str(path)))
+    return bound_program(module, None, "")

@@ -1,0 +1,109 @@
+"""Backends by name, as ``--on`` of the commands takes them.
+
+``numpy`` evaluates op by op. ``cpu`` is XLA on this CPU behind graphgen's legalization, which goes
+around faults of XLA. ``xla`` compiles a program as it stands. ``iree`` is a compiler of its own.
+``pjrt:PLATFORM`` is a plugin that JAX finds. All but ``numpy`` and ``cpu`` run in a child process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+
+from graphgen.analysis import fingerprint
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array
+from graphgen.exec.backend import Backend, NumpyBackend
+from graphgen.ir import Function, Module
+from graphgen.lowering.backends.backend_names import (
+    CPU,
+    IREE,
+    NAMES,
+    NUMPY,
+    PJRT,
+    is_backend_name,
+)
+from graphgen.lowering.cpu.backend import (
+    CpuBackend,
+    alone_for_xla,
+    compiled_noise,
+    without_channels,
+)
+from graphgen.lowering.cpu.isolated_run import ISOLATED, isolated_on
+from graphgen.lowering.cpu.program import WrittenProgram, write_program
+
+
+def check_backend(name: str) -> str:
+    """The name of a backend (GG0705 for another text, and for one that is not installed)."""
+    if name == IREE and not has_iree():
+        raise GraphgenError(
+            "GG0705",
+            "the backend iree needs IREE, which is not installed",
+            help="pip install 'graphgen[iree]'",
+        )
+    if is_backend_name(name):
+        return name
+    raise GraphgenError(
+        "GG0705", f"'{name}' is not a backend", help=f"backends are {', '.join(NAMES)}"
+    )
+
+
+def has_iree() -> bool:
+    """True where IREE's compiler and runtime are installed."""
+    try:
+        return all(find_spec(f"iree.{part}") is not None for part in ("compiler", "runtime"))
+    except ModuleNotFoundError:
+        return False
+
+
+def backend_called(name: str, devices: int = 8) -> Backend:
+    """The backend of a name (GG0705 for none).
+
+    Args:
+        name: one of those in :mod:`~graphgen.lowering.backends.backend_names`.
+        devices: virtual devices of this process, for ``cpu``.
+    """
+    check_backend(name)
+    if name == NUMPY:
+        return NumpyBackend()
+    if name == CPU:
+        return CpuBackend(devices)
+    if name == IREE:
+        from graphgen.lowering.backends.iree_run import IreeBackend
+
+        return IreeBackend()
+    return XlaBackend(name.removeprefix(PJRT) if name.startswith(PJRT) else "")
+
+
+@dataclass(slots=True)
+class XlaBackend:
+    """Programs as they stand, compiled in a child process by XLA or by a plugin.
+
+    Attributes:
+        platform: of JAX; empty for XLA on this CPU.
+    """
+
+    platform: str = ""
+    _written: dict[str, WrittenProgram] = field(default_factory=dict[str, WrittenProgram])
+
+    def __call__(
+        self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[dict[str, Array]]:
+        """Run on all ranks.
+
+        Raises:
+            GraphgenError: GG0401 where the compiler refuses the program, ends its process or takes
+                too long, GG1005 where JAX has no such platform.
+        """
+        alone, ready = alone_for_xla(module, function, as_is=True)
+        key = fingerprint(alone)
+        if key not in self._written:
+            without_channels(alone)
+            self._written[key] = write_program(alone, ready)
+        runs = isolated_on(self.platform) if self.platform else ISOLATED
+        return runs.run(self._written[key], inputs)
+
+    def noise(self, module: Module) -> float:
+        """See :func:`~graphgen.lowering.cpu.backend.compiled_noise`."""
+        return compiled_noise(module)
