@@ -2,41 +2,18 @@
 
 Read ``ir/module.py`` first, then ``ops/opdef.py``.
 
+``load`` opens a model and ``compile`` compiles one (docs/python.md).
+
 The names below are the stable ones (docs/building-graphs.md says what each is for); they are looked
 up when first used, so importing this package loads nothing third-party, and hardly anything else.
 """
 
+# Names are found by ``__getattr__``; their types are in the stub.
+# pyright: reportUnsupportedDunderAll=false
+
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from graphgen.analysis.networkx_view import to_networkx
-    from graphgen.build import Builder
-    from graphgen.errors import GraphgenError
-    from graphgen.eval import evaluate, evaluate_ranks
-    from graphgen.ir import (
-        Dim,
-        Domain,
-        DType,
-        Entry,
-        Function,
-        Literal,
-        Loc,
-        Module,
-        Op,
-        Role,
-        Sharding,
-        TensorType,
-        Value,
-        dtype,
-        sharding,
-        symbol,
-        tensor,
-    )
-    from graphgen.ops import verify
-    from graphgen.text import parse, print_function, print_module
 
 _HOMES = {
     "graphgen.analysis.networkx_view": ("to_networkx",),
@@ -48,10 +25,13 @@ _HOMES = {
         *("Sharding", "TensorType", "Value", "dtype", "sharding", "symbol", "tensor"),
     ),
     "graphgen.ops": ("verify",),
+    # Looked up by name alone: this package imports none of the others.
+    "graphgen.runtime.api": ("compile", "load"),
     "graphgen.text": ("parse", "print_function", "print_module"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
+# All but ``compile``, which would hide Python's own; ``__init__.pyi`` has the types of all.
 __all__ = [
     "Builder",
     "DType",
@@ -71,6 +51,7 @@ __all__ = [
     "dtype",
     "evaluate",
     "evaluate_ranks",
+    "load",
     "parse",
     "print_function",
     "print_module",
@@ -92,4 +73,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME})

@@ -59,6 +59,7 @@ CODES: dict[str, str] = {
     "GG0708": "process is lost",
     "GG0709": "processes disagree",
     "GG0710": "certificate does not hold",
+    "GG0711": "answer was not finished",
     # 08xx: HLO and Neuron files
     "GG0801": "cannot read HLO file",
     "GG0802": "not a Neuron file or folder",

@@ -64,6 +64,7 @@ class EngineOptions:
             ``as-declared`` for the checkpoint's own element type. An artifact must have been
             compiled for these values.
         batch: rows; ``None`` for one per prompt.
+        fewer_rows: numbers of rows below ``batch`` that a new model's decode programs take, too.
         max_len: slots of a cache row; ``None`` for enough for prompts and new tokens.
         max_context: longest prompt; ``None`` for ``max_len``.
         context: prefill buckets; empty for powers of two.
@@ -86,6 +87,7 @@ class EngineOptions:
 
     requested: Mapping[str, object] = field(default_factory=dict[str, object])
     batch: int | None = None
+    fewer_rows: tuple[int, ...] = ()
     max_len: int | None = None
     max_context: int | None = None
     context: tuple[int, ...] = ()
@@ -104,7 +106,7 @@ class EngineOptions:
 
     def sized(self, config: CompileConfig, batch: int, max_len: int) -> CompileConfig:
         """``config`` for these sizes, with the requested buckets (GG0705)."""
-        return config.serving(
+        sized = config.serving(
             batch=batch,
             max_len=max_len,
             max_context=self.max_context or 0,
@@ -113,6 +115,8 @@ class EngineOptions:
             chunk=self.chunk,
             bucketing=self.bucketing,
         )
+        fewer = sorted(rows for rows in self.fewer_rows if rows < batch)
+        return replace(sized, batch=(*fewer, batch))
 
     @property
     def dtype(self) -> str | None:

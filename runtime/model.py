@@ -19,6 +19,7 @@ from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
 if TYPE_CHECKING:
     from graphgen.models.medusa import MedusaShape
     from graphgen.passes.core import PassReport
+    from graphgen.passes.core.journal import Journal
     from graphgen.targets import Accelerator
 
 # ``max_len``, and what follows from the machine: not part of the settings of an artifact.
@@ -115,7 +116,11 @@ class BuiltModel:
 
 
 def build_model(
-    model: Mapping[str, object], settings: CompileConfig, *, every_token: bool = False
+    model: Mapping[str, object],
+    settings: CompileConfig,
+    *,
+    every_token: bool = False,
+    journal: Journal | None = None,
 ) -> BuiltModel:
     """Build, specialize for every bucket, and legalize for the CPU.
 
@@ -124,6 +129,7 @@ def build_model(
         settings: the configuration; ``min_rows`` follows from the machine.
         every_token: instead of the programs of generation, build one prefill program of the
             largest bucket that returns the logits of every token.
+        journal: records every rewrite.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 if it cannot be split
@@ -138,7 +144,7 @@ def build_model(
     if every_token:
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
     module, steps = logical_module(model, config, every_token=every_token)
-    steps += [*chosen, *steps_of(run_pipeline(module, default(config)))]
+    steps += [*chosen, *steps_of(run_pipeline(module, default(config), journal=journal))]
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
 
 

@@ -1,4 +1,4 @@
-"""Progress on stderr: a moving line on a terminal, one line per finished task elsewhere."""
+"""Progress: a moving line on a terminal and in a notebook, a line per finished task elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class TerminalProgress:
     SILENT_SECONDS = 0.5
 
     def __init__(self) -> None:
-        self.terminal = sys.stderr.isatty()
+        # In a notebook stderr is a file, and rich shows the line in the cell.
+        self.terminal = sys.stderr.isatty() or "ipykernel" in sys.modules
 
     @contextmanager
     def task(self, title: str) -> Generator[Callable[[float], None]]:

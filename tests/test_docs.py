@@ -230,7 +230,7 @@ def test_the_application_of_aws_compatibility_runs(tmp_path: Path):
 
 
 def test_the_program_of_the_readme_builds_runs_and_validates(tmp_path: Path):
-    (program,) = python_programs(ROOT / "README.md")
+    _, program = python_programs(ROOT / "README.md")
     ran = run([sys.executable, "-c", program], tmp_path)
     assert ran.returncode == 0, ran.stdout
     module, results = ran.stdout.split("[[")
@@ -241,6 +241,28 @@ def test_the_program_of_the_readme_builds_runs_and_validates(tmp_path: Path):
     assert [float(n) for n in numbers.strip("]").split()] == pytest.approx([1.7310586, 3.7615942])
     assert len(verdicts) > 10
     assert {line.split()[-1] for line in verdicts} == {"ok"}
+
+
+@pytest.mark.slow
+def test_the_first_program_of_the_readme_generates_the_text_of_the_command(tmp_path: Path):
+    program, _ = python_programs(ROOT / "README.md")
+    assert len(program.splitlines()) == 4
+    found = run([sys.executable, "-W", "ignore", "-c", program], tmp_path)
+    assert found.returncode == 0, found.stdout
+    command = "generate smollm2 --dtype bf16 --max-new-tokens 20 --prompt"
+    wanted = run([sys.executable, "-m", "graphgen", *command.split(), "The answer is"], tmp_path)
+    answer = wanted.stdout[wanted.stdout.index(" yes") :] if " yes" in wanted.stdout else ""
+    assert answer
+    assert found.stdout.endswith(answer)
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_guide_of_python_run(tmp_path: Path):
+    generate, compiled = python_programs(ROOT / "docs" / "python.md")
+    for program in (generate, compiled):
+        ran = run([sys.executable, "-c", program], tmp_path)
+        assert ran.returncode == 0, ran.stdout
+    assert (tmp_path / "programs" / "decode.b1.c512.pb").is_file()
 
 
 ENTRIES = (

@@ -18,7 +18,7 @@ import platform
 import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -70,9 +70,22 @@ def configure(devices: int) -> None:
         if len(jax.devices()) < devices:
             raise GraphgenError(
                 "GG0705",
-                f"{devices} CPU devices are needed, but JAX has started with {len(jax.devices())}",
-                help="set the number of ranks before anything runs on the CPU",
+                f"{devices} CPU devices are needed, and JAX has started with {len(jax.devices())} "
+                "in this process",
+                help="their number stays, also when models are closed: set the environment "
+                f"variable JAX_NUM_CPU_DEVICES={devices} before Python starts, or open the model "
+                "with the most ranks first",
             ) from error
+
+
+def reserve(devices: int) -> None:
+    """Let JAX start with at least ``devices`` virtual CPU devices, if it has not started yet.
+
+    Models that are opened later may have as many ranks: JAX fixes the number when it starts.
+    """
+    if processes.count() == 1:
+        with suppress(GraphgenError):
+            configure(devices)
 
 
 # Numbers of the devices that programs run on, of which they take the first ones.

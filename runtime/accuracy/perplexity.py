@@ -29,7 +29,12 @@ from graphgen.runtime.model import build_model
 from graphgen.runtime.progress import Progress
 from graphgen.runtime.session.session import Session, check_token_ids
 from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
-from graphgen.runtime.weights.rank_weights import put_weights, weight_types, weights_of
+from graphgen.runtime.weights.rank_weights import (
+    have_same_weights,
+    put_weights,
+    weight_types,
+    weights_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,11 @@ def window_logits(
 
 
 def every_token_session(
-    checkpoint: Checkpoint, window: int, settings: CompileConfig, progress: Progress
+    checkpoint: Checkpoint,
+    window: int,
+    settings: CompileConfig,
+    progress: Progress,
+    beside: Session | None = None,
 ) -> Session:
     """A session of one row with one program that returns the logits of every token.
 
@@ -157,6 +166,8 @@ def every_token_session(
         window: most tokens of a call.
         settings: element type, ranks and quantization; its sizes are ignored.
         progress: notified of long tasks.
+        beside: a session of the same checkpoint, whose weights are used in place where its programs
+            read them in the same form.
     """
     configure(share_ranks(settings.tp))
     sized = replace(settings, sampling="").serving(batch=1, max_len=window)
@@ -165,7 +176,10 @@ def every_token_session(
         built = build_model(checkpoint.config, sized, every_token=True)
     check_checkpoint(checkpoint, built.module)
     agree_on_program(checkpoint.config, checkpoint.fingerprint, sized, built.module)
-    placed = put_weights(weights_of(checkpoint, built.module), progress)
+    if beside is not None and have_same_weights(built.module, beside.module):
+        placed = beside.weights
+    else:
+        placed = put_weights(weights_of(checkpoint, built.module), progress)
     return Session(ExecutableCache(built.module, progress), placed)
 
 

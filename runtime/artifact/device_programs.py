@@ -15,6 +15,7 @@ from graphgen.lowering.neuronx_cc.command_line import OptionLayer
 from graphgen.lowering.neuronx_cc.default_options import LONG, Situation
 from graphgen.lowering.neuronx_cc.program_plan import PlanOptions, options_by_default
 from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.journal import Journal
 from graphgen.passes.lora.slot_program import write_slot_module
 from graphgen.passes.outline.mark_layers import MarkLayers
 from graphgen.passes.pipelines import default
@@ -64,6 +65,7 @@ def device_programs(
     layers: Sequence[OptionLayer],
     *,
     marked: bool = False,
+    journal: Journal | None = None,
 ) -> DevicePrograms:
     """Build a model for a device; nothing of this machine is in the programs.
 
@@ -73,6 +75,7 @@ def device_programs(
         device: the device.
         layers: the user's options of the compiler.
         marked: layers begin and end with marks for the compiler.
+        journal: records every rewrite.
 
     Raises:
         GraphgenError: GG0501 to GG0503 for the configuration, GG0304 if it cannot be split.
@@ -82,7 +85,7 @@ def device_programs(
     settings = replace(settings, parallelism=MANUAL)
     module, steps = logical_module(model, settings)
     passes = [*default(settings), *([MarkLayers()] if marked else [])]
-    steps += [*chosen, *steps_of(run_pipeline(module, passes))]
+    steps += [*chosen, *steps_of(run_pipeline(module, passes, journal=journal))]
     built = BuiltModel(dict(model), settings, module, steps)
     base = Situation(
         phase="",

@@ -122,7 +122,7 @@ def read_completion(body: Json, model: ServedModel) -> AnswerRequest:
     if asked == 0 and not fields["echo"]:
         what = "'max_tokens' is 0, which gives nothing without 'echo'"
         raise ApiError(400, what, param="max_tokens", code="integer_below_min_value")
-    made = _requests(fields, model, prompts, (asked, 16), logprobs)
+    made = choice_requests(fields, model, prompts, (asked, 16), logprobs)
     made = replace(made, prompt_only=asked == 0)
     if fields["echo"] and logprobs is not None:
         made = replace(
@@ -170,7 +170,9 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
             code="invalid_value",
         )
     asked = cast("int | None", old if new is None else new)
-    made = _requests(fields, model, [tuple(prompt)], (asked, model.limit), _chat_logprobs(fields))
+    made = choice_requests(
+        fields, model, [tuple(prompt)], (asked, model.limit), _chat_logprobs(fields)
+    )
     # As in transformers, which decodes the new tokens: the template's text is not gone on from.
     own = tuple([replace(request, text_of_its_own=True) for request in made.requests])
     return replace(made, chat=True, requests=own, echoes=("",) * len(own))
@@ -240,7 +242,7 @@ def _chat_logprobs(fields: Fields) -> int | None:
     return None
 
 
-def _requests(
+def choice_requests(
     fields: Fields,
     model: ServedModel,
     prompts: Sequence[tuple[int, ...]],

@@ -38,7 +38,7 @@ MOST_CHOICES = 128
 TOKEN_ID = integer(0, (1 << 31) - 1)
 _TOKENS = array(TOKEN_ID, "token ids")
 _STOP_IDS = array(TOKEN_ID, "token ids", smallest=0, largest=1024)
-_ANY_OBJECT = FieldKind("an object", {"type": "object"}, as_object)
+ANY_OBJECT = FieldKind("an object", {"type": "object"}, as_object)
 
 
 def _prompt_kind(value: Json) -> FieldKind | None:
@@ -108,7 +108,7 @@ _JSON_SCHEMA = record(
     (
         BodyField("name", text(1), "Of the schema; a label.", required=True),
         BodyField("description", TEXT, "Of the schema; a label."),
-        BodyField("schema", _ANY_OBJECT, "JSON Schema that the answer matches."),
+        BodyField("schema", ANY_OBJECT, "JSON Schema that the answer matches."),
         BodyField("strict", BOOLEAN, "The answer always matches the schema.", False),
     )
 )
@@ -194,7 +194,7 @@ CHAT_FIELDS = (
         "messages", array(_MESSAGE, "messages", largest=4096), "The conversation.", required=True
     ),
     BodyField(
-        "chat_template_kwargs", _ANY_OBJECT, "Names of the chat template with their values.", {}
+        "chat_template_kwargs", ANY_OBJECT, "Names of the chat template with their values.", {}
     ),
     BodyField("max_completion_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
     BodyField("max_tokens", integer(1, MOST_TOKENS), "Old name of max_completion_tokens."),

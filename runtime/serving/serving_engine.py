@@ -295,6 +295,10 @@ class ServingEngine:
             events += self._read(earlier if self._async else int(not started))
         except Exception as error:
             events += self._failed(error)
+        except BaseException as error:
+            # An interrupt of the user: rows are in an unknown state, too.
+            self._failed(error)
+            raise
         if self.scheduler.adapters is not None and not self.scheduler.running:
             # All that are open wait for adapters; new requests are taken up meanwhile.
             self.scheduler.adapters.wait(_PATIENCE)
@@ -501,7 +505,7 @@ class ServingEngine:
                 why = Finish.STOP
         return TokenEvent(progress.request.id, token, why, error, text, logprobs)
 
-    def _failed(self, error: Exception) -> list[TokenEvent]:
+    def _failed(self, error: BaseException) -> list[TokenEvent]:
         """End the requests that have rows, whose contents are unknown now."""
         what = str(error) or type(error).__name__
         ended = [

@@ -24,8 +24,10 @@ from graphgen.runtime.weights.copy_plan import CopyPlan, from_array
 from graphgen.runtime.weights.copy_planner import plan_output
 from graphgen.runtime.weights.huge_pages import arrays_in_one
 from graphgen.runtime.weights.weight_checks import MaxMagnitude, max_magnitude, nan_indices
+from graphgen.text import print_function
 
 Plan = CopyPlan | ComputedPlan
+_PREPARE = (WEIGHTS_GLOBAL, WEIGHTS_RANK)
 # The arrays of one rank, by the programs' argument name.
 RankArrays = Mapping[str, Array]
 
@@ -46,6 +48,22 @@ def program_weights(module: Module) -> list[Entry]:
     used = {value.name for function in module.programs() for value in function.args}
     rows = [*module.entries(Role.WEIGHT), *module.entries(Role.PARAM)]
     return [row for row in rows if row.name in used]
+
+
+def have_same_weights(module: Module, other: Module) -> bool:
+    """True if the programs of ``module`` read the prepared weights of another module as they are.
+
+    The weights have the same names and types, and the programs that prepare them have the same
+    text.
+    """
+    theirs = {row.name: row.physical for row in program_weights(other)}
+    if any(theirs.get(row.name) != row.physical for row in program_weights(module)):
+        return False
+    homes = [
+        [print_function(each.functions[name]) for name in _PREPARE if name in each.functions]
+        for each in (module, other)
+    ]
+    return module.ranks == other.ranks and homes[0] == homes[1]
 
 
 def weight_bytes(module: Module) -> int:
@@ -76,7 +94,7 @@ class RankWeights:
         self.module = module
         self.read = read
         self.where = where
-        homes = (module.functions.get(name) for name in (WEIGHTS_GLOBAL, WEIGHTS_RANK))
+        homes = (module.functions.get(name) for name in _PREPARE)
         self._programs = {
             output: home for home in homes if home is not None for output, _ in home.outputs
         }
