@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack, cast, overload
 
@@ -19,9 +20,16 @@ from graphgen.json_value import Json
 from graphgen.runtime.engine import Engine, locate_checkpoint
 from graphgen.runtime.progress import Progress
 from graphgen.runtime.server.answer_grammar import AnswerGrammars
-from graphgen.runtime.server.answer_request import Fields, ServedModel, choice_requests
+from graphgen.runtime.server.answer_request import (
+    AnswerRequest,
+    Fields,
+    ServedModel,
+    chat_request,
+    choice_requests,
+)
 from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.server.field_kinds import (
+    ANY_OBJECT,
     TEXT,
     BodyField,
     array,
@@ -31,11 +39,12 @@ from graphgen.runtime.server.field_kinds import (
     record,
     text,
 )
-from graphgen.runtime.server.request_fields import ANY_OBJECT, COMPLETION_FIELDS, MOST_TOKENS
+from graphgen.runtime.server.request_fields import CHAT_FIELDS, COMPLETION_FIELDS, MOST_TOKENS
 from graphgen.runtime.serving.request_choice import TokenLogprobs
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest, TokenEvent
 from graphgen.runtime.session.buckets import bucket_limit
+from graphgen.runtime.tool_calls.answer_reader import AnswerParts, AnswerReader
 
 if TYPE_CHECKING:
     from graphgen.runtime.accuracy.perplexity import Perplexity
@@ -125,6 +134,27 @@ _OPTIONS: Final = record(
         *(_FIELDS[name] for name in _SHARED),
     )
 )
+_TURNS: Final = (
+    *("messages", "tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs"),
+)
+_CHAT: Final = record(row for row in CHAT_FIELDS if row.name in _TURNS)
+# Makes requests of fields, the largest number of new tokens, and the number of log probabilities.
+_Make = Callable[[Fields, int, int | None], AnswerRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a function by an answer.
+
+    Attributes:
+        id: of the call; the message with its result has it as ``tool_call_id``.
+        name: of the function.
+        arguments: a JSON text, as the model has written it.
+    """
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +169,8 @@ class Answer:
         prompt_tokens: token ids of the prompt.
         logprobs: of each token, where they are requested.
         prompt_logprobs: of each token of the prompt after the first, where they are requested.
+        reasoning: of a chat, the text before the answer itself.
+        tool_calls: of a chat, the functions that the answer calls.
     """
 
     text: str
@@ -147,6 +179,8 @@ class Answer:
     prompt_tokens: list[int]
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs] | None = None
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list["ToolCall"])
 
     def __str__(self) -> str:
         return self.text
@@ -159,8 +193,10 @@ class AnswerStream(Iterator[str]):
     forgotten, frees its row.
     """
 
-    def __init__(self, queue: _RequestQueue, request: ServingRequest) -> None:
-        self._progress: Final = _Progress(request)
+    def __init__(
+        self, queue: _RequestQueue, request: ServingRequest, reader: AnswerReader | None = None
+    ) -> None:
+        self._progress: Final = _Progress(request, reader)
         self._queue: Final = queue
         queue.submit([request])
 
@@ -326,6 +362,9 @@ class LanguageModel:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Mapping[str, Json]] = (),
+        tool_choice: str | Mapping[str, Json] | None = None,
+        parallel_tool_calls: bool = True,
         template_args: Mapping[str, Json] | None = None,
         stream: Literal[False] = False,
         **options: Unpack[GenerateOptions],
@@ -336,6 +375,9 @@ class LanguageModel:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Mapping[str, Json]] = (),
+        tool_choice: str | Mapping[str, Json] | None = None,
+        parallel_tool_calls: bool = True,
         template_args: Mapping[str, Json] | None = None,
         stream: Literal[True],
         **options: Unpack[GenerateOptions],
@@ -345,6 +387,9 @@ class LanguageModel:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Mapping[str, Json]] = (),
+        tool_choice: str | Mapping[str, Json] | None = None,
+        parallel_tool_calls: bool = True,
         template_args: Mapping[str, Json] | None = None,
         stream: bool = False,
         **options: Unpack[GenerateOptions],
@@ -354,7 +399,10 @@ class LanguageModel:
         Special tokens that a message spells out are text, as for the server.
 
         Args:
-            messages: the turns, each with the keys ``role`` and ``content``.
+            messages: the turns, with the fields of OpenAI's messages.
+            tools: functions that the answer may call, as OpenAI's API describes them.
+            tool_choice: ``none``, ``auto``, ``required``, or an object that names a function.
+            parallel_tool_calls: the answer may have several calls.
             template_args: names that the template reads, such as ``enable_thinking``.
             stream: return an iterator of the text while it is made.
             options: of :class:`GenerateOptions`.
@@ -364,16 +412,28 @@ class LanguageModel:
                 fails.
         """
         self._require_open()
-        prompt = self.tokenizer.encode_chat(
-            cast("Sequence[Mapping[str, str]]", messages),
-            most=self._served.most,
-            special_in_messages=False,
-            arguments=template_args,
-        )
-        requests = self._requests([tuple(prompt)], options)
-        # The template's text is not gone on from, as in transformers.
-        own = [replace(request, text_of_its_own=True) for request in requests]
-        return AnswerStream(self._queue, own[0]) if stream else self._queue.answers(own)[0]
+        given = {
+            "messages": _plain(messages),
+            "tools": _plain(tools),
+            "tool_choice": _plain(tool_choice),
+            "parallel_tool_calls": parallel_tool_calls,
+            "chat_template_kwargs": _plain(template_args),
+        }
+        with _with_codes():
+            turns = cast("Fields", _CHAT.read(cast("Json", given), ""))
+        made = self._asked(options, lambda f, new, log: self._chat(f, turns, new, log), 1)
+        request, reader = made.requests[0], made.reader and made.reader()
+        if stream:
+            return AnswerStream(self._queue, request, reader)
+        return self._queue.answers([request], [reader])[0]
+
+    def _chat(
+        self, fields: Fields, turns: Fields, new_tokens: int, logprobs: int | None
+    ) -> AnswerRequest:
+        found = {**fields, **turns, "reasoning_effort": None}
+        if turns["tools"] and turns["tool_choice"] != "none":
+            _require_grammars("tools")
+        return chat_request(found, self._served, (None, new_tokens), logprobs)
 
     def logits(self, ids: Prompt) -> npt.NDArray[np.float32]:
         """The logits after each token of a text, f32 [S,V].
@@ -472,27 +532,33 @@ class LanguageModel:
         """The requests of prompts with the same options (GG0701, GG0705)."""
         for prompt in prompts:
             self._check_room(len(prompt), self._served.most)
+
+        def make(fields: Fields, new_tokens: int, logprobs: int | None) -> AnswerRequest:
+            return choice_requests(fields, self._served, prompts, (None, new_tokens), logprobs)
+
+        return list(self._asked(options, make, len(prompts)).requests)
+
+    def _asked(self, options: GenerateOptions, make: _Make, prompts: int) -> AnswerRequest:
+        """The requests that ``make`` makes of the options, with a seed for each prompt (GG0705)."""
         fields, new_tokens = self._fields(options)
         seeds = cast("int | tuple[int, ...] | None", fields["seed"])
         each = seeds if isinstance(seeds, tuple) else None
-        if each is not None and len(each) != len(prompts):
-            what = f"{len(each)} seeds for {len(prompts)} prompts"
+        if each is not None and len(each) != prompts:
+            what = f"{len(each)} seeds for {prompts} prompt{'s' * (prompts > 1)}"
             raise GraphgenError("GG0705", what, help="give one for all, or one for each")
         logprobs = cast("int | None", fields["logprobs"])
         with _with_codes():
-            made = choice_requests(
-                {**fields, "seed": 0 if each else seeds},
-                *(self._served, prompts, (None, new_tokens), logprobs),
-            ).requests
+            made = make({**fields, "seed": 0 if each else seeds}, new_tokens, logprobs)
         own = cast("int | None", fields["prompt_logprobs"])
-        return [
+        requests = [
             replace(
                 request,
                 prompt_logprobs=own,
                 sampling=replace(request.sampling, seed=each[place]) if each else request.sampling,
             )
-            for place, request in enumerate(made)
+            for place, request in enumerate(made.requests)
         ]
+        return replace(made, requests=tuple(requests))
 
     def _fields(self, options: GenerateOptions) -> tuple[Fields, int]:
         """The options as fields of a request, and the largest number of new tokens (GG0705)."""
@@ -500,9 +566,8 @@ class LanguageModel:
         with _with_codes():
             fields = cast("dict[str, object]", _OPTIONS.read(cast("Json", given), ""))
         schema = fields.pop("schema")
-        if schema is not None and find_spec("llguidance") is None:
-            what = "schema needs llguidance, which is not installed"
-            raise GraphgenError("GG0705", what, help="pip install 'graphgen[serve]'")
+        if schema is not None:
+            _require_grammars("schema")
         if fields["temperature"] == 0:
             _check_greedy(given)
         form = {"type": "json_schema", "json_schema": {"schema": schema}}
@@ -542,6 +607,12 @@ def _plain(value: object) -> object:
     return value
 
 
+def _require_grammars(name: str) -> None:
+    if find_spec("llguidance") is None:
+        what = f"{name} needs llguidance, which is not installed"
+        raise GraphgenError("GG0705", what, help="pip install 'graphgen[serve]'")
+
+
 def _check_greedy(given: Mapping[str, object]) -> None:
     """Refuse filters that have no effect, as the best token is taken (GG0705)."""
     for name in ("top_k", "top_p", "min_p"):
@@ -566,13 +637,16 @@ def _with_codes() -> Generator[None]:
 
 @dataclass(slots=True)
 class _Progress:
-    """One answer while it is made."""
+    """One answer while it is made; the reader divides its text, ``None`` for content alone."""
 
     request: ServingRequest
+    reader: AnswerReader | None = None
     pieces: list[str] = field(default_factory=list[str])
     tokens: list[int] = field(default_factory=list[int])
     logprobs: list[TokenLogprobs] = field(default_factory=list[TokenLogprobs])
     prompt_logprobs: list[TokenLogprobs] | None = None
+    parts: AnswerParts = field(default_factory=AnswerParts)
+    returned: int = 0
     finish: str = ""
 
     def take(self, event: TokenEvent) -> str:
@@ -583,7 +657,6 @@ class _Progress:
             self.logprobs.append(event.logprobs)
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = list(event.prompt_logprobs)
-        self.pieces.append(event.text)
         if event.finish is not None:
             self.finish = event.finish.value
         if event.finish is Finish.REFUSED:
@@ -597,7 +670,18 @@ class _Progress:
                 note=event.error,
                 help="the other answers of the model go on; try this one again",
             )
-        return event.text
+        text = self._content(event)
+        self.pieces.append(text)
+        return text
+
+    def _content(self, event: TokenEvent) -> str:
+        """The content of an event; reasoning and calls are kept."""
+        if self.reader is None:
+            return event.text
+        pieces = self.reader.push(event.text)
+        self.parts.take([*pieces, *(self.reader.end() if event.finish is not None else ())])
+        content, self.returned = self.parts.content[self.returned :], len(self.parts.content)
+        return content
 
     @property
     def answer(self) -> Answer:
@@ -609,6 +693,8 @@ class _Progress:
             list(self.request.prompt),
             self.logprobs if self.request.logprobs is not None else None,
             self.prompt_logprobs,
+            self.parts.reasoning,
+            [ToolCall(call.id, call.name, call.arguments) for call in self.parts.calls],
         )
 
 
@@ -674,10 +760,19 @@ class _RequestQueue:
                 events.append(TokenEvent(id, finish=Finish.ERROR, error="it was interrupted"))
             raise
 
-    def answers(self, requests: Sequence[ServingRequest]) -> list[Answer]:
-        """The answers to requests, when all of them are whole."""
+    def answers(
+        self,
+        requests: Sequence[ServingRequest],
+        readers: Sequence[AnswerReader | None] = (),
+    ) -> list[Answer]:
+        """The answers to requests, when all of them are whole.
+
+        Args:
+            requests: to answer.
+            readers: of the answers; empty for content alone.
+        """
         self.submit(requests)
-        made = [_Progress(request) for request in requests]
+        made = [_Progress(*pair) for pair in zip_longest(requests, readers)]
         try:
             for progress in made:
                 while not progress.finish:

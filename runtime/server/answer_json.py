@@ -10,6 +10,14 @@ from graphgen.json_value import Json
 from graphgen.runtime.server.answer_logprobs import LogprobList, logprobs_after
 from graphgen.runtime.server.answer_request import AnswerRequest, ServedModel
 from graphgen.runtime.serving.serving_request import Finish, TokenEvent
+from graphgen.runtime.tool_calls.answer_reader import (
+    AnswerParts,
+    AnswerPiece,
+    AnswerReader,
+    CallPiece,
+    ContentPiece,
+    ReasoningPiece,
+)
 
 # OpenAI's reasons by those of the engine; the others are errors.
 REASONS: Mapping[Finish, str] = {
@@ -26,22 +34,28 @@ class ChoiceProgress:
     Attributes:
         whole: log probabilities of all tokens.
         new: those of the tokens since the last chunk.
-        text: so far.
+        parts: of the text so far.
         tokens: number of new tokens.
         proposed: number of tokens that speculation proposed.
         accepted: those of them that are in the answer.
         reason: OpenAI's reason for the end; ``None`` before it.
         prompt_only: the answer is its echo alone, whose logits came with one token.
+        reader: divides the text; ``None`` for content alone.
+        named: the answer is the call of a function that the request names.
+        pieces: of the last event.
     """
 
     whole: LogprobList
     new: LogprobList
-    text: str = ""
     tokens: int = 0
     proposed: int = 0
     accepted: int = 0
     reason: str | None = None
     prompt_only: bool = False
+    reader: AnswerReader | None = None
+    named: bool = False
+    pieces: Sequence[AnswerPiece] = ()
+    parts: AnswerParts = field(default_factory=AnswerParts)
 
     def take(self, event: TokenEvent) -> TokenEvent:
         """Add an event; what an answer has of it."""
@@ -51,12 +65,62 @@ class ChoiceProgress:
         self.tokens += event.token is not None
         self.proposed += event.proposed
         self.accepted += event.accepted
-        self.text += event.text
+        self._read(event)
         self.whole.take(event)
         self.new.take(event)
         if event.finish is not None:
             self.reason = REASONS.get(event.finish, "error")
+            # As at OpenAI, whose answers to a named function end with stop.
+            if self.parts.calls and self.reason == "stop" and not self.named:
+                self.reason = "tool_calls"
         return event
+
+    def _read(self, event: TokenEvent) -> None:
+        """Divide the text of an event."""
+        if self.reader is None:
+            self.pieces = [ContentPiece(event.text)] if event.text else []
+        else:
+            self.pieces = self.reader.push(event.text)
+            if event.finish in REASONS:
+                self.pieces += self.reader.end()
+        self.parts.take(self.pieces)
+
+    @property
+    def message(self) -> dict[str, Json]:
+        """OpenAI's object of a message."""
+        parts = self.parts
+        made: dict[str, Json] = {
+            "role": "assistant",
+            "content": parts.content or (None if parts.calls else ""),
+            "refusal": None,
+        }
+        if parts.reasoning:
+            made["reasoning_content"] = parts.reasoning
+        if parts.calls:
+            made["tool_calls"] = [call_json(call) for call in parts.calls]
+        return made
+
+    @property
+    def text(self) -> str:
+        """The text of the answer itself, so far."""
+        return self.parts.content
+
+
+def call_json(call: CallPiece) -> dict[str, Json]:
+    """OpenAI's object of a call."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _delta_of(piece: AnswerPiece) -> Json:
+    """OpenAI's delta of a piece."""
+    if isinstance(piece, ContentPiece):
+        return {"content": piece.text}
+    if isinstance(piece, ReasoningPiece):
+        return {"reasoning_content": piece.text}
+    if piece.name:
+        return {"tool_calls": [{"index": piece.index, **call_json(piece)}]}
+    return {"tool_calls": [{"index": piece.index, "function": {"arguments": piece.arguments}}]}
 
 
 @dataclass(slots=True)
@@ -81,8 +145,11 @@ class AnswerProgress:
         tokenizer = self.model.tokenizer
         rows = zip(self.request.requests, self.request.echoes, strict=True)
         lists = [[logprobs_after(tokenizer, one, echo) for _ in range(2)] for one, echo in rows]
-        only = self.request.prompt_only
-        self.choices = [ChoiceProgress(whole, new, prompt_only=only) for whole, new in lists]
+        only, named, make = self.request.prompt_only, self.request.named, self.request.reader
+        self.choices = [
+            ChoiceProgress(whole, new, prompt_only=only, named=named, reader=make and make())
+            for whole, new in lists
+        ]
         self.id = f"{'chatcmpl' if self.request.chat else 'cmpl'}-{secrets.token_hex(12)}"
 
     @property
@@ -136,8 +203,12 @@ class AnswerProgress:
             if new or reason or logprobs:
                 yield self._chunk([self._piece(place, new, reason, logprobs)])
             return
-        if new or logprobs:
-            yield self._chunk([self._delta(place, {"content": new}, None, logprobs)])
+        deltas = [_delta_of(piece) for piece in choice.pieces]
+        if logprobs and not deltas:
+            deltas = [{"content": ""}]
+        for delta in deltas:
+            yield self._chunk([self._delta(place, delta, None, logprobs)])
+            logprobs = None
         if reason:
             yield self._chunk([self._delta(place, {}, reason)])
 
@@ -172,10 +243,9 @@ class AnswerProgress:
         if not self.request.chat:
             text, logprobs = self.request.echoes[place] + choice.text, choice.whole.of_completion()
             return self._piece(place, text, choice.reason, logprobs)
-        message = {"role": "assistant", "content": choice.text, "refusal": None}
         return {
             "index": place,
-            "message": message,
+            "message": choice.message,
             "logprobs": choice.whole.of_chat(),
             "finish_reason": choice.reason,
         }

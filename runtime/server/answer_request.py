@@ -6,6 +6,7 @@ import itertools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -14,11 +15,13 @@ from graphgen.json_value import Json
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.server.answer_grammar import AnswerGrammars, check_grammar_library
 from graphgen.runtime.server.api_error import ApiError, refusal
+from graphgen.runtime.server.chat_tools import ToolPlan, plan_tools, reader_of, template_messages
 from graphgen.runtime.server.request_fields import CHAT_BODY, COMPLETION_BODY, MOST_CHOICES
 from graphgen.runtime.serving.request_choice import Mask
 from graphgen.runtime.serving.serving_request import ServingRequest
 from graphgen.runtime.tokenizer.chat_template import check_arguments
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer
+from graphgen.runtime.tool_calls.answer_reader import AnswerReader
 
 # Fields by name, in their normal form.
 Fields = Mapping[str, object]
@@ -90,6 +93,9 @@ class AnswerRequest:
         echoes: the text that each choice begins with; empty without ``echo``.
         logged: the prompt of each choice for the log; empty where the log has none.
         prompt_only: answers are the echo alone.
+        reader: makes what divides the text of a choice into content, reasoning and calls; ``None``
+            for content alone.
+        named: each choice is the call of a function that the request names.
     """
 
     chat: bool
@@ -101,6 +107,8 @@ class AnswerRequest:
     echoes: tuple[str, ...] = ()
     logged: tuple[str, ...] = ()
     prompt_only: bool = False
+    reader: Callable[[], AnswerReader] | None = None
+    named: bool = False
 
 
 _numbers = itertools.count(1)
@@ -146,21 +154,6 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
     """
     fields = CHAT_BODY.read(body)
     _check_model(fields, model)
-    messages = [_plain(message) for message in cast("Sequence[Fields]", fields["messages"])]
-    given = cast("Mapping[str, Json]", fields["chat_template_kwargs"])
-    try:
-        check_arguments(given)
-    except GraphgenError as error:
-        raise refusal(error, "chat_template_kwargs") from error
-    try:
-        prompt = model.tokenizer.encode_chat(
-            messages,
-            most=model.most,
-            special_in_messages=model.special_in_messages,
-            arguments={**model.template_arguments, **given},
-        )
-    except GraphgenError as error:
-        raise refusal(error, None if error.code == "GG0701" else "messages") from error
     new, old = fields["max_completion_tokens"], fields["max_tokens"]
     if new is not None and old is not None and new != old:
         raise ApiError(
@@ -170,12 +163,85 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
             code="invalid_value",
         )
     asked = cast("int | None", old if new is None else new)
-    made = choice_requests(
-        fields, model, [tuple(prompt)], (asked, model.limit), _chat_logprobs(fields)
-    )
+    return chat_request(fields, model, (asked, model.limit), _chat_logprobs(fields))
+
+
+# Tokens at the end of a prompt that say whether it ends inside of the reasoning.
+_END: Final = 16
+
+
+def chat_request(
+    fields: Fields, model: ServedModel, new_tokens: tuple[int | None, int], logprobs: int | None
+) -> AnswerRequest:
+    """The requests of a conversation.
+
+    Args:
+        fields: of the body.
+        model: the model.
+        new_tokens: as of :func:`choice_requests`.
+        logprobs: as of :func:`choice_requests`.
+
+    Raises:
+        ApiError: status 400.
+    """
+    plan = plan_tools(fields, model.tokenizer.chat_template)
+    prompt = tuple(_chat_prompt(fields, model, plan))
+    if plan.schema is not None:
+        form = {"type": "json_schema", "json_schema": {"schema": plan.schema}}
+        fields = {**fields, "response_format": form}
+    try:
+        made = choice_requests(fields, model, [prompt], new_tokens, logprobs)
+    except ApiError as error:
+        if plan.schema is None or error.code != "invalid_json_schema":
+            raise
+        raise ApiError(400, error.message, param="tools", code=error.code) from error
+    kept = () if plan.reader is None or plan.schema is not None else tuple(plan.reader.special)
     # As in transformers, which decodes the new tokens: the template's text is not gone on from.
-    own = tuple([replace(request, text_of_its_own=True) for request in made.requests])
-    return replace(made, chat=True, requests=own, echoes=("",) * len(own))
+    own = [replace(one, text_of_its_own=True, kept_special=kept) for one in made.requests]
+    end = model.tokenizer.decode(prompt[-_END:], skip_special=False)
+    return replace(
+        made,
+        chat=True,
+        requests=tuple(own),
+        echoes=("",) * len(own),
+        reader=reader_of(plan, end),
+        named=plan.named,
+    )
+
+
+def _chat_prompt(fields: Fields, model: ServedModel, plan: ToolPlan) -> list[int]:
+    """The token ids of a conversation (status 400)."""
+    template = model.tokenizer.chat_template
+    given = dict(cast("Mapping[str, Json]", fields["chat_template_kwargs"]))
+    try:
+        check_arguments(given)
+    except GraphgenError as error:
+        raise refusal(error, "chat_template_kwargs") from error
+    effort = cast("str | None", fields["reasoning_effort"])
+    if effort is not None:
+        if "reasoning_effort" not in (template or ""):
+            what = "the chat template of this model reads no 'reasoning_effort'; leave it out"
+            raise ApiError(400, what, param="reasoning_effort", code="unsupported_parameter")
+        given["reasoning_effort"] = effort
+    messages = template_messages(cast("Sequence[Fields]", fields["messages"]), template)
+    encode = partial(
+        model.tokenizer.encode_chat,
+        most=model.most,
+        special_in_messages=model.special_in_messages,
+        arguments={**model.template_arguments, **given},
+        tools=plan.shown,
+    )
+    try:
+        return encode(messages)
+    except GraphgenError as error:
+        missing = any(message["content"] is None for message in messages)
+        if error.code != "GG0603" or not missing:
+            raise refusal(error, None if error.code == "GG0701" else "messages") from error
+    # Some templates read the content of calls without a text, too.
+    try:
+        return encode([{**one, "content": one["content"] or ""} for one in messages])
+    except GraphgenError as error:
+        raise refusal(error, None if error.code == "GG0701" else "messages") from error
 
 
 def _given(body: Json, name: str) -> Json:
@@ -220,15 +286,6 @@ def _encoded(prompt: str | tuple[int, ...], model: ServedModel) -> tuple[int, ..
         what = f"'prompt' has the token {above}; token ids are below {model.vocabulary}"
         raise ApiError(400, what, param="prompt", code="invalid_value")
     return prompt
-
-
-def _plain(message: Fields) -> dict[str, str]:
-    """Role and text of a message; ``developer`` is the new name of ``system``."""
-    content, role = message["content"], str(message["role"])
-    if not isinstance(content, str):
-        parts = cast("Sequence[Fields]", content)
-        content = "".join(str(part["text"]) for part in parts)
-    return {"role": "system" if role == "developer" else role, "content": content}
 
 
 def _chat_logprobs(fields: Fields) -> int | None:

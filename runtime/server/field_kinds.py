@@ -277,3 +277,16 @@ def _described(row: BodyField) -> Json:
     if isinstance(row.default, bool | int | float | str):
         shown["default"] = row.default
     return {**shown, "description": row.doc} if row.doc else shown
+
+
+ANY_OBJECT = FieldKind("an object", {"type": "object"}, as_object)
+
+
+def as_given(kind: FieldKind) -> FieldKind:
+    """The values of a kind, read as they are given: without the fields that they leave out."""
+
+    def read(value: Json, path: str) -> Json:
+        kind.read(value, path)
+        return value
+
+    return FieldKind(kind.noun, kind.schema, read)

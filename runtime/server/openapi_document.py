@@ -175,7 +175,7 @@ def _answer(kind: str) -> Json:
         "required": ["index", "finish_reason", "logprobs"],
         "properties": {
             "index": {"type": "integer"},
-            "finish_reason": {"enum": ["stop", "length"]},
+            "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
         },
     }
     return {

@@ -4,7 +4,7 @@ Fields of OpenAI's API are of three sorts:
 
 * read: they change the answer;
 * labels (``user``, ``metadata``, ...): accepted, without effect on the answer;
-* not built (``tools``, ``suffix``, ...): refused by name, unless their value requests nothing.
+* not built (``suffix``, ``audio``, ...): refused by name, unless their value requests nothing.
 
 Every other field is refused with near names. ``top_k``, ``min_p``, ``repetition_penalty``,
 ``ignore_eos``, ``stop_token_ids``, ``skip_special_tokens`` and ``priority`` are fields beyond
@@ -17,7 +17,9 @@ from collections.abc import Mapping
 
 from graphgen.json_value import Json
 from graphgen.runtime.server.api_error import ApiError
+from graphgen.runtime.server.chat_fields import MESSAGE, TOOL_CHOICE, TOOLS
 from graphgen.runtime.server.field_kinds import (
+    ANY_OBJECT,
     BOOLEAN,
     TEXT,
     BodyField,
@@ -38,7 +40,6 @@ MOST_CHOICES = 128
 TOKEN_ID = integer(0, (1 << 31) - 1)
 _TOKENS = array(TOKEN_ID, "token ids")
 _STOP_IDS = array(TOKEN_ID, "token ids", smallest=0, largest=1024)
-ANY_OBJECT = FieldKind("an object", {"type": "object"}, as_object)
 
 
 def _prompt_kind(value: Json) -> FieldKind | None:
@@ -154,44 +155,18 @@ COMPLETION_FIELDS = (
 )
 
 
-def _content_kind(value: Json) -> FieldKind | None:
-    if isinstance(value, str):
-        return TEXT
-    return _PARTS if isinstance(value, list) else None
-
-
-_PARTS = array(
-    record(
-        (
-            BodyField("type", choice("text"), "Only text.", required=True),
-            BodyField("text", TEXT, "The text.", required=True),
-        )
-    ),
-    "parts of text",
-    largest=1024,
-)
-_MESSAGE = record(
-    (
-        BodyField(
-            "role",
-            choice("system", "developer", "user", "assistant"),
-            "Role of the author.",
-            required=True,
-        ),
-        BodyField(
-            "content",
-            either("a string or an array of parts", _content_kind, TEXT, _PARTS),
-            "The text of the message.",
-            required=True,
-        ),
-        BodyField("name", TEXT, "Name of the author; no effect."),
-        BodyField("refusal", TEXT, "Of earlier answers; no effect."),
-    )
-)
 CHAT_FIELDS = (
     *_COMMON,
     BodyField(
-        "messages", array(_MESSAGE, "messages", largest=4096), "The conversation.", required=True
+        "messages", array(MESSAGE, "messages", largest=4096), "The conversation.", required=True
+    ),
+    BodyField("tools", TOOLS, "Functions that the answer may call.", ()),
+    BodyField("tool_choice", TOOL_CHOICE, "Whether it calls them: auto where there are tools."),
+    BodyField("parallel_tool_calls", BOOLEAN, "The answer may have several calls.", True),
+    BodyField(
+        "reasoning_effort",
+        choice("none", "minimal", "low", "medium", "high", "xhigh", "max"),
+        "For chat templates that read it.",
     ),
     BodyField(
         "chat_template_kwargs", ANY_OBJECT, "Names of the chat template with their values.", {}
@@ -202,24 +177,26 @@ CHAT_FIELDS = (
     BodyField("top_logprobs", integer(0, 20), "This many best tokens; with logprobs."),
 )
 # Fields without effect on the answer.
-LABELS = ("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+LABELS = (
+    *("user", "metadata", "safety_identifier"),
+    *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+)
 # Fields that are not built, and the values with which they request nothing, beside null.
 UNBUILT: Mapping[str, tuple[Json, ...]] = {
     "suffix": ("",),
     "best_of": (),
     "store": (False,),
     "service_tier": ("auto", "default"),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
-    "reasoning_effort": (),
     "verbosity": (),
     "web_search_options": (),
+    "moderation": (),
+    "length_penalty": (1, 1.0),
+    "use_beam_search": (False,),
 }
 
 

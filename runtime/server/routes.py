@@ -128,7 +128,8 @@ class AnswerEndpoint:
         data = await request.body()
         # Template, tokenizer and grammar are of the checkpoint, and may take any time: the event
         # loop and the answers to small requests go on meanwhile.
-        heavy = len(data) > _LARGE_BODY or b"response_format" in data
+        forms = b"response_format" in data or b"tool_choice" in data
+        heavy = len(data) > _LARGE_BODY or forms
         pool = self.service.readers if heavy else None
         loop = asyncio.get_running_loop()
         reading = loop.run_in_executor(pool, self._read, data)

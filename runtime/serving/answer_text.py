@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from graphgen.runtime.tokenizer.text_stream import TextStream
@@ -11,7 +11,13 @@ from graphgen.runtime.tokenizer.text_stream import TextStream
 class Detokenizer(Protocol):
     """The part of :class:`~graphgen.runtime.tokenizer.tokenizer.Tokenizer` that gives text."""
 
-    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
+    def stream(
+        self,
+        after: Sequence[int] = (),
+        *,
+        skip_special: bool = True,
+        kept: Collection[str] = (),
+    ) -> TextStream:
         """A new stream from ids, one at a time, to the text that goes on after others."""
         ...
 

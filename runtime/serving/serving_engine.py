@@ -249,7 +249,9 @@ class ServingEngine:
         progress = RequestProgress(request, self._submitted, adapter=self._adapter(request.adapter))
         if self._tokenizer is not None:
             after = () if request.text_of_its_own else request.prompt
-            stream = self._tokenizer.stream(after, skip_special=request.skip_special)
+            stream = self._tokenizer.stream(
+                after, skip_special=request.skip_special, kept=request.kept_special
+            )
             progress.written = AnswerText(stream, request.stop)
         self._submitted += 1
         self._requests[request.id] = progress

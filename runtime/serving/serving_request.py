@@ -61,6 +61,7 @@ class ServingRequest:
         text_of_its_own: the text is the decoding of the answer alone, as after a chat template;
             else what the answer adds to the text of the prompt.
         skip_special: the text has no special tokens.
+        kept_special: special tokens that it has all the same, such as marks of tool calls.
     """
 
     id: str
@@ -80,6 +81,7 @@ class ServingRequest:
     prompt_logprobs: int | None = None
     text_of_its_own: bool = False
     skip_special: bool = True
+    kept_special: tuple[str, ...] = ()
 
     def bias_after(self, answer: Sequence[int]) -> Mapping[int, float]:
         """The logit bias of the token after an answer, with the penalties."""

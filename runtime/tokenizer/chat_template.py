@@ -28,7 +28,7 @@ _WORKER: Final = Path(__file__).with_name("template_worker.py")
 
 def render_chat(
     template: str | None,
-    messages: Sequence[Mapping[str, str]],
+    messages: Sequence[Mapping[str, Json]],
     *,
     bos_token: str | None,
     eos_token: str | None,
@@ -36,6 +36,7 @@ def render_chat(
     marks: Marks | None = None,
     other_tokens: Mapping[str, str] | None = None,
     arguments: Mapping[str, Json] | None = None,
+    tools: Sequence[Json] = (),
 ) -> str:
     """The prompt text of a conversation, equal to Hugging Face's ``apply_chat_template``.
 
@@ -44,7 +45,8 @@ def render_chat(
 
     Args:
         template: the Jinja2 text.
-        messages: the turns, each with the keys ``role`` and ``content``.
+        messages: the turns, each with the keys ``role`` and ``content``, and others that the
+            template reads.
         bos_token: the template's ``bos_token``; undefined in the template if None.
         eos_token: the template's ``eos_token``; undefined in the template if None.
         add_generation_prompt: end the prompt with the beginning of the model's answer.
@@ -53,6 +55,7 @@ def render_chat(
         other_tokens: named tokens beside BOS and EOS, such as ``pad_token``.
         arguments: names of the template with their values, such as ``enable_thinking``. They take
             the place of tokens.
+        tools: functions that the model may call, as OpenAI's API describes them.
 
     Raises:
         GraphgenError: GG0705 for arguments that :func:`check_arguments` refuses, GG0603 if the
@@ -64,8 +67,9 @@ def render_chat(
     tokens = {"bos_token": bos_token, "eos_token": eos_token, **(other_tokens or {})}
     check_arguments(arguments or {})
     names: dict[str, object] = {
-        "messages": [dict(message) for message in messages],
-        "tools": None,
+        # Without null, as in transformers: many templates fail on it, or write it.
+        "messages": [{k: v for k, v in one.items() if v is not None} for one in messages],
+        "tools": list(tools) or None,
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
         **{name: token for name, token in tokens.items() if token is not None},

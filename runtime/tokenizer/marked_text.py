@@ -23,10 +23,32 @@ class Marks(NamedTuple):
     mark: str
 
 
-def marked_messages(messages: Sequence[Mapping[str, str]], marks: Marks) -> list[dict[str, str]]:
-    """The messages with contents that are written marked."""
-    marked = partial(marked_text, firsts=re.compile(marks.firsts), mark=marks.mark)
-    return [{**message, "content": MessageText(message["content"], marked)} for message in messages]
+def marked_messages(
+    messages: Sequence[Mapping[str, object]], marks: Marks
+) -> list[dict[str, object]]:
+    """The messages with texts that are written marked, all but their roles."""
+    return [
+        {name: value if name == "role" else marked_value(value, marks) for name, value in m.items()}
+        for m in messages
+    ]
+
+
+def marked_value(value: object, marks: Marks) -> object:
+    """A value of JSON with texts that are written marked; names are where they begin tokens."""
+    firsts = re.compile(marks.firsts)
+    marked = partial(marked_text, firsts=firsts, mark=marks.mark)
+
+    def made(inner: object) -> object:
+        if isinstance(inner, str):
+            return MessageText(inner, marked)
+        if isinstance(inner, Mapping):
+            entries = cast("Mapping[str, object]", inner).items()
+            return {made(k) if firsts.search(k) else k: made(v) for k, v in entries}
+        if isinstance(inner, list | tuple):
+            return [made(one) for one in cast("Sequence[object]", inner)]
+        return inner
+
+    return made(value)
 
 
 def marked_text(text: str, firsts: re.Pattern[str], mark: str) -> str:

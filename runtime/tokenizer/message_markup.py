@@ -18,6 +18,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 from graphgen.runtime.tokenizer.marked_text import Marks
 
 _State = dict[str, Any]
@@ -60,13 +61,15 @@ class MessageMarkup:
             for number, token in found.items()
         }
 
-    def marks(self, messages: Sequence[Mapping[str, str]]) -> Marks | None:
-        """The marks of these messages; ``None`` if there is nothing to mark.
+    def marks(
+        self, messages: Sequence[Mapping[str, Json]], tools: Sequence[Json] = ()
+    ) -> Marks | None:
+        """The marks of these messages and tools; ``None`` if there is nothing to mark.
 
         Raises:
             GraphgenError: GG0705 for messages that have every noncharacter of Unicode.
         """
-        texts = [message["content"] for message in messages]
+        texts = [text for value in (*messages, *tools) for text in _texts(value)]
         if not any(map(self._ends.search, texts)):
             return None
         free = (char for char in map(chr, _NONCHARACTERS) if not any(char in t for t in texts))
@@ -86,6 +89,19 @@ class MessageMarkup:
 
     def _longest_first(self) -> Iterator[AddedToken]:
         return iter(sorted(self._tokens, key=lambda token: -len(token.content)))
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """All texts of a value, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield name
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _any_of(chars: set[str]) -> str:

@@ -96,11 +96,13 @@ def _marking() -> ModuleType:
 
 
 def named_values(names: dict[str, object], marks: Sequence[str] | None) -> dict[str, object]:
-    """The names of a template, with marked texts of messages where there are marks."""
+    """The names of a template, with marked texts of messages and tools where there are marks."""
     if marks is None:
         return names
     module = _marking()
-    return {**names, "messages": module.marked_messages(names["messages"], module.Marks(*marks))}
+    found = module.Marks(*marks)
+    messages = module.marked_messages(names["messages"], found)
+    return {**names, "messages": messages, "tools": module.marked_value(names["tools"], found)}
 
 
 def rendered(template: str, names: dict[str, object], most: int) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Final, cast
 
@@ -24,17 +24,20 @@ from graphgen.runtime.tokenizer.tokenizer_parts import TokenizerParts, tokenizer
 _ENOUGH: Final = 8
 
 
-def open_stream(parts: TokenizerParts, *, skip_special: bool) -> TextStream:
+def open_stream(
+    parts: TokenizerParts, *, skip_special: bool, kept: Collection[str] = ()
+) -> TextStream:
     """A stream for the decoder of a tokenizer.
 
     Args:
         parts: of the tokenizer.
         skip_special: leave special tokens out instead of writing them.
+        kept: special tokens that are written all the same.
     """
     steps = _decoder_steps(parts.backend)
     if _is_byte_level(steps):
-        return _ByteStream(parts, skip_special)
-    return _PieceStream(parts, skip_special, incremental=_grows_by_appending(steps))
+        return _ByteStream(parts, skip_special, kept)
+    return _PieceStream(parts, skip_special, kept, incremental=_grows_by_appending(steps))
 
 
 class TextStream(ABC):
@@ -45,13 +48,15 @@ class TextStream(ABC):
     :meth:`follow`, what these ids add to the decoding of the ids before them.
     """
 
-    def __init__(self, parts: TokenizerParts, skip_special: bool) -> None:
+    def __init__(
+        self, parts: TokenizerParts, skip_special: bool, kept: Collection[str] = ()
+    ) -> None:
         self._backend: Final = parts.backend
         self._calls: Final = tokenizer_calls(parts.source)
         self._skipped: Final = frozenset(
             token_id
             for token_id, token in parts.backend.get_added_tokens_decoder().items()
-            if skip_special and token.special
+            if skip_special and token.special and token.content not in kept
         )
 
     def push(self, token_id: int) -> str:
@@ -87,8 +92,8 @@ class TextStream(ABC):
 class _ByteStream(TextStream):
     """Byte-level BPE: a token is a run of bytes, and a character may span tokens."""
 
-    def __init__(self, parts: TokenizerParts, skip_special: bool) -> None:
-        super().__init__(parts, skip_special)
+    def __init__(self, parts: TokenizerParts, skip_special: bool, kept: Collection[str]) -> None:
+        super().__init__(parts, skip_special, kept)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def _push(self, token_id: int, token: str) -> str:
@@ -125,8 +130,15 @@ class _PieceStream(TextStream):
     influence.
     """
 
-    def __init__(self, parts: TokenizerParts, skip_special: bool, *, incremental: bool) -> None:
-        super().__init__(parts, skip_special)
+    def __init__(
+        self,
+        parts: TokenizerParts,
+        skip_special: bool,
+        kept: Collection[str],
+        *,
+        incremental: bool,
+    ) -> None:
+        super().__init__(parts, skip_special, kept)
         self._incremental: Final = incremental
         self._window: list[int] = []
         self._returned = 0  # ids of the window with returned text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -133,28 +133,31 @@ class Tokenizer:
 
     def encode_chat(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Json]],
         *,
         add_generation_prompt: bool = True,
         most: int | None = None,
         special_in_messages: bool = True,
         arguments: Mapping[str, Json] | None = None,
+        tools: Sequence[Json] = (),
     ) -> list[int]:
         """The token ids of a conversation, rendered with the model's chat template.
 
         Args:
-            messages: the turns, each with the keys ``role`` and ``content``.
+            messages: the turns, each with the keys ``role`` and ``content``, and others that the
+                template reads.
             add_generation_prompt: end the prompt with the beginning of the model's answer.
             most: as of :meth:`encode`, of the rendered text.
             special_in_messages: special tokens that a message spells out become their ids, as in
                 Hugging Face by default. Else they are text, so that a message cannot begin a turn.
             arguments: names that the template reads, such as ``enable_thinking``.
+            tools: functions that the model may call, as OpenAI's API describes them.
 
         Raises:
             GraphgenError: GG0705 for arguments that cannot be given, GG0701 as of :meth:`encode`,
                 GG0603 if the model has no chat template or the template fails.
         """
-        marks = None if special_in_messages else self.message_markup.marks(messages)
+        marks = None if special_in_messages else self.message_markup.marks(messages, tools)
         try:
             text = render_chat(
                 self.chat_template,
@@ -165,6 +168,7 @@ class Tokenizer:
                 marks=marks,
                 other_tokens=self.parts.other_tokens,
                 arguments=arguments,
+                tools=tools,
             )
         except GraphgenError as error:
             if error.code != "GG0603":
@@ -178,14 +182,21 @@ class Tokenizer:
         with self._calls:
             return self.message_markup.encode(lambda copy: _encoded(copy, named, add_special=False))
 
-    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
+    def stream(
+        self,
+        after: Sequence[int] = (),
+        *,
+        skip_special: bool = True,
+        kept: Collection[str] = (),
+    ) -> TextStream:
         """A new stream from ids, one at a time, to text.
 
         Args:
             after: the ids of the prompt that the text goes on from; empty for a text of its own.
             skip_special: leave special tokens out instead of writing them.
+            kept: special tokens that are written all the same.
         """
-        made = open_stream(self.parts, skip_special=skip_special)
+        made = open_stream(self.parts, skip_special=skip_special, kept=kept)
         made.follow(after)
         return made
 

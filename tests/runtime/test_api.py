@@ -182,7 +182,7 @@ WRONG = [
     (lambda m: m.generate("a", top_k=3), "GG0705", "no effect at temperature 0"),
     (lambda m: m.generate("a", temperature=-1), "GG0705", "temperature"),
     (lambda m: m.generate("a", max_new_tokens=0), "GG0705", "max_new_tokens"),
-    (lambda m: m.generate("a", seed=[1, 2]), "GG0705", "2 seeds for 1 prompts"),
+    (lambda m: m.generate("a", seed=[1, 2]), "GG0705", "2 seeds for 1 prompt"),
     (lambda m: m.generate("a", schema={"type": "nothing"}), "GG0705", "Invalid schema"),
     (lambda m: m.generate(["a", "b"], stream=True), "GG0705", "for one prompt"),
     (

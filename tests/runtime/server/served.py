@@ -118,9 +118,14 @@ class Live:
 
 
 @contextmanager
-def live(idle_seconds: int = 30, connections: int = 4096, **options: Any) -> Generator[Live]:
+def live(
+    idle_seconds: int = 30,
+    connections: int = 4096,
+    engine: Engine | None = None,
+    **options: Any,
+) -> Generator[Live]:
     """A server on a free port, in a thread of its own."""
-    service = service_of(**options)
+    service = service_of(engine, **options)
     config = uvicorn.Config(
         make_application(service),
         port=0,

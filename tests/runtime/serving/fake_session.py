@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -64,7 +64,13 @@ def cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:
 class Letters:
     """A tokenizer with a letter a token."""
 
-    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
+    def stream(
+        self,
+        after: Sequence[int] = (),
+        *,
+        skip_special: bool = True,
+        kept: Collection[str] = (),
+    ) -> TextStream:
         return cast("TextStream", LetterStream())
 
 

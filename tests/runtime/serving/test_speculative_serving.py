@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -253,7 +253,13 @@ def test_programs_that_choose_tokens_are_followed_by_the_host():
 class Numbers:
     """A tokenizer whose tokens are their numbers."""
 
-    def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> TextStream:
+    def stream(
+        self,
+        after: Sequence[int] = (),
+        *,
+        skip_special: bool = True,
+        kept: Collection[str] = (),
+    ) -> TextStream:
         return cast("TextStream", NumberStream())
 
 
