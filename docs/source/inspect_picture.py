@@ -1,4 +1,4 @@
-"""Draw docs/pictures/inspect-layer.png: the page of ``graphgen inspect --html`` at an all-reduce.
+"""Draw docs/pictures/inspect-layer.png: the page of ``graphgen explore`` at an all-reduce.
 
 The program is the decode step of a mini Llama on four ranks, lowered for trn2. Chromium draws the
 page (Debian: ``apt-get install chromium``). Run from the root of a checkout:
@@ -11,7 +11,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from PIL import Image
@@ -21,14 +20,7 @@ from tests.oracles.chromium import Page
 PICTURE = Path("docs/pictures/inspect-layer.png")
 ADDRESS = "program=decode.b1.c128&op=150"
 WIDTH, HEIGHT = 1360, 800
-# Drags the drawing until all of the MLP is seen above its all-reduce.
-DRAG = """
-const svg = document.querySelector("#content svg");
-const at = (kind, x, y) => new PointerEvent(kind, { bubbles: true, clientX: x, clientY: y });
-svg.dispatchEvent(at("pointerdown", 400, 500));
-dispatchEvent(at("pointermove", 200, 730));
-dispatchEvent(at("pointerup", 200, 730));
-"""
+VIEW = "panes[0].centre(panes[0].selectedUnit.around.around); explorer.settled()"
 
 
 def graphgen(folder: Path, arguments: str) -> None:
@@ -41,14 +33,15 @@ def draw(folder: Path) -> None:
     """Build, lower and inspect the model in a folder, and photograph the page."""
     graphgen(folder, "build llama-3.1-8b --mini --tp 4 -o mini.gg")
     graphgen(folder, "lower mini.gg --target trn2 --to hlo -o programs/")
-    graphgen(folder, "inspect programs/lowered.gg --html page.html")
+    graphgen(folder, "explore programs/lowered.gg -o page.html")
     page = Page(folder / "page.html", folder / "profile")
     try:
         page.resize(WIDTH, HEIGHT, scale=2)
         page.reload()
         page.go(ADDRESS)
-        page.run(DRAG)
-        time.sleep(1)
+        page.run(
+            "panes[0].zoom(0.75); panes[0].centre(panes[0].selectedUnit.around); explorer.settled()"
+        )
         page.picture(folder / "page.png")
     finally:
         page.close()

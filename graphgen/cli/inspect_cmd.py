@@ -10,30 +10,23 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from graphgen.analysis.calls import called
-from graphgen.analysis.liveness import LiveMemory, live_memory
-from graphgen.analysis.overview import Overview, overview
 from graphgen.atomic_write import open_regular
 from graphgen.cli.console import emit, note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
-from graphgen.cli.inspect_files import Inspection, program_facts
+from graphgen.cli.inspect_files import Inspection
 from graphgen.cli.module_file import programs_or_functions, read_module
 from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, OnlyProgram
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
 from graphgen.read_file import is_file
-from graphgen.report.program_json import module_json
 from graphgen.report.table import Report, Table
 from graphgen.report.units import size
 from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from graphgen.cli.inspect_files import Inspection
     from graphgen.lowering.neuron.device_profile import DeviceProfile, MeasuredTime, MeasuredTimes
-    from graphgen.report.dump_data import DumpData
 
 # Larger protobufs are only summarized, without building their graph.
 LARGE = 256 << 20
@@ -206,8 +199,10 @@ def _draw(
     as_json: bool,
 ) -> None:
     """Write one page, a graph for Model Explorer, or both."""
+    from graphgen.cli.explore_cmd import add_module, xla_buffers
     from graphgen.cli.inspect_files import overviews
-    from graphgen.report import dump_page
+    from graphgen.report import explore_page
+    from graphgen.report.explore_data import ExploreData
     from graphgen.report.model_explorer import model_explorer as collection
 
     names = [name for name in (html, model_explorer) if name]
@@ -217,8 +212,9 @@ def _draw(
     items = overviews(module, programs_or_functions(module, program), largest)
     texts: dict[str, str] = {}
     if html:
-        data = page_data(module, items)
-        texts[html] = dump_page(f"@{module.name}", data.head(), data.blocks)
+        data = ExploreData()
+        add_module(data, module, items, Path(file).name, xla_buffers(file, module, program))
+        texts[html] = explore_page(f"@{module.name}", data.head(), data.blocks)
     if model_explorer:
         texts[model_explorer] = json.dumps(collection(module.name, items), ensure_ascii=False)
     written: list[Json] = []
@@ -230,40 +226,6 @@ def _draw(
             note(f"wrote {name}: {ops} ops, {size(len(text))}")
     if as_json:
         write_json(written)
-
-
-def page_data(module: Module, items: Sequence[Overview]) -> DumpData:
-    """Programs with the shardings of their values, and the functions that loops and branches run.
-
-    Args:
-        module: of the programs.
-        items: overviews of the programs.
-    """
-    from graphgen.lowering.hlo.partitioning import partitioning_of
-    from graphgen.passes.inspect.value_layouts import value_layouts
-    from graphgen.report.dump_data import DumpData
-
-    partitioned = partitioning_of(module)
-    facts = {"partitioning": partitioned.to_json() if partitioned is not None else None}
-    data = DumpData({**module_json(module), **facts})
-    seen = {item.function.name for item in items}
-    for item in items:
-        layouts = value_layouts(module, item.function)
-        data.add(item, program_facts(item), layouts, _live(module, item))
-    for item in items:
-        for function in called(module, item.function):
-            if function.name not in seen:
-                seen.add(function.name)
-                body = overview(module, function, 0)
-                layouts = value_layouts(module, body.function)
-                live = _live(module, body)
-                data.add(body, program_facts(body), layouts, live, caller=item.function.name)
-    return data
-
-
-def _live(module: Module, item: Overview) -> LiveMemory | None:
-    """The live memory of a program; ``None`` with unbound symbols."""
-    return live_memory(module, item.function) if item.peak is not None else None
 
 
 # Metrics that the report shows, if the profile has them; --json has all.

@@ -100,6 +100,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "repro": CommandEntry("debug", "Replay a pass that failed."),
     "replay": CommandEntry("debug", "Compare lowered models with a git revision's."),
     "inspect": CommandEntry("inspect", "Describe a module, a checkpoint or a work folder."),
+    "explore": CommandEntry("inspect", "Write the graph of a module as a page that unfolds."),
     "diff": CommandEntry("inspect", "Compare two modules by what they compute.", error_status=2),
     "grep": CommandEntry("inspect", "Find ops by a pattern.", error_status=2),
     "slice": CommandEntry("inspect", "Extract a part of a program.", "slice_"),

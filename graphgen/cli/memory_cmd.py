@@ -111,12 +111,12 @@ def _memory(path: str, program: str | None, dims: str) -> MemoryUse:
             what = f"{chosen.name} has no module in {path}"
             raise GraphgenError("GG0802", what, where=path)
         return dumped_memory(file.path)
-    if is_file(place) and _is_xla(place):
+    if is_file(place) and is_xla_file(place):
         return dumped_memory(place)
     return _lowered(path, program, dims)
 
 
-def _is_xla(path: Path) -> bool:
+def is_xla_file(path: Path) -> bool:
     """The file is HLO, or one of XLA's about the memory of a module beside it."""
     from graphgen.atomic_write import open_regular
     from graphgen.lowering.hlo_proto.proto_module import looks_like_proto

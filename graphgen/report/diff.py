@@ -60,6 +60,8 @@ class ProgramDifference:
         changes: differences of ops, in program order.
         bodies: differences of the functions that paired control ops run.
         equal: number of ops of the second program with an equal in the first.
+        pairs: op of the first program, op of the second, and whether they are equal.
+        runs: the comparisons of all functions that paired control ops run.
     """
 
     first: Function
@@ -68,6 +70,8 @@ class ProgramDifference:
     changes: list[OpDifference] = field(default_factory=list[OpDifference])
     bodies: list[ProgramDifference] = field(default_factory=list["ProgramDifference"])
     equal: int = 0
+    pairs: list[tuple[Op, Op, bool]] = field(default_factory=list[tuple[Op, Op, bool]])
+    runs: list[ProgramDifference] = field(default_factory=list["ProgramDifference"])
 
     @property
     def same(self) -> bool:
@@ -251,6 +255,8 @@ class _DiffWalk:
             self.give(op, self.table[key])
         self.open: dict[str, list[Op]] = {}
         self.paired: set[Op] = set()
+        # Of several equal ops, the last that was paired.
+        self.turns: dict[_Key, int] = {}
 
     def orders(self) -> list[str]:
         """Control dependencies that one program has and the other does not have."""
@@ -337,10 +343,21 @@ class _DiffWalk:
         if numbers is None:
             return False
         self.made.equal += 1
-        self.paired.update(self.alike.get(key, ()))
+        alike = self.alike.get(key, [])
+        self.paired.update(alike)
+        if alike:
+            turn = self.turns[key] = self.turns.get(key, -1) + 1
+            self.pair(alike[min(turn, len(alike) - 1)], op, equal=True)
         self.give(op, numbers)
         self.found.update(numbers)
         return True
+
+    def pair(self, one: Op, op: Op, *, equal: bool) -> None:
+        """Record two ops as the same place of the programs, and the functions that both run."""
+        self.made.pairs.append((one, op, equal))
+        if one.name == op.name and one.name in CONTROL:
+            names = zip(callees(one), callees(op), strict=False)
+            self.made.runs += [self.bodies.compare((0, a), (1, b)) for a, b in names]
 
     def differ(self, op: Op) -> None:
         """Pair an op that has no equal with the one that is most like it."""
@@ -354,6 +371,7 @@ class _DiffWalk:
         else:
             self.paired.update(self.alike.get(self.key(partner), (partner,)))
             self.made.changes.append(OpDifference(self.what(partner, op), partner, op))
+            self.pair(partner, op, equal=False)
             if partner.name == op.name:
                 self.made.bodies += self.bodies.apart(partner, op)
             self.give(op, [self.numbers[result] for result in partner.results][: len(op.results)])

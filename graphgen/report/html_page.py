@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import json
-import zlib
 from collections.abc import Mapping
+from hashlib import sha256
 from importlib.resources import files
 
 from graphgen.json_value import Json
@@ -14,12 +14,14 @@ from graphgen.json_value import Json
 # Files of graphgen.pages: scripts in the order of their use.
 _LIBRARY = "dagre"
 _TRACE = ("elements.js", "trace.js")
-_DUMP = (
+
+_EXPLORE = (
     f"{_LIBRARY}.min.js",
     "elements.js",
-    *(f"dump_{name}.js" for name in ("store", "mesh", "scopes", "layout", "canvas")),
-    *(f"dump_{name}.js" for name in ("detail", "layer", "overview", "memory", "search")),
-    "dump.js",
+    *(f"explore_{name}.js" for name in ("store", "regions", "layout", "colours", "canvas")),
+    *(f"explore_{name}.js" for name in ("mesh", "detail", "paths", "overview", "memory")),
+    *(f"explore_{name}.js" for name in ("search", "pairs", "pane")),
+    "explore.js",
 )
 
 
@@ -33,15 +35,15 @@ def trace_page(title: str, data: Json) -> str:
     return _page("trace", title, data, _TRACE)
 
 
-def dump_page(title: str, data: Json, blocks: Mapping[str, str]) -> str:
-    """The page of ``graphgen inspect --html``.
+def explore_page(title: str, data: Json, blocks: Mapping[str, str]) -> str:
+    """The page of ``graphgen explore`` and ``inspect --html``.
 
     Args:
         title: title of the page.
-        data: the head of :class:`~graphgen.report.dump_data.DumpData`.
-        blocks: its blocks: compressed, and unpacked by the page when something in them is shown.
+        data: the head of :class:`~graphgen.report.explore_data.ExploreData`.
+        blocks: its packed data.
     """
-    return _page("dump", title, data, _DUMP, blocks)
+    return _page("explore", title, data, _EXPLORE, blocks)
 
 
 def _page(
@@ -53,10 +55,12 @@ def _page(
 ) -> str:
     # Only "</" and "<!--" are special inside a script element.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    style, script = _file("page.css") + _file(f"{name}.css"), "\n".join(map(_script, scripts))
     parts = {
         "title": html.escape(title),
-        "style": _file("page.css") + _file(f"{name}.css"),
-        "script": "\n".join(map(_script, scripts)),
+        "policy": _policy(style, script),
+        "style": style,
+        "script": script,
         "data": text,
         "blocks": "\n".join(_block(key, block) for key, block in (blocks or {}).items()),
     }
@@ -66,6 +70,15 @@ def _page(
         name, _, plain = piece.partition("}}")
         out += [parts[name], plain]
     return "".join(out)
+
+
+def _policy(style: str, script: str) -> str:
+    """A policy under which the page runs its own script and fetches nothing."""
+    hashes = [base64.b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
+    return (
+        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def _file(name: str) -> str:
@@ -83,5 +96,4 @@ def _script(name: str) -> str:
 
 
 def _block(key: str, text: str) -> str:
-    packed = base64.b64encode(zlib.compress(text.encode(), 6)).decode()
-    return f'<script type="text/plain" id="{key}">{packed}</script>'
+    return f'<script type="text/plain" id="{key}">{text}</script>'

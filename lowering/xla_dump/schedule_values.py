@@ -22,9 +22,9 @@ from graphgen.lowering.hlo_proto.fields import (
     ModuleField,
     ScheduleField,
 )
-from graphgen.lowering.hlo_proto.proto_module import HloComputation, HloModule
+from graphgen.lowering.hlo_proto.proto_module import HloComputation, HloModule, open_hlo
 from graphgen.lowering.hlo_proto.shape import HloShape, read_shape
-from graphgen.lowering.hlo_proto.wire import Message
+from graphgen.lowering.hlo_proto.wire import Message, Source
 
 F = InstructionField
 Path = tuple[int, ...]
@@ -520,6 +520,11 @@ def _instruction(message: Message, computation: HloComputation) -> Instruction:
         computation.id,
         message.integer(F.ID) == computation.root_id,
     )
+
+
+def states_schedule(source: Source) -> bool:
+    """True for an HLO module that states the order of its instructions."""
+    return bool(_schedules(open_hlo(source)))
 
 
 def _schedules(module: HloModule) -> Mapping[int, tuple[int, ...]]:

@@ -100,7 +100,14 @@ class Page:
 
     def dark(self) -> None:
         """Have the page drawn as on a dark screen."""
-        feature = {"name": "prefers-color-scheme", "value": "dark"}
+        self._prefer("dark")
+
+    def light(self) -> None:
+        """Have the page drawn as on a light screen."""
+        self._prefer("light")
+
+    def _prefer(self, scheme: str) -> None:
+        feature = {"name": "prefers-color-scheme", "value": scheme}
         self._ask("Emulation.setEmulatedMedia", features=[feature])
 
     def resize(self, width: int, height: int, scale: float = 1) -> None:

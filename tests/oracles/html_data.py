@@ -1,10 +1,11 @@
-"""What the HTML pages of graphgen hold: their data, read as the page does."""
+"""What the explorer page holds: its data, read as the page does."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,25 @@ def head(page: Path) -> Any:
     return json.loads(found[1])
 
 
-def blocks(page: Path) -> dict[str, Any]:
-    """The blocks that the page unpacks when something in them is shown."""
+def blocks(page: Path) -> dict[str, bytes]:
+    """The packed data by name."""
     return {
-        name: json.loads(zlib.decompress(base64.b64decode(text)))
+        name: zlib.decompress(base64.b64decode(text))
         for name, text in _BLOCK.findall(page.read_text(encoding="utf-8"))
+    }
+
+
+def tables(page: Path, side: int = 0) -> Any:
+    """The tables of a module."""
+    return json.loads(blocks(page)[f"tables-{side}"])
+
+
+def columns(page: Path, name: str, rows: Any) -> dict[str, list[Any]]:
+    """The columns of a block, described by rows of the head."""
+    data = blocks(page)[name]
+    return {
+        key: [*struct.unpack_from(f"<{count}{code}", data, first)]
+        for key, code, first, count in rows
     }
 
 

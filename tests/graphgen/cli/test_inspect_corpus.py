@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphgen.analysis.overview import overview
-from graphgen.cli.inspect_cmd import page_data
+from graphgen.cli.explore_cmd import add_module
 from graphgen.cli.inspect_files import opcodes_inside, program_facts
 from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
@@ -18,8 +18,9 @@ from graphgen.ops import verify
 from graphgen.passes.inspect.normalize import normalized
 from graphgen.passes.inspect.slice import ops_below, sliced
 from graphgen.pattern import Known, find, parse_pattern
-from graphgen.report import dump_page
+from graphgen.report import explore_page
 from graphgen.report.diff import diff_functions
+from graphgen.report.explore_data import ExploreData
 from graphgen.report.model_explorer import model_explorer
 from graphgen.report.program_text import module_text, program_text
 from graphgen.text import print_module
@@ -34,8 +35,9 @@ def look(name: str, data: bytes) -> None:
     assert module_text(module)
     assert program_text(seen, opcodes_inside(seen))
     facts = program_facts(seen)
-    held = page_data(module, [seen])
-    assert dump_page(name, held.head(), held.blocks)
+    held = ExploreData()
+    add_module(held, module, [seen], name)
+    assert explore_page(name, held.head(), held.blocks)
     assert json.dumps([facts, model_explorer(name, [seen])])
     # Its HLO text is the same module.
     other = read_hlo(parse_hlo_text(print_hlo_text(data)), name)

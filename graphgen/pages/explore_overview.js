@@ -1,33 +1,33 @@
 "use strict";
-// The first view of a program: the tables of graphgen inspect, and pictures.
+// The tables of graphgen inspect about a program.
 
 const MOST_ROWS = 400;
 
+const tables = document.getElementById("tables");
+
 function section(title, ...children) {
-  content.append(make("h3", {}, title), ...children);
+  tables.append(make("h3", {}, title), ...children);
 }
 
-function showOverview(program) {
-  const { facts } = program;
-  content.className = "";
-  content.replaceChildren(make("h2", {}, `@${facts.name}`));
-  if (program.caller) content.append(make("p", {}, "run by ", link(`@${program.caller}`, { program: program.caller })));
+function showOverview(graph, fn) {
+  const { facts, kinds: argKinds } = graph.head.programs[fn];
+  const row = graph.functions[fn];
+  const program = { graph, fn, row, facts, side: graph.side ? "b" : "" };
+  tables.replaceChildren(make("h2", {}, `@${facts.name}`));
   const kinds = Object.entries(facts.arguments).filter(([, part]) => part.count);
   section("Arguments", table(["", "count", "bytes", ""], kinds.map(([kind, part]) =>
     [kind, part.count, size(part.bytes), part.guessed ? "guessed from use" : ""])));
-  partitioning();
+  partitioning(graph);
   work(facts);
-  // Pictures of other parts of the report: SVG texts in the page's data.
-  for (const figure of program.figures) {
-    section(figure.title, make("div", { className: "figure", innerHTML: figure.svg }));
-  }
   layers(program);
-  collectives(facts);
-  bodies(facts);
+  collectives(program);
+  bodies(program);
   largest(program);
   outputs(program);
-  section(`Arguments (${program.args.length})`, rowsOf(["", "kind", "type", "bytes", "sharding"], program.args, (value) =>
-    [linkTo(program, value), value.kind, value.type, size(value.bytes), value.layout ? chip(value.layout) : ""]));
+  const values = argKinds.map((kind, at) => ({ kind, value: row.value + at }));
+  section(`Arguments (${values.length})`, rowsOf(["", "kind", "type", "bytes", "sharding"], values, ({ kind, value }) =>
+    [linkToNode({ instance: graph.roots[fn], arg: value }), kind, graph.typeOf(value), size(graph.bytesOf(value)),
+      graph.layoutOf(value) ? chip(graph.layoutOf(value)) : ""]));
 }
 
 // A table of the first rows, and a button for the others.
@@ -47,8 +47,8 @@ function work(facts) {
   section("Work", make("p", {}, `${flops || "no arithmetic"}; ${size(facts.bytes_moved)} moved without fusion; ${alive}`));
 }
 
-function partitioning() {
-  const found = head.module.partitioning;
+function partitioning(graph) {
+  const found = graph.head.module.partitioning;
   if (!found) return;
   const meshes = Object.entries(found.meshes).map(([name, axes]) => `mesh @${name} ${axes}`);
   const words = [plural(found.partitions, "partition"), plural(found.replicas, "replica"), ...meshes,
@@ -58,15 +58,15 @@ function partitioning() {
 
 function layers(program) {
   const rows = program.facts.layers.map((item) => [
-    link(item.count > 1 ? `${item.first} to ${item.last}` : item.first, { program: program.name, layer: item.first }),
+    link(item.count > 1 ? `${item.first} to ${item.last}` : item.first, { side: program.side, program: program.row.name, layer: item.first }),
     item.count, item.ops, size(item.flops, ""), size(item.bytes_moved), size(item.weight_bytes)]);
   if (rows.length) section("Layers", table(["", "count", "ops each", "flops each", "moved each", "weights each"], rows));
 }
 
-function collectives(facts) {
+function collectives({ facts, graph }) {
   if (facts.collectives.length) {
     section("Collectives", table(["", "count", "bytes", "type", "algorithm", "on the mesh"], facts.collectives.map((item) =>
-      [item.op, item.count, size(item.bytes), item.type, item.algorithm, exchangeOf(item)])));
+      [item.op, item.count, size(item.bytes), item.type, item.algorithm, exchangeOf(graph, item)])));
   }
   if (facts.custom_calls.length) {
     section("Custom calls", table(["", "count", "configuration"], facts.custom_calls.map((item) =>
@@ -75,29 +75,31 @@ function collectives(facts) {
 }
 
 // The groups of a row as a picture; they are JSON in the facts.
-function exchangeOf(item) {
+function exchangeOf(graph, item) {
   const lists = JSON.parse(item.groups);
-  return meshPicture(item.op === "collective_permute" ? { pairs: lists } : { groups: lists });
+  return meshPicture(graph.head.module, item.op === "collective_permute" ? { pairs: lists } : { groups: lists });
 }
 
-function bodies(facts) {
+function bodies({ facts, side }) {
   if (facts.bodies.length) {
     section("Loops and branches", table(["", "function", "turns", "ops"], facts.bodies.map((item) =>
-      [item.op, link(`@${item.name}`, { program: item.name }), item.turns,
+      [item.op, link(`@${item.name}`, { side, program: item.name }), item.turns,
         Object.values(item.histogram).reduce((sum, count) => sum + count, 0)])));
   }
 }
 
 function largest(program) {
   const rows = program.facts.largest.map((item) => [
-    item.name ? linkTo(program, item) : "-", size(item.bytes), item.type, item.op ?? "argument", item.layer,
+    item.name ? byName(program, item.name) : "-", size(item.bytes), item.type, item.op ?? "argument", item.layer,
     (item.where_is_of_a_reader ? "read at " : "") + item.where]);
   if (rows.length) section("Largest tensors", table(["", "bytes", "type", "made by", "layer", "line"], rows));
 }
 
-function outputs(program) {
-  const rows = program.facts.outputs.map((item, at) => ({ ...item, value: program.outputs[at][1] }));
+function outputs({ facts, graph, fn, row }) {
+  const rows = facts.outputs.map((item, at) => ({ ...item, value: row.outputs[at][1] }));
   section(`Outputs (${rows.length})`, rowsOf(["", "value", "name", "type", "takes over"], rows, (item) =>
-    [item.index, linkTo(program, { name: item.value }), item.name, item.type,
+    [item.index, linkToNode(makerOf(graph.roots[fn], item.value)), item.name, item.type,
       item.argument ? `argument ${item.takes_over}, %${item.argument}` : "-"]));
 }
+
+const byName = (program, name) => link(`%${name}`, { side: program.side, program: program.row.name, op: name });

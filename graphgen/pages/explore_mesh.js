@@ -2,11 +2,15 @@
 // A picture of the ranks on the mesh: those that exchange with each other have one colour.
 
 // The name space of SVG is that of the page's own drawing.
-const SVG = document.getElementById("canvas").content.firstElementChild.namespaceURI;
+const SVG = document.getElementById("shapes").namespaceURI;
 
 function draw(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  for (const [key, value] of Object.entries(attributes)) {
+    // An attribute of style is what the page's policy forbids; the property is not.
+    if (key === "style") element.style.cssText = value;
+    else element.setAttribute(key, value);
+  }
   element.append(...children);
   return element;
 }
@@ -16,8 +20,8 @@ const colour = (index) => `hsl(${(index * 137.5 + 215) % 360} var(--chroma) var(
 
 // Rows and columns: the last axis of the mesh runs along a row. Without two axes the groups say how
 // the ranks lie: neighbours make a row, ranks at a distance a column.
-function gridOf(ranks, groups) {
-  const axes = Object.entries(head.module.mesh);
+function gridOf(module, ranks, groups) {
+  const axes = Object.entries(module.mesh);
   const [name, last] = axes.at(-1) ?? ["rank", ranks];
   const fits = axes.reduce((product, [, count]) => product * count, 1) === ranks;
   if (fits && axes.length > 1 && last <= 32) {
@@ -29,10 +33,10 @@ function gridOf(ranks, groups) {
   return { columns: Math.min(ranks, ranks > 64 ? 16 : 8), across: fits ? name : "rank", down: "" };
 }
 
-function meshPicture({ groups, pairs }) {
+function meshPicture(module, { groups, pairs }) {
   const named = (groups ?? pairs).flat();
-  const ranks = Math.max(head.module.ranks, 1, ...named.map((rank) => rank + 1));
-  const { columns, across, down } = gridOf(ranks, groups);
+  const ranks = Math.max(module.ranks, 1, ...named.map((rank) => rank + 1));
+  const { columns, across, down } = gridOf(module, ranks, groups);
   const [cell, gap, left, top] = [ranks > 256 ? 16 : 24, 3, down ? 18 : 2, 18];
   const spot = (rank) => [left + (rank % columns) * (cell + gap), top + Math.floor(rank / columns) * (cell + gap)];
   const width = left + Math.max(columns * (cell + gap), across.length * 7) + 2;

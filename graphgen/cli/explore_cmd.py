@@ -1,0 +1,219 @@
+"""``graphgen explore``: a module, or two side by side, as one page with a graph that unfolds."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.analysis.liveness import LiveMemory, live_memory
+from graphgen.analysis.overview import Overview
+from graphgen.cli.console import emit, note
+from graphgen.cli.files import STANDARD, check_output, write_text
+from graphgen.cli.inspect_files import overviews, program_facts
+from graphgen.cli.memory_cmd import is_xla_file
+from graphgen.cli.module_file import programs_or_functions, read_module
+from graphgen.cli.shared_options import AsJson, OnlyProgram
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module, Value
+from graphgen.json_value import Json
+from graphgen.read_file import is_file
+from graphgen.report.program_json import module_json
+from graphgen.report.units import size
+
+if TYPE_CHECKING:
+    from graphgen.report.diff import ProgramDifference
+    from graphgen.report.explore_data import ExploreData
+
+ExploredFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="A module (.gg, StableHLO, HLO as text or protobuf); - is stdin."
+    ),
+]
+SecondFile = Annotated[
+    str | None, typer.Argument(metavar="[FILE2]", help="Another module, drawn beside the first.")
+]
+PageFile = Annotated[
+    str | None,
+    typer.Option(
+        "-o", "--output", metavar="PAGE", help="The page; FILE.html by default, - is stdout."
+    ),
+]
+OpenIt = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+Largest = Annotated[
+    int, typer.Option("--largest", min=0, help="Number of largest tensors to list.")
+]
+
+
+def explore(
+    file: ExploredFile,
+    second: SecondFile = None,
+    output: PageFile = None,
+    program: OnlyProgram = None,
+    largest: Largest = 5,
+    open_it: OpenIt = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page with the whole graph of a module: scopes, loops, fusions and calls unfold.
+
+    The page is one file that needs no server and fetches nothing. It colours ops by kind, flops,
+    bytes, memory or sharding, searches, follows values to where they come from and who reads them,
+    and has the memory over time with the buffers alive at any instant. Of two modules the same ops
+    are selected and unfolded in step, and those that differ are marked.
+
+    \b
+    Examples:
+      graphgen explore step.hlo --open
+      graphgen explore mini.gg -o mini.html
+      graphgen explore before.hlo after.hlo -o compared.html
+    """
+    page = output or f"{Path(file if file != STANDARD else 'module').stem}.html"
+    if page == STANDARD and open_it:
+        raise GraphgenError("GG0705", "--open: the page is written to stdout", help="name it: -o")
+    check_output(page)
+    files = [file] if second is None else [file, second]
+    text, ops = explore_text(files, program, largest)
+    write_text(page, text)
+    counted = " and ".join(map(str, ops))
+    emit(
+        as_json,
+        lambda: {"file": page, "bytes": len(text.encode()), "ops": [*ops]},
+        list,
+    )
+    if not as_json and page != STANDARD:
+        note(f"wrote {page}: {counted} ops, {size(len(text.encode()))}")
+    if open_it:
+        webbrowser.open(Path(page).resolve().as_uri())
+
+
+def explore_text(files: Sequence[str], program: str | None, largest: int) -> tuple[str, list[int]]:
+    """The page of one or two files, and the number of ops of each."""
+    from graphgen.report import explore_page
+    from graphgen.report.explore_data import ExploreData
+
+    data = ExploreData()
+    modules = [read_module(file) for file in files]
+    for file, module in zip(files, modules, strict=True):
+        items = overviews(module, programs_or_functions(module, program), largest)
+        add_module(data, module, items, Path(file).name, xla_buffers(file, module, program))
+    if len(modules) == 2:
+        data.compare(_differences(modules[0], modules[1], program))
+    title = " and ".join(f"@{module.name}" for module in modules)
+    counts = [int(str(module["ops"])) for module in data.modules if isinstance(module, dict)]
+    return explore_page(title, data.head(), data.blocks), counts
+
+
+def add_module(
+    data: ExploreData, module: Module, items: Sequence[Overview], title: str, buffers: Json = None
+) -> None:
+    """Add programs, and the functions that they run, to the data of a page.
+
+    Args:
+        data: of the page.
+        module: of the programs.
+        items: overviews of the programs.
+        title: of the file.
+        buffers: memory by XLA's schedule, where the file states one.
+    """
+    from graphgen.analysis.calls import called
+    from graphgen.lowering.hlo.partitioning import partitioning_of
+    from graphgen.passes.inspect.value_layouts import value_layouts
+    from graphgen.report.explore_data import ModuleColumns
+
+    partitioned = partitioning_of(module)
+    facts = {"partitioning": partitioned.to_json() if partitioned is not None else None}
+    programs = [module.function(item.function.name) for item in items]
+    layouts: dict[Value, str] = {}
+    for program in programs:
+        layouts |= value_layouts(module, program)
+        for function in called(module, program):
+            layouts |= value_layouts(module, function)
+    layers = {op: name for item in items for op, name in item.layer_of.items()}
+    columns = ModuleColumns(module, programs, layouts, layers)
+    rows = [_program(item) for item in items]
+    live = [_live(module, item) for item in items]
+    data.add(title, {**module_json(module), **facts}, columns, rows, live, buffers)
+
+
+def _program(item: Overview) -> Json:
+    """The overview of a program, and the kind of each argument: inputs, weights, caches."""
+    kinds = {value: part.kind for part in item.parts for value in part.values}
+    return {
+        "facts": program_facts(item),
+        "kinds": [kinds[value] for value in item.function.args],
+    }
+
+
+def _live(module: Module, item: Overview) -> LiveMemory | None:
+    """The live memory of a program; ``None`` with unbound symbols."""
+    return live_memory(module, item.function) if item.peak is not None else None
+
+
+def _differences(first: Module, second: Module, program: str | None) -> Sequence[ProgramDifference]:
+    """The paired programs of two modules; none where no names go together."""
+    from graphgen.report.diff import diff_modules
+
+    try:
+        return diff_modules(first, second, program).programs
+    except GraphgenError as error:
+        if error.code != "GG0705":
+            raise
+        note(f"{error.what}: they stand side by side without pairs")
+        return []
+
+
+# The assignment of buffers takes seconds beyond this.
+_MOST_SCHEDULED = 10_000
+
+
+def xla_buffers(file: str, module: Module, program: str | None) -> Json:
+    """The memory of a module of XLA that states its schedule; ``None`` for another file."""
+    from graphgen.lowering.xla_dump.dump_folder import dumped_memory
+
+    path = Path(file)
+    if program is not None or file == STANDARD or not is_file(path) or not _is_scheduled(path):
+        return None
+    if module.op_count() > _MOST_SCHEDULED:
+        note(f"memory over time op by op: XLA's schedule has over {_MOST_SCHEDULED} instructions")
+        return None
+    try:
+        found = dumped_memory(path)
+    except GraphgenError as error:
+        note(f"no memory by XLA's schedule: {error.what}")
+        return None
+    if not found.scheduled:
+        return None
+    return {
+        "total": found.total,
+        "stated": found.stated,
+        "live": [*found.live],
+        "instructions": [*found.instructions],
+        "buffers": [
+            [
+                *(item.name, item.shape, item.nbytes, item.padding, item.kind, item.layer),
+                [time for pair in item.times for time in pair],
+            ]
+            for item in found.buffers
+        ],
+    }
+
+
+def _is_scheduled(path: Path) -> bool:
+    """True for HLO of XLA that states the order of its instructions."""
+    from graphgen.atomic_write import open_regular
+    from graphgen.lowering.hlo_text.hlo_parser import looks_like_text
+    from graphgen.lowering.xla_dump.dump_files import ALLOCATIONS, HEAD, RANGES, REPORT, dump_file
+    from graphgen.lowering.xla_dump.dump_folder import hlo_source
+    from graphgen.lowering.xla_dump.schedule_values import states_schedule
+
+    if not is_xla_file(path) or dump_file(path).kind in (ALLOCATIONS, RANGES, REPORT):
+        return False
+    with open_regular(path) as opened:
+        head = opened.read(HEAD)
+    if looks_like_text(head):
+        return b"is_scheduled=true" in head
+    return states_schedule(hlo_source(path))
