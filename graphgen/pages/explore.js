@@ -138,7 +138,7 @@ function choose(one, node, given, { layer, inner }) {
   const start = given.path ? nodeFromKey(one, given.path) : null;
   if (node && start) {
     one.path = pathBetween(start, node);
-    for (const each of one.path) one.reveal(each);
+    one.revealAll(one.path);
     if (!one.path.length) say("no path along values");
   }
   one.select(node);

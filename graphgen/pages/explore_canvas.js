@@ -124,9 +124,15 @@ function paintUnit(context, pane, unit) {
   paintStubs(context, unit);
   const line = LINE * scale;
   context.textAlign = "center";
-  unit.lines.forEach(([style, text], at) => {
+  unit.lines.forEach(([style, text, layout], at) => {
     const y = top + 15 + at * LINE;
     if (line < VISIBLE) return;
+    if (style === "badge") {
+      context.fillStyle = layoutHue(layout) || theme.line;
+      context.beginPath();
+      context.roundRect(left + 5, y - 10, width - 10, 13, 6);
+      context.fill();
+    }
     context.fillStyle = style === "tiny" ? theme.small : theme.ink;
     if (line < READABLE) {
       context.globalAlpha *= 0.4;
@@ -134,7 +140,7 @@ function paintUnit(context, pane, unit) {
       context.globalAlpha = pane.lit.size && !mark && !chosen ? 0.45 : 1;
       return;
     }
-    context.font = `${style === "bold" ? "bold " : ""}${style === "tiny" ? 10 : 11}px ${FACE}`;
+    context.font = `${style === "bold" ? "bold " : ""}${style === "tiny" || style === "badge" ? 10 : 11}px ${FACE}`;
     context.fillText(text, left + width / 2, y);
   });
   context.globalAlpha = 1;

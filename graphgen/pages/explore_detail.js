@@ -108,6 +108,6 @@ function showPath(pane, path) {
   const [first, last] = [path[0], path.at(-1)];
   detail.replaceChildren(make("h2", {}, `path of ${plural(path.length - 1, "step")}`),
     make("p", { className: "soft" }, "along values, from ", linkToNode(first), " to ", linkToNode(last)),
-    table([], path.map((node) => [linkToNode(node), make("span", { className: "soft" }, whatOf(node)),
+    table([], path.slice(0, 200).map((node) => [linkToNode(node), make("span", { className: "soft" }, whatOf(node)),
       make("span", { className: "soft" }, node.op >= 0 ? node.instance.graph.scopePath(node.instance.graph.scope[node.op]) : "")])));
 }

@@ -16,6 +16,12 @@ function linesOf(unit) {
     const more = collectives ? `, ${plural(collectives, "collective")}` : "";
     return [["bold", short(`▸ ${unit.label}`, 40)], ["tiny", count ? `${plural(count, "op")}${more}` : ""]].filter(([, text]) => text);
   }
+  const layout = unit.arg >= 0 ? graph.layoutOf(unit.arg) : graph.results[unit.op] ? graph.layoutOf(graph.firstValue[unit.op]) : "";
+  return [...plainLines(unit), ...(layout ? [["badge", short(layout), layout]] : [])];
+}
+
+function plainLines(unit) {
+  const { graph } = unit;
   if (unit.arg >= 0) return [["plain", short(`%${graph.names[unit.arg]}`)], ["tiny", short(`${argKind(graph, unit.arg)} ${graph.typeOf(unit.arg)}`, 34)]];
   const { op } = unit;
   const lines = [["bold", short(`${unit.folds ? "▸ " : ""}${graph.groups_(op) ? "⇄ " : ""}${graph.opcode(op)}`)]];
@@ -36,7 +42,7 @@ function argKind(graph, value) {
 
 function measure(unit) {
   unit.lines ??= linesOf(unit);
-  const widths = unit.lines.map(([style, text]) => text.length * (style === "tiny" ? LETTER * 0.9 : LETTER));
+  const widths = unit.lines.map(([style, text]) => text.length * (style === "tiny" ? LETTER * 0.9 : LETTER) + (style === "badge" ? 8 : 0));
   unit.foldedWidth = Math.max(...widths, 30) + 18;
   unit.foldedHeight = unit.lines.length * LINE + 10;
 }

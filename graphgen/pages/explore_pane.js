@@ -6,6 +6,8 @@ const SCALES = [0.02, 3];
 const MOST_UNFOLDED = 400;
 // At first groups are unfolded while so few units are seen.
 const COMFORTABLE = 24;
+// Boxes that a path unfolds.
+const MOST_OPENED = 12;
 
 class Pane {
   // act.chosen(pane), act.folded(pane, unit, open) and act.moved() are called after the user's deeds.
@@ -97,8 +99,17 @@ class Pane {
     return null;
   }
 
+  // Unfolds what hides the nodes of a path, as far as it stays a picture that can be read.
+  revealAll(nodes) {
+    let opened = 0;
+    for (const node of nodes) {
+      if (opened < MOST_OPENED) opened += this.reveal(node, false) ? 1 : 0;
+    }
+    this.arrange();
+  }
+
   // Unfolds what hides a node; whether anything had to be.
-  reveal(node) {
+  reveal(node, arrange = true) {
     let changed = false;
     for (let steps = 0; steps < 1000; steps += 1) {
       const unit = this.unitOf(node);
@@ -107,7 +118,7 @@ class Pane {
       unit.open = true;
       changed = true;
     }
-    if (changed) this.arrange();
+    if (changed && arrange) this.arrange();
     return changed;
   }
 

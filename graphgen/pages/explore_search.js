@@ -1,7 +1,8 @@
 "use strict";
 // Search by words: each has to be in the name, the opcode, a type, an attribute, a scope or a line.
 
-const MOST_FOUND = 200;
+// Rows that are shown, and places that are sorted into rows.
+const [MOST_FOUND, MOST_SORTED] = [200, 4000];
 
 // A table of texts as one text, in which a word is found at once.
 class TextIndex {
@@ -103,7 +104,7 @@ function showFound(text, results) {
   for (const { pane, nodes } of results) {
     if (results.length > 1) detail.append(make("h3", {}, `${pane.graph.head.title}: ${nodes.length}`));
     const rows = new Map();
-    for (const node of nodes) {
+    for (const node of nodes.slice(0, MOST_SORTED)) {
       const key = rowKey(node);
       const known = rows.get(key);
       if (known) known.count += 1;
@@ -112,6 +113,7 @@ function showFound(text, results) {
     detail.append(table([], [...rows.values()].map(({ node, count: times }) =>
       [linkToNode(node), make("span", { className: "soft" }, `${whatOf(node)}${times > 1 ? ` × ${times}` : ""}`),
         make("span", { className: "soft" }, node.op >= 0 ? short(node.instance.graph.scopePath(node.instance.graph.scope[node.op]), 34) : "")])));
+    if (nodes.length > MOST_SORTED) detail.append(make("p", { className: "soft" }, `rows of the first ${MOST_SORTED}`));
     if (rows.size >= MOST_FOUND) detail.append(make("p", { className: "soft" }, `the first ${MOST_FOUND} kinds are shown`));
   }
 }
