@@ -3,6 +3,8 @@
 
 // Below this height of a line text is a grey bar, and below the second one nothing.
 const [READABLE, VISIBLE] = [4.5, 2];
+// How far from a bend an edge begins to turn.
+const ROUND = 16;
 const FACE = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 
 function sizeCanvas(canvas) {
@@ -75,11 +77,8 @@ function paintEdges(context, pane, seen) {
     if (Math.max(points[last].y, points[0].y) < seen.top || Math.min(points[last].y, points[0].y) > seen.bottom) continue;
     if (points.every((point) => point.x < seen.left) || points.every((point) => point.x > seen.right)) continue;
     context.moveTo(points[0].x, points[0].y);
-    for (let at = 1; at < last; at += 1) {
-      const next = at === last - 1 ? points[last] : { x: (points[at].x + points[at + 1].x) / 2, y: (points[at].y + points[at + 1].y) / 2 };
-      context.quadraticCurveTo(points[at].x, points[at].y, next.x, next.y);
-    }
-    if (last === 1) context.lineTo(points[1].x, points[1].y);
+    for (let at = 1; at < last; at += 1) corner(context, points[at - 1], points[at], points[at + 1]);
+    context.lineTo(points[last].x, points[last].y);
     heads.push({ ...points[last], down: edge.down });
   }
   context.stroke();
@@ -90,6 +89,17 @@ function paintEdges(context, pane, seen) {
     context.fill();
   }
   context.globalAlpha = 1;
+}
+
+// A line towards a bend, and around it.
+function corner(context, before, { x, y }, after) {
+  const near = (other) => {
+    const far = Math.hypot(other.x - x, other.y - y) || 1;
+    const part = Math.min(ROUND / far, 0.5);
+    return [x + (other.x - x) * part, y + (other.y - y) * part];
+  };
+  context.lineTo(...near(before));
+  context.quadraticCurveTo(x, y, ...near(after));
 }
 
 function arrowHead(context, x, y, down = 1) {
@@ -148,7 +158,7 @@ function paintUnit(context, pane, unit) {
 
 // Short lines where values come from, or go, outside of the box around.
 function paintStubs(context, unit) {
-  if (!unit.around || (!unit.reads && !unit.leaves)) return;
+  if (!unit.reads && !(unit.leaves && unit.around)) return;
   const middle = unit.left + unit.width / 2;
   context.strokeStyle = theme.soft;
   context.lineWidth = 1;
@@ -158,7 +168,7 @@ function paintStubs(context, unit) {
     context.moveTo(middle - 10, unit.top - 9);
     context.lineTo(middle - 10, unit.top);
   }
-  if (unit.leaves) {
+  if (unit.leaves && unit.around) {
     context.moveTo(middle + 10, unit.top + unit.height);
     context.lineTo(middle + 10, unit.top + unit.height + 9);
   }

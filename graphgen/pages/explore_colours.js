@@ -59,24 +59,25 @@ function fillOf(unit, rule, whole) {
   return unit.arg >= 0 ? theme.shade : theme[`kind-${graph.kind(unit.op)}`];
 }
 
-// The number of ops that differ in a unit and in what its ops run.
+// The number of ops that differ in a unit and in what its calls run.
 function differing(unit) {
   const { graph } = unit;
   if (!graph.state) return 0;
-  if (unit.differ === undefined) {
-    const inside = (op) => {
-      const run = graph.runs[op];
-      if (!run) return graph.state[op] === 1 ? 0 : 1;
-      if (!graph.dissolves(op, true)) return graph.state[op] === 1 ? 0 : 1;
-      const { op: first, ops } = graph.functions[run.runs[0][1]];
-      let count = 0;
-      for (let inner = first; inner < first + ops; inner += 1) count += inside(inner);
-      return count;
-    };
-    unit.differ = 0;
-    for (const op of unit.ops) unit.differ += inside(op);
-  }
+  if (unit.differ === undefined) unit.differ = unit.ops.reduce((sum, op) => sum + differingIn(graph, op), 0);
   return unit.differ;
+}
+
+function differingIn(graph, op) {
+  if (!graph.dissolves(op, true)) return graph.state[op] === 1 ? 0 : 1;
+  graph.differs ??= new Map();
+  const fn = graph.runs[op].runs[0][1];
+  if (!graph.differs.has(fn)) {
+    const { op: first, ops } = graph.functions[fn];
+    let count = 0;
+    for (let inner = first; inner < first + ops; inner += 1) count += differingIn(graph, inner);
+    graph.differs.set(fn, count);
+  }
+  return graph.differs.get(fn);
 }
 
 // The most bytes alive while an op of a unit runs.
@@ -130,6 +131,6 @@ function legendOf(rule, whole) {
     if (!whole.live) return [make("span", { className: "soft" }, "sizes depend on symbols")];
     return [0, 0.5, 1].map((part) => swatch(mixed(part), size(Math.round(part * whole.peak))));
   }
-  if (!whole[rule]) return [make("span", { className: "soft" }, `no ${rule} are known`)];
+  if (!whole[rule]) return [make("span", { className: "soft" }, `no ${rule} are known: they depend on symbols`)];
   return [0.0001, 0.01, 1].map((part) => swatch(mixed(shareOf(part, 1)), `${part * 100} % of ${size(whole[rule], rule === "flops" ? "flops" : "B")}`));
 }

@@ -56,7 +56,7 @@ class Pane {
     for (let queue = [...this.root.units]; queue.length;) {
       const groups = queue.filter((unit) => unit.kind === "group" && unit.inner.kind !== "list");
       const smallest = groups.sort((a, b) => a.ops.length - b.ops.length)[0];
-      if (!smallest || smallest.ops.length > 400) return;
+      if (!smallest || smallest.ops.length > 4000) return;
       const { units } = smallest.inner.split();
       if (shown + units.length > COMFORTABLE) return;
       shown += units.length;

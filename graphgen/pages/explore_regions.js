@@ -3,7 +3,9 @@
 // and groups of ops that are regions again, by scope, by what an op runs, or by place in a long list.
 
 // Units that stand in one region; longer lists are cut into groups in program order.
-const MOST_UNITS = 36;
+const MOST_UNITS = 48;
+// Lines from one unit that are drawn, and how many of more.
+const [MOST_LINES, FIRST_LINES] = [8, 4];
 
 class Unit {
   constructor(region, kind, given) {
@@ -212,7 +214,23 @@ class Region {
       }
     }
     ops.forEach((op) => { marks[op] = 0; });
-    this.edges = [...edges.values()];
+    this.edges = this.routed([...edges.values()]);
+  }
+
+  // What is read everywhere would cover everything with lines: it has them to its first readers.
+  routed(edges) {
+    const { units } = this;
+    const fans = new Map();
+    edges.sort((a, b) => a.to - b.to);
+    for (const { from } of edges) fans.set(from, (fans.get(from) ?? 0) + 1);
+    const drawn = new Map();
+    return edges.filter(({ from, to, count }) => {
+      drawn.set(from, (drawn.get(from) ?? 0) + 1);
+      if (fans.get(from) <= MOST_LINES || drawn.get(from) <= FIRST_LINES) return true;
+      units[to].reads += count;
+      units[from].leaves += count;
+      return false;
+    });
   }
 
   join(edges, from, to) {
@@ -227,13 +245,12 @@ class Region {
 function sumsOf(unit) {
   if (!unit.sums) {
     const { graph } = unit;
-    const sums = { flops: 0, bytes: 0, collectives: 0, count: 0, differ: 0, layout: null };
+    const sums = { flops: 0, bytes: 0, collectives: 0, count: 0, layout: null };
     for (const op of unit.ops) {
       sums.flops += graph.flopsOf(op);
       sums.bytes += graph.movedOf(op);
       sums.collectives += graph.groups_(op) ? 1 : 0;
       sums.count += 1;
-      if (graph.state && graph.state[op] !== 1) sums.differ += 1;
       const layout = graph.results[op] ? graph.layout[graph.firstValue[op]] : 0;
       sums.layout = sums.layout === null || sums.layout === layout ? layout : 0;
     }

@@ -260,16 +260,22 @@ class Graph {
     return low;
   }
 
-  // Some instance of a function: the first place that runs it.
+  // Some instance of a function: one in a given program, if that runs it.
   someInstance(fn, first = null) {
     if (fn < this.entries) return this.roots[fn];
     this.callers ??= this.allCallers();
-    let best = null;
-    for (const [op, role] of this.callers.get(fn) ?? []) {
-      const outer = this.someInstance(this.fnOf[op], first);
-      if (outer && (!best || (first && outer.chain[0] === first && best.chain[0] !== first))) best = this.child(outer, op, role);
+    this.known ??= new Map();
+    const key = `${fn} ${first?.key ?? ""}`;
+    if (!this.known.has(key)) {
+      let best = null;
+      for (const [op, role] of this.callers.get(fn) ?? []) {
+        const outer = this.someInstance(this.fnOf[op], first);
+        const better = outer && (!best || (first && outer.chain[0] === first && best.chain[0] !== first));
+        if (better) best = this.child(outer, op, role);
+      }
+      this.known.set(key, best);
     }
-    return best;
+    return this.known.get(key);
   }
 
   allCallers() {
