@@ -113,7 +113,7 @@ async function route() {
   }
   if (given.search) return find(given.search);
   search.value = "";
-  for (const each of panes) Object.assign(each, { hits: [], path: null });
+  for (const each of panes) Object.assign(each, { hits: given.view === "memory" ? each.hits : [], path: null });
   return choose(one, node, given, { layer, inner });
 }
 
@@ -466,6 +466,7 @@ const explorer = {
       unfolded: one.drawn.units.filter((unit) => unit.folds && unit.open).map(labelOf),
       inView: one.inView.map(labelOf),
       lit: Object.fromEntries([...one.lit].map(([id, colour]) => [labelOf(one.drawn.byId.get(id)), colour])),
+      marked: one.drawn.units.filter((unit) => one.hitUnits.has(unit.id)).map(labelOf),
       rule: one.rule, scale: one.scale, edges: one.drawn.edges.length,
     };
   },

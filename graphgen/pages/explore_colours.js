@@ -5,7 +5,7 @@ const KINDS = ["product", "elementwise", "reduction", "movement", "composite", "
 const RULES = ["kind", "flops", "bytes", "memory", "sharding", "difference"];
 // Shares of the whole program from this on have a colour of their own.
 const LEAST_SHARE = 1e-4;
-const STATES = ["only here", "same", "changed"];
+const STATES = [["only here", "only"], ["same", "same"], ["changed", "changed"], ["not compared", "shade"]];
 
 const theme = {};
 
@@ -52,7 +52,7 @@ function fillOf(unit, rule, whole) {
   }
   if (rule === "difference" && graph.state) {
     if (unit.arg >= 0) return theme.shade;
-    if (unit.op >= 0 && !graph.runs[unit.op]) return theme[["only", "same", "changed"][graph.state[unit.op]]];
+    if (unit.op >= 0 && !graph.runs[unit.op]) return theme[STATES[graph.state[unit.op]][1]];
     return differing(unit) ? theme.changed : theme.same;
   }
   if (unit.kind === "group") return theme.group;
@@ -68,7 +68,7 @@ function differing(unit) {
 }
 
 function differingIn(graph, op) {
-  if (!graph.dissolves(op, true)) return graph.state[op] === 1 ? 0 : 1;
+  if (!graph.dissolves(op, true)) return graph.state[op] % 2 ? 0 : 1;
   graph.differs ??= new Map();
   const fn = graph.runs[op].runs[0][1];
   if (!graph.differs.has(fn)) {
@@ -125,7 +125,7 @@ function legendOf(rule, whole) {
     return make("span", { className: "key" }, mark, text);
   };
   if (rule === "kind") return KINDS.map((kind) => swatch(theme[`kind-${kind}`], kind));
-  if (rule === "difference") return STATES.map((text, at) => swatch(theme[["only", "same", "changed"][at]], text));
+  if (rule === "difference") return STATES.map(([text, name]) => swatch(theme[name], text));
   if (rule === "sharding") return [make("span", { className: "soft" }, "one colour a sharding; whole values are plain")];
   if (rule === "memory") {
     if (!whole.live) return [make("span", { className: "soft" }, "sizes depend on symbols")];

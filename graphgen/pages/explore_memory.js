@@ -53,11 +53,26 @@ class MemoryChart {
     this.paint();
     const rows = this.buffers ? this.scheduled() : this.computed();
     rows.sort((a, b) => b.bytes - a.bytes);
+    this.mark(rows);
     const peak = this.bytes[this.at] === this.bytes[this.peak] ? ", the peak" : "";
     const title = make("h3", {}, `Alive at ${this.at}: ${size(this.bytes[this.at])}${peak}, while `, this.running(), " runs");
     const headers = this.buffers ? ["buffer", "bytes", "padding", "kind", "lives", "shape", "layer"] : ["value", "bytes", "type", "made at", "until"];
     this.list.replaceChildren(title, table(headers, rows.slice(0, MOST_ALIVE).map((row) => row.cells)));
     if (rows.length > MOST_ALIVE) this.list.append(make("p", { className: "soft" }, `and ${rows.length - MOST_ALIVE} smaller ones`));
+  }
+
+  // Marks in the graph what makes the buffers alive.
+  mark(rows) {
+    const one = panes[this.graph.side];
+    const root = this.graph.roots[this.fn];
+    const nodeOf = (name) => {
+      const [value] = this.graph.named(name);
+      const instance = value === undefined ? null : this.graph.someInstance(this.graph.fnOfValue(value), root);
+      return instance && makerOf(instance, value);
+    };
+    one.hits = rows.slice(0, MOST_ALIVE).map(({ node, name }) => node ?? nodeOf(name)).filter(Boolean);
+    one.light();
+    one.draw();
   }
 
   // The op that runs at the instant, as a link.
@@ -75,7 +90,7 @@ class MemoryChart {
       for (let place = 0; place < times.length; place += 2) if (times[place] <= this.at && this.at <= times[place + 1]) return true;
       return false;
     };
-    return this.buffers.buffers.filter((row) => lives(row[6])).map(([name, shape, bytes, padding, kind, layer, times]) => ({ bytes,
+    return this.buffers.buffers.filter((row) => lives(row[6])).map(([name, shape, bytes, padding, kind, layer, times]) => ({ bytes, name,
       cells: [this.linkByName(name), size(bytes), padding ? size(padding) : "-", kind, `${Math.min(...times)}-${Math.max(...times)}`, make("code", {}, short(shape, 40)), layer] }));
   }
 
@@ -92,7 +107,7 @@ class MemoryChart {
       if (place >= MOST_ALIVE) return { bytes };
       const node = graph.at(graph.roots[this.fn], live.first[row], false);
       const value = graph.firstValue[node.op] + live.result[row];
-      return { bytes, cells: [linkToNode(node, `%${graph.names[value]}`), size(bytes), graph.typeOf(value), live.first[row],
+      return { bytes, node, cells: [linkToNode(node, `%${graph.names[value]}`), size(bytes), graph.typeOf(value), live.first[row],
         until < this.bytes.length ? until : "the end"] };
     });
   }

@@ -17,7 +17,8 @@ async function openPairs(graphs) {
   if (pairs.size) for (const graph of graphs) graph.state = stateOf(graph);
 }
 
-// Of each op: 0 has no partner, 1 is the same in the other module, 2 is changed.
+// Of each op: 0 has no partner, 1 is the same in the other module, 2 is changed, 3 is not compared,
+// for no output depends on it.
 function stateOf(graph) {
   const state = new Uint8Array(graph.opCount).fill(pairs.size ? 0 : 1);
   for (const { names, sides } of pairs.values()) {
@@ -31,7 +32,20 @@ function stateOf(graph) {
     }
   }
   for (const op of Object.keys(graph.runs)) if (graph.dissolves(op, true)) state[op] = 1;
+  const used = usedOps(graph);
+  for (let op = 0; op < graph.opCount; op += 1) if (!state[op] && !used[op]) state[op] = 3;
   return state;
+}
+
+// 1 for each op that an output of its function depends on.
+function usedOps(graph) {
+  const used = new Uint8Array(graph.opCount);
+  const visit = (value) => { if (graph.valueOp[value] >= 0) used[graph.valueOp[value]] = 1; };
+  for (const row of graph.functions) {
+    for (const [, value] of row.outputs) visit(value);
+    for (let op = row.op + row.ops - 1; op >= row.op; op -= 1) if (used[op]) graph.operandsOf(op).forEach(visit);
+  }
+  return used;
 }
 
 function otherBase(base, other) {
@@ -51,9 +65,7 @@ function otherBase(base, other) {
 function otherNode(node, other) {
   const { graph } = node.instance;
   if (!(node.op >= 0)) return otherArgument(node, other);
-  let { op } = node;
-  if (graph.dissolves(op, true)) op = node.op;
-  const { base, position } = graph.positionOf(node.instance, op, true);
+  const { base, position } = graph.positionOf(node.instance, node.op, true);
   const target = otherBase(base, other);
   if (!target) return null;
   const names = graph.side ? [target.row.name, base.row.name] : [base.row.name, target.row.name];
@@ -73,6 +85,7 @@ function otherArgument({ instance, arg }, other) {
 // What the detail says about the other module.
 function counterpart(pane, node) {
   if (panes.length < 2 || !pairs.size) return null;
+  if (node.op >= 0 && pane.graph.state[node.op] === 3) return make("p", { className: "soft" }, "no output depends on it: not compared");
   const other = otherNode(node, panes[1 - pane.graph.side].graph);
   if (!other) return make("p", { className: "differs" }, "no counterpart in the other module");
   const state = node.op >= 0 ? pane.graph.state[node.op] : 1;

@@ -407,7 +407,9 @@ def test_search_marks_and_goes_to_what_it_finds(page: Explorer):
     page.key("p")
     page.go("search=weights lm_head")
     assert "%lm_head.weight.prepared" in page.run(DETAIL)
+    assert page.state()["marked"]
     page.go("search=nowhere to be found")
+    assert page.state()["marked"] == []
     assert page.run("document.querySelector('#count').innerText") == "0 found"
 
 
@@ -436,6 +438,8 @@ def test_memory_says_what_is_alive_at_any_instant(page: Explorer):
     assert rows
     for _, _, _, made, until in rows:
         assert int(made) <= place <= (10**9 if until == "the end" else int(until))
+    # What makes the buffers is marked in the graph, where it is unfolded or in a folded box.
+    assert 0 < len(page.state()["marked"]) <= len(rows)
     # The instant is in the address, and a buffer leads to its op.
     page.reload()
     page.go(f"view=memory&at={place}")
@@ -538,6 +542,7 @@ def test_loops_fusions_and_schedules_of_a_foreign_module(tmp_path: Path):
         page.go("view=memory")
         rows = page.run("document.querySelector('.alive').innerText")
         assert "padding" in rows
+        assert "a" in page.state()["marked"]
         assert "parameter" in rows
         assert page.complaints == []
         assert len(page.requests) == 1
@@ -548,7 +553,9 @@ def test_loops_fusions_and_schedules_of_a_foreign_module(tmp_path: Path):
 def test_two_modules_move_in_step(tmp_path: Path):
     first, second, out = tmp_path / "a.hlo", tmp_path / "b.hlo", tmp_path / "x.html"
     first.write_text(LOOP)
-    inlined = LOOP.replace("f = f32[8,8] fusion(a), kind=kLoop, calls=fused", (
+    inlined = LOOP.replace("zero = s32[] constant(0)", (
+        "zero = s32[] constant(0)\n  dead = f32[8,8] exponential(a)"
+    )).replace("f = f32[8,8] fusion(a), kind=kLoop, calls=fused", (
         "v.1 = f32[8,8] tanh(a)\n  f = f32[8,8] multiply(v.1, a)"
     )).replace("negate(g)", "abs(g)")  # fmt: skip
     second.write_text(inlined)
@@ -568,6 +575,12 @@ def test_two_modules_move_in_step(tmp_path: Path):
         fills = "['n.1', 'zero'].map((name) => fillOf(panes[0].drawn.units.find("
         fills += "(unit) => labelOf(unit) === name), 'difference', {}))"
         assert page.run(fills) == page.run("[theme.changed, theme.same]")
+        # What no output depends on counts as no difference.
+        page.go("side=b&op=dead")
+        assert "not compared" in page.run(DETAIL)
+        assert page.run("panes[1].root.units.filter((unit) => differing(unit)).map(labelOf)") == [
+            "n.1"
+        ]
         # Boxes fold in step as well.
         page.go("op=y")
         page.key("f")
