@@ -103,7 +103,8 @@ ON_DEVICE_SAMPLING = owned_by(
         source="C27",
         decision="the newer reference says False, the older one True, and the guide's multinomial "
         "example gives top_k alone; so False, unless a setting differs from its default that only "
-        "drawn tokens depend on, because a setting must have an effect",
+        "drawn tokens depend on, because a setting must have an effect; a call of generate without "
+        "do_sample takes the best token of programs that draw, too",
     ),
     Attribute(
         "top_k",

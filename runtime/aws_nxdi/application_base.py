@@ -204,6 +204,16 @@ class NeuronApplicationBase:
         check_nodes(os.environ, cast(int, self.neuron_config.value("world_size")))
         print_notes((*self.config.notes(target), *self._remarks(target)), self._noted)
 
+    def note_async_mode(self) -> None:
+        """Print once that steps which the caller makes, or reads, wait for each other."""
+        if self.neuron_config.value("async_mode"):
+            note = (
+                "NeuronConfig.async_mode = True has no effect on forward and generate: a step "
+                "waits for the tokens of the one before; graphgen serve, inference_demo and "
+                "benchmark_sampling start it ahead"
+            )
+            print_notes([note], self._noted)
+
     def _remarks(self, target: str) -> Sequence[str]:
         """Remarks that depend on the model or on the target."""
         made = [*kernel_notes(self.neuron_config, target)]

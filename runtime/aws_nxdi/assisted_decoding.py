@@ -107,6 +107,10 @@ class SpeculatingModel(Protocol):
 
     model_path: str
 
+    def note_async_mode(self) -> None:
+        """Print once that ``async_mode`` has no effect here."""
+        ...
+
     def running(self) -> RunningPrograms:
         """The loaded programs (GG0908)."""
         ...
@@ -275,6 +279,7 @@ def decode_assisted(
     """
     import torch
 
+    target.note_async_mode()
     target.reset()
     lengths = cast("list[int]", prompts.lengths.tolist())
     right = cast("list[list[int]]", prompts.right.tolist())

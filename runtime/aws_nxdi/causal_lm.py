@@ -274,6 +274,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
                 finds no free block, GG0702 for a row without a token.
         """
         running = self.running()
+        self.note_async_mode()
         refuse_unbuilt(others)
         ids, embeds = _tokens_or_embeddings(input_ids, inputs_embeds)
         like = inputs_embeds if input_ids is None else input_ids

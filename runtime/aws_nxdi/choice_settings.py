@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from graphgen.errors import GraphgenError
@@ -14,6 +14,7 @@ from graphgen.runtime.aws_nxdi.generation_model import (
 )
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.sampling_params import settings_of_params
+from graphgen.runtime.session.session import Session
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _WARPERS = ("TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper")
 # Top_k, top_p and temperature of a greedy row.
 _BEST = (1.0, 1.0, 1.0)
+# The same where (1, 1, 1) stands for the settings of the programs.
+BEST_TOKEN = (1.0, 1.0, 0.0)
 
 
 def takes_best(how: Sampling) -> bool:
@@ -55,7 +58,7 @@ def on_device_choice(
         rows: B.
 
     Raises:
-        GraphgenError: GG0903 for settings that differ from those fixed at compile time, GG0705 for
+        GraphgenError: GG0903 for draws that differ from those fixed at compile time, GG0705 for
             ``sampling_params`` of another shape or out of range.
     """
     import torch
@@ -70,15 +73,28 @@ def on_device_choice(
         return OnDeviceChoice(params)
     fixed = _fixed(device)
     for how in settings:
-        same = takes_best(how) and takes_best(fixed)
-        if not same and how != fixed:
+        # Programs that draw take the best token of a row, too.
+        if not takes_best(how) and how != fixed:
             raise GraphgenError(
                 "GG0903",
                 f"the programs {_text(fixed)}, and this call wants to {_text(how)}",
                 help=f"generate with {_arguments(fixed)}, or compile with "
                 "OnDeviceSamplingConfig(do_sample=True, dynamic=True)",
             )
-    return OnDeviceChoice(None)
+    if takes_best(fixed) or all(how == fixed for how in settings):
+        return OnDeviceChoice(None)
+    best = torch.tensor([takes_best(how) for how in settings])
+    return OnDeviceChoice(torch.where(best[:, None], torch.tensor([BEST_TOKEN]), params))
+
+
+def device_rows(rows: Sequence[Sampling], session: Session) -> list[Sampling]:
+    """The settings of rows as the programs of a session draw: of their candidates alone."""
+    return [
+        replace(how, global_topk=session.candidates, deterministic=session.deterministic)
+        if how.do_sample
+        else how
+        for how in rows
+    ]
 
 
 def _wanted(generation: GenerationSettings) -> tuple[float, float, float]:

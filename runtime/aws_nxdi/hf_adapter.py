@@ -29,11 +29,11 @@ from graphgen.runtime.aws_nxdi.assisted_settings import (
     sampling_rows,
 )
 from graphgen.runtime.aws_nxdi.choice_settings import (
+    device_rows,
     host_processors,
     ignore_padding,
     on_device_choice,
     refuse_host_only,
-    takes_best,
 )
 from graphgen.runtime.aws_nxdi.generation_model import (
     AttributeValues,
@@ -483,11 +483,9 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         made = sampling_rows(
             processors, settings, rows=rows, do_sample=bool(how.do_sample), seed=seed
         )
-        if device is not None and not all(takes_best(row) for row in made):
-            advice = "compile without on_device_sampling_config"
-            advice = "ask for the best tokens" if has_fused(self.neuron_model) else advice
-            refuse_with_proposals("drawing in the programs", advice)
-        return made
+        if device is None:
+            return made
+        return device_rows(made, cast(SpeculatingModel, self.neuron_model).running().session)
 
     def _check_sizes(self, lengths: torch.Tensor, ids: torch.Tensor, how: GenerationConfig) -> None:
         """Refuse more sequences or tokens than the programs hold (GG0705, GG0701)."""

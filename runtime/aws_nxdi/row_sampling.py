@@ -52,7 +52,9 @@ def row_draw(
         if _dynamic(config):
             given = array
         else:
-            _require_fixed(validate_sampling_params(array, rows), fixed)
+            params = validate_sampling_params(array, rows)
+            _require_fixed(params, fixed)
+            given = [fixed if row[2] else row for row in params.tolist()]
     if not session.draws:
         return None
     settings = settings_of_params(given, rows, session.candidates)
@@ -61,9 +63,9 @@ def row_draw(
 
 
 def _require_fixed(given: npt.NDArray[np.float32], fixed: tuple[float, float, float]) -> None:
-    """Refuse settings that differ from those of the programs (GG0903)."""
+    """Refuse draws that differ from those of the programs (GG0903); temperature 0 draws none."""
     wanted = [np.array(row, np.float32).tolist() for row in (fixed, _NEUTRAL)]
-    other = [row for row in given.tolist() if row not in wanted]
+    other = [row for row in given.tolist() if row[2] and row not in wanted]
     if other:
         raise GraphgenError(
             "GG0903",

@@ -244,8 +244,7 @@ def test_an_attribute_that_a_file_cannot_hold_is_named():
 
 def test_a_draft_of_another_class_keeps_it():
     kinds = (MixtralInferenceConfig, LlamaInferenceConfig)
-    shape = known_shape("mixtral-8x7b")
-    made = kinds[0](MoENeuronConfig(capacity_factor=2.0), **shape)
+    made = kinds[0](MoENeuronConfig(capacity_factor=2.0), None, **known_shape("mixtral-8x7b"))
     made.fused_spec_config = fused(draft_config=kinds[1](NeuronConfig(seq_len=16), **SIZES))
     read = kinds[0].from_json_string(made.to_json_string())
     assert read == made

@@ -105,10 +105,18 @@ def test_fixed_settings_must_be_those_of_the_call(folder: Path):
     settings: dict[str, Any] = {"do_sample": True, "top_k": 5, "top_p": 0.9, "temperature": 0.7}
     ids = fixed.generate(IDS, **settings, **INPUTS)
     assert torch.equal(ids, fixed.generate(IDS, **settings, **INPUTS))
-    says = "sample with top_k=5, top_p=0.9, temperature=0.7, and this call wants to take the best"
+    says = "sample with top_k=5, top_p=0.9, temperature=0.7, and this call wants to sample with"
     with pytest.raises(GraphgenError, match=says) as caught:
-        fixed.generate(IDS, **INPUTS)
+        fixed.generate(IDS, **{**settings, "top_k": 6}, **INPUTS)
     assert "do_sample=True, top_k=5" in caught.value.help
+    reference: Any = open_reference(folder)
+    best = reference.generate(IDS, **INPUTS)
+    # A call without do_sample takes the best token, whatever the programs draw otherwise.
+    assert torch.equal(fixed.generate(IDS, **INPUTS), best)
+    mixed = torch.tensor([[1.0, 1.0, 0.0], [5.0, 0.9, 0.7]])
+    made = fixed.generate(IDS, **settings, sampling_params=mixed, **INPUTS)
+    assert torch.equal(made[0], best[0])
+    assert torch.equal(made[1], ids[1])
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig, LogitsProcessor
@@ -15,6 +14,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_nxdi.generate_outputs import get_generate_outputs
 from graphgen.runtime.aws_nxdi.hf_adapter import HuggingFaceGenerationAdapter
 from tests.oracles.applications import BATCH, open_application, open_reference, write_checkpoint
+from tests.oracles.drawn_pairs import MOST_CHI, chi_of_pairs
 from tests.oracles.families import save, save_tokenizer
 
 PAD, NEW, LENGTH = 3, 24, 4
@@ -155,32 +155,38 @@ def flatter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return open_application(made)
 
 
+@pytest.fixture(scope="module")
+def drawing(folder: Path) -> Any:
+    """The target with programs that draw."""
+    device = {"do_sample": True, "dynamic": True}
+    made = open_application(folder, speculation_length=LENGTH, on_device_sampling_config=device)
+    return HuggingFaceGenerationAdapter(made)
+
+
 @pytest.mark.slow
-def test_drawn_tokens_have_the_targets_distribution(adapter: Any, reference: Any, flatter: Any):
-    """The second token, which is a proposal or replaces one: counts of 3 x 600 draws."""
-    one = row(1)
-    many = {name: value.repeat(BATCH, 1) for name, value in one.items()}
-    how = settings(max_new_tokens=3, do_sample=True, top_k=4, temperature=1.5)
-    counts = np.zeros((4, 4))
-    with torch.no_grad():
-        first = reference(one["input_ids"]).logits[0, -1].topk(4)
-    torch.manual_seed(0)
-    begun = [adapter.generate(**many, **how, assistant_model=flatter)[:, -3:-1] for _ in range(600)]
-    expected = np.zeros((4, 4))
-    share = torch.softmax(first.values / 1.5, 0)
-    places: dict[tuple[int, int], tuple[int, int]] = {}
-    for n, token in enumerate(first.indices.tolist()):
-        ids = torch.cat([one["input_ids"], torch.tensor([[token]])], 1)
-        with torch.no_grad():
-            second = reference(ids).logits[0, -1].topk(4)
-        expected[n] = (share[n] * torch.softmax(second.values / 1.5, 0)).numpy()
-        places |= {(token, other): (n, m) for m, other in enumerate(second.indices.tolist())}
-    for pair in torch.cat(begun).tolist():
-        counts[places[pair[0], pair[1]]] += 1
-    total = counts.sum()
-    chi = ((counts - total * expected) ** 2 / (total * expected)).sum()
-    # 15 degrees of freedom: 37.7 is exceeded by one run in a thousand.
-    assert chi < 37.7
+@pytest.mark.parametrize("where", ["adapter", "drawing"])
+@pytest.mark.parametrize("how", ["draft", "lookup"])
+def test_drawn_tokens_have_the_targets_distribution(
+    where: str, how: str, reference: Any, flatter: Any, request: pytest.FixtureRequest
+):
+    options = {"assistant_model": flatter} if how == "draft" else {"prompt_lookup_num_tokens": 3}
+    given = (request.getfixturevalue(where), reference, row(1)["input_ids"])
+    assert chi_of_pairs(*given, BATCH, 600, **options) < MOST_CHI
+
+
+def test_programs_that_draw_take_the_settings_of_each_row(
+    drawing: Any, drafts: dict[str, Any], reference: Any
+):
+    params = torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.9, 1.3], [0.0, 1.0, 2.0]])
+    how = settings(do_sample=True, sampling_params=params, assistant_model=drafts["other"])
+    made: list[torch.Tensor] = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        made.append(drawing.generate(**prompts(), **how))
+    assert torch.equal(made[0], made[1])
+    assert not torch.equal(made[0], made[2])
+    best = reference.generate(**prompts(), **settings())
+    assert torch.equal(made[2][0], best[0])
 
 
 def test_drawn_tokens_follow_torchs_seed_and_the_settings_of_each_row(
@@ -292,18 +298,11 @@ def test_models_that_cannot_propose_are_refused(
 
 
 def test_programs_that_choose_tokens_verify_greedy_ones(
-    folder: Path, reference: Any, drafts: dict[str, Any]
+    drawing: Any, reference: Any, drafts: dict[str, Any]
 ):
-    device = {"do_sample": True, "dynamic": True}
-    target: Any = HuggingFaceGenerationAdapter(
-        open_application(folder, speculation_length=LENGTH, on_device_sampling_config=device)
-    )
     theirs = reference.generate(**prompts(), **settings())
-    ours = target.generate(**prompts(), **settings(), assistant_model=drafts["other"])
+    ours = drawing.generate(**prompts(), **settings(), assistant_model=drafts["other"])
     assert torch.equal(ours, theirs)
-    with pytest.raises(GraphgenError, match="drawing in the programs with") as caught:
-        target.generate(**prompts(), **settings(do_sample=True), assistant_model=drafts["other"])
-    assert "without on_device_sampling_config" in caught.value.help
 
 
 def test_paged_caches_and_ranks(folder: Path, small: Path, reference: Any):

@@ -289,3 +289,15 @@ def test_every_family_runs(family: str, tmp_path: Path):
     out = application.forward(input_ids=np.array([[4], [3]]), seq_ids=[0, 1])
     close(out.logits[0, 0], checkpoint.logits([*prompts[1], 4]))
     close(out.logits[1, 0], checkpoint.logits([*prompts[0], 3]))
+
+
+def test_async_mode_is_noted_where_steps_wait(
+    llama: Checkpoint, capsys: pytest.CaptureFixture[str]
+):
+    config = llama.config(seq_len=16, async_mode=True, on_device_sampling_config={})
+    model = NeuronLlamaForCausalLM(llama.path, config).to_cpu()
+    assert "async_mode" not in capsys.readouterr().err
+    model.forward(np.array([[5, 6, 7]]))
+    model.forward(np.array([[9]]), seq_ids=np.array([0]), position_ids=np.array([[3]]))
+    err = capsys.readouterr().err
+    assert err.count("NeuronConfig.async_mode = True has no effect on forward and generate") == 1

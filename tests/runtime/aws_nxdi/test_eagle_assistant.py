@@ -15,6 +15,7 @@ from graphgen.runtime.aws_nxdi.assisted_decoding import eagle_of
 from graphgen.runtime.aws_nxdi.hf_adapter import HuggingFaceGenerationAdapter
 from graphgen.runtime.aws_nxdi.model_classes import CAUSAL_LM
 from tests.oracles.applications import open_reference, with_draft, write_checkpoint
+from tests.oracles.drawn_pairs import MOST_CHI, chi_of_pairs
 from tests.oracles.eagle import SIZES, write_eagle
 from tests.runtime.aws_nxdi.test_assisted_decoding import WIDE, prompts, row, settings
 
@@ -139,3 +140,16 @@ def test_a_compiled_folder_needs_neither_checkpoint(kind: dict[str, Any], tmp_pa
     again.load(tmp_path / "compiled")
     ours = HuggingFaceGenerationAdapter(again).generate(**prompts(), **settings())
     assert torch.equal(ours[:, 9:], theirs[:, 9:])
+
+
+@pytest.mark.slow
+def test_drawn_tokens_have_the_targets_distribution(folder: Path, tmp_path: Path):
+    """The guide's listing: the settings of the programs, with do_sample or without."""
+    device = {"top_k": 4, "top_p": 1.0, "temperature": 1.5}
+    own = draft_of(folder, tmp_path / "draft", version=1)
+    made = application(folder, own, on_device_sampling_config=device)
+    adapter = HuggingFaceGenerationAdapter(made.to_cpu())
+    reference: Any = open_reference(folder)
+    assert chi_of_pairs(adapter, reference, row(1)["input_ids"], 3, 600) < MOST_CHI
+    theirs = reference.generate(**prompts(), **settings())
+    assert torch.equal(adapter.generate(**prompts(), **settings())[:, 9:], theirs[:, 9:])

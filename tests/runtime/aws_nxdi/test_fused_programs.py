@@ -13,6 +13,7 @@ from graphgen.runtime.aws_config.neuron_config import OnDeviceSamplingConfig
 from graphgen.runtime.aws_nxdi.hf_adapter import HuggingFaceGenerationAdapter
 from graphgen.runtime.aws_nxdi.model_classes import CAUSAL_LM
 from tests.oracles.applications import open_reference, with_draft, write_checkpoint
+from tests.oracles.drawn_pairs import MOST_CHI, chi_of_pairs
 from tests.runtime.aws_nxdi.test_assisted_decoding import WIDE, prompts, row, settings
 
 LLAMA = CAUSAL_LM["llama"]
@@ -90,3 +91,19 @@ def test_what_fused_programs_need_is_named(folder: Path, draft: Path):
         application(folder, None)
     with pytest.raises(GraphgenError, match="needs on_device_sampling_config"):
         application(folder, draft, on_device_sampling_config=None)
+
+
+DRAWING = {"do_sample": True, "top_k": 4, "temperature": 1.5}
+
+
+@pytest.mark.slow
+def test_drawn_tokens_have_the_targets_distribution(folder: Path, draft: Path):
+    made = application(folder, draft, on_device_sampling_config=OnDeviceSamplingConfig(**DRAWING))
+    adapter = HuggingFaceGenerationAdapter(made.to_cpu())
+    reference: Any = open_reference(folder)
+    assert chi_of_pairs(adapter, reference, row(1)["input_ids"], 3, 600) < MOST_CHI
+    # Programs that draw take the best token of a call without do_sample.
+    theirs = reference.generate(**prompts(), **settings())
+    assert torch.equal(adapter.generate(**prompts(), **settings()), theirs)
+    with pytest.raises(GraphgenError, match="sample with top_k=4"):
+        adapter.generate(**prompts(), **settings(do_sample=True, top_k=9))
