@@ -21,9 +21,10 @@ from graphgen.ir import Function, Module
 from graphgen.read_file import is_folder, is_there
 
 if TYPE_CHECKING:
+    from graphgen.eval import Array
     from graphgen.exec.backend import Backend
     from graphgen.lowering.backends.triage import CompilerVerdict, Triage
-    from graphgen.lowering.backends.triage_report import Reproducer
+    from graphgen.lowering.backends.triage_report import FileReproducer
 
 Backends = Annotated[
     str,
@@ -63,9 +64,9 @@ def triage(
     The program is compiled as it stands, in a child process, and compared with NumPy, which
     evaluates op by op. Inputs that are not given are drawn several times: numbers of a model, small
     places, whole ranges of integers, ends of ranges. A compiler that differs, refuses the program
-    or crashes is at fault; two that differ from NumPy in the same way are disputed. For each at
-    fault the program is minified, and written to DIR/BACKEND with its inputs and a report. The
-    written files are read again and run, and the report says whether they fail again.
+    or crashes is at fault. For each at fault the program is minified, and written to DIR/BACKEND
+    with its inputs and a report. The written files are read again and run, and the report says
+    whether they fail again.
 
     \b
     Examples:
@@ -81,16 +82,12 @@ def triage(
         verdict_table,
         write_reproducers,
     )
-    from graphgen.lowering.runnable import runnable
 
     backends = _backends(on)
     folder = output or Path(f"{Path(file).stem or 'module'}.triage")
     _check_folder(folder)
     arrays = read_arrays(inputs) if inputs is not None else {}
-    whole = runnable(read_module(file))
-    sized = with_sizes(whole, program, dims, arrays, default=True)
-    fixed = sized is not whole
-    module, function = bound_program(sized, None if fixed else program, "" if fixed else dims)
+    module, function = _opened(file, program, dims, arrays)
     with StepProgress() as progress:
         judge = Triage(backends, seed, tolerance, progress.step)
         verdicts = judge.run(module, function, arrays)
@@ -110,6 +107,18 @@ def triage(
     )
     if found:
         raise typer.Exit(1)
+
+
+def _opened(
+    file: str, program: str | None, dims: str, arrays: Mapping[str, Array]
+) -> tuple[Module, Function]:
+    """The program of a file with every symbol bound."""
+    from graphgen.lowering.runnable import runnable
+
+    whole = runnable(read_module(file))
+    sized = with_sizes(whole, program, dims, arrays, default=True)
+    fixed = sized is not whole
+    return bound_program(sized, None if fixed else program, "" if fixed else dims)
 
 
 def _backends(names: str) -> Mapping[str, Backend]:
@@ -137,7 +146,7 @@ def _check_folder(folder: Path) -> None:
 
 def _small(
     judge: Triage, module: Module, function: Function, verdict: CompilerVerdict
-) -> Reproducer:
+) -> FileReproducer:
     """The reproducer of a verdict."""
     from graphgen.lowering.backends.triage_report import reproducer_of
 

@@ -1,7 +1,7 @@
 """Backends by name, as ``--on`` of the commands takes them.
 
-``numpy`` evaluates op by op. ``cpu`` is XLA on this CPU behind graphgen's legalization, which goes
-around faults of XLA. ``xla`` compiles a program as it stands. ``iree`` is a compiler of its own.
+``numpy`` evaluates op by op. ``cpu`` is XLA on this CPU after graphgen's legalization, which avoids
+faults of XLA. ``xla`` compiles a program as it stands. ``iree`` is a compiler of its own.
 ``pjrt:PLATFORM`` is a plugin that JAX finds. All but ``numpy`` and ``cpu`` run in a child process.
 """
 

@@ -1,8 +1,9 @@
 """Triage: a program on several compilers beside NumPy, and the smallest program that is wrong.
 
-NumPy evaluates every op by its specification, so a compiler that gives other numbers is wrong,
-unless several of them give the same other numbers: that is disputed. Which numbers a program gets
-is drawn several times, as a fault may need some that are usual in no model.
+NumPy evaluates every op by its specification, so a compiler that gives other numbers is wrong.
+Where several of them give the same other numbers, that is said, as they may share the code at
+fault, or the rule here may be. Which numbers a program gets is drawn several times, as a fault may
+need some that are usual in no model.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from graphgen.exec.program_run import needed
 from graphgen.ir import Function, Module, Op
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.backends.drawn_numbers import draws
+from graphgen.lowering.backends.rounding_noise import RoundingNoise
 from graphgen.lowering.cpu.isolated_run import CompilerCrashError
+from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.validate.minify import Minifier, Round
 
-RIGHT, WRONG, DISPUTED, REFUSES, CRASHES = "right", "wrong", "disputed", "refuses", "crashes"
+RIGHT, WRONG, REFUSES, CRASHES = "right", "wrong", "refuses", "crashes"
 # Times that inputs are moved to see how a program reacts, and by how much more others may be apart.
 _MOVES: Final = 2
 _FACTOR: Final = 4
@@ -63,7 +66,7 @@ class CompilerVerdict:
 
     Attributes:
         name: of the backend.
-        state: right, wrong, disputed, refuses or crashes.
+        state: right, wrong, refuses or crashes.
         difference: of a wrong one.
         error: of one that refuses or crashes.
         inputs: what shows it, by name.
@@ -111,12 +114,17 @@ def reference_of(
     """NumPy's outputs, with bounds relative to the largest number of each.
 
     Bounds are wider where a program makes small errors large. That is seen where float inputs are
-    moved by as much as the tolerance, in float64.
+    moved by as much as the tolerance, and results that are rounded by a unit in the last place.
     """
     outputs = _outputs(module, function, inputs, NumpyBackend())
     exact = _outputs(module, function, inputs, NumpyBackend(MEANING))
     moved = [
-        _outputs(module, function, _moved(inputs, tolerance, seed), NumpyBackend(MEANING))
+        _outputs(
+            module,
+            function,
+            _moved(inputs, tolerance, seed),
+            NumpyBackend(MEANING, RoundingNoise(seed)),
+        )
         for seed in range(_MOVES)
     ]
     bounds: dict[str, float] = {}
@@ -235,7 +243,7 @@ class Triage:
             for name in left:
                 found[name], made = self._judged(name, module, function, inputs, reference)
                 results |= {} if made is None else {name: made}
-            self._dispute(found, results, reference)
+            _name_others(found, results, reference)
         return list(found.values())
 
     def _reference(self, module: Module, function: Function, inputs: Outputs) -> Reference:
@@ -262,20 +270,6 @@ class Triage:
         if difference is None:
             return CompilerVerdict(name), made
         return CompilerVerdict(name, WRONG, difference, inputs=inputs), made
-
-    def _dispute(
-        self,
-        found: dict[str, CompilerVerdict],
-        results: Mapping[str, Outputs],
-        reference: Reference,
-    ) -> None:
-        """Mark compilers that differ from NumPy and agree with each other."""
-        wrong = [name for name in results if found[name].state == WRONG]
-        for name in wrong:
-            own = replace(reference, outputs=results[name])
-            alike = [n for n in wrong if n != name and own.disagreement(results[n]) is None]
-            if alike:
-                found[name] = replace(found[name], state=DISPUTED, agrees=tuple(alike))
 
     def shown(
         self, module: Module, function: Function, wanted: CompilerVerdict, inputs: Outputs
@@ -331,6 +325,10 @@ class Triage:
             if not each.phase or name == function.name
         }
         smallest = Minifier(alone, search.fails, on_round, on_check).run()
+        folded = clone_module(smallest)
+        run_pipeline(folded, parse_pipeline("fold-constants,dce"))
+        if folded.op_count() < smallest.op_count() and search.fails(folded):
+            smallest = folded
         shown = search.shown(smallest)
         assert shown is not None
         return smallest, shown
@@ -343,6 +341,17 @@ class Triage:
 
     def _search(self, module: Module, function: Function, verdict: CompilerVerdict) -> _Search:
         return _Search(self, verdict, recorded_values(module, function, verdict.inputs))
+
+
+def _name_others(
+    found: dict[str, CompilerVerdict], results: Mapping[str, Outputs], reference: Reference
+) -> None:
+    """Note for each wrong compiler the others that give the same wrong numbers."""
+    wrong = [name for name in results if found[name].state == WRONG]
+    for name in wrong:
+        own = replace(reference, outputs=results[name])
+        alike = [n for n in wrong if n != name and own.disagreement(results[n]) is None]
+        found[name] = replace(found[name], agrees=tuple(alike))
 
 
 @dataclass(slots=True)
@@ -415,7 +424,7 @@ def _cut(array: Array, dims: tuple[int, ...]) -> Array:
 
 def _is_like(found: CompilerVerdict, wanted: CompilerVerdict) -> bool:
     """True for a failure of the same kind; refusals have the same reason, too."""
-    if wanted.state in (WRONG, DISPUTED):
+    if wanted.state == WRONG:
         return found.state == WRONG
     if found.state != wanted.state or found.error is None or wanted.error is None:
         return False

@@ -24,7 +24,7 @@ _COLUMNS = ["backend", "verdict", "where", "NumPy", "backend's", "ops"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reproducer:
+class FileReproducer:
     """The smallest program that shows a verdict, as files.
 
     Attributes:
@@ -39,7 +39,7 @@ class Reproducer:
 
 
 def verdict_table(
-    verdicts: Sequence[CompilerVerdict], reproducers: Mapping[str, Reproducer]
+    verdicts: Sequence[CompilerVerdict], reproducers: Mapping[str, FileReproducer]
 ) -> Table:
     """A row for each backend."""
     rows = [[v.name, v.state, *_cells(v), _size(reproducers.get(v.name))] for v in verdicts]
@@ -54,11 +54,11 @@ def _cells(verdict: CompilerVerdict) -> list[str]:
     return [verdict.error.what if verdict.error is not None else "-", "-", "-"]
 
 
-def _size(found: Reproducer | None) -> str:
+def _size(found: FileReproducer | None) -> str:
     return "-" if found is None else str(found.ops)
 
 
-def verdict_json(verdict: CompilerVerdict, reproducer: Reproducer | None) -> Json:
+def verdict_json(verdict: CompilerVerdict, reproducer: FileReproducer | None) -> Json:
     """One verdict."""
     found, error = verdict.difference, verdict.error
     return {
@@ -89,7 +89,7 @@ def reproducer_of(
     module: Module,
     verdict: CompilerVerdict,
     read: Callable[[str, bytes], tuple[Module, Function]],
-) -> Reproducer:
+) -> FileReproducer:
     """A minified program as files, which are read again and run.
 
     Args:
@@ -115,7 +115,7 @@ def reproducer_of(
     arrays = _npz(inputs)
     report = _report(name, ops, verdict, shown, content, function.name)
     files = {name: content, "inputs.npz": arrays, "report.md": report.encode()}
-    return Reproducer(ops, files, shown)
+    return FileReproducer(ops, files, shown)
 
 
 def _written(module: Module, function: Function) -> tuple[str, bytes]:
@@ -158,7 +158,8 @@ def _report(
     if verdict.error is not None:
         lines += [f"`{verdict.error.what}`", ""]
     if verdict.agrees:
-        lines += [f"The same numbers come from {', '.join(verdict.agrees)}.", ""]
+        others = ", ".join(verdict.agrees)
+        lines += [f"The same numbers come from {others}: they may share the code at fault.", ""]
     again = "It fails again as a file:" if shown is not None else "As a file it does not fail:"
     lines += [again, "", "```console", f"$ {shlex.join(words)}", "```", ""]
     if file != "program.pb":
@@ -167,7 +168,7 @@ def _report(
 
 
 def write_reproducers(
-    folder: Path, reproducers: Mapping[str, Reproducer], taken: Mapping[str, str]
+    folder: Path, reproducers: Mapping[str, FileReproducer], taken: Mapping[str, str]
 ) -> list[Path]:
     """Write the files of each reproducer into a folder of its own; returns these folders."""
     made: list[Path] = []

@@ -16,14 +16,13 @@ from graphgen.ir import Function, Module, Op
 from graphgen.lowering.backends.named import XlaBackend
 from graphgen.lowering.backends.triage import (
     CRASHES,
-    DISPUTED,
     REFUSES,
     RIGHT,
     WRONG,
     CompilerVerdict,
     Triage,
 )
-from graphgen.lowering.backends.triage_report import Reproducer, reproducer_of
+from graphgen.lowering.backends.triage_report import FileReproducer, reproducer_of
 from graphgen.lowering.cpu.isolated_run import CompilerCrashError
 from graphgen.lowering.stablehlo import read_stablehlo
 from tests.lowering.backends.stand_in import FAULTS, stand_in
@@ -70,7 +69,7 @@ def verdicts(
     return judge, {each.name: each for each in judge.run(*made, arrays or {})}
 
 
-def small(judge: Triage, made: tuple[Module, Function], verdict: CompilerVerdict) -> Reproducer:
+def small(judge: Triage, made: tuple[Module, Function], verdict: CompilerVerdict) -> FileReproducer:
     smallest, shown = judge.minified(*made, verdict, lambda round: None, lambda ops, checks: None)
     return reproducer_of(judge, smallest, shown, _read)
 
@@ -92,12 +91,12 @@ def test_a_planted_fault_is_named_and_made_small(name: str):
     assert "$ graphgen triage program.mlir --inputs inputs.npz --on planted" in report
 
 
-def test_two_that_are_wrong_alike_are_disputed():
+def test_two_that_are_wrong_alike_are_named():
     fault = stand_in(FAULTS["floor rounds to zero"])
     other = stand_in(FAULTS["a square saturates"])
     _, found = verdicts({"one": fault, "two": fault, "other": other}, program())
-    assert [found[name].state for name in ("one", "two", "other")] == [DISPUTED, DISPUTED, WRONG]
-    assert found["one"].agrees == ("two",)
+    assert [found[name].state for name in ("one", "two", "other")] == [WRONG] * 3
+    assert [found[name].agrees for name in ("one", "two", "other")] == [("two",), ("one",), ()]
 
 
 class Raising:
