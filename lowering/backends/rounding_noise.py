@@ -8,6 +8,7 @@ import numpy as np
 
 from graphgen.eval import Array, Columns, numpy_dtype
 from graphgen.ir import DType, Function, Op
+from graphgen.lowering.cpu.backend import float_step
 from graphgen.ops import OPS
 from graphgen.ops.traits import Trait
 
@@ -21,7 +22,7 @@ _EXACT = frozenset(
 )
 
 
-class RoundingNoise:
+class LastPlaceNoise:
     """Moves what a float op rounds by up to a unit in the last place; exact results stay.
 
     Args:
@@ -48,7 +49,7 @@ class RoundingNoise:
     def _moved(self, array: Array, kind: DType) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             rounds = array.astype(numpy_dtype(kind)).astype(array.dtype) != array
-            step = max(2.0**-52, float(2.0 ** -_mantissa(kind)))
+            step = float_step(kind)
             share = self._random.uniform(-step, step, array.shape)
             return np.asarray(np.where(rounds, array * (1 + share), array)).astype(array.dtype)
 
@@ -57,10 +58,3 @@ class RoundingNoise:
 
     def loop(self, op: Op, turns: Sequence[int]) -> None:
         """Move nothing."""
-
-
-def _mantissa(kind: DType) -> int:
-    """Bits of a float's mantissa that are stored."""
-    import ml_dtypes
-
-    return int(ml_dtypes.finfo(numpy_dtype(kind)).nmant)

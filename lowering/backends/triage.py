@@ -1,9 +1,9 @@
 """Triage: a program on several compilers beside NumPy, and the smallest program that is wrong.
 
 NumPy evaluates every op by its specification, so a compiler that gives other numbers is wrong.
-Where several of them give the same other numbers, that is said, as they may share the code at
-fault, or the rule here may be. Which numbers a program gets is drawn several times, as a fault may
-need some that are usual in no model.
+The verdict names others that give the same other numbers: they may share the code at fault, or the
+rule here may be at fault. Inputs are drawn several times, as a fault may need numbers that are
+usual in no model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphgen.exec.program_run import needed
 from graphgen.ir import Function, Module, Op
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.backends.drawn_numbers import draws
-from graphgen.lowering.backends.rounding_noise import RoundingNoise
+from graphgen.lowering.backends.rounding_noise import LastPlaceNoise
 from graphgen.lowering.cpu.isolated_run import CompilerCrashError
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.validate.minify import Minifier, Round
@@ -123,7 +123,7 @@ def reference_of(
             module,
             function,
             _moved(inputs, tolerance, seed),
-            NumpyBackend(MEANING, RoundingNoise(seed)),
+            NumpyBackend(MEANING, LastPlaceNoise(seed)),
         )
         for seed in range(_MOVES)
     ]

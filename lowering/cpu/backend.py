@@ -129,10 +129,10 @@ def _needs_rules(op: Op) -> bool:
 
 
 def _noise(dtype: DType) -> float:
-    return (WIDE_STEPS if dtype.bits > 16 else NARROW_STEPS) * _step(dtype)
+    return (WIDE_STEPS if dtype.bits > 16 else NARROW_STEPS) * float_step(dtype)
 
 
-def _step(dtype: DType) -> float:
+def float_step(dtype: DType) -> float:
     """The distance from 1 to the next float of a type."""
     bits = int.from_bytes(encode(dtype, 1.0), "little")
     return float(decode(dtype, (bits + 1).to_bytes(dtype.bytes, "little"))[0]) - 1.0
