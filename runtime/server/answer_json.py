@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from graphgen.json_value import Json
 from graphgen.runtime.server.answer_logprobs import LogprobList, logprobs_after
 from graphgen.runtime.server.answer_request import AnswerRequest, ServedModel
+from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.serving.serving_request import Finish, TokenEvent
 from graphgen.runtime.tool_calls.answer_reader import (
     AnswerParts,
@@ -224,6 +225,10 @@ class AnswerProgress:
         """The chunk after the last choice has ended: the usage, if it is requested."""
         if self.request.include_usage:
             yield {**self._chunk([]), "usage": self.usage}
+
+    def failed(self, error: ApiError) -> Json:
+        """The event of an error in the middle of a stream."""
+        return error.to_json()
 
     def _head(self, kind: str) -> dict[str, Json]:
         return {

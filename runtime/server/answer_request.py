@@ -96,6 +96,7 @@ class AnswerRequest:
         reader: makes what divides the text of a choice into content, reasoning and calls; ``None``
             for content alone.
         named: each choice is the call of a function that the request names.
+        response: of ``/v1/responses``, what the answer states of its request; else ``None``.
     """
 
     chat: bool
@@ -109,6 +110,7 @@ class AnswerRequest:
     prompt_only: bool = False
     reader: Callable[[], AnswerReader] | None = None
     named: bool = False
+    response: Mapping[str, Json] | None = None
 
 
 _numbers = itertools.count(1)
@@ -121,7 +123,7 @@ def read_completion(body: Json, model: ServedModel) -> AnswerRequest:
         ApiError: status 400, or 404 for another model.
     """
     fields = COMPLETION_BODY.read(body)
-    _check_model(fields, model)
+    check_model(fields, model)
     texts = _prompts(fields["prompt"])
     _check_choices(fields, len(texts))
     prompts = [_encoded(text, model) for text in texts]
@@ -153,7 +155,7 @@ def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
         ApiError: status 400, or 404 for another model.
     """
     fields = CHAT_BODY.read(body)
-    _check_model(fields, model)
+    check_model(fields, model)
     new, old = fields["max_completion_tokens"], fields["max_tokens"]
     if new is not None and old is not None and new != old:
         raise ApiError(
@@ -249,7 +251,8 @@ def _given(body: Json, name: str) -> Json:
     return body.get(name)
 
 
-def _check_model(fields: Fields, model: ServedModel) -> None:
+def check_model(fields: Fields, model: ServedModel) -> None:
+    """Refuse another model than this one and its adapters (status 404)."""
     if fields["model"] not in model.names:
         raise model.unknown(str(fields["model"]))
 

@@ -22,6 +22,7 @@ from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.server.openapi_document import openapi_document
 from graphgen.runtime.server.request_guard import RequestGuard, error_response
 from graphgen.runtime.server.request_log import RequestLog
+from graphgen.runtime.server.response_request import read_response
 from graphgen.runtime.server.routes import AnswerEndpoint, Service
 
 # The page runs its own script and style, and talks to this server only.
@@ -66,6 +67,7 @@ def make_application(service: Service, on_failure: Callable[[], None] = lambda: 
     routes = [
         Route("/v1/completions", AnswerEndpoint(service, read_completion), methods=["POST"]),
         Route("/v1/chat/completions", AnswerEndpoint(service, read_chat), methods=["POST"]),
+        Route("/v1/responses", AnswerEndpoint(service, read_response), methods=["POST"]),
         *(adapter_routes(service) if service.adapters is not None else ()),
         *_facts(service),
     ]

@@ -18,6 +18,7 @@ from graphgen.runtime.server.field_kinds import (
     choice,
     either,
     integer,
+    of_type,
     record,
     text,
 )
@@ -31,16 +32,13 @@ def _content_kind(value: Json) -> FieldKind | None:
     return _PARTS if isinstance(value, list) else None
 
 
-_PARTS = array(
-    record(
-        (
-            BodyField("type", choice("text"), "Only text.", required=True),
-            BodyField("text", TEXT, "The text.", required=True),
-        )
-    ),
-    "parts of text",
-    largest=1024,
+_PART = record(
+    (
+        BodyField("type", choice("text"), "Only text.", required=True),
+        BodyField("text", TEXT, "The text.", required=True),
+    )
 )
+_PARTS = array(of_type(_PART, "text"), "parts of text", largest=1024)
 _TEXT_OR_PARTS = either("a string or an array of parts", _content_kind, TEXT, _PARTS)
 
 
@@ -138,32 +136,26 @@ def _message_kind(value: Json) -> FieldKind | None:
     return _RESULT if value.get("role") == "tool" else _USER
 
 
-MESSAGE = either("an object", _message_kind, _USER, _ANSWER, _CALLS, _RESULT)
+MESSAGE = of_type(either("an object", _message_kind, _USER, _ANSWER, _CALLS, _RESULT))
 
-TOOLS = as_given(
-    array(
-        record(
-            (
-                BodyField("type", choice("function"), "Only functions.", required=True),
-                BodyField(
-                    "function",
-                    record(
-                        (
-                            BodyField("name", _FUNCTION_NAME, required=True),
-                            BodyField("description", TEXT, "For the model."),
-                            BodyField("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
-                            BodyField("strict", BOOLEAN, "Kept where a call is forced."),
-                        )
-                    ),
-                    required=True,
-                ),
-            )
+_TOOL = record(
+    (
+        BodyField("type", choice("function"), "Only functions.", required=True),
+        BodyField(
+            "function",
+            record(
+                (
+                    BodyField("name", _FUNCTION_NAME, required=True),
+                    BodyField("description", TEXT, "For the model."),
+                    BodyField("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
+                    BodyField("strict", BOOLEAN, "Kept where a call is forced."),
+                )
+            ),
+            required=True,
         ),
-        "functions",
-        smallest=0,
-        largest=128,
     )
 )
+TOOLS = as_given(array(of_type(_TOOL, "function"), "functions", smallest=0, largest=128))
 _NAMED_CHOICE = record(
     (
         BodyField("type", choice("function"), "A function.", required=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
@@ -23,8 +23,10 @@ _HEADERS = (
 
 
 def event_bytes(value: Json) -> bytes:
-    """One event with a JSON value."""
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+    """One event with a JSON value, and its name where the value has a type."""
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    name = f"event: {kind}\n".encode() if isinstance(kind, str) else b""
+    return name + b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
 class ClientGoneError(Exception):

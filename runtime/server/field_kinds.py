@@ -290,3 +290,21 @@ def as_given(kind: FieldKind) -> FieldKind:
         return value
 
     return FieldKind(kind.noun, kind.schema, read)
+
+
+def of_type(kind: FieldKind, *types: str) -> FieldKind:
+    """Objects of some types, of any without them: another one is refused before what else it has.
+
+    Fields that are null have no value, also unknown ones: clients send back all that they got.
+    """
+    known = choice(*types)
+
+    def read(value: Json, path: str) -> object:
+        if not isinstance(value, Mapping):
+            return kind.read(value, path)
+        given = {name: entry for name, entry in value.items() if entry is not None}
+        if types and "type" in given:
+            known.read(given["type"], f"{path}.type")
+        return kind.read(given, path)
+
+    return FieldKind(kind.noun, kind.schema, read)

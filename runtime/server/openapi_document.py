@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.json_value import Json
 from graphgen.runtime.server.adapter_routes import LOAD_BODY, PATHS, UNLOAD_BODY
 from graphgen.runtime.server.request_fields import CHAT_BODY, COMPLETION_BODY
+from graphgen.runtime.server.response_request import RESPONSE_BODY
 from graphgen.version import __version__
 
 _ERROR: Mapping[str, Json] = {
@@ -54,6 +55,25 @@ _MODEL: Mapping[str, Json] = {
         "parent": {"type": "string", "description": "The model that an adapter is of."},
     },
 }
+_RESPONSE: Mapping[str, Json] = {
+    "type": "object",
+    "required": ["id", "object", "created_at", "status", "model", "output", "usage"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "response"},
+        "created_at": {"type": "integer"},
+        "status": {"enum": ["completed", "incomplete"]},
+        "model": {"type": "string"},
+        "output": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["type", "id", "status"],
+                "properties": {"type": {"enum": ["message", "reasoning", "function_call"]}},
+            },
+        },
+    },
+}
 _STATUS: Mapping[str, Json] = {
     "type": "object",
     "required": ["status"],
@@ -99,6 +119,7 @@ def openapi_document(names: Sequence[str], *, keys: bool, changes: bool = False)
         "paths": {
             "/v1/completions": _answering("Complete a text.", "Completion", security),
             "/v1/chat/completions": _answering("Answer a conversation.", "Chat", security),
+            "/v1/responses": _answering("Answer a conversation by items.", "Response", security),
             "/v1/models": _reading(
                 "List the model.",
                 {"application/json": {"schema": _list_of(_MODEL)}},
@@ -126,10 +147,7 @@ def openapi_document(names: Sequence[str], *, keys: bool, changes: bool = False)
         },
         "components": {
             "schemas": {
-                "CompletionRequest": _named(COMPLETION_BODY.schema, names),
-                "ChatRequest": _named(CHAT_BODY.schema, names),
-                "CompletionAnswer": _answer("text_completion"),
-                "ChatAnswer": _answer("chat.completion"),
+                **_bodies(names),
                 **(_ADAPTER_BODIES if changes else {}),
                 "Model": _MODEL,
                 "Status": _STATUS,
@@ -137,6 +155,18 @@ def openapi_document(names: Sequence[str], *, keys: bool, changes: bool = False)
             },
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}} if keys else {},
         },
+    }
+
+
+def _bodies(names: Sequence[str]) -> Mapping[str, Json]:
+    """Schemas of requests and answers, for the names of the model and its adapters."""
+    return {
+        "CompletionRequest": _named(COMPLETION_BODY.schema, names),
+        "ChatRequest": _named(CHAT_BODY.schema, names),
+        "ResponseRequest": _named(RESPONSE_BODY.schema, names),
+        "CompletionAnswer": _answer("text_completion"),
+        "ChatAnswer": _answer("chat.completion"),
+        "ResponseAnswer": _RESPONSE,
     }
 
 

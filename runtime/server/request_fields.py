@@ -13,7 +13,7 @@ OpenAI's, with the names that vLLM gives them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from graphgen.json_value import Json
 from graphgen.runtime.server.api_error import ApiError
@@ -155,6 +155,7 @@ COMPLETION_FIELDS = (
 )
 
 
+EFFORTS = choice("none", "minimal", "low", "medium", "high", "xhigh", "max")
 CHAT_FIELDS = (
     *_COMMON,
     BodyField(
@@ -163,11 +164,7 @@ CHAT_FIELDS = (
     BodyField("tools", TOOLS, "Functions that the answer may call.", ()),
     BodyField("tool_choice", TOOL_CHOICE, "Whether it calls them: auto where there are tools."),
     BodyField("parallel_tool_calls", BOOLEAN, "The answer may have several calls.", True),
-    BodyField(
-        "reasoning_effort",
-        choice("none", "minimal", "low", "medium", "high", "xhigh", "max"),
-        "For chat templates that read it.",
-    ),
+    BodyField("reasoning_effort", EFFORTS, "For chat templates that read it."),
     BodyField(
         "chat_template_kwargs", ANY_OBJECT, "Names of the chat template with their values.", {}
     ),
@@ -205,11 +202,20 @@ class BodyTable:
 
     Args:
         fields: those that are read.
+        labels: those without effect.
+        unbuilt: those that are not built, with the values that request nothing.
     """
 
-    def __init__(self, *fields: BodyField) -> None:
+    def __init__(
+        self,
+        *fields: BodyField,
+        labels: Sequence[str] = LABELS,
+        unbuilt: Mapping[str, tuple[Json, ...]] = UNBUILT,
+    ) -> None:
         self._kind = record(fields)
-        self._names = [*(row.name for row in fields), *LABELS, *UNBUILT]
+        self._labels = labels
+        self._unbuilt = unbuilt
+        self._names = [*(row.name for row in fields), *labels, *unbuilt]
 
     def read(self, body: Json) -> dict[str, object]:
         """The values of all fields.
@@ -222,9 +228,9 @@ class BodyTable:
         for name in tuple(given):
             if name not in self._names:
                 raise unknown_field("", name, self._names)
-            if name in UNBUILT:
-                _check_unbuilt(name, given.pop(name), given.get("n"))
-            elif name in LABELS:
+            if name in self._unbuilt:
+                self._check_unbuilt(name, given.pop(name), given.get("n"))
+            elif name in self._labels:
                 del given[name]
         values = self._kind.read(given, "")
         assert isinstance(values, dict)
@@ -237,27 +243,27 @@ class BodyTable:
         properties = schema["properties"]
         assert isinstance(properties, Mapping)
         labels: dict[str, Json] = {
-            name: {"description": "A label without effect on the answer."} for name in LABELS
+            name: {"description": "A label without effect on the answer."} for name in self._labels
         }
         unbuilt: dict[str, Json] = {
             name: {"enum": [None, *values], "description": "Not built."}
-            for name, values in UNBUILT.items()
+            for name, values in self._unbuilt.items()
         }
         return {**schema, "properties": {**properties, **labels, **unbuilt}}
 
-
-def _check_unbuilt(name: str, value: Json, answers: Json) -> None:
-    """Refuse a field that is not built, unless its value requests nothing."""
-    if value is None or any(type(value) is type(one) and value == one for one in UNBUILT[name]):
-        return
-    if name == "best_of" and type(value) is int and value == (answers or 1):
-        return
-    raise ApiError(
-        400,
-        f"'{name}' is not built; leave it out",
-        param=name,
-        code="unsupported_parameter",
-    )
+    def _check_unbuilt(self, name: str, value: Json, answers: Json) -> None:
+        """Refuse a field that is not built, unless its value requests nothing."""
+        nothing = self._unbuilt[name]
+        if value is None or any(type(value) is type(one) and value == one for one in nothing):
+            return
+        if name == "best_of" and type(value) is int and value == (answers or 1):
+            return
+        raise ApiError(
+            400,
+            f"'{name}' is not built; leave it out",
+            param=name,
+            code="unsupported_parameter",
+        )
 
 
 COMPLETION_BODY = BodyTable(*COMPLETION_FIELDS)

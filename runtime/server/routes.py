@@ -1,4 +1,4 @@
-"""The two endpoints that answer prompts."""
+"""The endpoints that answer prompts."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from graphgen.runtime.server.event_stream import (
 )
 from graphgen.runtime.server.request_guard import error_response, release_body
 from graphgen.runtime.server.request_log import FACTS, LOG
+from graphgen.runtime.server.response_json import ResponseProgress
 from graphgen.runtime.server.server_metrics import ServerMetrics
 from graphgen.runtime.server.server_options import ServerOptions
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest, TokenEvent
@@ -128,7 +129,7 @@ class AnswerEndpoint:
         data = await request.body()
         # Template, tokenizer and grammar are of the checkpoint, and may take any time: the event
         # loop and the answers to small requests go on meanwhile.
-        forms = b"response_format" in data or b"tool_choice" in data
+        forms = b"response_format" in data or b"tool_choice" in data or b"schema" in data
         heavy = len(data) > _LARGE_BODY or forms
         pool = self.service.readers if heavy else None
         loop = asyncio.get_running_loop()
@@ -175,7 +176,8 @@ class _OpenAnswer:
     _times: dict[int, float] = field(default_factory=dict[int, float])
 
     def __post_init__(self) -> None:
-        self.progress = AnswerProgress(self.asked, self.service.model, int(time.time()))
+        made = AnswerProgress if self.asked.response is None else ResponseProgress
+        self.progress = made(self.asked, self.service.model, int(time.time()))
 
     async def send(self) -> None:
         """Submit the requests, and send their answer."""
@@ -270,11 +272,12 @@ class _OpenAnswer:
                 for chunk in self.progress.chunks(place, event):
                     yield event_bytes(chunk)
         except ApiError as error:
-            yield event_bytes(error.to_json())
+            yield event_bytes(self.progress.failed(error))
             return
         for chunk in self.progress.closing():
             yield event_bytes(chunk)
-        yield DONE
+        if self.asked.response is None:
+            yield DONE
 
 
 def _failure(event: TokenEvent) -> ApiError:

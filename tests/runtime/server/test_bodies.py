@@ -64,7 +64,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     (CHAT, "max_completion_tokens", 2, "invalid_value"),
     (CHAT, "top_logprobs", 2, "invalid_value"),
     (CHAT, "tools", [{"type": "function"}], "missing_required_parameter"),
-    (CHAT, "tools", [{"type": "custom", "custom": {"name": "x"}}], "unknown_parameter"),
+    (CHAT, "tools", [{"type": "custom", "custom": {"name": "x"}}], "invalid_value"),
     (CHAT, "tools", [{"type": "web_search", "function": {"name": "x"}}], "invalid_value"),
     (CHAT, "tools", [{"type": "function", "function": {"name": "a b"}}], "invalid_value"),
     (CHAT, "tools", [{"type": "function", "function": {"name": "a"}}], "unsupported_parameter"),
