@@ -17,6 +17,8 @@ from hypothesis import settings
 
 from graphgen.gc_pause import paused_collector
 from tests.narrow_cpu import xla_limit
+from tests.oracles.chromium import NO_BROWSER
+from tests.oracles.chromium import program as browser_program
 from tests.oracles.family_groups import is_variant
 
 if TYPE_CHECKING:
@@ -275,6 +277,22 @@ def pytest_terminal_summary(
     seed = config.getoption("randomly_seed", None)
     if exitstatus and seed is not None:
         terminalreporter.write_line(f"in this order again: --randomly-seed={seed}")
+    count = without_browser(terminalreporter)
+    if count:
+        terminalreporter.write_line(f"{count} tests of pages were skipped: {NO_BROWSER}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skipped tests of pages although Chromium is installed."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and without_browser(reporter) and browser_program() is not None:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def without_browser(reporter: pytest.TerminalReporter) -> int:
+    """The number of tests that were skipped for want of a browser."""
+    skipped = reporter.stats.get("skipped", [])
+    return sum(NO_BROWSER in str(getattr(report, "longrepr", "")) for report in skipped)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@
 
 // The advance of a letter of the monospaced face at 11 px, and the longest text of a unit.
 const [LETTER, LONGEST] = [6.7, 30];
-const [LINE, HEAD, PAD] = [14, 22, 14];
+const [LINE, HEAD, PAD, GAP] = [14, 22, 14, 26];
 
 const short = (text, most = LONGEST) => (text.length > most ? `${text.slice(0, most - 9)}…${text.slice(-8)}` : text);
 
@@ -51,10 +51,11 @@ function measure(unit) {
 function baseOf(region) {
   if (region.base) return region.base;
   region.split();
+  region.units.forEach(measure);
+  if (isChain(region)) return stack(region);
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26, edgesep: 10, marginx: 0, marginy: 0 });
+  graph.setGraph({ rankdir: "TB", nodesep: 18, ranksep: GAP, edgesep: 10, marginx: 0, marginy: 0 });
   region.units.forEach((unit, at) => {
-    measure(unit);
     graph.setNode(String(at), { width: unit.foldedWidth, height: unit.foldedHeight });
   });
   // Groups may read each other: the edges against the order of the program are turned for the layout.
@@ -78,6 +79,24 @@ function baseOf(region) {
   }
   region.base = [...rows.values()].sort((a, b) => a.y - b.y);
   for (const row of region.base) row.units.sort((a, b) => a.baseX - b.baseX);
+  return region.base;
+}
+
+// Each unit reads the one before it and nothing else here, as in a list of layers.
+function isChain({ units, edges }) {
+  return edges.length === units.length - 1 && edges.every(({ from, to }, at) => from === at && to === at + 1);
+}
+
+// A chain is a column, which needs no search for an order.
+function stack(region) {
+  let top = 0;
+  region.base = region.units.map((unit) => {
+    const y = top + unit.foldedHeight / 2;
+    Object.assign(unit, { baseX: 0, baseY: y });
+    top += unit.foldedHeight + GAP;
+    return { y, units: [unit], height: unit.foldedHeight };
+  });
+  for (const edge of region.edges) edge.bends = [];
   return region.base;
 }
 
