@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphgen.analysis import free_symbols
 from graphgen.analysis.liveness import LiveMemory, live_memory
 from graphgen.analysis.overview import Overview
 from graphgen.cli.console import emit, note
@@ -16,7 +18,7 @@ from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import overviews, program_facts
 from graphgen.cli.memory_cmd import is_xla_file
 from graphgen.cli.module_file import programs_or_functions, read_module
-from graphgen.cli.shared_options import AsJson, OnlyProgram
+from graphgen.cli.shared_options import AsJson, Dims, OnlyProgram, parse_sizes
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value
 from graphgen.json_value import Json
@@ -49,12 +51,17 @@ Largest = Annotated[
 ]
 
 
+# Of symbols, where the user states none.
+_SIZES, _SIZE = {"B": 1, "R": 1}, 128
+
+
 def explore(
     file: ExploredFile,
     second: SecondFile = None,
     output: PageFile = None,
     program: OnlyProgram = None,
     largest: Largest = 5,
+    dims: Dims = "",
     open_it: OpenIt = False,
     as_json: AsJson = False,
 ) -> None:
@@ -70,13 +77,14 @@ def explore(
       graphgen explore step.hlo --open
       graphgen explore mini.gg -o mini.html
       graphgen explore before.hlo after.hlo -o compared.html
+      graphgen explore model.gg --dims B=4,S=512,C=1024
     """
     page = output or f"{Path(file if file != STANDARD else 'module').stem}.html"
     if page == STANDARD and open_it:
         raise GraphgenError("GG0705", "--open: the page is written to stdout", help="name it: -o")
     check_output(page)
     files = [file] if second is None else [file, second]
-    text, ops = explore_text(files, program, largest)
+    text, ops = explore_text(files, program, largest, parse_sizes(dims))
     write_text(page, text)
     counted = " and ".join(map(str, ops))
     emit(
@@ -90,7 +98,9 @@ def explore(
         webbrowser.open(Path(page).resolve().as_uri())
 
 
-def explore_text(files: Sequence[str], program: str | None, largest: int) -> tuple[str, list[int]]:
+def explore_text(
+    files: Sequence[str], program: str | None, largest: int, sizes: Mapping[str, int]
+) -> tuple[str, list[int]]:
     """The page of one or two files, and the number of ops of each."""
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
@@ -99,7 +109,8 @@ def explore_text(files: Sequence[str], program: str | None, largest: int) -> tup
     modules = [read_module(file) for file in files]
     for file, module in zip(files, modules, strict=True):
         items = overviews(module, programs_or_functions(module, program), largest)
-        add_module(data, module, items, Path(file).name, xla_buffers(file, module, program))
+        buffers = xla_buffers(file, module, program)
+        add_module(data, module, items, Path(file).name, buffers, sizes)
     if len(modules) == 2:
         data.compare(_differences(modules[0], modules[1], program))
     title = " and ".join(f"@{module.name}" for module in modules)
@@ -108,7 +119,12 @@ def explore_text(files: Sequence[str], program: str | None, largest: int) -> tup
 
 
 def add_module(
-    data: ExploreData, module: Module, items: Sequence[Overview], title: str, buffers: Json = None
+    data: ExploreData,
+    module: Module,
+    items: Sequence[Overview],
+    title: str,
+    buffers: Json = None,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Add programs, and the functions that they run, to the data of a page.
 
@@ -118,6 +134,7 @@ def add_module(
         items: overviews of the programs.
         title: of the file.
         buffers: memory by XLA's schedule, where the file states one.
+        sizes: of symbols, for which work is counted; others have one by default.
     """
     from graphgen.analysis.calls import called
     from graphgen.lowering.hlo.partitioning import partitioning_of
@@ -125,7 +142,9 @@ def add_module(
     from graphgen.report.explore_data import ModuleColumns
 
     partitioned = partitioning_of(module)
-    facts = {"partitioning": partitioned.to_json() if partitioned is not None else None}
+    bound = _sizes(module, sizes)
+    facts: dict[str, Json] = {"sizes": dict[str, Json](bound)}
+    facts["partitioning"] = partitioned.to_json() if partitioned is not None else None
     programs = [module.function(item.function.name) for item in items]
     layouts: dict[Value, str] = {}
     for program in programs:
@@ -133,10 +152,20 @@ def add_module(
         for function in called(module, program):
             layouts |= value_layouts(module, function)
     layers = {op: name for item in items for op, name in item.layer_of.items()}
-    columns = ModuleColumns(module, programs, layouts, layers)
+    columns = ModuleColumns(module, programs, layouts, layers, bound)
     rows = [_program(item) for item in items]
     live = [_live(module, item) for item in items]
     data.add(title, {**module_json(module), **facts}, columns, rows, live, buffers)
+
+
+def _sizes(module: Module, given: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of all symbols of a module: rows are 1 by default, the others 128."""
+    known = sorted(free_symbols(module.functions.values()))
+    sizes = {name: given.get(name, _SIZES.get(name, _SIZE)) for name in known}
+    if sizes.keys() - given.keys():
+        shown = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        note(f"work is counted for {shown}; graphgen explore --dims sets other sizes")
+    return sizes
 
 
 def _program(item: Overview) -> Json:

@@ -431,7 +431,7 @@ async function begin() {
   const [{ module }] = head.modules;
   document.querySelector("h1").textContent = head.modules.map((each) => `@${each.module.name}`).join(" | ");
   document.getElementById("summary").textContent = [
-    `level ${module.level}${module.ranks > 1 ? `, ${module.ranks} ranks` : ""}`, module.invalid && `invalid: ${module.invalid.length}`,
+    `level ${module.level}${module.ranks > 1 ? `, ${module.ranks} ranks` : ""}`, Object.keys(module.sizes).length && `work for ${Object.entries(module.sizes).map((pair) => pair.join("=")).join(", ")}`, module.invalid && `invalid: ${module.invalid.length}`,
     module.opaque && `kept as they are: ${module.opaque}`, module.dropped && `left out: ${module.dropped}`].filter(Boolean).join("; ");
   listParts();
   let typing = 0;

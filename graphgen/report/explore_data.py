@@ -13,12 +13,14 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from graphgen.analysis.calls import called
 from graphgen.analysis.loops import trip_count
 from graphgen.analysis.work import work_of
-from graphgen.ir import Function, Module, Op, Value
+from graphgen.ir import Dim, Function, Module, Op, Value
+from graphgen.ir.dims import bind
 from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
 from graphgen.ops import OPS, Trait
@@ -129,6 +131,7 @@ class ModuleColumns:
         programs: functions to begin with; the functions they run follow.
         layouts: sharding of values as text, where known.
         layers: layer of ops without a scope of their own.
+        sizes: of symbols, for which work is counted.
     """
 
     def __init__(
@@ -137,8 +140,10 @@ class ModuleColumns:
         programs: Sequence[Function],
         layouts: Mapping[Value, str],
         layers: Mapping[Op, str],
+        sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.module = module
+        self.sizes = sizes
         self.functions = list(dict.fromkeys(programs))
         self.entries = len(self.functions)
         names = {function.name for function in self.functions}
@@ -208,8 +213,7 @@ class ModuleColumns:
             self.runs[str(number)] = self._runs(op, run)
             column["work"].append(self.work.place(self._control_work(op, run)))
         else:
-            work = work_of(op)
-            column["work"].append(self.work.place((_number(work.flops), _number(work.bytes))))
+            column["work"].append(self.work.place(self._work(op)))
 
     def _scope(self, text: str) -> int:
         """The number of a dotted scope; a number in it belongs to the word before it."""
@@ -245,13 +249,24 @@ class ModuleColumns:
     def _control_work(self, op: Op, run: Sequence[str]) -> tuple[float, float]:
         """Operations and bytes of the functions that an op runs, all turns of a loop together."""
         if op.name in SCALAR:
-            work = work_of(op)
-            return _number(work.flops), _number(work.bytes)
+            return self._work(op)
         parts = [self._total(name) for name in run]
         if op.name == "conditional":
             return max(parts)
         turns = (trip_count(self.module, op) if op.name == "while" else 1) or 1
         return turns * sum(part[0] for part in parts), turns * sum(part[1] for part in parts)
+
+    def _work(self, op: Op) -> tuple[float, float]:
+        """Operations and bytes of one op."""
+        work = work_of(op)
+        return self._number(work.flops), self._number(work.bytes)
+
+    def _number(self, count: Dim) -> float:
+        """A count with its symbols bound; 0 where one has no size."""
+        bound = count if isinstance(count, int) else bind(count, self.sizes)
+        if not isinstance(bound, int):
+            return 0
+        return bound if bound < _EXACT else float(bound)
 
     def _total(self, name: str) -> tuple[float, float]:
         """Operations and bytes of one run of a function."""
@@ -259,11 +274,7 @@ class ModuleColumns:
             flops = moved = 0.0
             for op in self.module.function(name).block:
                 run = callees(op)
-                if run:
-                    part = self._control_work(op, run)
-                else:
-                    work = work_of(op)
-                    part = _number(work.flops), _number(work.bytes)
+                part = self._control_work(op, run) if run else self._work(op)
                 flops, moved = flops + part[0], moved + part[1]
             self.totals[name] = flops, moved
         return self.totals[name]
@@ -300,13 +311,6 @@ _OP_COLUMNS = (
     *("code", "attrs", "scope", "place", "results", "reads", "operands"),
     *("type", "layout", "groups", "work"),
 )
-
-
-def _number(count: object) -> float:
-    """A count; 0 where it depends on symbols."""
-    if not isinstance(count, int):
-        return 0
-    return count if count < _EXACT else float(count)
 
 
 def _shown(op: Op) -> str:

@@ -72,6 +72,15 @@ def test_errors(step: Path, tmp_path: Path):
     assert "GG0705" in error("explore", tmp_path / "nothing.hlo")
 
 
+def test_work_is_counted_for_sizes_of_symbols(small: Path, tmp_path: Path):
+    out = tmp_path / "small.html"
+    assert "work is counted for N=128" in done("explore", small, "-o", out).stderr
+    assert [128 * 3, 128 * 3 * 3 * 4] in tables(out)["work"]
+    result = done("explore", small, "-o", out, "--dims", "N=5")
+    assert "work is" not in result.stderr
+    assert [5 * 3, 5 * 3 * 3 * 4] in tables(out)["work"]
+
+
 def test_the_page_is_named_after_the_file(
     step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
