@@ -154,7 +154,7 @@ class ArrayMethods(ShapeMethods):
         return self._kept(x, self.reduce(places, [axis], "minimum"), [axis], keep)
 
     def _kept(self, x: Value, made: Value, dimensions: Sequence[int], keep: bool) -> Value:
-        """The reduction ``made`` of ``x`` along ``dimensions``, with sizes of 1 there to ``keep``."""
+        """The reduction ``made`` of ``x`` along ``dimensions``, with sizes of 1 to ``keep``."""
         if not keep:
             return made
         gone = from_front(x, dimensions)
