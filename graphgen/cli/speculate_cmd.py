@@ -46,7 +46,9 @@ BoundOn = Annotated[
 
 
 @with_speculation_flags()
-@with_compile_flags("dtype", "tp", "quantization", *("kv_cache_quant", "kv_cache_dtype"))
+@with_compile_flags(
+    *("dtype", "tp", "quantization", "kv_cache_quant", "kv_cache_dtype"), defaults={"dtype": None}
+)
 def speculate(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint, or a shape with --target.")

@@ -150,6 +150,7 @@ if TYPE_CHECKING:
         SharedExperts,
         initialize_moe_module,
     )
+    from graphgen.runtime.aws_nxdi.row_sampling import prepare_sampling_params
 
 _HERE = "graphgen.runtime"
 # Names of families in those of their classes.
@@ -201,6 +202,7 @@ _MODULES = {
     "aws_config.inference_config": ("InferenceConfig", "load_pretrained_config"),
     "aws_nxdi.application_base": ("NeuronApplicationBase",),
     "aws_nxdi.base_model": ("ModelWrapper", "NeuronBaseModel"),
+    "aws_nxdi.row_sampling": ("prepare_sampling_params",),
     "aws_nxdi.causal_lm": ("CausalLMOutput", "NeuronBaseForCausalLM"),
     "aws_nxdi.model_classes": _classes((*_LLAMA_LIKE, *_MIXTURES, *_OTHERS)),
     "aws_nxdi.moe_modules": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,9 @@ import numpy.typing as npt
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.compile_settings import sampling_defaults
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
-from graphgen.runtime.aws_nxdi.user_arrays import as_numpy
+from graphgen.runtime.aws_nxdi.user_arrays import UserArray, as_numpy, as_user_array
 from graphgen.runtime.sampling.on_device_sampling import below_one, sampling_row
+from graphgen.runtime.sampling.sampling_params import prepare_sampling_params as rows_of_settings
 from graphgen.runtime.sampling.sampling_params import settings_of_params, validate_sampling_params
 from graphgen.runtime.session.session import Session
 from graphgen.runtime.session.step_call import Draw
@@ -20,6 +21,24 @@ from graphgen.runtime.session.step_call import Draw
 RandomNumbers = Callable[[int], npt.NDArray[np.float64]]
 # top_k, top_p and temperature that AWS's helpers give where nothing is requested.
 _NEUTRAL = (1.0, 1.0, 1.0)
+
+
+def prepare_sampling_params(
+    batch_size: int,
+    top_k: float | Sequence[float] = (1,),
+    top_p: float | Sequence[float] = (1.0,),
+    temperature: float | Sequence[float] = (1.0,),
+) -> UserArray:
+    """The ``sampling_params`` of forward, f32 [B,3], in torch if the program imported it.
+
+    Args:
+        batch_size: B.
+        top_k, top_p, temperature: of all rows, or a list of one for all or of one a row.
+
+    Raises:
+        GraphgenError: GG0705 for a list of another length.
+    """
+    return as_user_array(rows_of_settings(batch_size, top_k, top_p, temperature))
 
 
 def row_draw(

@@ -16,11 +16,11 @@ Params = npt.NDArray[np.float32]
 
 def prepare_sampling_params(
     batch_size: int,
-    top_k: Sequence[float] = (1,),
-    top_p: Sequence[float] = (1.0,),
-    temperature: Sequence[float] = (1.0,),
+    top_k: float | Sequence[float] = (1,),
+    top_p: float | Sequence[float] = (1.0,),
+    temperature: float | Sequence[float] = (1.0,),
 ) -> Params:
-    """Settings of each row as an array, f32 [B,3]; a list of one value is for all rows.
+    """Settings of each row as an array, f32 [B,3]; a number, or a list of one, is for all rows.
 
     Args:
         batch_size: B, above 0.
@@ -34,12 +34,13 @@ def prepare_sampling_params(
     columns: list[Params] = []
     for name, values in zip(COLUMNS, (top_k, top_p, temperature), strict=True):
         column = _as_floats(name, values)
+        column = column.reshape(1) if column.ndim == 0 else column
         if column.ndim != 1 or column.size not in (1, batch_size):
             count = f"{column.size} values" if column.ndim == 1 else f"the shape {column.shape}"
             raise GraphgenError(
                 "GG0705",
                 f"{name} has {count} for a batch of {batch_size}",
-                help="give a list of one value, or of one a row",
+                help="give a number, a list of one value, or one of a value a row",
             )
         columns.append(np.broadcast_to(column, (batch_size,)))
     return np.stack(columns, 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws import nxdi
 from graphgen.runtime.aws_config.inference_config import load_pretrained_config
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.model_classes import CAUSAL_LM, NeuronLlamaForCausalLM
@@ -301,3 +302,11 @@ def test_async_mode_is_noted_where_steps_wait(
     model.forward(np.array([[9]]), seq_ids=np.array([0]), position_ids=np.array([[3]]))
     err = capsys.readouterr().err
     assert err.count("NeuronConfig.async_mode = True has no effect on forward and generate") == 1
+
+
+def test_settings_of_all_rows_are_plain_numbers():
+    import torch
+
+    made = nxdi.prepare_sampling_params(batch_size=2, top_k=5, top_p=0.9, temperature=1.0)
+    assert isinstance(made, torch.Tensor)
+    assert torch.equal(made, torch.tensor([[5, 0.9, 1]] * 2))

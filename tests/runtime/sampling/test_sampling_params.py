@@ -18,6 +18,8 @@ def test_one_value_is_for_all_rows():
     made = prepare_sampling_params(2, top_k=[50, 5], top_p=[0.5, 1.0], temperature=[0.75])
     np.testing.assert_array_equal(made, np.array([[50, 0.5, 0.75], [5, 1, 0.75]], np.float32))
     assert made.dtype == np.float32
+    plain = prepare_sampling_params(batch_size=2, top_k=5, top_p=0.9, temperature=1.0)
+    np.testing.assert_array_equal(plain, np.array([[5, 0.9, 1]] * 2, np.float32))
     np.testing.assert_array_equal(prepare_sampling_params(3), np.ones((3, 3), np.float32))
 
 
