@@ -47,6 +47,15 @@ async def try_page(request: Request) -> HTMLResponse:
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
+# Endpoints of OpenAI and vLLM for models of other kinds.
+_OTHER_MODELS = ("/v1/embeddings", "/v1/score", "/v1/rerank")
+
+
+async def _no_such_model(request: Request) -> Response:
+    what = f"{request.url.path} needs a model that embeds or scores texts, and no family of these "
+    return error_response(ApiError(404, f"{what}is built", code="not_found"))
+
+
 def make_application(service: Service, on_failure: Callable[[], None] = lambda: None) -> Starlette:
     """The application of a server; its lifespan starts and ends the engine's thread.
 
@@ -68,6 +77,7 @@ def make_application(service: Service, on_failure: Callable[[], None] = lambda: 
         Route("/v1/completions", AnswerEndpoint(service, read_completion), methods=["POST"]),
         Route("/v1/chat/completions", AnswerEndpoint(service, read_chat), methods=["POST"]),
         Route("/v1/responses", AnswerEndpoint(service, read_response), methods=["POST"]),
+        *[Route(path, _no_such_model, methods=["POST"]) for path in _OTHER_MODELS],
         *(adapter_routes(service) if service.adapters is not None else ()),
         *_facts(service),
     ]

@@ -472,3 +472,10 @@ def test_what_a_grammar_may_cost_is_bounded(monkeypatch: pytest.MonkeyPatch):
     assert 0 < limits.step_lexer_fuel <= 200_000
     assert 0 < limits.initial_lexer_fuel <= 1_000_000
     assert 0 < limits.step_max_items <= 50_000
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/score"])
+def test_endpoints_for_other_models_say_why_they_are_not_there(client: TestClient, path: str):
+    response = client.post(path, json={"model": NAME, "input": "a"})
+    assert response.status_code == 404
+    assert "no family of these is built" in response.json()["error"]["message"]
