@@ -270,10 +270,8 @@ function jump(step) {
 
 function greet(one) {
   const { graph } = one;
-  const counts = new Map();
   const { row } = one.instance;
-  for (let op = row.op; op < row.op + row.ops; op += 1) counts.set(graph.opcode(op), (counts.get(graph.opcode(op)) ?? 0) + 1);
-  const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 16);
+  const most = histogram(graph, row).slice(0, 16);
   detail.replaceChildren(make("h2", {}, `@${row.name}`), make("p", { className: "soft" }, `${plural(row.ops, "op")}. A click on a box unfolds it, on an op says what it is; ? lists the keys.`),
     table(["op", "count"], most.map(([name, count]) => [link(name, { search: name }), count])));
   const changes = [...pairs.values()].filter(({ names }) => names[graph.side] === row.name).flatMap((each) => each.changes);
@@ -281,6 +279,16 @@ function greet(one) {
     detail.append(make("h3", {}, `differences (${changes.length})`), ...(changes.length ? changes.slice(0, 60).map((text) => make("p", { className: "differs" }, text))
       : [make("p", { className: "soft" }, pairs.size ? "none: the modules compute the same in the same way" : "no programs go together")]));
   }
+}
+
+// The ops of a function by name with their counts, the most frequent first.
+function histogram(graph, row) {
+  if (!row.histogram) {
+    const counts = new Uint32Array(graph.codes.length);
+    for (let op = row.op; op < row.op + row.ops; op += 1) counts[graph.code[op]] += 1;
+    row.histogram = [...counts].map((count, at) => [graph.codes[at][0], count]).filter(([, count]) => count).sort((a, b) => b[1] - a[1]);
+  }
+  return row.histogram;
 }
 
 function paintRule(rule) {
