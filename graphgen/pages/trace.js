@@ -37,7 +37,7 @@ function drawTimeline() {
   });
   timeline.append(make("hr"));
   if (data.validation) {
-    const wrong = data.validation.states.filter((state) => state !== "ok").length;
+    const wrong = data.validation.states.filter((state) => !isRight(state)).length;
     const holes = data.validation.coverage.holes.filter((hole) => hole.blocking).length;
     timeline.append(
       make("button", { onclick: go({ view: "validation" }), id: "verdicts" }, make("span", { className: "name" }, "Validation"),
@@ -135,7 +135,9 @@ function miss(item) {
 
 // ---- validation: verdicts, and what the calls reached
 
-const stateName = (state) => make("b", { className: state === "ok" ? "good" : "bad" }, state);
+// "ok", or "ok of what was tried".
+const isRight = (state) => /^ok\b/.test(state);
+const stateName = (state) => make("b", { className: isRight(state) ? "good" : "bad" }, state);
 
 function grid(table, mark = () => false, link = () => undefined) {
   const align = (cell, column) => {
@@ -167,7 +169,7 @@ function showVerdicts() {
   // A pass that raised is in the table only.
   const link = (index) => (index < data.stages.length
     ? hashOf({ pass: data.stages[index].label, rewrite: found.guilty[index] ?? undefined }) : undefined);
-  content.append(make("h2", {}, "Validation"), grid(found.verdicts, (row) => row[state] !== "ok", link));
+  content.append(make("h2", {}, "Validation"), grid(found.verdicts, (row) => !isRight(row[state]), link));
   section("Faults", found.faults.flat().map(fault), "None.");
   if (found.not_run.length) section("Passes that were not run", found.not_run.map((name) => make("p", {}, name)));
   if (found.proofs.length) section("Proofs", found.proofs.map((part) => (typeof part === "string" ? make("p", {}, part) : grid(part))));
