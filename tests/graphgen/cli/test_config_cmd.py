@@ -77,11 +77,17 @@ def test_a_quantized_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path):
 
 
 def test_a_refusal_of_a_target_is_an_error_for_it_alone(tmp_path: Path):
-    path = written(tmp_path, attn_kernel_enabled=True)
+    path = written(tmp_path, kv_cache_tiling=True)
     result = done("config", path)
-    assert "note: NeuronConfig.attn_kernel_enabled = True has no effect" in result.stderr
+    assert "note: NeuronConfig.kv_cache_tiling = True has no effect" in result.stderr
     result = graphgen("config", path, "--target", "trn2")
     assert result.exit_code == 1
+    assert "tiled caches is not built yet for trn2" in result.stderr
+
+
+def test_a_kernel_without_an_artifact_is_noted_for_a_target(tmp_path: Path):
+    path = written(tmp_path, attn_kernel_enabled=True)
+    result = done("config", path, "--target", "trn2")
     assert "attention_isa_kernel exists in NKI alone, and no artifact of" in result.stderr
 
 
