@@ -180,6 +180,9 @@ def _last_net(error: Exception) -> GraphgenError | None:
         return GraphgenError("GG1103", what, help="use smaller sizes, or --mini")
     if isinstance(error, RecursionError):
         return GraphgenError("GG1103", "the input is nested too deeply")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        what = f"too many files are open: {error.strerror}"
+        return GraphgenError("GG1103", what, help="allow more: ulimit -n 4096")
     if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_NAMES:
         where = str(error.filename)
         return GraphgenError("GG1103", f"cannot open the file: {error.strerror}", where=where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -78,6 +79,15 @@ def test_a_folder_is_no_module(tmp_path: Path):
 def test_not_enough_memory_is_the_users_error(mini: Path):
     text = error("run", mini, "--program", "prefill", "--dims", f"M={10**14}")
     assert text.startswith("error[GG1103]: not enough memory: ")
+
+
+def test_too_many_open_files_are_the_users_error(monkeypatch: pytest.MonkeyPatch):
+    def broken(files: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "module.py")
+
+    monkeypatch.setattr("graphgen.cli.passes_cmd.load_plugins", broken)
+    expected = "error[GG1103]: too many files are open: Too many open files\n"
+    assert error("passes") == f"{expected}  help: allow more: ulimit -n 4096\n"
 
 
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(monkeypatch: pytest.MonkeyPatch):
