@@ -221,8 +221,9 @@ def _check_kept(module: Module, config: CompileConfig) -> None:
     from graphgen.passes.quantization.quantize_weights import QuantizeWeights
 
     for step in parse_pipeline(config.quantization):
-        unknown = step.unknown(module) if isinstance(step, QuantizeWeights) else {}
-        for name, near in unknown.items():
+        if not isinstance(step, QuantizeWeights):
+            continue
+        for name, near in step.unknown(module).items():
             found = f"did you mean {' or '.join(near)}? " if near else ""
             raise GraphgenError(
                 "GG0705",

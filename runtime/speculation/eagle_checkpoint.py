@@ -122,7 +122,9 @@ class EagleCheckpoint:
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The tensors of the draft by its names; reads no data."""
         own = self._own.tensors()
-        target = {} if self._target is None else self._target.tensors()
+        target: Mapping[str, TensorInfo] = {}
+        if self._target is not None:
+            target = self._target.tensors()
         found = {name: own[stored] for name, stored in self._stored.items()}
         for name, stored in self._others.items():
             info = target[stored]

@@ -282,7 +282,7 @@ def test_notes_are_printed_once(llama: Checkpoint, capsys: pytest.CaptureFixture
 )
 def test_what_has_no_effect_on_a_model_is_noted(
     llama: Checkpoint,
-    attributes: dict[str, object],
+    attributes: dict[str, Any],
     note: str,
     capsys: pytest.CaptureFixture[str],
 ):

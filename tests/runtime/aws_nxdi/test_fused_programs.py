@@ -104,6 +104,7 @@ def test_drawn_tokens_have_the_targets_distribution(folder: Path, draft: Path):
     assert chi_of_pairs(adapter, reference, row(1)["input_ids"], 3, 600) < MOST_CHI
     # Programs that draw take the best token of a call without do_sample.
     theirs = reference.generate(**prompts(), **settings())
-    assert torch.equal(adapter.generate(**prompts(), **settings()), theirs)
+    tokens: Any = adapter.generate(**prompts(), **settings())
+    assert torch.equal(tokens, theirs)
     with pytest.raises(GraphgenError, match="sample with top_k=4"):
         adapter.generate(**prompts(), **settings(do_sample=True, top_k=9))
