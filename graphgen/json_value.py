@@ -46,6 +46,7 @@ def parse_json(
     objects: int | Limit = JSON_OBJECTS,
     unique: bool = False,
     finite: bool = False,
+    strict: bool = True,
 ) -> object:
     """Parse JSON of a file, a request or an attribute.
 
@@ -55,6 +56,7 @@ def parse_json(
         objects: the lists and objects that are made at most.
         unique: refuse a key that is twice in an object.
         finite: refuse ``NaN`` and ``Infinity``, which Python's writers put out.
+        strict: refuse line breaks and other control characters inside of strings.
 
     Raises:
         JsonError: it is not JSON, is larger than ``most``, nested more than 200 deep, or has an
@@ -68,6 +70,7 @@ def parse_json(
             object_pairs_hook=_unique if unique else None,
             parse_constant=_refuse_constant if finite else None,
             parse_int=_integer if _has_long_number(text) else None,
+            strict=strict,
         )
     except json.JSONDecodeError as error:
         raise JsonError(str(error), f"{error.lineno}:{error.colno}", error.msg) from error

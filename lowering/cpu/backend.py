@@ -101,7 +101,7 @@ def alone_for_xla(
     Args:
         module: has the functions that it calls.
         function: the program.
-        as_is: leave out the clamps that keep XLA from a fault of its own.
+        as_is: leave out what keeps XLA from faults and limits of its own.
     """
     alone = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
     for each in (*called(module, function), function):

@@ -20,6 +20,7 @@ PACKAGES: Final = ("jaxlib", "jax", "numpy")
 # Extra of the package -> what it is for, and its packages; those of pyproject.toml.
 EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "cache": ("--cache-dir of graphgen compile at a URL", ("fsspec",)),
+    "iree": ("--on iree, and graphgen triage", ("iree-base-compiler", "iree-base-runtime")),
     "prove": ("graphgen validate --prove", ("z3-solver",)),
     "plot": ("--plot of graphgen cost and plan", ("matplotlib",)),
     "serve": ("graphgen serve", ("llguidance", "prometheus_client", "starlette", "uvicorn")),

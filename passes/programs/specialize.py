@@ -93,7 +93,7 @@ class Bucket:
 
     Attributes:
         name: of its sizes, as ``b1.s128``; that of a chunk program, or of one that verifies tokens,
-            has C too, ``b1.s64.c256``; of one with fixed numbers of tokens and slots B only.
+            has C too, ``b1.s64.c256``.
         dims: B, S and C; empty where the program has none of them.
     """
 
@@ -130,9 +130,7 @@ def program_buckets(
     fixed = not free & {"S", "C"}
     for batch in batches:
         for size in sizes[-1:] if fixed else sizes:
-            if fixed:
-                yield Bucket(f"b{batch}", {"B": batch})
-            elif decodes:
+            if decodes:
                 dims: dict[str, Dim] = {"B": batch, "C": size}
                 yield Bucket(f"b{batch}.c{size}", dims)
             else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.json_value import Json, parse_json
 from graphgen.runtime.server.api_error import ApiError, refusal
 from graphgen.runtime.tool_calls.answer_reader import AnswerReader, Tool
 from graphgen.runtime.tool_calls.call_formats import call_reader, has_tools, reasoning_reader
@@ -174,7 +173,7 @@ def _template_call(call: Mapping[str, object]) -> Json:
     function = cast("Mapping[str, str]", call["function"])
     text: Json = function["arguments"]
     try:
-        arguments = cast("Json", json.loads(function["arguments"] or "{}"))
+        arguments = cast("Json", parse_json(function["arguments"] or "{}"))
     except ValueError:
         arguments = text
     return {

@@ -9,14 +9,13 @@ is content.
 
 from __future__ import annotations
 
-import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
-from graphgen.json_value import Json
+from graphgen.json_value import Json, parse_json
 
 # Keys of the arguments of a call, and of its name.
 _ARGUMENTS = ("arguments", "parameters")
@@ -434,7 +433,7 @@ class _ObjectReading:
 
 def _loaded(text: str) -> object:
     try:
-        return json.loads(text, strict=False)
+        return parse_json(text, strict=False)
     except ValueError:
         return None
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from typing import cast
 
-from graphgen.json_value import Json
+from graphgen.json_value import Json, parse_json
 from graphgen.runtime.tool_calls.answer_reader import AnswerReader, Steps
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -75,7 +75,7 @@ class TaggedCallReader(AnswerReader):
         )
         if kind is not None and kind != "string":
             try:
-                return json.dumps(json.loads(text), ensure_ascii=False)
+                return json.dumps(parse_json(text), ensure_ascii=False)
             except ValueError:
                 pass
         return json.dumps(text, ensure_ascii=False)

@@ -275,7 +275,7 @@ def test_more_devices_than_jax_has_started_with_are_refused():
     with pytest.raises(GraphgenError) as caught:
         configure(1000)
     assert caught.value.code == "GG0705"
-    assert caught.value.what.startswith("1000 CPU devices are needed, but JAX has started with ")
+    assert caught.value.what.startswith("1000 CPU devices are needed, and JAX has started with ")
 
 
 def test_devices_are_made_before_the_first_launch():

@@ -118,6 +118,14 @@ SAMPLES: dict[str, list[str]] = {
         ": f32[2,3,6]".replace("SCALES", scales).replace("BLOCK", block)
         for scales, block in (("6,1", "1,8"), ("1,1", "6,8"))
     ],
+    # The free dimensions of the right side follow what is contracted, or stand before and after it.
+    "one-free-dimension": [
+        "arg %x : bf16[5,2]\narg %w : bf16[5,3,4]\n%a = dot_general(%x, %w) "
+        "lhs_contracting_dims=[0] rhs_contracting_dims=[0] dtype=f32 : f32[2,3,4]",
+        "arg %x : bf16[6,5,2]\narg %w : bf16[3,5,6,4]\n%a = dot_general(%x, %w) lhs_batch_dims=[0] "
+        "rhs_batch_dims=[2] lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 "
+        ": f32[6,2,3,4]",
+    ],
     "in-type-of-weight": [
         "arg %x : bf16[2,4]\narg %w : f32[4]\n%n = convert(%w) dtype=bf16 : bf16[4]\n"
         "%a = rms_norm(%x, %n) epsilon=1e-05 : bf16[2,4]"
