@@ -7,11 +7,8 @@ while it lives. Sources: XLA's ``BufferAssigner``, ``HloDataflowAnalysis`` and `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-import numpy.typing as npt
 
 from graphgen.lowering.hlo_proto.fields import InstructionField
 from graphgen.lowering.xla_dump.memory_texts import (
@@ -62,21 +59,28 @@ def assign_buffers(module: ScheduledModule) -> list[AssignedBuffer]:
         enumerate(groups), key=lambda item: (-_size(item[1]), not _lives_out(item[1]), item[0])
     )
     made: list[AssignedBuffer] = []
+    # Those that may hold further values beside their own, the newest first.
+    shared: list[tuple[AssignedBuffer, Lives]] = []
     temps: list[list[LiveValue]] = []
     for _, group in ordered:
         kind, parameter = buffer_kind(module, group)
         # Pointers of tuples do not take a place that something else had.
         if kind in (TEMP, OUTPUT) and not group[0].shape.is_tuple:
-            found = next((b for b in reversed(made) if _fits(b, group)), None)
+            found = next((pair for pair in reversed(shared) if _fits(*pair, group)), None)
             if found is not None:
-                found.values += [Placed(value, 0) for value in group]
-                found.lives_out = found.lives_out or kind == OUTPUT
+                buffer, lives = found
+                buffer.values += [Placed(value, 0) for value in group]
+                buffer.lives_out = buffer.lives_out or kind == OUTPUT
+                lives.add(group)
                 continue
         if kind == TEMP:
             temps.append(group)
             continue
         placed = [Placed(value, 0) for value in group]
         made.append(AssignedBuffer(kind, _size(group), placed, parameter, _lives_out(group)))
+        readonly = kind == CONSTANT or (kind == PARAMETER and not _lives_out(group))
+        if not readonly and not group[0].shape.is_tuple:
+            shared.append((made[-1], Lives(group)))
     if temps:
         made.append(_packed(temps))
     local = [v for v in module.local if v.nbytes]
@@ -111,15 +115,43 @@ def buffer_kind(module: ScheduledModule, group: Sequence[LiveValue]) -> tuple[st
     return (OUTPUT if _lives_out(group) else TEMP), -1
 
 
-def _fits(buffer: AssignedBuffer, group: Sequence[LiveValue]) -> bool:
+class Lives:
+    """Values by the times in which they live.
+
+    A value that lives for 2**n to 2**(n+1) - 1 steps is in level n, in the bucket of 2**n times
+    that holds its first one, so that a search reads few values that live at other times.
+    """
+
+    def __init__(self, values: Iterable[LiveValue] = ()) -> None:
+        self._levels: dict[int, dict[int, list[LiveValue]]] = {}
+        self.add(values)
+
+    def add(self, values: Iterable[LiveValue]) -> None:
+        """Add values."""
+        for value in values:
+            level = (value.end - value.start + 1).bit_length() - 1
+            buckets = self._levels.setdefault(level, {})
+            buckets.setdefault(value.start >> level, []).append(value)
+
+    def meeting(self, other: LiveValue) -> Iterator[LiveValue]:
+        """The values that live at some time at which ``other`` does."""
+        for level, buckets in self._levels.items():
+            # A value ends in its bucket or in one of the next two.
+            numbers: Iterable[int] = range((other.start >> level) - 2, (other.end >> level) + 1)
+            if other.end - other.start >> level > len(buckets):
+                numbers = tuple(buckets)
+            for number in numbers:
+                for value in buckets.get(number, ()):
+                    if value.start <= other.end and other.start <= value.end:
+                        yield value
+
+
+def _fits(buffer: AssignedBuffer, lives: Lives, group: Sequence[LiveValue]) -> bool:
     """A buffer may hold further values beside its own."""
-    readonly = buffer.kind == CONSTANT or (buffer.kind == PARAMETER and not buffer.lives_out)
     size = _size(group)
-    if readonly or buffer.values[0].value.shape.is_tuple:
-        return False
     if size > buffer.nbytes or (_lives_out(group) and size != buffer.nbytes):
         return False
-    return not any(_interferes(placed.value, value) for placed in buffer.values for value in group)
+    return not any(_interferes(placed, value) for value in group for placed in lives.meeting(value))
 
 
 def _interferes(one: LiveValue, other: LiveValue) -> bool:
@@ -198,9 +230,6 @@ def _flows_elementwise(item: Instruction, number: int) -> bool:
     return True
 
 
-Ints = npt.NDArray[np.int64]
-
-
 def _packed(groups: Sequence[Sequence[LiveValue]]) -> AssignedBuffer:
     """Pack buffers into one, by size and by time of life; the smaller result."""
     joined = _joined(groups)
@@ -219,6 +248,9 @@ def _joined(groups: Sequence[Sequence[LiveValue]]) -> list[list[LiveValue]]:
     """Join a buffer with that of an operand that dies where it begins and may be written over."""
     lists = [[*group] for group in groups]
     whole = {id(value): group for group in lists for value in group}
+    # Buffers of one size are joined.
+    sizes = {id(group): _size(group) for group in lists}
+    lives: dict[int, Lives] = {}
     ending: dict[int, list[LiveValue]] = {}
     for group in groups:
         for value in group:
@@ -230,55 +262,43 @@ def _joined(groups: Sequence[Sequence[LiveValue]]) -> list[list[LiveValue]]:
         mine = whole[id(value)]
         for dying in ending.get(value.start, ()):
             theirs = whole[id(dying)]
-            free = mine is not theirs and len(mine) == 1 and _size(mine) == _size(theirs)
-            if free and may_share(dying, value) and _apart(mine, theirs, (value, dying)):
+            free = mine is not theirs and len(mine) == 1 and sizes[id(mine)] == sizes[id(theirs)]
+            if not free or not may_share(dying, value):
+                continue
+            if id(theirs) not in lives:
+                lives[id(theirs)] = Lives(theirs)
+            if all(other is dying for other in lives[id(theirs)].meeting(value)):
                 theirs += mine
-                for each in mine:
-                    whole[id(each)] = theirs
+                lives[id(theirs)].add(mine)
+                whole[id(value)] = theirs
                 break
     return list({id(group): group for group in whole.values()}.values())
 
 
-def _apart(
-    mine: Sequence[LiveValue], theirs: Sequence[LiveValue], pair: tuple[LiveValue, LiveValue]
-) -> bool:
-    return not any(
-        a.start <= b.end and b.start <= a.end
-        for a in mine
-        for b in theirs
-        if not (a in pair and b in pair)
-    )
-
-
 def _placed(order: Sequence[Sequence[LiveValue]]) -> tuple[int, list[Placed]]:
     """Offsets of buffers in this order, each in the smallest gap that holds it."""
-    count = sum(map(len, order))
-    starts, ends, offsets, limits = (np.zeros(count, np.int64) for _ in range(4))
-    used, total = 0, 0
+    lives, offsets, limits = Lives(), dict[int, int](), dict[int, int]()
+    total = 0
     placed: list[Placed] = []
     for group in order:
         size = _size(group)
-        busy = np.zeros(used, bool)
+        busy = {id(other) for value in group for other in lives.meeting(value)}
+        offset = _gap([(offsets[key], limits[key]) for key in busy], size)
+        lives.add(group)
         for value in group:
-            busy |= (starts[:used] <= value.end) & (ends[:used] >= value.start)
-        offset = _gap(offsets[:used][busy], limits[:used][busy], size)
-        for value in group:
-            starts[used], ends[used] = value.start, value.end
-            offsets[used], limits[used] = offset, offset + size
-            used += 1
+            offsets[id(value)], limits[id(value)] = offset, offset + size
             placed.append(Placed(value, offset))
         total = max(total, offset + size)
     return total, placed
 
 
-def _gap(offsets: Ints, limits: Ints, size: int) -> int:
+def _gap(ranges: Sequence[tuple[int, int]], size: int) -> int:
     """The start of the smallest gap of ``size`` bytes between these ranges."""
-    order = np.argsort(offsets, kind="stable")
     best: tuple[int, int] | None = None
     begin = 0
-    for place in order:
-        gap = int(offsets[place]) - begin
+    for offset, limit in sorted(ranges):
+        gap = offset - begin
         if gap >= size and (best is None or gap < best[0]):
             best = gap, begin
-        begin = max(begin, -(-int(limits[place]) // ALIGNMENT) * ALIGNMENT)
+        begin = max(begin, -(-limit // ALIGNMENT) * ALIGNMENT)
     return best[1] if best is not None else begin

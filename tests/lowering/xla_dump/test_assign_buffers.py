@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import ComputationField, InstructionField, ModuleField
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+from graphgen.lowering.xla_dump.assign_buffers import Lives
 from graphgen.lowering.xla_dump.memory_texts import proto_allocations
 from graphgen.lowering.xla_dump.memory_use import MemoryUse, memory_of, to_fit
+from graphgen.lowering.xla_dump.schedule_values import LiveValue
 from tests.oracles import xla_programs
 
 
@@ -124,3 +130,40 @@ def test_a_computation_that_calls_itself_is_refused():
     assert proto.count(called) == 1
     with pytest.raises(GraphgenError, match="calls itself"):
         memory_of(proto.replace(called, wire.integers(InstructionField.CALLED_IDS, [own])))
+
+
+class _Lived:
+    """A value that lives from one time to another."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+
+
+@given(
+    lives=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 300)), max_size=60),
+    other=st.tuples(st.integers(0, 400), st.integers(0, 300)),
+)
+def test_a_search_finds_the_values_that_live_at_the_same_time(
+    lives: list[tuple[int, int]], other: tuple[int, int]
+):
+    values = [cast("LiveValue", _Lived(start, start + span)) for start, span in lives]
+    asked = cast("LiveValue", _Lived(other[0], sum(other)))
+    wanted = {id(v) for v in values if v.start <= asked.end and asked.start <= v.end}
+    found = [id(value) for value in Lives(values).meeting(asked)]
+    assert len(found) == len(set(found))
+    assert set(found) == wanted
+
+
+def test_a_search_reads_few_of_many_values():
+    class Counted(_Lived):
+        reads = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "start":
+                Counted.reads += 1
+            return object.__getattribute__(self, name)
+
+    values = [cast("LiveValue", Counted(start, start + 1 + start % 3)) for start in range(20_000)]
+    lives, Counted.reads = Lives(values), 0
+    assert len(list(lives.meeting(cast("LiveValue", _Lived(10_000, 10_001))))) < 8
+    assert Counted.reads < 40
