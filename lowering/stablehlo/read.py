@@ -349,6 +349,10 @@ def read_stablehlo(
         return _read_text(text, filename, own_lines=False, bound=bound)
 
 
+# Element types may have parameters: ``tensor<2xcomplex<f32>>``.
+_TENSORS = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>")
+
+
 @dataclass(frozen=True, slots=True)
 class StatedInterface:
     """Interface that a module states of its program.
@@ -378,7 +382,7 @@ def stated_interface(data: bytes, filename: str) -> StatedInterface:
     return StatedInterface(
         names,
         [read_tensor_type(argument.type) for argument in args],
-        [read_tensor_type(text) for text in re.findall(r"tensor<[^<>]*>", results)],
+        [read_tensor_type(text) for text in _TENSORS.findall(results)],
     )
 
 

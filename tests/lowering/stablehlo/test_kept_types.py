@@ -21,6 +21,7 @@ from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.lowering.mlir.generic_form import generic_text
 from graphgen.lowering.mlir.mlir_types import read_tensor_type, type_text
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
+from graphgen.lowering.stablehlo.read import stated_interface
 from graphgen.ops.external import refusal, shown_type
 from graphgen.passes.core.pipeline import run_pipeline
 from graphgen.passes.pipelines import parse as parse_pipeline
@@ -291,3 +292,15 @@ def test_a_short_form_that_only_jaxlib_knows_is_named_beside_quantized_types():
     # jaxlib cannot read it: what it says is followed by what to do.
     with pytest.raises(GraphgenError, match="jaxlib does not have quantized types"):
         generic_text(QUANTIZED, "quantized.mlir")
+
+
+def test_stated_results_may_have_types_with_parameters():
+    text = (
+        "func.func @main(%x: tensor<3xcomplex<f32>>) -> (tensor<3xcomplex<f32>>, tensor<2xi1>) {\n"
+        "  %0 = chlo.asin %x : tensor<3xcomplex<f32>> -> tensor<3xcomplex<f32>>\n"
+        "  %1 = stablehlo.constant dense<true> : tensor<2xi1>\n"
+        "  return %0, %1 : tensor<3xcomplex<f32>>, tensor<2xi1>\n}\n"
+    )
+    stated = stated_interface(text.encode(), "asin.mlir")
+    assert [kind.text for kind in stated.arguments] == ["c64[3]"]
+    assert [kind.text for kind in stated.results] == ["c64[3]", "pred[2]"]
