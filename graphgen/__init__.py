@@ -31,36 +31,8 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-# All but ``compile``, which would hide Python's own; ``__init__.pyi`` has the types of all.
-__all__ = [
-    "Builder",
-    "DType",
-    "Dim",
-    "Domain",
-    "Entry",
-    "Function",
-    "GraphgenError",
-    "Literal",
-    "Loc",
-    "Module",
-    "Op",
-    "Role",
-    "Sharding",
-    "TensorType",
-    "Value",
-    "dtype",
-    "evaluate",
-    "evaluate_ranks",
-    "load",
-    "parse",
-    "print_function",
-    "print_module",
-    "sharding",
-    "symbol",
-    "tensor",
-    "to_networkx",
-    "verify",
-]
+# All but ``compile``, which would hide Python's own; the stub has the types of all.
+__all__ = [name for name in _HOME if name != "compile"]
 
 
 def __getattr__(name: str) -> object:

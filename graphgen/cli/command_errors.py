@@ -175,7 +175,9 @@ def _limits_option() -> TyperOption:
 
 def _last_net(error: Exception) -> GraphgenError | None:
     """The error of a user for what Python raises about this machine or a file; else ``None``."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
+    ):
         what = f"not enough memory: {error}"
         return GraphgenError("GG1103", what, help="use smaller sizes, or --mini")
     if isinstance(error, RecursionError):

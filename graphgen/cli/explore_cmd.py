@@ -18,7 +18,7 @@ from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import overviews, program_facts
 from graphgen.cli.memory_cmd import is_xla_file
 from graphgen.cli.module_file import programs_or_functions, read_module
-from graphgen.cli.shared_options import AsJson, Dims, OnlyProgram, parse_sizes
+from graphgen.cli.shared_options import AsJson, Dims, ModuleFile, OnlyProgram, parse_sizes
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value
 from graphgen.json_value import Json
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from graphgen.report.diff import ProgramDifference
     from graphgen.report.explore_data import ExploreData
 
-ExploredFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE", help="A module (.gg, StableHLO, HLO as text or protobuf); - is stdin."
-    ),
-]
 SecondFile = Annotated[
     str | None, typer.Argument(metavar="[FILE2]", help="Another module, drawn beside the first.")
 ]
@@ -56,7 +50,7 @@ _SIZES, _SIZE = {"B": 1, "R": 1}, 128
 
 
 def explore(
-    file: ExploredFile,
+    file: ModuleFile,
     second: SecondFile = None,
     output: PageFile = None,
     program: OnlyProgram = None,

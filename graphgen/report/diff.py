@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.analysis.annotation_diff import (
@@ -640,15 +641,27 @@ def _functions(module: Module, program: str | None) -> dict[str, Function]:
 
 def with_bodies(found: ProgramDifference) -> Iterator[ProgramDifference]:
     """Two programs, then the functions of their loops and conditionals that differ, each once."""
+    return _each_once([found], lambda item: item.bodies)
+
+
+def with_runs(found: Iterable[ProgramDifference]) -> Iterator[ProgramDifference]:
+    """Pairs of programs and of the functions that their paired ops run, each pair once."""
+    return _each_once(found, lambda item: item.runs)
+
+
+def _each_once(
+    found: Iterable[ProgramDifference],
+    inner: Callable[[ProgramDifference], Iterable[ProgramDifference]],
+) -> Iterator[ProgramDifference]:
     seen: set[tuple[str, str]] = set()
-    work = [found]
+    work = deque(found)
     while work:
-        item = work.pop(0)
+        item = work.popleft()
         names = (item.first.name, item.second.name)
         if names not in seen:
             seen.add(names)
             yield item
-            work += item.bodies
+            work += inner(item)
 
 
 _NAME = re.compile(r"[%@][^\s,;:()]+")

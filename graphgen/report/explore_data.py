@@ -11,7 +11,7 @@ import base64
 import json
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -359,19 +359,6 @@ def pair_columns(found: ProgramDifference) -> Columns:
     return made
 
 
-def with_runs(found: Iterable[ProgramDifference]) -> Iterator[ProgramDifference]:
-    """Pairs of programs and of the functions that their paired ops run, each pair once."""
-    seen: set[tuple[str, str]] = set()
-    work = [*found]
-    while work:
-        item = work.pop(0)
-        key = (item.first.name, item.second.name)
-        if key not in seen:
-            seen.add(key)
-            yield item
-            work += item.runs
-
-
 def packed(data: bytes) -> str:
     """Bytes as the page unpacks them: deflated, in base64."""
     return base64.b64encode(zlib.compress(data, 6)).decode()
@@ -435,6 +422,9 @@ class ExploreData:
 
     def compare(self, programs: Sequence[ProgramDifference]) -> None:
         """Add which ops of the two modules are the same."""
+        # Only here: pages of one module compare nothing.
+        from graphgen.report.diff import with_runs
+
         for item in with_runs(programs):
             made = pair_columns(item)
             self.blocks[f"pairs-{len(self.pairs)}"] = packed(bytes(made.data))

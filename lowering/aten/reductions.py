@@ -93,9 +93,10 @@ def _max_dim(c: AtenCall) -> AtenResult:
     if not x.shape:
         return [c.value("self"), c.full(0, s64)]
     dim = c.dim("dim", x.type.rank)
-    kind = "maximum" if c.op.startswith("max") else "minimum"
-    best = c.b.reduce(x, [dim], kind)
-    place = c.b.reshape(_place(c, x, best, dim), c.types[1].shape)
+    largest = c.op.startswith("max")
+    best = c.b.reduce(x, [dim], "maximum" if largest else "minimum")
+    place = (c.b.argmax if largest else c.b.argmin)(x, dim, dtype=s64)
+    place = c.b.reshape(place, c.types[1].shape)
     return [c.cast(c.b.reshape(best, c.shape), c.dtype), place]
 
 
@@ -107,19 +108,8 @@ def _argmax(c: AtenCall) -> AtenResult:
     if not x.shape:
         return c.full(0, c.dtype, c.shape)
     dim = c.dim("dim", x.type.rank)
-    best = c.b.reduce(x, [dim], "maximum" if c.op.startswith("argmax") else "minimum")
-    return c.b.reshape(_place(c, x, best, dim), c.shape)
-
-
-def _place(c: AtenCall, x: Value, best: Value, dim: int) -> Value:
-    """The first place along ``dim`` of the best number, NaN before all others."""
-    kept = [i for i in range(x.type.rank) if i != dim]
-    found = c.b.compare(x, c.b.broadcast_in_dim(best, x.shape, kept), "EQ")
-    if x.dtype.is_float:
-        found = c.b.or_(found, c.b.compare(x, x, "NE"))
-    counts = c.b.iota(s64, x.shape, dim)
-    nowhere = c.full(x.shape[dim], s64, x.shape)
-    return c.b.reduce(c.b.select(found, counts, nowhere), [dim], "minimum")
+    place = c.b.argmax if c.op.startswith("argmax") else c.b.argmin
+    return c.b.reshape(place(x, dim, dtype=s64), c.shape)
 
 
 @aten("cumsum.default")

@@ -10,6 +10,7 @@ from graphgen.eval import Array
 from graphgen.eval.element_kinds import NumberSource, drawn
 from graphgen.ir import DType, Entry, Module
 from graphgen.ir.dtype import highest, lowest, pred
+from graphgen.passes.validate.edge_values import integer_edges
 
 # Results of these are not specified for some integers.
 _UNSPECIFIED = ("divide", "remainder", "shift_left", "shift_right_logical", "power")
@@ -77,9 +78,7 @@ def _wide(generator: np.random.Generator) -> NumberSource:
 
 def _edges(generator: np.random.Generator) -> NumberSource:
     def whole(kind: DType, dims: tuple[int, ...]) -> Array:
-        if kind is pred:
-            return generator.integers(0, 2, dims)
-        low, high = int(lowest(kind)), min(int(highest(kind)), 2**63 - 1)
-        return generator.choice(np.array([low, high, 0, 1, max(low, -1), high // 2]), dims)
+        edges = [x for x in integer_edges(kind, ()) if x < 2**63]
+        return generator.choice(np.array(edges), dims)
 
     return NumberSource(lambda dims: generator.choice(np.array(_EDGES), dims), whole)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-from graphgen.analysis import fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.exec.backend import Backend, NumpyBackend
@@ -26,12 +25,11 @@ from graphgen.lowering.backends.backend_names import (
 )
 from graphgen.lowering.cpu.backend import (
     CpuBackend,
+    IsolatedPrograms,
     alone_for_xla,
     compiled_noise,
-    without_channels,
 )
 from graphgen.lowering.cpu.isolated_run import ISOLATED, isolated_on
-from graphgen.lowering.cpu.program import WrittenProgram, write_program
 
 
 def check_backend(name: str) -> str:
@@ -85,7 +83,10 @@ class XlaBackend:
     """
 
     platform: str = ""
-    _written: dict[str, WrittenProgram] = field(default_factory=dict[str, WrittenProgram])
+    _programs: IsolatedPrograms = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._programs = IsolatedPrograms(isolated_on(self.platform) if self.platform else ISOLATED)
 
     def __call__(
         self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
@@ -96,13 +97,7 @@ class XlaBackend:
             GraphgenError: GG0401 where the compiler refuses the program, ends its process or takes
                 too long, GG1005 where JAX has no such platform.
         """
-        alone, ready = alone_for_xla(module, function, as_is=True)
-        key = fingerprint(alone)
-        if key not in self._written:
-            without_channels(alone)
-            self._written[key] = write_program(alone, ready)
-        runs = isolated_on(self.platform) if self.platform else ISOLATED
-        return runs.run(self._written[key], inputs)
+        return self._programs.run(*alone_for_xla(module, function, as_is=True), inputs)
 
     def noise(self, module: Module) -> float:
         """See :func:`~graphgen.lowering.cpu.backend.compiled_noise`."""

@@ -11,7 +11,7 @@ from graphgen.ir import DType, Function, Module, Op, attrs_of
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dtype import decode, encode
 from graphgen.lowering.cpu import pjrt
-from graphgen.lowering.cpu.isolated_run import ISOLATED
+from graphgen.lowering.cpu.isolated_run import ISOLATED, IsolatedRuns
 from graphgen.lowering.cpu.program import (
     CpuProgram,
     WrittenProgram,
@@ -20,6 +20,7 @@ from graphgen.lowering.cpu.program import (
 )
 from graphgen.lowering.cpu.xla_faults import clamp_nested_slices
 from graphgen.ops import OPS
+from graphgen.ops.admitted_calls import PARTITIONER_MARKER
 from graphgen.passes.core import Rewriter
 from graphgen.passes.legalize.cpu_decompositions import is_known
 from graphgen.passes.legalize.cpu_products import one_free_dimension
@@ -36,6 +37,30 @@ _CHANNELS = frozenset(("hlo.channel_id", "hlo.use_global_device_ids"))
 
 
 @dataclass(slots=True)
+class IsolatedPrograms:
+    """Writes each program once, and runs it in a child process.
+
+    Attributes:
+        runs: the child.
+    """
+
+    runs: IsolatedRuns
+    # By fingerprint: passes change functions in place.
+    _written: dict[str, WrittenProgram] = field(default_factory=dict[str, WrittenProgram])
+
+    def run(
+        self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[dict[str, Array]]:
+        """Run on all ranks what :func:`alone_for_xla` made; see :meth:`IsolatedRuns.run`."""
+        key = fingerprint(module)
+        written = self._written.get(key)
+        if written is None:
+            without_channels(module)
+            written = self._written[key] = write_program(module, function)
+        return self.runs.run(written, inputs)
+
+
+@dataclass(slots=True)
 class CpuBackend:
     """Compiles each program once, and runs it on as many virtual devices as there are ranks.
 
@@ -46,7 +71,7 @@ class CpuBackend:
     devices: int = 8
     # By fingerprint: passes change functions in place.
     _programs: dict[str, CpuProgram] = field(default_factory=dict[str, CpuProgram])
-    _written: dict[str, WrittenProgram] = field(default_factory=dict[str, WrittenProgram])
+    _isolated: IsolatedPrograms = field(default_factory=lambda: IsolatedPrograms(ISOLATED))
 
     def __call__(
         self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
@@ -57,24 +82,15 @@ class CpuBackend:
             GraphgenError: GG0401 for an op that has no StableHLO form.
         """
         alone, ready = alone_for_xla(module, function)
+        if "format" in module.meta:
+            # Of another tool.
+            return self._isolated.run(alone, ready, inputs)
         key = fingerprint(alone)
         program = self._programs.get(key)
-        if "format" in module.meta:
-            return self._isolated(key, alone, ready, inputs)
         if program is None:
             pjrt.configure(max(self.devices, len(inputs)))
             program = self._programs[key] = compile_program(alone, ready)
         return program.run_numpy(inputs)
-
-    def _isolated(
-        self, key: str, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
-    ) -> list[dict[str, Array]]:
-        """Run a program that was read from a file of another tool."""
-        written = self._written.get(key)
-        if written is None:
-            without_channels(module)
-            written = self._written[key] = write_program(module, function)
-        return ISOLATED.run(written, inputs)
 
     def noise(self, module: Module) -> float:
         """Steps of the narrowest float in the module; see :data:`WIDE_STEPS`."""
@@ -125,7 +141,10 @@ def without_channels(module: Module) -> None:
 
 def _needs_rules(op: Op) -> bool:
     """True for composites, and for kernels of Neuron's compiler, which are known by their ops."""
-    return OPS[op.name].composite or (op.name == "custom_call" and is_known(op))
+    if op.name == "custom_call":
+        # XLA reads its own marker.
+        return is_known(op) and op.attrs.text("target") != PARTITIONER_MARKER
+    return OPS[op.name].composite
 
 
 def _noise(dtype: DType) -> float:

@@ -81,13 +81,22 @@ def test_not_enough_memory_is_the_users_error(mini: Path):
     assert text.startswith("error[GG1103]: not enough memory: ")
 
 
-def test_too_many_open_files_are_the_users_error(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EMFILE, "too many files are open: no room"),
+        (errno.ENFILE, "too many files are open: no room"),
+        (errno.ENOMEM, "not enough memory: "),
+    ],
+)
+def test_what_the_machine_lacks_is_the_users_error(
+    monkeypatch: pytest.MonkeyPatch, number: int, message: str
+):
     def broken(files: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files", "module.py")
+        raise OSError(number, "no room", "module.py")
 
     monkeypatch.setattr("graphgen.cli.passes_cmd.load_plugins", broken)
-    expected = "error[GG1103]: too many files are open: Too many open files\n"
-    assert error("passes") == f"{expected}  help: allow more: ulimit -n 4096\n"
+    assert error("passes").startswith(f"error[GG1103]: {message}")
 
 
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(monkeypatch: pytest.MonkeyPatch):

@@ -16,10 +16,12 @@ from graphgen.ir import Module
 from graphgen.lowering.backends import named
 from graphgen.lowering.backends.named import backend_called, has_iree
 from graphgen.lowering.cpu import isolated_run
+from graphgen.lowering.cpu.backend import alone_for_xla
 from graphgen.lowering.cpu.isolated_run import IsolatedRuns, isolated_on
 from graphgen.lowering.stablehlo import read_stablehlo
 from graphgen.worker_process import WorkerProcess
 from tests.lowering.backends.test_triage import NESTED
+from tests.oracles.small_modules import function
 
 needs_iree = pytest.mark.skipif(not has_iree(), reason="IREE is not installed: graphgen[iree]")
 GIVEN = {"buf": np.arange(10, dtype=np.float32), "i": np.array(9), "j": np.array(0)}
@@ -74,6 +76,24 @@ def result(name: str) -> float:
 
 def test_xla_compiles_what_stands_there_and_cpu_goes_around_its_fault():
     assert [result(name) for name in ("numpy", "cpu", "xla")] == [6, 6, 9]
+
+
+def test_a_program_with_a_sharding_goes_to_xla_as_it_stands():
+    """XLA reads the call itself: products keep their types."""
+    module = gg.parse(
+        function(
+            "arg %x : bf16[2,4]",
+            "arg %w : bf16[3,4]",
+            '%s = custom_call(%x) target="Sharding" results=[bf16[2,4]] : bf16[2,4]',
+            "%y = dot_general(%s, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=bf16 "
+            ": bf16[2,3]",
+            "return y = %y",
+        )
+    )
+    program = next(iter(module.functions.values()))
+    _, alone = alone_for_xla(module, program, as_is=True)
+    assert [op.name for op in alone.block] == ["custom_call", "dot_general"]
+    assert alone.outputs[0][1].type.text == "bf16[2,3]"
 
 
 @pytest.mark.parametrize("name", ["tpu", "pjrt:", "pjrt:a b", "", "XLA"])
