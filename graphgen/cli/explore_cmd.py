@@ -88,7 +88,7 @@ def explore(
     )
     if not as_json and page != STANDARD:
         note(f"wrote {page}: {counted} ops, {size(len(text.encode()))}")
-    if open_it:
+    if open_it and page != STANDARD:
         webbrowser.open(Path(page).resolve().as_uri())
 
 

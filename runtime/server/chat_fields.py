@@ -65,7 +65,7 @@ def _read_name(value: Json, path: str) -> str:
     return name
 
 
-_FUNCTION_NAME = FieldKind(
+FUNCTION_NAME = FieldKind(
     "a string", {"type": "string", "pattern": "^[a-zA-Z0-9_.-]{1,64}$"}, _read_name
 )
 _CALL = record(
@@ -145,7 +145,7 @@ _TOOL = record(
             "function",
             record(
                 (
-                    BodyField("name", _FUNCTION_NAME, required=True),
+                    BodyField("name", FUNCTION_NAME, required=True),
                     BodyField("description", TEXT, "For the model."),
                     BodyField("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
                     BodyField("strict", BOOLEAN, "Kept where a call is forced."),
@@ -160,18 +160,27 @@ _NAMED_CHOICE = record(
     (
         BodyField("type", choice("function"), "A function.", required=True),
         BodyField(
-            "function", record((BodyField("name", _FUNCTION_NAME, required=True),)), required=True
+            "function", record((BodyField("name", FUNCTION_NAME, required=True),)), required=True
         ),
     )
 )
 _WORD_CHOICE = choice("none", "auto", "required")
-TOOL_CHOICE = either(
-    "none, auto, required, or an object that names a function",
-    lambda value: _WORD_CHOICE if isinstance(value, str) else _object_choice(value),
-    _WORD_CHOICE,
-    _NAMED_CHOICE,
-)
 
 
-def _object_choice(value: Json) -> FieldKind | None:
-    return _NAMED_CHOICE if isinstance(value, Mapping) else None
+def tool_choice(named: FieldKind) -> FieldKind:
+    """The choice of tools: a word, or an object that names a function.
+
+    Args:
+        named: such an object.
+    """
+
+    def chosen(value: Json) -> FieldKind | None:
+        if isinstance(value, Mapping):
+            return named
+        return _WORD_CHOICE if isinstance(value, str) else None
+
+    what = "none, auto, required, or an object that names a function"
+    return either(what, chosen, _WORD_CHOICE, named)
+
+
+TOOL_CHOICE = tool_choice(_NAMED_CHOICE)

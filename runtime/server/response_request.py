@@ -15,6 +15,7 @@ from graphgen.runtime.server.answer_request import (
     check_model,
 )
 from graphgen.runtime.server.api_error import ApiError
+from graphgen.runtime.server.chat_fields import FUNCTION_NAME, tool_choice
 from graphgen.runtime.server.field_kinds import (
     ANY_OBJECT,
     BOOLEAN,
@@ -151,7 +152,7 @@ _FORM = record(
 _TOOL = record(
     (
         BodyField("type", choice("function"), "Only functions.", required=True),
-        BodyField("name", text(1, 64), "Of the function.", required=True),
+        BodyField("name", FUNCTION_NAME, "Of the function.", required=True),
         BodyField("description", TEXT, "For the model."),
         BodyField("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
         BodyField("strict", BOOLEAN, "Kept where a call is forced."),
@@ -160,16 +161,9 @@ _TOOL = record(
 _NAMED_CHOICE = record(
     (
         BodyField("type", choice("function"), "A function.", required=True),
-        BodyField("name", text(1, 64), "Its name.", required=True),
+        BodyField("name", FUNCTION_NAME, "Its name.", required=True),
     )
 )
-_WORD_CHOICE = choice("none", "auto", "required")
-
-
-def _choice_kind(value: Json) -> FieldKind | None:
-    if isinstance(value, Mapping):
-        return _NAMED_CHOICE
-    return _WORD_CHOICE if isinstance(value, str) else None
 
 
 def _stored(value: Json, path: str) -> bool:
@@ -200,12 +194,7 @@ RESPONSE_FIELDS = (
     ),
     BodyField(
         "tool_choice",
-        either(
-            "none, auto, required, or an object that names a function",
-            _choice_kind,
-            _WORD_CHOICE,
-            _NAMED_CHOICE,
-        ),
+        tool_choice(_NAMED_CHOICE),
         "Whether it calls them: auto where there are tools.",
     ),
     BodyField("parallel_tool_calls", BOOLEAN, "The answer may have several calls.", True),

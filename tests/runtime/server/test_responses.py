@@ -129,6 +129,11 @@ WRONG: list[tuple[Mapping[str, Any], str, str]] = [
     ({"previous_response_id": "resp_1"}, "previous_response_id", "unsupported_parameter"),
     ({"background": True}, "background", "unsupported_parameter"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
+    ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "invalid_value"),
+    (
+        {"tool_choice": {"type": "function", "name": "a b"}},
+        *("tool_choice.name", "invalid_value"),
+    ),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "invalid_value"),
     (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
