@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.config.fields import knob
+from graphgen.config.fields import integer, list_of, option
 from graphgen.config.option_words import (
     ACTIVATIONS_STATIC,
     ACTIVATIONS_WIDE,
@@ -349,9 +349,13 @@ class Small(Default):
     """The default pipeline with programs that NumPy runs in seconds, as ``validate`` takes them."""
 
     name: ClassVar[str] = "small"
-    batch: tuple[int, ...] = knob(SMALL.batch, "sizes of B.", flag=None)
-    context: tuple[int, ...] = knob(SMALL.context, "buckets of the prefill programs.", flag=None)
-    tokens: tuple[int, ...] = knob(SMALL.tokens, "buckets of the decode programs.", flag=None)
+    batch: tuple[int, ...] = option(list_of(integer()), SMALL.batch, "sizes of B.", flag=None)
+    context: tuple[int, ...] = option(
+        list_of(integer()), SMALL.context, "buckets of the prefill programs.", flag=None
+    )
+    tokens: tuple[int, ...] = option(
+        list_of(integer()), SMALL.tokens, "buckets of the decode programs.", flag=None
+    )
 
 
 def parse(text: str, config: CompileConfig | None = None) -> list[Pass]:

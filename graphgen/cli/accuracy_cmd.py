@@ -12,13 +12,13 @@ from graphgen.cli.console import emit, note, note_remarks
 from graphgen.cli.flags import (
     NO_OPTIONS,
     CompileOptions,
-    flag_field,
     with_compile_flags,
     with_field_flags,
 )
 from graphgen.cli.generate_cmd import DType, check_dtype
 from graphgen.cli.model_flags import MaxLen, TrustArtifacts
 from graphgen.cli.shared_options import AsJson
+from graphgen.config.fields import integer, number, option, optional
 from graphgen.json_value import Json
 
 if TYPE_CHECKING:
@@ -39,38 +39,42 @@ Model = Annotated[
 class AccuracyFlags:
     """The values of the flags for the comparison."""
 
-    reference: str | None = flag_field(
-        None, "Checkpoint to compare with; default: MODEL.", metavar="MODEL"
+    reference: str | None = option(
+        None, None, "Checkpoint to compare with; default: MODEL.", metavar="MODEL"
     )
-    reference_by: Literal["graphgen", "transformers"] = flag_field(
-        "graphgen", "Runs the reference, in f32 on one rank."
+    reference_by: Literal["graphgen", "transformers"] = option(
+        None, "graphgen", "Runs the reference, in f32 on one rank."
     )
-    mode: Literal["token-matching", "logit-matching"] = flag_field(
-        "logit-matching", "Compare tokens, or the logits of each step."
+    mode: Literal["token-matching", "logit-matching"] = option(
+        None, "logit-matching", "Compare tokens, or the logits of each step."
     )
-    prompt: list[str] | None = flag_field(None, "A text to go on from; may be repeated.")
-    num_tokens_to_check: int | None = flag_field(None, "New tokens a prompt; default: 16.", min=1)
-    expected: Path | None = flag_field(
-        None, "Expected outputs, in place of a reference's.", metavar="FILE"
+    prompt: list[str] | None = option(None, None, "A text to go on from; may be repeated.")
+    num_tokens_to_check: int | None = option(
+        optional(integer(1)), None, "New tokens a prompt; default: 16."
     )
-    save_expected: Path | None = flag_field(
+    expected: Path | None = option(
+        None, None, "Expected outputs, in place of a reference's.", metavar="FILE"
+    )
+    save_expected: Path | None = option(
+        None,
         None,
         "Write the reference's outputs: .json, or with logits .npz or .safetensors.",
         metavar="FILE",
     )
-    tol_map: str | None = flag_field(
+    tol_map: str | None = option(
+        None,
         None,
         "Accepted errors of the k largest logits: '{5: (1e-5, 0.01), None: (1e-5, 0.05)}'.",
         metavar="MAP",
     )
-    divergence_difference_tol: float = flag_field(
-        0.001, "Accepted gap of two best tokens, in logits.", min=0
+    divergence_difference_tol: float = option(
+        number(0), 0.001, "Accepted gap of two best tokens, in logits."
     )
-    layers: Literal["on-failure", "always", "never"] = flag_field(
-        "on-failure", "When to compare the output of each layer."
+    layers: Literal["on-failure", "always", "never"] = option(
+        None, "on-failure", "When to compare the output of each layer."
     )
-    capture: Path | None = flag_field(
-        None, "Write the inputs of the failing step, for 'run'.", metavar="FOLDER"
+    capture: Path | None = option(
+        None, None, "Write the inputs of the failing step, for 'run'.", metavar="FOLDER"
     )
 
     def request(self, model: str, options: EngineOptions) -> AccuracyRequest:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from graphgen.cli.console import note
-from graphgen.cli.flags import flag_field
+from graphgen.config.fields import integer, number, option
 from graphgen.errors import GraphgenError, printable
 from graphgen.lowering.compile_cache.neuron_cache import NeuronCache
 from graphgen.lowering.compile_cache.shared_cache import VARIABLE, open_cache
@@ -132,35 +132,41 @@ def _bar() -> Progress:
 class DriverOptions:
     """The values of the flags."""
 
-    jobs: int = flag_field(0, "Compilers at a time; 0 for one a core.", min=0)
-    memory: float = flag_field(
-        0.0, "For all compilers; 0 for 4/5 of what is free.", metavar="GB", min=0
+    jobs: int = option(integer(0), 0, "Compilers at a time; 0 for one a core.")
+    memory: float = option(
+        number(0), 0.0, "For all compilers; 0 for 4/5 of what is free.", metavar="GB"
     )
-    timeout: float = flag_field(0.0, "Of a program; 0 for no limit.", metavar="SECONDS", min=0)
-    cache_dir: str = flag_field(
+    timeout: float = option(number(0), 0.0, "Of a program; 0 for no limit.", metavar="SECONDS")
+    cache_dir: str = option(
+        None,
         "",
         "A folder or URL; by default NEURON_COMPILE_CACHE_URL, then /var/tmp/neuron-compile-cache.",
         metavar="DIR",
     )
-    compiler: str = flag_field("", "By default neuronx-cc on PATH.", metavar="PATH")
-    retry_failed: bool = flag_field(False, "Compile again programs that have failed before.")
-    no_check: bool = flag_field(False, "Compile whatever 'graphgen check' predicts.")
-    no_metadata: bool = flag_field(False, "HLO without op names and source lines.")
-    outline_layers: bool = flag_field(
+    compiler: str = option(None, "", "By default neuronx-cc on PATH.", metavar="PATH")
+    retry_failed: bool = option(None, False, "Compile again programs that have failed before.")
+    no_check: bool = option(None, False, "Compile whatever 'graphgen check' predicts.")
+    no_metadata: bool = option(None, False, "HLO without op names and source lines.")
+    outline_layers: bool = option(
+        None,
         False,
         "Equal layers are one function of the HLO, which the compiler is asked to compile once "
         "(-O1, modular flow).",
     )
-    layer_markers: bool = flag_field(
+    layer_markers: bool = option(
+        None,
         False,
         "Layers begin and end with AwsNeuronModuleMarker calls, by which the compiler finds them "
         "(--recursive-layer-det=false).",
     )
-    optimize_layouts: bool = flag_field(
-        False, "Ask the compiler for layouts of weights first; --weights stores them so."
+    optimize_layouts: bool = option(
+        None, False, "Ask the compiler for layouts of weights first; --weights stores them so."
     )
-    keep_layouts: str = flag_field(
-        "", "Weights that --optimize-layouts leaves alone, also with * and ?.", metavar="W,..."
+    keep_layouts: str = option(
+        None,
+        "",
+        "Weights that --optimize-layouts leaves alone, also with * and ?.",
+        metavar="W,...",
     )
 
 

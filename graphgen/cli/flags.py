@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, field, fields
 from functools import wraps
 from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.config.fields import flag_fields
+from graphgen.config.fields import TypedField, fields_of
 from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS
 from graphgen.errors import GraphgenError
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 Collect = Callable[[Mapping[str, object]], object]
-T = TypeVar("T")
 
 
 def flag(name: str, annotation: object, default: object) -> Parameter:
@@ -34,7 +32,7 @@ def options(*flags: Parameter) -> Mapping[str, Parameter]:
     return {item.name: item for item in flags}
 
 
-def option(kind: object, *names: str, default: object = None, **settings: object) -> Parameter:
+def named_flag(kind: object, *names: str, default: object = None, **settings: object) -> Parameter:
     """One flag, whose parameter has the first of its names.
 
     Args:
@@ -48,33 +46,45 @@ def option(kind: object, *names: str, default: object = None, **settings: object
     return flag(name, Annotated[kind, described], default)  # pyright: ignore[reportInvalidTypeForm]
 
 
-def flag_field(default: T, help: str, *names: str, **settings: object) -> T:
-    """Declare a field of a dataclass of flags, for :func:`with_field_flags`.
-
-    Args:
-        default: its value where the flag is not given.
-        help: of the flag.
-        names: of the flag; by default the field's.
-        settings: of ``typer.Option``: ``min``, ``metavar``, ...
-    """
-    return field(default=default, metadata={"names": names, "option": {"help": help, **settings}})
-
-
 def with_field_flags(parameter: str, kind: type[DataclassInstance]) -> Callable[[Command], Command]:
     """Give a command a flag for each field of a dataclass, in place of one parameter.
 
     Args:
         parameter: of the command's function; gets an instance of ``kind``.
-        kind: all of its fields are of :func:`flag_field`.
+        kind: what its fields are declared with besides is for ``typer.Option``: ``metavar``, ...
     """
     hints = get_type_hints(kind)
-    flags: dict[str, Parameter] = {}
-    for item in fields(kind):
-        names = item.metadata["names"] or [f"--{item.name.replace('_', '-')}"]
-        described = typer.Option(*names, **item.metadata["option"])
-        annotation = Annotated[hints[item.name], described]  # pyright: ignore[reportInvalidTypeForm]
-        flags[item.name] = flag(item.name, annotation, item.default)
+    flags = {
+        name: flag(name, _annotation(item, hints[name], item.doc, item.extra), item.default)
+        for name, item in fields_of(kind).items()
+    }
     return with_flags(parameter, flags, lambda given: kind(**given))
+
+
+def _annotation(
+    item: TypedField[object],
+    kind: object,
+    help: str,
+    settings: Mapping[str, object],
+    name: str = "",
+) -> object:
+    """``Annotated[type, typer.Option(...)]``; the type of a few words is a :class:`Literal`.
+
+    Args:
+        item: the field.
+        kind: the type of its values.
+        help: of the flag.
+        settings: of ``typer.Option``, beside the range.
+        name: of the flag; by default the field's.
+    """
+    choices = item.type.choices
+    if choices and get_origin(kind) is not Literal:
+        kind = Literal[choices] if type(None) not in get_args(kind) else Literal[choices] | None  # pyright: ignore
+    ends = dict(zip(("min", "max"), item.type.bounds, strict=True))
+    # A bool without a second name has no --no-NAME.
+    name = name or f"--{item.name.replace('_', '-')}"
+    described = typer.Option(name, help=help, **ends, **settings)  # pyright: ignore[reportArgumentType]
+    return Annotated[kind, described]  # pyright: ignore[reportInvalidTypeForm]
 
 
 def with_flags(
@@ -193,6 +203,15 @@ def cache_options(given: Mapping[str, object]) -> CompileOptions:
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
+def flag_fields(cls: type[DataclassInstance]) -> Mapping[str, TypedField[object]]:
+    """The fields of a class of options that commands have as flags, by name."""
+    return {
+        name: item
+        for name, item in fields_of(cls).items()
+        if item.extra.get("flag", "") is not None
+    }
+
+
 def _flags(
     config: type[CompileConfig],
     names: Sequence[str],
@@ -209,24 +228,13 @@ def _flags(
             made = {key: flag(key, *value) for key, value in _QUANTIZATION.items()}
             flags |= made
         else:
-            field = found[name]
-            own = None if field.metadata["option"] else field.default
-            default = defaults.get(name, own)
-            flags[name] = flag(name, _annotation(field, hints[name]), default)
+            item, kind = found[name], hints[name]
+            requested = item.extra.get("requested") or kind is bool
+            default = defaults.get(name, item.default if requested else None)
+            kind = kind if requested else kind | None
+            help, of = str(item.extra.get("flag", item.doc)), str(item.extra.get("flag_name", ""))
+            flags[name] = flag(name, _annotation(item, kind, help, {}, of), default)
     return flags
-
-
-def _annotation(field: Field[object], kind: object) -> object:
-    """``Annotated[type, typer.Option(...)]``; of a few words a :class:`Literal`."""
-    words = field.metadata["among"]
-    kind = Literal[tuple(words() if callable(words) else words)] if words else kind  # pyright: ignore
-    if field.metadata["option"]:
-        kind = kind | None  # pyright: ignore
-    name = str(field.metadata["option"]) or f"--{field.name.replace('_', '-')}"
-    minimum = cast("int | None", field.metadata["minimum"])
-    # A bool without a second name has no --no-NAME.
-    option = typer.Option(name, min=minimum, help=str(field.metadata["flag"]))
-    return Annotated[kind, option]  # pyright: ignore[reportInvalidTypeForm]
 
 
 def _collected(given: Mapping[str, object]) -> CompileOptions:

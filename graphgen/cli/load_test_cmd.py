@@ -16,9 +16,10 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
-from graphgen.cli.flags import flag_field, with_field_flags
+from graphgen.cli.flags import with_field_flags
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.cli.step_progress import StepProgress
+from graphgen.config.fields import integer, number, option
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json, parse_json
 from graphgen.read_file import is_there
@@ -36,35 +37,37 @@ N = TypeVar("N", int, float)
 class LoadFlags:
     """The values of the flags, but for the model."""
 
-    mean_input_tokens: int = flag_field(550, "Tokens of a prompt, on average.", min=1)
-    stddev_input_tokens: int = flag_field(150, "Their standard deviation.", min=0)
-    mean_output_tokens: int = flag_field(150, "Most tokens of an answer, on average.", min=1)
-    stddev_output_tokens: int = flag_field(80, "Their standard deviation.", min=0)
-    num_concurrent_requests: str | None = flag_field(
+    mean_input_tokens: int = option(integer(1), 550, "Tokens of a prompt, on average.")
+    stddev_input_tokens: int = option(integer(0), 150, "Their standard deviation.")
+    mean_output_tokens: int = option(integer(1), 150, "Most tokens of an answer, on average.")
+    stddev_output_tokens: int = option(integer(0), 80, "Their standard deviation.")
+    num_concurrent_requests: str | None = option(
+        None,
         None,
         "Users who each send a request when the last is answered; default 10.",
         metavar="N,N,...",
     )
-    request_rate: str | None = flag_field(
-        None, "Requests a second that arrive at random instead.", metavar="R,R,..."
+    request_rate: str | None = option(
+        None, None, "Requests a second that arrive at random instead.", metavar="R,R,..."
     )
-    timeout: float = flag_field(90, "Seconds of each load, at most.", min=0.0)
-    max_num_completed_requests: int = flag_field(10, "Requests of each load.", min=1)
-    additional_sampling_params: str = flag_field(
-        "{}", "More fields of each request.", metavar="JSON"
+    timeout: float = option(number(0.0), 90, "Seconds of each load, at most.")
+    max_num_completed_requests: int = option(integer(1), 10, "Requests of each load.")
+    additional_sampling_params: str = option(
+        None, "{}", "More fields of each request.", metavar="JSON"
     )
-    results_dir: str = flag_field("", "Write LLMPerf's two JSON files here.", metavar="FOLDER")
-    llm_api: Literal["openai"] = flag_field("openai", "The kind of server.")
-    metadata: str = flag_field("", "More entries of the summary.", metavar="NAME=VALUE,...")
-    tokenizer: str | None = flag_field(
+    results_dir: str = option(None, "", "Write LLMPerf's two JSON files here.", metavar="FOLDER")
+    llm_api: Literal["openai"] = option(None, "openai", "The kind of server.")
+    metadata: str = option(None, "", "More entries of the summary.", metavar="NAME=VALUE,...")
+    tokenizer: str | None = option(
+        None,
         None,
         "Counts tokens; by default MODEL where that is a checkpoint here, else the server.",
         metavar="CHECKPOINT",
     )
-    endpoint: Literal["chat", "completions"] = flag_field(
-        "chat", "Send prompts as messages of a chat, or as they are."
+    endpoint: Literal["chat", "completions"] = option(
+        None, "chat", "Send prompts as messages of a chat, or as they are."
     )
-    seed: int = flag_field(0, "Of prompts and of arrival times.", metavar="N", min=0)
+    seed: int = option(integer(0), 0, "Of prompts and of arrival times.", metavar="N")
 
     @property
     def sizes(self) -> PromptSizes:

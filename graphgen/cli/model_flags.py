@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from graphgen.cli.flags import Command, flag, flag_field, option, options, with_flags
+from graphgen.cli.flags import Command, flag, named_flag, options, with_flags
+from graphgen.config.fields import integer, option, optional
 from graphgen.errors import GraphgenError
 from graphgen.numbers import is_digits
 from graphgen.targets import Accelerator
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from graphgen.runtime.sampling import Sampling
 
 _ADAPTER_FLAGS = options(
-    option(
+    named_flag(
         list[str] | None,
         "--lora",
         metavar="NAME=PATH",
         help="An adapter: a folder of PEFT or a file of NxD; give it several times.",
     ),
-    option(
+    named_flag(
         list[str] | None,
         "--adapter-id",
         metavar="NAME|none",
@@ -140,7 +141,7 @@ Device = Annotated[
 
 _TRUST = "Load compiled programs of artifacts that are not signed with your key, too."
 TrustArtifacts = Annotated[bool, typer.Option("--trust-artifacts", help=_TRUST)]
-TRUST_FLAG = option(bool, "--trust-artifacts", default=False, help=_TRUST)
+TRUST_FLAG = named_flag(bool, "--trust-artifacts", default=False, help=_TRUST)
 
 
 def check_device(model: str, device: str) -> None:
@@ -203,31 +204,31 @@ MaxLen = Annotated[
 ]
 _SIZE_FLAGS = options(
     flag("max_len", MaxLen, None),
-    option(
+    named_flag(
         int | None,
         "--max-context-length",
         min=1,
         help="Longest prompt to compile for; default: --max-len.",
     ),
-    option(
+    named_flag(
         str | None,
         "--context-encoding-buckets",
         metavar="N,N,...",
         help="Prompt lengths that have a program; default: powers of two.",
     ),
-    option(
+    named_flag(
         str | None,
         "--token-generation-buckets",
         metavar="N,N,...",
         help="Sequence lengths that have a program for the next token; default: powers of two.",
     ),
-    option(
+    named_flag(
         str | None,
         "--chunked-prefill-size",
         metavar="N,N,...",
         help="Split long prompts into chunks of this many tokens; default: no split.",
     ),
-    option(
+    named_flag(
         bool,
         "--no-bucketing",
         default=False,
@@ -298,40 +299,43 @@ _FLOATS, _INTS = "FLOAT[,FLOAT...]", "INT[,INT...]"
 class SamplingFlags:
     """The values of the flags."""
 
-    do_sample: bool = flag_field(False, _DRAW)
-    temperature: str | None = flag_field(
+    do_sample: bool = option(None, False, _DRAW)
+    temperature: str | None = option(
+        None,
         None,
         "Divides scores; above 1 is more random, 0 takes the best token. Like the next six: "
         "one value, or one a prompt.",
         metavar=_FLOATS,
     )
-    top_k: str | None = flag_field(None, "Keep this many best tokens; 0 or -1: all.", metavar=_INTS)
-    top_p: str | None = flag_field(
-        None, "Keep the best tokens that reach this probability.", metavar=_FLOATS
+    top_k: str | None = option(
+        None, None, "Keep this many best tokens; 0 or -1: all.", metavar=_INTS
     )
-    top_p_min_tokens: str | None = flag_field(
-        None, "Let --top-p keep at least this many tokens.", metavar=_INTS
+    top_p: str | None = option(
+        None, None, "Keep the best tokens that reach this probability.", metavar=_FLOATS
     )
-    min_p: str | None = flag_field(
-        None, "Drop tokens below this part of the best one's probability.", metavar=_FLOATS
+    top_p_min_tokens: str | None = option(
+        None, None, "Let --top-p keep at least this many tokens.", metavar=_INTS
     )
-    repetition_penalty: str | None = flag_field(
-        None, "Above 1 makes tokens that are there less likely.", metavar=_FLOATS
+    min_p: str | None = option(
+        None, None, "Drop tokens below this part of the best one's probability.", metavar=_FLOATS
     )
-    no_repeat_ngram_size: str | None = flag_field(
-        None, "No n-gram of this many tokens occurs twice.", metavar=_INTS
+    repetition_penalty: str | None = option(
+        None, None, "Above 1 makes tokens that are there less likely.", metavar=_FLOATS
     )
-    seed: int | None = flag_field(None, "Of the random numbers.  [default: 0]")
-    deterministic: bool = flag_field(False, "Draw with the number 0.5 each time: no randomness.")
-    num_return_sequences: int = flag_field(
-        1, "Answers to each prompt; each has a row of the batch.", min=1, max=4096
+    no_repeat_ngram_size: str | None = option(
+        None, None, "No n-gram of this many tokens occurs twice.", metavar=_INTS
     )
-    on_device_sampling: bool = flag_field(False, _BY_PROGRAMS)
-    global_topk: int | None = flag_field(
+    seed: int | None = option(None, None, "Of the random numbers.  [default: 0]")
+    deterministic: bool = option(None, False, "Draw with the number 0.5 each time: no randomness.")
+    num_return_sequences: int = option(
+        integer(1, 4096), 1, "Answers to each prompt; each has a row of the batch."
+    )
+    on_device_sampling: bool = option(None, False, _BY_PROGRAMS)
+    global_topk: int | None = option(
+        optional(integer(0)),
         None,
         "Number of best tokens that programs sample from; 0: all.  "
         "[default: 256 if every --top-k is within, else all]",
-        min=0,
     )
 
     def settings(self, prompts: int) -> list[Sampling]:

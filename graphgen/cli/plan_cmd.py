@@ -15,7 +15,6 @@ from graphgen.cli.files import write_bytes
 from graphgen.cli.flags import (
     NO_OPTIONS,
     CompileOptions,
-    flag_field,
     with_compile_flags,
     with_field_flags,
 )
@@ -23,6 +22,7 @@ from graphgen.cli.model_flags import OF_EACH_NODE
 from graphgen.cli.plan_report import emit_nodes
 from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, PlotFile, check_plot
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import integer, option, optional
 from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
@@ -42,47 +42,53 @@ if TYPE_CHECKING:
 class PlanSizes:
     """The values of the flags; ``None`` for one that is not given."""
 
-    batch: int | None = flag_field(
-        None, "Rows of a call; by default 1, advised with --lengths.", min=1
+    batch: int | None = option(
+        optional(integer(1)), None, "Rows of a call; by default 1, advised with --lengths."
     )
-    seq: int | None = flag_field(None, "Positions of a sequence; by default 2048.", min=1)
-    context: int | None = flag_field(None, "Tokens of a prompt; by default --seq.", min=0)
-    lengths: str | None = flag_field(
+    seq: int | None = option(
+        optional(integer(1)), None, "Positions of a sequence; by default 2048."
+    )
+    context: int | None = option(
+        optional(integer(0)), None, "Tokens of a prompt; by default --seq."
+    )
+    lengths: str | None = option(
+        None,
         None,
         "Advise buckets and rows for these requests: prompt,answer[,count] in tokens.",
         metavar="FILE",
     )
-    executable_bytes: int | None = flag_field(
+    executable_bytes: int | None = option(
+        optional(integer(1)),
         None,
         "With --lengths: device memory of a program; by default the device's figure of code.",
         metavar="N",
-        min=1,
     )
-    lora_rank: int | None = flag_field(
-        None, "Count adapters (LoRA) of this rank: --max-loras, or 1.", min=1
+    lora_rank: int | None = option(
+        optional(integer(1)), None, "Count adapters (LoRA) of this rank: --max-loras, or 1."
     )
-    lora_reserve: int | None = flag_field(
+    lora_reserve: int | None = option(
+        optional(integer(1)),
         None,
         "With --lora-rank: say how many adapters these bytes of a core hold.",
         metavar="BYTES",
-        min=1,
     )
-    search: bool = flag_field(
-        False, "Compare all meshes of --tp ranks: seconds of a request, and memory."
+    search: bool = option(
+        None, False, "Compare all meshes of --tp ranks: seconds of a request, and memory."
     )
-    answer_tokens: int | None = flag_field(
+    answer_tokens: int | None = option(
+        optional(integer(1)),
         None,
         "With --search: tokens of an answer; by default what --context leaves of --seq.",
         metavar="N",
-        min=1,
     )
-    nodes: int = flag_field(
+    nodes: int = option(
+        integer(1),
         1,
         "Compare layouts on 1, 2, 4, ... N nodes; --tp is then the ranks of each.",
         metavar="N",
-        min=1,
     )
-    instance: str = flag_field(
+    instance: str = option(
+        None,
         "",
         f"To serve on; with --nodes: {OF_EACH_NODE[0].lower()}{OF_EACH_NODE[1:]}",
         metavar="TYPE",

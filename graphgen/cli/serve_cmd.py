@@ -17,7 +17,7 @@ from graphgen.cli.flags import (
     cache_flags,
     cache_options,
     field_flags,
-    option,
+    named_flag,
     options,
     with_flags,
 )
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 # About the model.
 _MODEL_FLAGS = options(
-    option(int | None, "--max-num-seqs", min=1, help="Sequences at a time: 8."),
-    option(
+    named_flag(int | None, "--max-num-seqs", min=1, help="Sequences at a time: 8."),
+    named_flag(
         int | None,
         "--max-model-len",
         min=1,
         help="Tokens of a prompt and its answer: the model's limit, at most 2048.",
     ),
-    option(
+    named_flag(
         int | None, "--tensor-parallel-size", "-tp", min=1, help="Ranks to split the model over."
     ),
-    option(
+    named_flag(
         int | None,
         "--pipeline-parallel-size",
         "-pp",
@@ -56,110 +56,116 @@ _MODEL_FLAGS = options(
         min=1,
         help="Stages of a pipeline, each with as many ranks.",
     ),
-    option(
+    named_flag(
         str | None, "--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."
     ),
-    option(
+    named_flag(
         str,
         "--override-neuron-config",
         default="{}",
         metavar="JSON",
         help="Attributes of a NeuronConfig; 'graphgen config --list' lists them.",
     ),
-    option(
+    named_flag(
         str | None,
         "--chunked-prefill-size",
         metavar="N,N,...",
         help="Split long prompts into chunks of this many tokens: 128.",
     ),
-    option(
+    named_flag(
         int | None,
         "--block-size",
         min=1,
         help="Keep caches in blocks of this many tokens, which equal prefixes share.",
     ),
-    option(
+    named_flag(
         int | None,
         "--num-gpu-blocks-override",
         min=1,
         help="Blocks of the cache: as many as all sequences need at their longest.",
     ),
-    option(Path | None, "--artifact", help="Start from this folder; make it when it is not there."),
+    named_flag(
+        Path | None, "--artifact", help="Start from this folder; make it when it is not there."
+    ),
     TRUST_FLAG,
-    option(Path | None, "--weights", help="Weights that 'graphgen shard-weights' has prepared."),
-    option(str, "--device", default="auto", help="auto: what MODEL was compiled for; cpu; neuron."),
-    option(bool, "--use-v2-block-manager", default=False, help="Accepted; no effect."),
+    named_flag(
+        Path | None, "--weights", help="Weights that 'graphgen shard-weights' has prepared."
+    ),
+    named_flag(
+        str, "--device", default="auto", help="auto: what MODEL was compiled for; cpu; neuron."
+    ),
+    named_flag(bool, "--use-v2-block-manager", default=False, help="Accepted; no effect."),
 )
 _SERVER_FLAGS = options(
-    option(str, "--host", default="127.0.0.1", help="Address to listen on."),
-    option(int, "--port", default=8000, min=0, max=65535, help="Port; 0 for any free one."),
-    option(
+    named_flag(str, "--host", default="127.0.0.1", help="Address to listen on."),
+    named_flag(int, "--port", default=8000, min=0, max=65535, help="Port; 0 for any free one."),
+    named_flag(
         list[str] | None,
         "--allowed-hosts",
         metavar="HOST,HOST,...",
         help="Names of the server for clients, beside --host and those of loopback; '*' for any.",
     ),
-    option(
+    named_flag(
         list[str] | None,
         "--api-key",
         help="Bearer token that clients must send; several times for several. Also "
         "GRAPHGEN_API_KEY.",
     ),
-    option(
+    named_flag(
         Path | None,
         "--api-key-file",
         help="File with a key a line, which the list of processes does not show.",
     ),
-    option(
+    named_flag(
         int,
         "--max-queue",
         default=256,
         min=0,
         help="Choices that wait for a row; more get status 429.",
     ),
-    option(int, "--max-body", default=4 << 20, min=1, help="Bytes of a request."),
-    option(
+    named_flag(int, "--max-body", default=4 << 20, min=1, help="Bytes of a request."),
+    named_flag(
         int, "--max-prompt", default=0, min=0, help="Tokens of a prompt; 0 for the model's limit."
     ),
-    option(
+    named_flag(
         float, "--request-timeout", default=0.0, min=0, help="Seconds of an answer; 0 for no limit."
     ),
-    option(
+    named_flag(
         int,
         "--drain-timeout",
         default=0,
         min=0,
         help="Seconds that accepted requests have after SIGTERM; 0 for no limit.",
     ),
-    option(
+    named_flag(
         list[str] | None,
         "--lora",
         "--lora-modules",
         metavar="NAME=PATH",
         help="An adapter, whose name requests give as their model; several times.",
     ),
-    option(int, "--max-cpu-loras", default=100, min=1, help="Adapters that the host keeps."),
-    option(
+    named_flag(int, "--max-cpu-loras", default=100, min=1, help="Adapters that the host keeps."),
+    named_flag(
         bool,
         "--enable-dynamic-multi-lora",
         default=False,
         help="Let clients load adapters, from the folder of --lora-dir.",
     ),
-    option(Path | None, "--lora-dir", help="Folder whose adapters clients may load."),
-    option(
+    named_flag(Path | None, "--lora-dir", help="Folder whose adapters clients may load."),
+    named_flag(
         str,
         "--special-tokens-in-messages",
         default="text",
         metavar="text|special",
         help="Read special tokens in messages of chats as text, or as tokens.",
     ),
-    option(
+    named_flag(
         str | None,
         "--chat-template-kwargs",
         metavar="JSON",
         help="Object of names that the chat template reads, for requests without them.",
     ),
-    option(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
+    named_flag(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
 )
 Values = Mapping[str, object]
 # Flags of adapters, which the server has under other names.

@@ -8,7 +8,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from graphgen.cli.flags import Command, option, options, with_flags
+from graphgen.cli.flags import Command, named_flag, options, with_flags
 from graphgen.config.bucket_ladder import powers
 from graphgen.errors import GraphgenError
 
@@ -20,40 +20,42 @@ if TYPE_CHECKING:
 
 _LENGTH = 5
 _FLAGS = options(
-    option(
+    named_flag(
         str | None,
         "--draft-model-path",
         "--speculative-model",
         help="A smaller model with the same tokenizer, or a draft of EAGLE, to propose tokens.",
     ),
-    option(int | None, "--draft-layers", min=1, help="Propose by the model's own first layers."),
-    option(
+    named_flag(
+        int | None, "--draft-layers", min=1, help="Propose by the model's own first layers."
+    ),
+    named_flag(
         int | None,
         "--prompt-lookup",
         min=1,
         metavar="N",
         help="Propose what followed the last N tokens, or fewer, where they were before.",
     ),
-    option(
+    named_flag(
         int | None,
         "--num-speculative-tokens",
         min=1,
         help="Tokens to propose, as in vLLM: --speculation-length less one.",
     ),
-    option(
+    named_flag(
         int | None,
         "--speculative-max-model-len",
         min=1,
         help="Longest sequence that a draft proposes tokens for, as in vLLM: the model's.",
     ),
-    option(
+    named_flag(
         bool,
         "--speculative-adaptive",
         default=False,
         help="Propose fewer tokens where recent acceptance and times of launches make it pay.",
     ),
 )
-_FUSED = option(
+_FUSED = named_flag(
     bool,
     "--enable-fused-speculation",
     default=False,
@@ -270,19 +272,19 @@ def _check_fused(given: Mapping[str, object]) -> None:
 
 
 _MEDUSA_FLAGS = options(
-    option(
+    named_flag(
         str | None,
         "--medusa-heads",
         metavar="PATH",
         help="Heads of Medusa to propose tokens: a file, or a folder; or a model with heads.",
     ),
-    option(
+    named_flag(
         Path | None,
         "--medusa-tree",
         metavar="FILE",
         help="The tree of their guesses, a list of paths in JSON; by default the likely ones.",
     ),
-    option(int | None, "--num-medusa-heads", min=1, help="Heads to take; by default all."),
+    named_flag(int | None, "--num-medusa-heads", min=1, help="Heads to take; by default all."),
 )
 
 

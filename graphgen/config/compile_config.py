@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from graphgen.config.bucket_ladder import bucket_ladder, chunk_sizes
-from graphgen.config.fields import knob
+from graphgen.config.fields import boolean, integer, list_of, number, option, text, words
 from graphgen.config.option_words import (
     ACTIVATIONS,
     ACTIVATIONS_WIDE,
@@ -47,293 +47,323 @@ class CompileConfig(RankConfig):
     The help of each field is its documentation; ``graphgen pipeline default`` prints it.
     """
 
-    batch: tuple[int, ...] = knob((1,), "sizes of B.", flag=None)
-    prefill_batch: tuple[int, ...] = knob(
-        (), "sizes of B of the prefill programs; by default those of ``batch``.", flag=None
+    batch: tuple[int, ...] = option(list_of(integer()), (1,), "sizes of B.", flag=None)
+    prefill_batch: tuple[int, ...] = option(
+        list_of(integer()),
+        (),
+        "sizes of B of the prefill programs; by default those of ``batch``.",
+        flag=None,
     )
-    rows: int = knob(0, "of a cache; by default the largest batch.", flag=None)
-    context: tuple[int, ...] = knob((128,), "buckets of the prefill programs.", flag=None)
-    tokens: tuple[int, ...] = knob((128,), "buckets of the decode programs.", flag=None)
-    chunk: tuple[int, ...] = knob(
+    rows: int = option(integer(), 0, "of a cache; by default the largest batch.", flag=None)
+    context: tuple[int, ...] = option(
+        list_of(integer()), (128,), "buckets of the prefill programs.", flag=None
+    )
+    tokens: tuple[int, ...] = option(
+        list_of(integer()), (128,), "buckets of the decode programs.", flag=None
+    )
+    chunk: tuple[int, ...] = option(
+        list_of(integer()),
         (),
         "tokens a row of the chunk programs, which go on after what a row holds; by default there "
         "are none.",
         flag=None,
     )
-    slots: int = knob(0, "of a cache row; by default the largest bucket.", flag=None)
-    dims: tuple[str, ...] = knob(
-        (), "sizes of symbols of any name, as in ``dims=[N=8]``.", flag=None
+    slots: int = option(integer(), 0, "of a cache row; by default the largest bucket.", flag=None)
+    dims: tuple[str, ...] = option(
+        list_of(text()), (), "sizes of symbols of any name, as in ``dims=[N=8]``.", flag=None
     )
-    rules: tuple[str, ...] = knob(
+    rules: tuple[str, ...] = option(
+        list_of(text()),
         (),
         "layouts of weights, inputs and outputs over the ranks, as in ``rules=[*.w1:{tp,-,-}]``.",
         flag=None,
     )
-    min_rows: int = knob(8, "rows a 16-bit product with a weight is padded to.", flag=None)
-    roll_window_cache: bool = knob(
+    min_rows: int = option(
+        integer(), 8, "rows a 16-bit product with a weight is padded to.", flag=None
+    )
+    roll_window_cache: bool = option(
+        boolean(),
         False,
         "whether layers with a window have caches that hold no more than it.",
         flag="Caches of layers with a sliding window hold no more than the window.",
     )
-    kv_cache_quant: bool = knob(
-        False, "whether caches hold 8-bit numbers.", flag="Keep keys and values in 8 bits."
+    kv_cache_quant: bool = option(
+        boolean(),
+        False,
+        "whether caches hold 8-bit numbers.",
+        flag="Keep keys and values in 8 bits.",
     )
-    kv_cache_dtype: str = knob(
+    kv_cache_dtype: str = option(
+        words(*CACHE_DTYPES),
         CACHE_DTYPES[0],
         "of the numbers of quantized caches.",
-        choices=CACHE_DTYPES,
         flag="Numbers of quantized caches; by default f8e4m3.",
-        option="--kv-cache-dtype",
     )
-    kv_cache_scale: str = knob(
+    kv_cache_scale: str = option(
+        words("auto", *CACHE_SCALES),
         "auto",
         "granularity of the scales of a quantized cache; auto is per_token for int8, else none.",
-        choices=("auto", *CACHE_SCALES),
         flag="Scale granularity of a quantized cache; by default per_token for int8, else none.",
-        option="--kv-cache-scale",
     )
-    kv_cache_ranges: str = knob(
+    kv_cache_ranges: str = option(
+        text(),
         "",
         "the file of ``graphgen calibrate`` that per_tensor, per_key and per_channel read.",
         flag="File of graphgen calibrate, for scales per_tensor, per_key and per_channel.",
-        option="--kv-cache-ranges",
     )
-    rpl_reduce_dtype: str = knob(
+    rpl_reduce_dtype: str = option(
+        words(*DTYPES),
         DTYPES[0],
         "of row-parallel sums, which ranks send each other.",
-        choices=DTYPES,
         flag="Element type of row-parallel sums over ranks; by default f32.",
-        option="--rpl-reduce-dtype",
     )
-    attention_dtype: str = knob(
+    attention_dtype: str = option(
+        words(ATTENTION_OF_MODEL, *DTYPES),
         ATTENTION_OF_MODEL,
         "of queries, keys and values inside attention; ``model`` for that of the hidden states.",
-        choices=(ATTENTION_OF_MODEL, *DTYPES),
         flag="Element type of queries, keys and values in attention; by default the model's.",
-        option="--attention-dtype",
     )
-    softmax_dtype: str = knob(
+    softmax_dtype: str = option(
+        words(*DTYPES),
         DTYPES[0],
         "of the softmax of attention.",
-        choices=DTYPES,
         flag="Element type of the softmax of attention; by default f32.",
-        option="--softmax-dtype",
     )
-    router_dtype: str = knob(
+    router_dtype: str = option(
+        words(*DTYPES),
         DTYPES[0],
         "element type of the logits of routers.",
-        choices=DTYPES,
         flag="Element type of the logits of routers, before experts are chosen; by default f32.",
-        option="--router-dtype",
     )
-    cast_logits_dtype: str = knob(
+    cast_logits_dtype: str = option(
+        words(*DTYPES),
         DTYPES[0],
         "element type that logits are rounded to.",
-        choices=DTYPES,
         flag="Element type that logits are rounded to; by default f32.",
-        option="--cast-logits-dtype",
     )
-    activation_quantization_type: str = knob(
+    activation_quantization_type: str = option(
+        words(*ACTIVATIONS),
         ACTIVATIONS_WIDE,
         "rows that narrow weights are multiplied by become 8-bit numbers too, with a scale a row "
         "(``dynamic``), a product, found beforehand (``static``), or a group (``blocks``).",
-        choices=ACTIVATIONS,
         flag="8-bit activations beside narrow weights: dynamic (a scale a row), static or blocks.",
-        option="--activation-quantization-type",
     )
-    activation_ranges: str = knob(
+    activation_ranges: str = option(
+        text(),
         "",
         "the file of ``graphgen calibrate`` that static scales of activations come from; without "
         "it those of the checkpoint.",
         flag="File of graphgen calibrate, for static activations; by default the checkpoint's "
         "scales.",
-        option="--activation-ranges",
     )
-    activation_quantization_weights: tuple[str, ...] = knob(
-        (), "names, as in a shell, of weights whose rows become 8 bits; by default all.", flag=None
+    activation_quantization_weights: tuple[str, ...] = option(
+        list_of(text()),
+        (),
+        "names, as in a shell, of weights whose rows become 8 bits; by default all.",
+        flag=None,
     )
-    quantize_clamp_bound: float = knob(
-        0.0, "largest absolute value of activations that are quantized; 0 for any.", flag=None
+    quantize_clamp_bound: float = option(
+        number(),
+        0.0,
+        "largest absolute value of activations that are quantized; 0 for any.",
+        flag=None,
     )
-    max_loras: int = knob(
+    max_loras: int = option(
+        integer(0),
         0,
         "slots for adapters (LoRA), which each row may have another one of; 0 for none.",
         flag="Adapters (LoRA) that programs hold at once, a different one for each sequence.",
-        minimum=1,
-        option="--max-loras",
     )
-    max_lora_rank: int = knob(
-        16, "largest rank of an adapter.", minimum=1, option="--max-lora-rank"
-    )
-    lora_target_modules: tuple[str, ...] = knob(
+    max_lora_rank: int = option(integer(1), 16, "largest rank of an adapter.")
+    lora_target_modules: tuple[str, ...] = option(
+        list_of(text()),
         (),
         "projections with adapters, as ``q_proj``; all but embeddings, heads, routers.",
         flag=None,
     )
-    expert_dispatch: str = knob(
+    expert_dispatch: str = option(
+        words(*EXPERT_DISPATCH),
         DISPATCH_AUTO,
         "the form of the pass ``dispatch-experts``: how tokens get to the experts of a mixture.",
-        choices=EXPERT_DISPATCH,
         flag="Dispatch of tokens to the experts of a mixture; by default the cheapest form.",
-        option="--expert-dispatch",
     )
-    expert_block_size: int = knob(
+    expert_block_size: int = option(
+        integer(0),
         0,
         "tokens of a block of one expert where ``expert_dispatch`` is blockwise; 0 for what costs "
         "the least.",
         flag=None,
-        minimum=0,
     )
-    expert_exchange: str = knob(
+    expert_exchange: str = option(
+        words(*EXPERT_EXCHANGES),
         EXCHANGE_AUTO,
         "exchange of tokens with the experts of other ranks: by an all-gather and "
         "a reduce-scatter, by an all-to-all each way, or by the one that sends less.",
-        choices=EXPERT_EXCHANGES,
         flag=None,
     )
-    capacity_factor: float = knob(
+    capacity_factor: float = option(
+        number(),
         0.0,
         "of ``limit-expert-capacity``: experts have places for that many times their share of the "
         "tokens, others are dropped; 0 for places for all.",
         flag="Places of an expert over its share of the tokens, which drops others; none by "
         "default.",
-        option="--capacity-factor",
     )
-    latent_attention: str = knob(
+    latent_attention: str = option(
+        words(*LATENT_FORMS),
         LATENT_AUTO,
         "the form of the pass ``absorb-latent-projections``: whether attention over latent vectors "
         "reads them itself (``absorb``) or keys and values made of them (``expand``).",
-        choices=LATENT_FORMS,
         flag="Form of attention over latent vectors (DeepSeek): absorb, expand or what costs "
         "least, the default.",
-        option="--latent-attention",
     )
-    attention_block: str = knob(
+    attention_block: str = option(
+        text(),
         TILES_AUTO,
         "tokens and slots of the tiles that ``tile-attention`` computes attention in, as in "
         "``256x512``; ``auto`` for what costs least, ``off`` for no tiles.",
         flag="Tokens and slots of a tile of attention (256x512), off, or what costs least, the "
         "default.",
-        option="--attention-block",
     )
-    page_cache: int = knob(
+    page_cache: int = option(
+        integer(0),
         0,
         "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",
         flag="Keep caches in blocks of this many tokens; by default each sequence has a row.",
-        minimum=1,
-        option="--block-size",
+        flag_name="--block-size",
     )
-    cache_blocks: int = knob(
-        0, "blocks of the caches; by default as many as all rows need.", flag=None, minimum=0
+    cache_blocks: int = option(
+        integer(0), 0, "blocks of the caches; by default as many as all rows need.", flag=None
     )
-    kernels: str = knob(
+    kernels: str = option(
+        words(KERNELS_AUTO, KERNELS_ON, KERNELS_OFF),
         KERNELS_AUTO,
         "``on``: products become calls of the CPU's kernels, with packed weights, and for Neuron "
         "norms and activations calls that its compiler documents; "
         "``auto``: in the runtime where the kernels are built, and not in pipelines.",
-        choices=(KERNELS_AUTO, KERNELS_ON, KERNELS_OFF),
         flag="Kernels in C++ for products with weights; by default where they are built.",
-        option="--kernels",
     )
-    native_kernels: tuple[str, ...] = knob(
-        (), "kernels in NKI that programs for Neuron call; each needs an artifact.", flag=None
+    native_kernels: tuple[str, ...] = option(
+        list_of(text()),
+        (),
+        "kernels in NKI that programs for Neuron call; each needs an artifact.",
+        flag=None,
     )
-    kernel_artifacts: str = knob("", "the manifest of kernels in NKI; docs/kernels.md.", flag=None)
-    steps_per_launch: int = knob(
+    kernel_artifacts: str = option(
+        text(), "", "the manifest of kernels in NKI; docs/kernels.md.", flag=None
+    )
+    steps_per_launch: int = option(
+        integer(1),
         1,
         "decode steps that one launch makes beside those of one, where programs choose tokens.",
         flag="Decode steps a launch, 1 by default; more need --on-device-sampling.",
-        minimum=1,
-        option="--steps-per-launch",
     )
-    speculation_length: int = knob(
+    speculation_length: int = option(
+        integer(0),
         0,
         "tokens a row that programs of the phase verify take at once; 0 for no such programs.",
         flag="Tokens that a speculative step verifies, the last one included; 0 for none.",
-        minimum=0,
-        option="--speculation-length",
     )
-    verify_lengths: tuple[int, ...] = knob(
+    verify_lengths: tuple[int, ...] = option(
+        list_of(integer()),
         (),
         "fewer tokens a row that further programs of the phase verify take, for steps that are "
         "proposed fewer.",
         flag=None,
     )
-    verify_batch: tuple[int, ...] = knob(
+    verify_batch: tuple[int, ...] = option(
+        list_of(integer()),
         (),
         "sizes of B of the programs of the phase verify; by default those of ``batch``.",
         flag=None,
     )
-    tree_nodes: int = knob(
+    tree_nodes: int = option(
+        integer(0),
         0,
         "nodes of a tree that programs of the phase verify_tree take at once, the last token of a "
         "row and those proposed; 0 for no such programs.",
         flag=None,
-        minimum=0,
     )
-    outline: bool = knob(
+    outline: bool = option(
+        boolean(),
         False,
         "whether layers that compute the same become one function, as the last step.",
         flag=None,
     )
-    dtype: str = knob(
+    dtype: str = option(
+        words(*DTYPES, "as-declared"),
         "f32",
         "element type of weights, activations and caches.",
         flag="Element type; as-declared is the checkpoint's own.",
-        choices=(*DTYPES, "as-declared"),
+        requested=True,
         pipeline=False,
     )
-    weight_dtypes: tuple[str, ...] = knob(
-        (), "weights of a type of their own, ``f32:*norm.weight``.", flag=None, pipeline=False
+    weight_dtypes: tuple[str, ...] = option(
+        list_of(text()),
+        (),
+        "weights of a type of their own, ``f32:*norm.weight``.",
+        flag=None,
+        pipeline=False,
     )
-    hidden_states: bool = knob(
+    hidden_states: bool = option(
+        boolean(),
         False,
         "whether programs return the hidden states before each layer and after the last norm too.",
         flag=None,
         pipeline=False,
     )
-    return_router_logits: bool = knob(
+    return_router_logits: bool = option(
+        boolean(),
         False,
         "whether programs return the logits of the router of each mixture of experts too.",
         flag=None,
         pipeline=False,
     )
-    return_expert_index: bool = knob(
+    return_expert_index: bool = option(
+        boolean(),
         False,
         "whether programs return the experts of each token in each mixture too.",
         flag=None,
         pipeline=False,
     )
-    inputs_embeds: bool = knob(
-        False, "whether programs take embeddings in the place of tokens.", flag=None, pipeline=False
+    inputs_embeds: bool = option(
+        boolean(),
+        False,
+        "whether programs take embeddings in the place of tokens.",
+        flag=None,
+        pipeline=False,
     )
-    feature_layers: tuple[int, ...] = knob(
+    feature_layers: tuple[int, ...] = option(
+        list_of(integer()),
         (),
         "numbers of the hidden states that programs return as ``features``, one after the other, "
         "as drafts of EAGLE take them.",
         flag=None,
         pipeline=False,
     )
-    num_medusa_heads: int = knob(
+    num_medusa_heads: int = option(
+        integer(0),
         0,
         "heads of Medusa whose guesses after each node of a tree programs return; 0 for none.",
         flag=None,
-        minimum=0,
         pipeline=False,
     )
-    quantization: str = knob(
+    quantization: str = option(
+        text(),
         "",
         "the pass that quantizes the weights, as pipelines write it; empty for none.",
         flag=None,
         pipeline=False,
     )
-    keep_quantized: bool = knob(
+    keep_quantized: bool = option(
+        boolean(),
         False,
         "whether weights of a GGUF file stay in the 4 or 8 bits of its blocks.",
         flag="Keep the weights of a GGUF file in the 4 or 8 bits that it stores.",
         pipeline=False,
     )
-    sampling: str = knob(
+    sampling: str = option(
+        text(),
         "",
         "the pass that lets programs choose tokens, as pipelines write it; empty for logits.",
         flag=None,

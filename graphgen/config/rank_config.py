@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import cast
 
-from graphgen.config.fields import knob
+from graphgen.config.fields import boolean, integer, option, words
 from graphgen.config.option_words import (
     BALANCE_AUTO,
     BALANCE_OFF,
@@ -32,128 +32,118 @@ CHOSEN_FIELDS = (
 class RankConfig:
     """The target, its ranks, and what they divide; a part of :class:`CompileConfig`."""
 
-    target: str = knob(
-        "cpu", "device that programs are legalized for.", choices=target_names, flag=None
+    target: str = option(
+        words(target_names), "cpu", "device that programs are legalized for.", flag=None
     )
-    tp: int = knob(
+    tp: int = option(
+        integer(1),
         1,
         "ranks the model is split over; 1 leaves out the sharding phase.",
         flag="Ranks to split the model over.",
-        minimum=1,
+        requested=True,
     )
-    parallelism: str = knob(
+    parallelism: str = option(
+        words(MANUAL, AUTO),
         MANUAL,
         "``auto``: the mesh of the ranks, and the layout on it, with which requests are predicted "
         "to take the least time, in place of the options below.",
-        choices=(MANUAL, AUTO),
         flag="auto: choose flash decoding, ranks that share prompts or sequences, and their kind, "
         "by predicted time.",
-        option="--parallelism",
         pipeline=False,
     )
-    pp_degree: int = knob(
+    pp_degree: int = option(
+        integer(1),
         1,
         "stages of layers, each of tp ranks.",
         flag="Stages of layers, each of --tp ranks; by default 1.",
-        minimum=1,
-        option="--pp-degree",
     )
-    nodes: int = knob(
+    nodes: int = option(
+        integer(1),
         1,
         "machines that the ranks of a stage fill in order: collectives over them become one inside "
         "of each and one between them, where that takes less.",
         flag="Machines that --tp ranks fill in order: sums over them are made in stages where that "
         "takes less; by default 1.",
-        minimum=1,
-        option="--nodes",
     )
-    moe_ep_degree: int = knob(
+    moe_ep_degree: int = option(
+        integer(1),
         1,
         "groups of the ranks that have experts of their own; the ranks of a group share each of "
         "them.",
         flag="Groups of the ranks with experts of their own, a divisor of --tp; by default 1.",
-        minimum=1,
-        option="--moe-ep-degree",
     )
-    moe_prefill_ep_degree: int = knob(
+    moe_prefill_ep_degree: int = option(
+        integer(0),
         0,
         "``moe_ep_degree`` of the programs that read prompts, if theirs is another; experts are "
         "then held twice. 0 for the same.",
         flag="Groups of the ranks with experts of their own while prompts are read, if not "
         "--moe-ep-degree: experts are then held twice.",
-        minimum=1,
-        option="--moe-prefill-ep-degree",
     )
-    cp_degree: int = knob(
+    cp_degree: int = option(
+        integer(1),
         1,
         "ranks that share the tokens of a prompt, each with the heads of all of them; the others "
         "divide heads.",
         flag="Ranks that share the tokens of a prompt, a divisor of --tp; by default 1.",
-        minimum=1,
-        option="--cp-degree",
     )
-    cp_form: str = knob(
+    cp_form: str = option(
+        words(*CP_FORMS),
         CP_AUTO,
         "form of attention over ranks that share a prompt: it gathers keys, exchanges "
         "tokens for heads, or passes blocks of keys on in a ring.",
-        choices=CP_FORMS,
         flag="Form of attention over ranks that share a prompt; by default the one that costs "
         "least.",
-        option="--cp-form",
     )
-    cp_balance: str = knob(
+    cp_balance: str = option(
+        words(BALANCE_AUTO, BALANCE_ON, BALANCE_OFF),
         BALANCE_AUTO,
         "whether rank i of a ring of n has blocks i and 2n - 1 - i of the tokens, so that causal "
         "masks leave all ranks as much to do.",
-        choices=(BALANCE_AUTO, BALANCE_ON, BALANCE_OFF),
         flag="Balance the tokens of a prompt, so that all ranks of a ring do equal work; by "
         "default where that costs less.",
-        option="--cp-balance",
     )
-    mlp_cp_degree: int = knob(
+    mlp_cp_degree: int = option(
+        integer(1),
         1,
         "ranks that share the tokens of a prompt in the MLP too: 1 or cp_degree.",
         flag="Ranks that share the tokens of a prompt in the MLP too: --cp-degree; by default 1.",
-        minimum=1,
-        option="--mlp-cp-degree",
     )
-    weight_gather_length: int = knob(
-        1024,  # Shorter prompts have fewer numbers than a layer's weights in every known model.
+    weight_gather_length: int = option(
+        integer(0),
+        1024,
         "least tokens a row of prefill and chunk programs that may gather weights where they use "
         "them, if that sends less than tokens do; 0 for none.",
         flag="Least tokens of prompts that may gather weights; by default 1024, 0 for none.",
-        minimum=0,
-        option="--weight-gather-length",
     )
-    attention_dp_degree: int = knob(
+    attention_dp_degree: int = option(
+        integer(1),
         1,
         "groups of the ranks with attention and caches for rows of their own.",
         flag="Groups of the ranks with attention and caches for sequences of their own, a divisor "
         "of --tp; by default 1.",
-        minimum=1,
-        option="--attention-dp-degree",
     )
-    heads: str = knob(
+    heads: str = option(
+        words(*HEAD_STRATEGIES),
         "auto",
         "the strategy of the pass ``heads``.",
-        choices=HEAD_STRATEGIES,
         flag="Distribution of key-value heads over ranks; by default auto.",
-        option="--group-query-attention",
+        flag_name="--group-query-attention",
     )
-    flash_decoding: bool = knob(
+    flash_decoding: bool = option(
+        boolean(),
         False,
         "whether ranks that share a key-value head divide the slots of its cache, where each would "
         "hold a copy.",
         flag="Divide caches over the ranks that share a key-value head, in place of copies.",
     )
-    flash_decoding_ranks: int = knob(
+    flash_decoding_ranks: int = option(
+        integer(0),
         0,
         "ranks that divide the slots of a cache under ``flash_decoding``; 0 for the fewest that "
         "hold each key-value head once.",
         flag="Ranks that divide the slots of a cache with --flash-decoding; by default the fewest "
         "that hold each head once.",
-        minimum=1,
-        option="--flash-decoding-ranks",
     )
 
     def __post_init__(self) -> None:

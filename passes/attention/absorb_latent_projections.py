@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import LATENT_AUTO, LATENT_FORMS
 from graphgen.ir import Function, Module, Value
 from graphgen.ir.dtype import f32
 from graphgen.passes.attention.latent_match import LatentAttention, LatentProjection, match_latent
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.experts.form_costs import Throughput, rates_of
 from graphgen.report.units import number
 from graphgen.targets import find_target, target_names
@@ -147,8 +147,8 @@ lhs_batch_dims=[2] rhs_batch_dims=[0] dtype=f32 : f32[2,1,1,2]
     # Products are taken in another order: in f16 that of a query and weights may be too large where
     # that of weights and a small latent vector is not.
     finite_math_only: ClassVar[bool] = True
-    form: str = choice(LATENT_AUTO, LATENT_FORMS)
-    target: str = choice("cpu", target_names)
+    form: str = option(words(*LATENT_FORMS), LATENT_AUTO)
+    target: str = option(words(target_names), "cpu")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Choose for every attention, then rewrite."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import DTYPES, TILES_AUTO, TILES_OFF
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Value, dtype
@@ -18,7 +19,6 @@ from graphgen.passes.attention.tile_sizes import TILED
 from graphgen.passes.attention.unrolled_tiles import unrolled
 from graphgen.passes.attention.window_slots import windowed
 from graphgen.passes.core import Pass, Rewriter, no_match, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.kernels.cpu_attention import has_attention_kernel
 from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.targets import find_target, target_names
@@ -151,8 +151,8 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
     # Powers are summed tile by tile, and rescaled.
     rounding: ClassVar[float] = 2e-2
     block: str = TILES_AUTO
-    target: str = choice("cpu", target_names)
-    softmax: str = choice(DTYPES[0], DTYPES)
+    target: str = option(words(target_names), "cpu")
+    softmax: str = option(words(*DTYPES), DTYPES[0])
     kernels: bool = False
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

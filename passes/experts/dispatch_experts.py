@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.composites.experts import ExpertCall, expert_call, experts, result_of
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.ir import Attrs, Function, Module, Op, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.experts.block_loop import LoopFunctions
 from graphgen.passes.experts.block_products import Compute, gathered, in_place
 from graphgen.passes.experts.expert_choices import entries_of, fixed
@@ -183,9 +183,9 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # The results of a token's experts are summed in another order.
     rounding: ClassVar[float] = 2e-2
-    form: str = choice(DISPATCH_AUTO, EXPERT_DISPATCH)
+    form: str = option(words(*EXPERT_DISPATCH), DISPATCH_AUTO)
     block: int = 0
-    target: str = choice("cpu", target_names)
+    target: str = option(words(target_names), "cpu")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The mixtures of every function."""

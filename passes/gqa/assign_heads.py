@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.errors import GraphgenError
 from graphgen.ir import HELD_ROLES, Entry, Function, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops.attention import head_dimensions
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.gqa.fold_gather import FOLD_RULES
 from graphgen.passes.gqa.gather_rules import gather_rules
 from graphgen.passes.gqa.head_gather import GatherEmitter, HeadGather
@@ -198,8 +198,8 @@ f32[1,2,4]
     # The sum over the heads has zeros more, and may be taken in another order.
     rounding: ClassVar[float] = 2e-2
     tp: int = 2
-    strategy: str = choice(AUTO, tuple(STRATEGIES))
-    compat: str = choice(NONE, tuple(COMPAT))
+    strategy: str = option(words(*STRATEGIES), AUTO)
+    compat: str = option(words(*COMPAT), NONE)
     flash: bool = False
     slot_ranks: int = 0
 

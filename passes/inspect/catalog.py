@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from inspect import getdoc
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +12,7 @@ from graphgen.json_value import Json
 from graphgen.ops import IR_STAGES
 from graphgen.passes.core import Pass
 from graphgen.passes.core.invariants import FACTS
-from graphgen.passes.core.options import format_option, options_of
+from graphgen.passes.core.options import default_text, format_option, options_of
 from graphgen.passes.core.registry import NamedPipeline, Phase
 from graphgen.report.table import Report, Table
 
@@ -71,12 +71,8 @@ def page_of(cls: type) -> Page:
 
 def _field_help(cls: type) -> Mapping[str, str]:
     """Help texts of the fields that pipelines take, from their metadata."""
-    found = fields(cls) if is_dataclass(cls) else ()
-    return {
-        item.name: item.metadata["help"]
-        for item in found
-        if "help" in item.metadata and item.metadata.get("pipeline", True)
-    }
+    found = options_of(cls) if is_dataclass(cls) else {}
+    return {name: item.doc for name, item in found.items() if item.doc}
 
 
 def _dedent(lines: list[str]) -> str:
@@ -212,9 +208,9 @@ def _head_json(item: type[Pass] | type[NamedPipeline]) -> dict[str, Json]:
     options: list[Json] = [
         {
             "name": option.name,
-            "type": option.kind_text,
-            "default": option.default,
-            "choices": list(option.among),
+            "type": option.type.code,
+            "default": default_text(option),
+            "choices": list(option.type.choices),
             "doc": page.options.get(option.name, ""),
         }
         for option in options_of(item).values()
@@ -226,7 +222,7 @@ def _head(item: type[Pass] | type[NamedPipeline]) -> list[str | Table]:
     """The name as pipelines write it, the text and a table of options."""
     page = page_of(item)
     rows = [
-        [f"  {o.name}", o.kind_text, o.default or "-", page.options.get(o.name, "")]
+        [f"  {o.name}", o.type.code, default_text(o) or "-", page.options.get(o.name, "")]
         for o in options_of(item).values()
     ]
     text = f"{_with_defaults(item)}\n\n{page.text}\n"
@@ -235,7 +231,7 @@ def _head(item: type[Pass] | type[NamedPipeline]) -> list[str | Table]:
 
 def _with_defaults(item: type[DataclassInstance]) -> str:
     """``NAME{OPTION=DEFAULT,...}``."""
-    options = ",".join(f"{o.name}={o.default}" for o in options_of(item).values())
+    options = ",".join(f"{o.name}={default_text(o)}" for o in options_of(item).values())
     name = cast("type[Pass]", item).name
     return f"{name}{{{options}}}" if options else name
 

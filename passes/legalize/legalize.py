@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.config.fields import option, words
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.legalize.inline import Inliner
 from graphgen.passes.legalize.legalization_rules import rules_of
 from graphgen.targets import find_target, target_names
@@ -59,7 +59,7 @@ f32[2,8]
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # Sums are taken in another order than the reference's, and 16-bit floats round differently.
     rounding: ClassVar[float] = 2e-2
-    target: str = choice("cpu", target_names)
+    target: str = option(words(target_names), "cpu")
     min_rows: int = 8
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.ir import Module, Op, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, register, rule
-from graphgen.passes.core.options import choice
 from graphgen.passes.core.rule import Replacement
 from graphgen.passes.lora.low_rank_term import (
     MASKED,
@@ -100,8 +100,8 @@ lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[2,6]
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # Sums with zeros of other slots, or without.
     rounding: ClassVar[float] = 2e-2
-    form: str = choice(AUTO, FORMS)
-    target: str = choice("cpu", target_names)
+    form: str = option(words(*FORMS), AUTO)
+    target: str = option(words(target_names), "cpu")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Choose for the terms of every function."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import DTYPES
 from graphgen.ir import DType, Module, Op, Value, dtype
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.core.options import choice
 
 
 @register
@@ -70,7 +70,7 @@ class AttentionDtype(Pass):
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     # Queries and keys in bf16 are off by 2**-8 of themselves at most; 0.0095 was measured.
     rounding: ClassVar[float] = 5e-2
-    dtype: str = choice("f32", DTYPES)
+    dtype: str = option(words(*DTYPES), "f32")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The attention of every program."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import DTYPES
 from graphgen.ir import DType, Function, Module, Op, Value, dtype
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.core.options import choice
 
 _LOGITS = "logits"
 
@@ -65,7 +65,7 @@ f32[1,8]
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     # A number in bf16 is off by 2**-8 of itself at most.
     rounding: ClassVar[float] = 2**-8
-    dtype: str = choice("f32", DTYPES)
+    dtype: str = option(words(*DTYPES), "f32")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The logits of every program that gives some."""

@@ -9,11 +9,11 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.composites.attention import attention_with
 from graphgen.composites.partial_attention import attention_part_with
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import DTYPES
 from graphgen.ir import DType, Module, Op, Value, dtype
 from graphgen.ir.dtype import f32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.core.options import choice
 
 
 @register
@@ -90,7 +90,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=bf16 : bf16[1,2,1,1,4]
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     # Powers in bf16 are off by 2**-8 of themselves at most, so is their sum; 0.012 was measured.
     rounding: ClassVar[float] = 5e-2
-    dtype: str = choice("f32", DTYPES)
+    dtype: str = option(words(*DTYPES), "f32")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """The attention of every program."""

@@ -8,13 +8,13 @@ from math import isfinite
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import ACTIVATIONS_BLOCKS, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, DType, Function, Module, Op, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f8e5m2, f32, f64, s8, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.core.options import choice
 from graphgen.passes.quantization.integer_blocks import (
     ChosenWeights,
     block_product,
@@ -111,8 +111,8 @@ s32[2,6]
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     native: tuple[str, ...] = ()
     clamp_bound: float = 0.0
-    scale: str = choice(
-        ACTIVATIONS_DYNAMIC, (ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC, ACTIVATIONS_BLOCKS)
+    scale: str = option(
+        words(ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC, ACTIVATIONS_BLOCKS), ACTIVATIONS_DYNAMIC
     )
     ranges: str = ""
     rescaled: bool = False

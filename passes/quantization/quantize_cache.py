@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import CACHE_SCALES
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.quantization.cache_form import (
     CACHE_ELEMENTS,
     FIXED_SCALES,
@@ -120,8 +120,8 @@ unpack=@unpack.f32.2x8x1x4.f8e4m3
     name: ClassVar[str] = "quantize-cache"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
-    dtype: str = choice("f8e4m3", tuple(CACHE_ELEMENTS))
-    scale: str = choice(NO_SCALE, CACHE_SCALES)
+    dtype: str = option(words(*CACHE_ELEMENTS), "f8e4m3")
+    scale: str = option(words(*CACHE_SCALES), NO_SCALE)
     ranges: str = ""
 
     @property

@@ -8,12 +8,12 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Role, Value
 from graphgen.ir.dtype import f32, f64, s8
 from graphgen.ir.names import claim_name
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL, Quantized, Relation
 from graphgen.passes.core.rule import Replacement
 from graphgen.passes.quantization.narrow_budgets import NARROW_BUDGETS
@@ -114,8 +114,8 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     rounding: ClassVar[float] = NARROW_BUDGETS[s8]
-    dtype: str = choice("int8", LOADED_DTYPES)
-    scheme: str = choice(PER_CHANNEL, LOADED_SCHEMES)
+    dtype: str = option(words(*LOADED_DTYPES), "int8")
+    scheme: str = option(words(*LOADED_SCHEMES), PER_CHANNEL)
     skip: tuple[str, ...] = ("lm_head",)
     group_size: int = 0
     copies: bool = False

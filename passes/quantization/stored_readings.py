@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from typing import ClassVar, Final, cast
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import ACTIVATIONS_WIDE
 from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Module, Op, Role, Value, dtype, entry, tensor
 from graphgen.ir.dtype import DTYPES, f32
 from graphgen.passes.core import Pass, Rewriter
-from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL
 from graphgen.passes.quantization.compressed_formats import StoredQuantization
 from graphgen.passes.quantization.read_config import stored_quantizations
@@ -91,14 +91,14 @@ bf16[2,6]
     name: ClassVar[str] = "read-quantized"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
-    scheme: str = choice("compressed-tensors", tuple(SCHEMES))
-    element: str = choice("s8", tuple(DTYPES))
+    scheme: str = option(words(*SCHEMES), "compressed-tensors")
+    element: str = option(words(*DTYPES), "s8")
     block: tuple[int, ...] = (1, 0)
     zero_points: bool = False
     ordered: bool = False
     rescaled: bool = False
     static: bool = False
-    scales: str = choice("f32", ("f32", "bf16", "f16"))
+    scales: str = option(words("f32", "bf16", "f16"), "f32")
     modules: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
 

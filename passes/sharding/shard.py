@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import PROMPT_PHASES, Entry, Function, Module, Role, Value
 from graphgen.limits import RANKS
 from graphgen.numbers import is_digits
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.gqa.slot_groups import slot_ranks
 from graphgen.passes.sharding.layout_rules import (
     DECODER_RULES,
@@ -201,7 +201,7 @@ f32[2,4]
     ep: int = 1
     prefill_ep: int = 0
     cp: int = 1
-    cp_form: str = choice(CP_AUTO, CP_FORMS)
+    cp_form: str = option(words(*CP_FORMS), CP_AUTO)
     mlp_cp: int = 1
     dp: int = 1
     mesh: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ f32[2,4]
     flash: bool = False
     slot_ranks: int = 0
     rules: tuple[str, ...] = ()
-    target: str = choice("cpu", target_names)
+    target: str = option(words(target_names), "cpu")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""

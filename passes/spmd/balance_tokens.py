@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import BALANCE_AUTO, BALANCE_OFF, BALANCE_ON, CP_AUTO, CP_FORMS
 from graphgen.errors import GraphgenError
 from graphgen.ir import PROMPT_PHASES, Function, Literal, Module, Op, Role, Value
@@ -14,7 +15,6 @@ from graphgen.ir.dtype import f32, s32
 from graphgen.ops import OPS, Trait
 from graphgen.passes.attention.tile_operands import SlotRange, cuts_of, operand_cuts
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.sharding.logical_axes import SEQUENCE, ModelAxes, model_axes
 from graphgen.passes.sharding.op_factors import factors_of
 from graphgen.passes.sharding.prompt_attention import (
@@ -270,9 +270,9 @@ class BalanceTokens(Pass):
     tp: int = 2
     cp: int = 2
     dp: int = 1
-    cp_form: str = choice(CP_AUTO, CP_FORMS)
-    balance: str = choice(BALANCE_AUTO, BALANCE)
-    target: str = choice("cpu", target_names)
+    cp_form: str = option(words(*CP_FORMS), CP_AUTO)
+    balance: str = option(words(*BALANCE), BALANCE_AUTO)
+    target: str = option(words(target_names), "cpu")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Choose and rewrite, program by program."""

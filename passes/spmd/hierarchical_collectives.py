@@ -16,11 +16,11 @@ from graphgen.analysis.collective_traffic import (
     traffic_seconds,
 )
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
 from graphgen.ops import OPS
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.core.options import choice
 from graphgen.targets import LinkLevel, accelerator_names, node_levels, target_names
 
 # Groups of ranks, as attributes have them.
@@ -84,7 +84,7 @@ class HierarchicalCollectives(Pass):
     # A sum of sums is taken in another order.
     rounding: ClassVar[float] = 2e-2
     nodes: int = 2
-    target: str = choice("cpu", target_names)
+    target: str = option(words(target_names), "cpu")
     instance: str = ""
     always: bool = False
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.composites.basics import rms_norm
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import EXCHANGE_ALL_TO_ALL, EXCHANGE_AUTO, EXPERT_EXCHANGES
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
@@ -24,7 +25,6 @@ from graphgen.ir import (
     tensor,
 )
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.core.options import choice
 from graphgen.passes.sharding.beam_search import ShardingSearch
 from graphgen.passes.sharding.expert_exchange import exchanged_axes
 from graphgen.passes.sharding.mesh import Mesh, check_divides, fits, local_shape, mesh_of
@@ -206,7 +206,7 @@ f32[1,4]
     latency: int = 1 << 23
     memory: int = 4
     gather_weights: int = 0
-    expert_exchange: str = choice(EXCHANGE_AUTO, EXPERT_EXCHANGES)
+    expert_exchange: str = option(words(*EXPERT_EXCHANGES), EXCHANGE_AUTO)
     beam: int = 192
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

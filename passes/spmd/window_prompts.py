@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.config.fields import option, words
 from graphgen.config.option_words import CP_AUTO, CP_FORMS
 from graphgen.ir import PROMPT_PHASES, Function, Module, Op, Value
 from graphgen.passes.attention.tile_costs import TOKENS
 from graphgen.passes.attention.window_slots import WindowedAttention, slots_from, windowed
 from graphgen.passes.core import Pass, Rewriter, no_match, register
-from graphgen.passes.core.options import choice
 from graphgen.passes.sharding.logical_axes import model_axes
 from graphgen.passes.sharding.prompt_attention import RING, PromptAttention, leaves_out_masked
 from graphgen.passes.sharding.rank_axes import RankAxes
@@ -132,8 +132,8 @@ class WindowPrompts(Pass):
     tp: int = 2
     cp: int = 2
     dp: int = 1
-    cp_form: str = choice(CP_AUTO, CP_FORMS)
-    target: str = choice("cpu", target_names)
+    cp_form: str = option(words(*CP_FORMS), CP_AUTO)
+    target: str = option(words(target_names), "cpu")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Choose and rewrite, attention by attention."""

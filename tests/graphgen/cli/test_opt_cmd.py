@@ -292,7 +292,7 @@ def test_mistakes_in_pipelines():
         "error[GG0301]: unknown pass 'defualt'\n  help: did you mean default?\n"
     )
     assert error("pipeline", "default{target=gpu}", "--show").startswith(
-        "error[GG0302]: default: unknown target 'gpu'\n  help: "
+        "error[GG0302]: default: target is 'gpu', expected cpu, inf2, "
     )
     assert error("pipeline", "legalize,partition", "--show") == (
         "error[GG0303]: partition takes a module at level logical or canonical, not 'target'\n"

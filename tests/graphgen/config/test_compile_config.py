@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, flag_fields, with_compile_flags
 from graphgen.config.compile_config import CompileConfig
-from graphgen.config.fields import flag_fields, knob
+from graphgen.config.fields import boolean, option
 from graphgen.config.option_words import HEAD_STRATEGIES
 from graphgen.config.rank_config import CHOSEN_FIELDS
 from graphgen.errors import GraphgenError
@@ -32,7 +32,7 @@ from graphgen.runtime.model import config_of, settings_of
 class Extended(CompileConfig):
     """One more option."""
 
-    spare_cache: bool = knob(False, "whether caches are in pages.")
+    spare_cache: bool = option(boolean(), False, "whether caches are in pages.")
 
 
 @dataclass(frozen=True, kw_only=True)
