@@ -179,9 +179,20 @@ def _either(words: Iterable[str]) -> str:
     return f"{', '.join(front)} or {last}" if front else last
 
 
-def integer(
-    low: int = -MOST_SIZE - 1, high: int = MOST_SIZE, *, floats: bool = False
-) -> ValueType[int]:
+def _as_float(value: object) -> float:
+    """The value as a float; NaN for what is not a number, or beyond the range of floats."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
+
+
+_LEAST = -MOST_SIZE - 1
+
+
+def integer(low: int = _LEAST, high: int = MOST_SIZE, *, floats: bool = False) -> ValueType[int]:
     """Integers from ``low`` to ``high``, both included; booleans are none.
 
     Args:
@@ -189,15 +200,15 @@ def integer(
         high: the greatest value.
         floats: whether ``16.0`` is read as ``16``.
     """
-    ends = (low if low >= -MOST_SIZE else -math.inf, high if high < MOST_SIZE else math.inf)
+    ends = (-math.inf if low == _LEAST else low, math.inf if high == MOST_SIZE else high)
     noun = "an integer" + range_text(*ends)
 
     def read(value: object) -> int:
-        if isinstance(value, float) and floats and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, Integral):
+        # bool is a subclass of int.
+        whole = not isinstance(value, bool) and isinstance(value, Integral)
+        if not whole and not (floats and _as_float(value).is_integer()):
             raise MismatchError("type", noun)
-        number = int(cast(int, value))
+        number = int(cast(float, value))
         if number < low:
             raise MismatchError("low", noun, bound=low)
         if number > high:
@@ -259,16 +270,6 @@ def number(
     if high < math.inf:
         limits["maximum"] = high
     return value_type(read, noun, "float", {"type": "number", **limits}, parse=parse)
-
-
-def _as_float(value: object) -> float:
-    """The value as a float; NaN for what is not a number, or beyond the range of floats."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan
 
 
 def boolean() -> ValueType[bool]:

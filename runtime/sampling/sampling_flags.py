@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphgen.config.fields import MismatchError, integer, number
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.sampling_settings import SETTINGS
@@ -92,15 +93,16 @@ def _option(field: str) -> str:
 
 def _values(field: str, text: str, prompts: int) -> list[float]:
     """The value of each prompt (GG0705)."""
-    parse = SETTINGS[field].kind
+    # The range is checked with the other settings.
+    kind = integer() if SETTINGS[field].type.code == "int" else number(infinite=True)
     values: list[float] = []
     for item in text.split(","):
         try:
-            values.append(parse(item))
-        except ValueError:
+            values.append(kind.parse(item.strip()))
+        except MismatchError as error:
             raise GraphgenError(
                 "GG0705",
-                f"{_option(field)}: '{item.strip()}' is not {SETTINGS[field].noun}",
+                f"{_option(field)} is '{item.strip()}', {error}",
                 help="give one value, or one a prompt with commas between them",
             ) from None
     if len(values) not in (1, prompts):
