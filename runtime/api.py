@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import (
+    TypedField,
+    did_you_mean,
+    fields_of,
+    integer,
+    optional,
+    read_field,
+    words,
+)
 from graphgen.errors import GraphgenError
 from graphgen.targets import DEFAULT_ACCELERATOR
 
@@ -164,27 +172,18 @@ def _check_model_only(**given: object) -> None:
 
 
 def _check_count(name: str, value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise GraphgenError("GG0705", f"{name} is {value!r}, not an integer of at least 1")
+    read_field("", TypedField(name, optional(integer(1)), None), value, "GG0705")
 
 
 def _check_dtype(dtype: str | None, known: Sequence[str]) -> None:
-    if dtype is not None and dtype not in known:
-        what = f"dtype is {dtype!r}"
-        raise GraphgenError("GG0705", what, help=f"one of {', '.join(known)}")
+    read_field("", TypedField("dtype", optional(words(*known)), None), dtype, "GG0705")
 
 
 def _checked(options: Mapping[str, object]) -> Mapping[str, object]:
-    """Options of a compilation; unknown names and words are refused (GG0705)."""
-    known = {item.name: item for item in fields(CompileConfig) if item.name not in _OWN}
-    for name, value in options.items():
+    """Options of a compilation; unknown names and values of other types are refused (GG0705)."""
+    known = {name: item for name, item in fields_of(CompileConfig).items() if name not in _OWN}
+    for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, *_OWN], 3)
-            help = f"did you mean {' or '.join(near)}?" if near else ""
-            raise GraphgenError("GG0705", f"there is no option '{name}'", help=help)
-        among = known[name].metadata.get("among", ())
-        words = cast("Sequence[str]", among() if callable(among) else among)
-        if words and value not in words:
-            what = f"{name} is {value!r}"
-            raise GraphgenError("GG0705", what, help=f"one of {', '.join(words)}")
-    return options
+            near = did_you_mean(name, [*known, *_OWN], 3)
+            raise GraphgenError("GG0705", f"there is no option '{name}'", help=near)
+    return {name: read_field("", known[name], value, "GG0705") for name, value in options.items()}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack, cast, overl
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.config.fields import number, text
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.runtime.engine import Engine, locate_checkpoint
@@ -31,13 +32,12 @@ from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.server.field_kinds import (
     ANY_OBJECT,
     TEXT,
-    BodyField,
     array,
+    body_field,
     either,
     integer,
-    number,
+    read_body,
     record,
-    text,
 )
 from graphgen.runtime.server.request_fields import CHAT_FIELDS, COMPLETION_FIELDS, MOST_TOKENS
 from graphgen.runtime.serving.request_choice import TokenLogprobs
@@ -109,9 +109,9 @@ _SHARED: Final = (
 )
 _OPTIONS: Final = record(
     (
-        BodyField("max_new_tokens", integer(1, MOST_TOKENS), default=128),
-        BodyField("temperature", number(0, 1e6), default=0.0),
-        BodyField(
+        body_field("max_new_tokens", integer(1, MOST_TOKENS), default=128),
+        body_field("temperature", number(0, 1e6), default=0.0),
+        body_field(
             "seed",
             either(
                 "an integer, or one for each prompt",
@@ -119,7 +119,7 @@ _OPTIONS: Final = record(
                 *(_SEED, _SEEDS),
             ),
         ),
-        BodyField(
+        body_field(
             "stop",
             either(
                 "a string, or several",
@@ -128,9 +128,9 @@ _OPTIONS: Final = record(
             ),
             default=(),
         ),
-        BodyField("logprobs", integer(0, MOST_TOKENS)),
-        BodyField("prompt_logprobs", integer(0, MOST_TOKENS)),
-        BodyField("schema", ANY_OBJECT),
+        body_field("logprobs", integer(0, MOST_TOKENS)),
+        body_field("prompt_logprobs", integer(0, MOST_TOKENS)),
+        body_field("schema", ANY_OBJECT),
         *(_FIELDS[name] for name in _SHARED),
     )
 )
@@ -420,7 +420,7 @@ class LanguageModel:
             "chat_template_kwargs": _plain(template_args),
         }
         with _with_codes():
-            turns = cast("Fields", _CHAT.read(cast("Json", given), ""))
+            turns = cast("Fields", read_body(_CHAT, cast("Json", given)))
         made = self._asked(options, lambda f, new, log: self._chat(f, turns, new, log), 1)
         request, reader = made.requests[0], made.reader and made.reader()
         if stream:
@@ -564,7 +564,7 @@ class LanguageModel:
         """The options as fields of a request, and the largest number of new tokens (GG0705)."""
         given: dict[str, object] = {name: _plain(value) for name, value in options.items()}
         with _with_codes():
-            fields = cast("dict[str, object]", _OPTIONS.read(cast("Json", given), ""))
+            fields = read_body(_OPTIONS, cast("Json", given))
         schema = fields.pop("schema")
         if schema is not None:
             _require_grammars("schema")

@@ -189,19 +189,21 @@ def _as_float(value: object) -> float:
         return math.nan
 
 
-_LEAST = -MOST_SIZE - 1
-
-
-def integer(low: int = _LEAST, high: int = MOST_SIZE, *, floats: bool = False) -> ValueType[int]:
+def integer(
+    low: int | None = None, high: int | None = None, *, floats: bool = False
+) -> ValueType[int]:
     """Integers from ``low`` to ``high``, both included; booleans are none.
 
     Args:
-        low: the least value.
-        high: the greatest value.
+        low: the least value; by default that of 64 bits.
+        high: the greatest value; by default that of 64 bits.
         floats: whether ``16.0`` is read as ``16``.
     """
-    ends = (-math.inf if low == _LEAST else low, math.inf if high == MOST_SIZE else high)
-    noun = "an integer" + range_text(*ends)
+    noun = "an integer" + range_text(
+        -math.inf if low is None else low, math.inf if high is None else high
+    )
+    least = -MOST_SIZE - 1 if low is None else low
+    most = MOST_SIZE if high is None else high
 
     def read(value: object) -> int:
         # bool is a subclass of int.
@@ -209,10 +211,10 @@ def integer(low: int = _LEAST, high: int = MOST_SIZE, *, floats: bool = False) -
         if not whole and not (floats and _as_float(value).is_integer()):
             raise MismatchError("type", noun)
         number = int(cast(float, value))
-        if number < low:
-            raise MismatchError("low", noun, bound=low)
-        if number > high:
-            raise MismatchError("high", noun, bound=high)
+        if number < least:
+            raise MismatchError("low", noun, bound=least)
+        if number > most:
+            raise MismatchError("high", noun, bound=most)
         return number
 
     def parse(text: str) -> int:
@@ -223,9 +225,9 @@ def integer(low: int = _LEAST, high: int = MOST_SIZE, *, floats: bool = False) -
         return read(number)
 
     limits: dict[str, Json] = {}
-    if ends[0] > -math.inf:
+    if low is not None:
         limits["minimum"] = low
-    if ends[1] < math.inf:
+    if high is not None:
         limits["maximum"] = high
     return value_type(read, noun, "int", {"type": "integer", **limits}, parse=parse)
 
@@ -361,36 +363,36 @@ def words(*choices: str | int | Callable[[], Sequence[str]]) -> ValueType[Any]:
 
 
 def list_of(
-    item: ValueType[T], plural: str = "", *, least: int = 0, most: int | Limit = 1 << 20
+    item: ValueType[T], noun: str = "", *, least: int = 0, most: int | Limit = 1 << 20
 ) -> ValueType[tuple[T, ...]]:
     """Lists of values of one type, read as tuples; ``[1,2]`` as text.
 
     Args:
         item: type of the items.
-        plural: the items in words, such as ``positive integers``; empty for those of ``item``.
+        noun: the lists in words, such as ``a list of names``; empty for ``a list, each ...``.
         least: the least number of items.
         most: the greatest number of items.
     """
 
-    def noun() -> str:
-        return f"a list of {plural}" if plural else f"a list, each {item.noun}"
+    def named() -> str:
+        return noun or f"a list, each {item.noun}"
 
     def describe() -> Description:
         ends: Mapping[str, Json] = {"minItems": least, "maxItems": bound(most)}
         schema: Mapping[str, Json] = {"type": "array", "items": item.schema, **ends}
-        return Description(noun(), f"[{item.code}]", schema)
+        return Description(named(), f"[{item.code}]", schema)
 
     def read(value: object) -> tuple[T, ...]:
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise MismatchError("type", noun())
+            raise MismatchError("type", named())
         items = cast("Sequence[object]", value)
         if not least <= len(items) <= bound(most):
-            raise MismatchError("length", f"{noun()}, {least} to {bound(most)} of them")
+            raise MismatchError("length", f"{named()}, {least} to {bound(most)} of them")
         return tuple([at_step(item.read, entry, n) for n, entry in enumerate(items)])
 
     def parse(text: str) -> tuple[T, ...]:
         if not (text.startswith("[") and text.endswith("]")):
-            raise MismatchError("text", noun())
+            raise MismatchError("text", named())
         # Commas inside of braces are part of an item.
         items = [entry.strip() for entry in re.split(r",(?![^{}]*\})", text[1:-1])]
         return tuple([at_step(item.parse, entry, n) for n, entry in enumerate(items) if entry])
@@ -492,8 +494,8 @@ class TypedField(Generic[T]):
     name: str
     type: ValueType[T]
     default: T
-    doc: str
-    extra: Mapping[str, object]
+    doc: str = ""
+    extra: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
     def required(self) -> bool:
@@ -518,7 +520,8 @@ def read_field(owner: str, item: TypedField[T], value: object, code: str) -> T:
     """The normal form of a value.
 
     Raises:
-        GraphgenError: ``code``, ``{owner}: {name} is {value!r}, expected {noun}``.
+        GraphgenError: ``code``, ``{owner}: {name} is {value!r}, expected {noun}``; without the
+            owner if it is empty.
     """
     return _read(owner, item, value, item.type.read, code)
 
@@ -534,7 +537,7 @@ def _read(owner: str, item: TypedField[T], value: Any, read: Callable[[Any], T],
     except MismatchError as error:
         # Of a list all of it is shown, so all of it is described.
         wanted = f"expected {item.type.noun}" if error.path else error
-        what = f"{owner}: {item.name} is {value!r:.80}, {wanted}"
+        what = f"{f'{owner}: ' if owner else ''}{item.name} is {value!r:.80}, {wanted}"
         near = did_you_mean(str(value), map(str, item.type.choices))
         raise GraphgenError(code, what, help=near) from None
 

@@ -15,16 +15,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from graphgen.config.fields import ValueType, text
 from graphgen.errors import GraphgenError
 from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
 from graphgen.runtime.server.api_error import ApiError, refusal
-from graphgen.runtime.server.field_kinds import BOOLEAN, BodyField, FieldKind, record, text
+from graphgen.runtime.server.field_kinds import BOOLEAN, body_field, read_body, record
 from graphgen.runtime.server.request_log import LOG
 from graphgen.runtime.server.routes import Service, read_json
 
 # Characters of a name and of a path.
 _LONGEST_NAME, _LONGEST_PATH = 256, 1024
-_NAME = BodyField(
+_NAME = body_field(
     "lora_name",
     text(1, _LONGEST_NAME),
     "Name of the adapter, the model of requests.",
@@ -33,17 +34,17 @@ _NAME = BodyField(
 LOAD_BODY = record(
     (
         _NAME,
-        BodyField(
+        body_field(
             "lora_path",
             text(1, _LONGEST_PATH),
             "Its folder or file, below the folder of --lora-dir.",
             required=True,
         ),
-        BodyField("load_inplace", BOOLEAN, "Take the place of the adapter of that name.", False),
+        body_field("load_inplace", BOOLEAN, "Take the place of the adapter of that name.", False),
     )
 )
 UNLOAD_BODY = record(
-    (_NAME, BodyField("lora_int_id", text(0, _LONGEST_NAME), "Accepted; no effect."))
+    (_NAME, body_field("lora_int_id", text(0, _LONGEST_NAME), "Accepted; no effect."))
 )
 PATHS = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 
@@ -118,12 +119,10 @@ def _found(service: Service, given: str) -> Path:
     raise ApiError(404, what, param="lora_path", code="adapter_not_found")
 
 
-async def _read(request: Request, kind: FieldKind) -> dict[str, object]:
+async def _read(request: Request, kind: ValueType[dict[str, object]]) -> dict[str, object]:
     """The fields of a body, read in a thread as a large one takes long."""
     data = await request.body()
-    value = await asyncio.to_thread(lambda: kind.read(read_json(data), ""))
-    assert isinstance(value, dict)
-    return value  # pyright: ignore[reportUnknownVariableType]
+    return await asyncio.to_thread(lambda: read_body(kind, read_json(data)))
 
 
 def _refusal(error: GraphgenError) -> ApiError:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
+from graphgen.config.fields import MismatchError, TypedField, ValueType, text, value_type, words
 from graphgen.json_value import Json
-from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.server.field_kinds import (
     ANY_OBJECT,
     BOOLEAN,
     TEXT,
-    BodyField,
-    FieldKind,
     array,
     as_given,
-    choice,
+    body_field,
     either,
     integer,
+    not_built,
     of_type,
     record,
-    text,
 )
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-def _content_kind(value: Json) -> FieldKind | None:
+def _content_kind(value: Json) -> ValueType[Any] | None:
     if isinstance(value, str):
         return TEXT
     return _PARTS if isinstance(value, list) else None
@@ -34,71 +33,64 @@ def _content_kind(value: Json) -> FieldKind | None:
 
 _PART = record(
     (
-        BodyField("type", choice("text"), "Only text.", required=True),
-        BodyField("text", TEXT, "The text.", required=True),
+        body_field("type", words("text"), "Only text.", required=True),
+        body_field("text", TEXT, "The text.", required=True),
     )
 )
 _PARTS = array(of_type(_PART, "text"), "parts of text", largest=1024)
 _TEXT_OR_PARTS = either("a string or an array of parts", _content_kind, TEXT, _PARTS)
 
 
-def _nothing(value: Json, path: str) -> None:
+def _nothing(value: object) -> None:
     if value is not None and value not in ([], {}):
-        raise ApiError(
-            400,
-            f"'{path}' is not built; leave it out",
-            param=path,
-            code="unsupported_parameter",
-        )
+        raise not_built()
 
 
 # Fields of answers that clients send back, which have no value here.
-_NOTHING = FieldKind("null", {"enum": [None, [], {}]}, _nothing)
+_NOTHING = value_type(_nothing, "null", "null", {"enum": [None, [], {}]})
 
 
-def _read_name(value: Json, path: str) -> str:
-    name = TEXT.read(value, path)
-    assert isinstance(name, str)
+def _read_name(value: object) -> str:
+    name = TEXT.read(value)
     if not _NAME.fullmatch(name):
-        what = f"'{path}' is not 1 to 64 letters, digits, dots, dashes and underscores"
-        raise ApiError(400, what, param=path, code="invalid_value")
+        raise MismatchError("text", "1 to 64 letters, digits, dots, dashes and underscores")
     return name
 
 
-FUNCTION_NAME = FieldKind(
-    "a string", {"type": "string", "pattern": "^[a-zA-Z0-9_.-]{1,64}$"}, _read_name
+FUNCTION_NAME = value_type(
+    _read_name, "a string", "str", {"type": "string", "pattern": "^[a-zA-Z0-9_.-]{1,64}$"}
 )
 _CALL = record(
     (
-        BodyField("id", text(1), "Of the call; its result names it.", required=True),
-        BodyField("type", choice("function"), "Only functions.", "function"),
-        BodyField("index", integer(0, 1 << 16), "Of parts of streams; no effect."),
-        BodyField(
+        body_field("id", text(1), "Of the call; its result names it.", required=True),
+        body_field("type", words("function"), "Only functions.", "function"),
+        body_field("index", integer(0, 1 << 16), "Of parts of streams; no effect."),
+        body_field(
             "function",
             record(
                 (
-                    BodyField("name", text(1), "Of the function.", required=True),
-                    BodyField("arguments", TEXT, "A JSON text.", required=True),
+                    body_field("name", text(1), "Of the function.", required=True),
+                    body_field("arguments", TEXT, "A JSON text.", required=True),
                 )
             ),
             required=True,
         ),
     )
 )
-_NAMED = BodyField("name", TEXT, "Name of the author, for templates that read it.")
-_CONTENT = BodyField("content", _TEXT_OR_PARTS, "The text of the message.", required=True)
+_NAMED = body_field("name", TEXT, "Name of the author, for templates that read it.")
+_CONTENT = body_field("content", _TEXT_OR_PARTS, "The text of the message.", required=True)
 # Of earlier answers, as clients send them back.
 _OF_ANSWERS = (
     _NAMED,
-    BodyField("reasoning_content", TEXT, "The reasoning before the answer."),
-    BodyField("reasoning", TEXT, "The same by vLLM's newer name."),
-    BodyField("refusal", TEXT, "No effect."),
-    *(BodyField(name, _NOTHING) for name in ("annotations", "audio", "function_call")),
+    body_field("reasoning_content", TEXT, "The reasoning before the answer."),
+    body_field("reasoning", TEXT, "The same by vLLM's newer name."),
+    body_field("refusal", TEXT, "No effect."),
+    *(body_field(name, _NOTHING) for name in ("annotations", "audio", "function_call")),
 )
 
 
-def _role(*roles: str) -> BodyField:
-    return BodyField("role", choice(*roles), "Role of the author.", required=True)
+def _role(*roles: str) -> TypedField[Any]:
+    return body_field("role", words(*roles), "Role of the author.", required=True)
 
 
 _USER = record((_role("system", "developer", "user"), _CONTENT, _NAMED))
@@ -107,15 +99,15 @@ _ANSWER = record(
         _role("assistant"),
         _CONTENT,
         *_OF_ANSWERS,
-        BodyField("tool_calls", _NOTHING, "Calls, none."),
+        body_field("tool_calls", _NOTHING, "Calls, none."),
     )
 )
 _CALLS = record(
     (
         _role("assistant"),
-        BodyField("content", _TEXT_OR_PARTS, "The text beside the calls."),
+        body_field("content", _TEXT_OR_PARTS, "The text beside the calls."),
         *_OF_ANSWERS,
-        BodyField("tool_calls", array(_CALL, "calls", largest=128), required=True),
+        body_field("tool_calls", array(_CALL, "calls", largest=128), required=True),
     )
 )
 _RESULT = record(
@@ -123,12 +115,12 @@ _RESULT = record(
         _role("tool"),
         _CONTENT,
         _NAMED,
-        BodyField("tool_call_id", text(1), "The call that this is the result of.", required=True),
+        body_field("tool_call_id", text(1), "The call that this is the result of.", required=True),
     )
 )
 
 
-def _message_kind(value: Json) -> FieldKind | None:
+def _message_kind(value: Json) -> ValueType[Any] | None:
     if not isinstance(value, Mapping):
         return None
     if value.get("role") == "assistant":
@@ -140,15 +132,15 @@ MESSAGE = of_type(either("an object", _message_kind, _USER, _ANSWER, _CALLS, _RE
 
 _TOOL = record(
     (
-        BodyField("type", choice("function"), "Only functions.", required=True),
-        BodyField(
+        body_field("type", words("function"), "Only functions.", required=True),
+        body_field(
             "function",
             record(
                 (
-                    BodyField("name", FUNCTION_NAME, required=True),
-                    BodyField("description", TEXT, "For the model."),
-                    BodyField("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
-                    BodyField("strict", BOOLEAN, "Kept where a call is forced."),
+                    body_field("name", FUNCTION_NAME, required=True),
+                    body_field("description", TEXT, "For the model."),
+                    body_field("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
+                    body_field("strict", BOOLEAN, "Kept where a call is forced."),
                 )
             ),
             required=True,
@@ -158,23 +150,23 @@ _TOOL = record(
 TOOLS = as_given(array(of_type(_TOOL, "function"), "functions", smallest=0, largest=128))
 _NAMED_CHOICE = record(
     (
-        BodyField("type", choice("function"), "A function.", required=True),
-        BodyField(
-            "function", record((BodyField("name", FUNCTION_NAME, required=True),)), required=True
+        body_field("type", words("function"), "A function.", required=True),
+        body_field(
+            "function", record((body_field("name", FUNCTION_NAME, required=True),)), required=True
         ),
     )
 )
-_WORD_CHOICE = choice("none", "auto", "required")
+_WORD_CHOICE = words("none", "auto", "required")
 
 
-def tool_choice(named: FieldKind) -> FieldKind:
+def tool_choice(named: ValueType[Any]) -> ValueType[Any]:
     """The choice of tools: a word, or an object that names a function.
 
     Args:
         named: such an object.
     """
 
-    def chosen(value: Json) -> FieldKind | None:
+    def chosen(value: Json) -> ValueType[Any] | None:
         if isinstance(value, Mapping):
             return named
         return _WORD_CHOICE if isinstance(value, str) else None

@@ -1,65 +1,105 @@
-"""Kinds of JSON values that bodies may hold: each reads a value and describes it as JSON Schema.
+"""Fields of JSON bodies: objects, arrays and choices of them, and the errors that name a field.
 
-A reader returns the value in its normal form (an integer for ``16.0``) or raises
-:class:`~graphgen.runtime.server.api_error.ApiError` with status 400, naming the field by its path,
-such as ``messages[0].content``.
+Values are read by the types of :mod:`graphgen.config.fields`. :func:`read_body` turns what they
+refuse into an :class:`~graphgen.runtime.server.api_error.ApiError` with status 400, which names the
+field by its path, such as ``messages[0].content``.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn, cast
+from dataclasses import MISSING
+from typing import Any, TypeVar, cast
 
+from graphgen.config import fields
+from graphgen.config.fields import (
+    MismatchError,
+    TypedField,
+    ValueType,
+    at_step,
+    boolean,
+    did_you_mean,
+    list_of,
+    text,
+    value_type,
+    words,
+)
 from graphgen.json_value import Json
 from graphgen.runtime.server.api_error import ApiError
 
-Read = Callable[[Json, str], object]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class FieldKind:
-    """Values that a field may have.
-
-    Attributes:
-        noun: the values in words, for errors.
-        schema: the values as JSON Schema.
-        read: checks a value and returns its normal form; gets the path for errors.
-    """
-
-    noun: str
-    schema: Mapping[str, Json]
-    read: Read
-
-
-@dataclass(frozen=True, slots=True)
-class BodyField:
-    """One field of a JSON object; ``null`` means the default, unless the field is required.
+class FieldError(MismatchError):
+    """A field that is at fault for more than its type: unknown, missing, not built.
 
     Attributes:
-        name: in the object.
-        kind: its values.
-        doc: one sentence for the OpenAPI document.
-        default: the value where it is missing.
-        required: whether it may not be missing.
+        code: of the answer.
+        say: the message, from the path of the field.
     """
 
-    name: str
-    kind: FieldKind
-    doc: str = ""
-    default: object = None
-    required: bool = False
+    def __init__(
+        self, code: str, say: Callable[[str], str], path: Sequence[str | int] = ()
+    ) -> None:
+        super().__init__("type", "another field", path)
+        self.code = code
+        self.say = say
+
+    def inside(self, step: str | int) -> FieldError:
+        """The same, of a value that has the value at ``step``."""
+        return FieldError(self.code, self.say, (step, *self.path))
 
 
-def _refuse(path: str, noun: str, value: Json) -> NoReturn:
-    raise ApiError(
-        400,
-        f"Invalid type for '{path}': expected {noun}, but got {_noun_of(value)}",
-        param=path,
-        code="invalid_type",
-    )
+def read_body(kind: ValueType[T], value: Json) -> T:
+    """The normal form of a body.
+
+    Raises:
+        ApiError: status 400 for a value that the type does not have.
+    """
+    try:
+        return kind.read(value)
+    except MismatchError as error:
+        raise _answer(error, value) from error
+
+
+def _answer(error: MismatchError, body: Json) -> ApiError:
+    """The answer to a body with a wrong value."""
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.path)
+    path = path[1:101].encode("utf-8", "replace").decode()
+    if isinstance(error, FieldError):
+        return ApiError(400, error.say(path), param=path, code=error.code)
+    value = cast(Any, body)
+    for step in error.path:
+        value = value[step]
+    code, what = _fault(error, value, path)
+    return ApiError(400, what, param=path, code=code)
+
+
+def _fault(error: MismatchError, value: Json, path: str) -> tuple[str, str]:
+    """The code and the message of a value that its type does not have."""
+    match error.reason:
+        case "low" | "high":
+            side, word = ("below_min", "least") if error.reason == "low" else ("above_max", "most")
+            kind = "integer" if isinstance(value, int) else "decimal"
+            what = f"Invalid value for '{path}': it must be at {word} {error.bound:g}"
+            return f"{kind}_{side}_value", what
+        case "choice":
+            got = f"{error}, but got '{str(value)[:80]}'"
+            return "invalid_value", f"Invalid value for '{path}': {got}"
+        case "length" if isinstance(value, str):
+            if not value:
+                return "invalid_value", f"'{path}' is empty"
+            what = f"'{path}' has {len(value)} characters, {error}"
+            return "string_above_max_length", what
+        case "length":
+            items = len(cast("Sequence[Json]", value))
+            return "invalid_array_length", f"'{path}' has {items} items, {error}"
+        case "text":
+            return "invalid_value", f"Invalid value for '{path}': {error}"
+        case _:
+            what = f"Invalid type for '{path or 'the body'}': {error}, but got {_noun_of(value)}"
+            return "invalid_type", what
 
 
 def _noun_of(value: Json) -> str:
@@ -68,6 +108,8 @@ def _noun_of(value: Json) -> str:
             return "null"
         case bool():
             return "a boolean"
+        case float() if not math.isfinite(value):
+            return "a number that is not finite"
         case int() | float():
             return "a number"
         case str():
@@ -78,233 +120,150 @@ def _noun_of(value: Json) -> str:
             return "an array"
 
 
-def _number(value: Json, path: str, noun: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse(path, noun, value)
-    if isinstance(value, float) and not math.isfinite(value):
-        _refuse(path, noun, value)
-    return value
-
-
-def _in_range(value: float, low: float, high: float, path: str) -> None:
-    if low <= value <= high:
-        return
-    side, bound = ("below_min", low) if value < low else ("above_max", high)
-    kind = "integer" if isinstance(value, int) else "decimal"
-    word = "at least" if value < low else "at most"
-    raise ApiError(
-        400,
-        f"Invalid value for '{path}': it must be {word} {bound:g}",
-        param=path,
-        code=f"{kind}_{side}_value",
-    )
-
-
-def integer(low: int, high: int) -> FieldKind:
+def integer(low: int, high: int) -> ValueType[int]:
     """Integers of a closed range; ``16.0`` is one."""
-
-    def read(value: Json, path: str) -> int:
-        number = _number(value, path, "an integer")
-        if number != int(number):
-            _refuse(path, "an integer", value)
-        _in_range(int(number), low, high, path)
-        return int(number)
-
-    return FieldKind("an integer", {"type": "integer", "minimum": low, "maximum": high}, read)
+    return fields.integer(low, high, floats=True)
 
 
-def number(low: float, high: float) -> FieldKind:
-    """Finite numbers of a closed range."""
-
-    def read(value: Json, path: str) -> float:
-        found = _number(value, path, "a number")
-        _in_range(found, low, high, path)
-        return float(found)
-
-    return FieldKind("a number", {"type": "number", "minimum": low, "maximum": high}, read)
-
-
-def _read_boolean(value: Json, path: str) -> bool:
-    if not isinstance(value, bool):
-        _refuse(path, "a boolean", value)
-    return value
-
-
-BOOLEAN = FieldKind("a boolean", {"type": "boolean"}, _read_boolean)
-
-
-def text(smallest: int = 0, largest: int | None = None) -> FieldKind:
-    """Strings of a number of characters; lone surrogates are refused."""
-
-    def read(value: Json, path: str) -> str:
-        if not isinstance(value, str):
-            _refuse(path, "a string", value)
-        if len(value) < smallest:
-            raise ApiError(400, f"'{path}' is empty", param=path, code="invalid_value")
-        if largest is not None and len(value) > largest:
-            what = f"'{path}' has {len(value)} characters, and at most {largest} fit"
-            raise ApiError(400, what, param=path, code="string_above_max_length")
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            what = f"'{path}' has a lone surrogate at index {error.start}, which has no character"
-            raise ApiError(400, what, param=path, code="invalid_value") from error
-        return value
-
-    longest: Mapping[str, Json] = {} if largest is None else {"maxLength": largest}
-    return FieldKind("a string", {"type": "string", "minLength": smallest, **longest}, read)
-
-
-TEXT = text()
-
-
-def choice(*words: str) -> FieldKind:
-    """Some strings."""
-    noun = "one of " + ", ".join(f"'{word}'" for word in words)
-
-    def read(value: Json, path: str) -> str:
-        if not isinstance(value, str):
-            _refuse(path, noun, value)
-        if value not in words:
-            what = f"Invalid value for '{path}': expected {noun}, but got '{value[:80]}'"
-            raise ApiError(400, what, param=path, code="invalid_value")
-        return value
-
-    return FieldKind(noun, {"type": "string", "enum": list(words)}, read)
-
-
-def array(item: FieldKind, noun: str, smallest: int = 1, largest: int = 1 << 20) -> FieldKind:
-    """Arrays of one kind; read as a tuple.
+def array(
+    item: ValueType[T], noun: str, smallest: int = 1, largest: int = 1 << 20
+) -> ValueType[tuple[T, ...]]:
+    """Arrays of one type; read as a tuple.
 
     Args:
-        item: kind of the items.
+        item: type of the items.
         noun: the items in the plural, such as ``strings``.
         smallest: least number of items.
         largest: largest number of items.
     """
-
-    def read(value: Json, path: str) -> tuple[object, ...]:
-        if not _is_array(value):
-            _refuse(path, f"an array of {noun}", value)
-        items = cast("Sequence[Json]", value)
-        if not smallest <= len(items) <= largest:
-            what = f"'{path}' has {len(items)} items, not {smallest} to {largest}"
-            raise ApiError(400, what, param=path, code="invalid_array_length")
-        return tuple(item.read(entry, f"{path}[{n}]") for n, entry in enumerate(items))
-
-    schema: Mapping[str, Json] = {
-        "type": "array",
-        "items": item.schema,
-        "minItems": smallest,
-        "maxItems": largest,
-    }
-    return FieldKind(f"an array of {noun}", schema, read)
+    return list_of(item, f"an array of {noun}", least=smallest, most=largest)
 
 
-def _is_array(value: Json) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+def body_field(
+    name: str, kind: ValueType[Any], doc: str = "", default: object = None, required: bool = False
+) -> TypedField[Any]:
+    """One field of a JSON object; ``null`` means the default, unless the field is required.
+
+    Args:
+        name: in the object.
+        kind: its values.
+        doc: one sentence for the OpenAPI document.
+        default: the value where it is missing.
+        required: whether it may not be missing.
+    """
+    return TypedField(name, kind, MISSING if required else default, doc)
 
 
-def either(noun: str, choose: Callable[[Json], FieldKind | None], *kinds: FieldKind) -> FieldKind:
-    """Values of one of several kinds.
+def either(
+    noun: str, choose: Callable[[Json], ValueType[Any] | None], *kinds: ValueType[Any]
+) -> ValueType[Any]:
+    """Values of one of several types.
 
     Args:
         noun: the values in words.
-        choose: the kind that a value has to be read as; ``None`` for a value of none of them.
+        choose: the type that a value has to be read as; ``None`` for a value of none of them.
         kinds: all of them.
     """
 
-    def read(value: Json, path: str) -> object:
-        kind = choose(value)
-        return _refuse(path, noun, value) if kind is None else kind.read(value, path)
+    def read(value: object) -> object:
+        kind = choose(cast(Json, value))
+        if kind is None:
+            raise MismatchError("type", noun)
+        return kind.read(value)
 
-    return FieldKind(noun, {"anyOf": [kind.schema for kind in kinds]}, read)
+    return value_type(read, noun, "any", {"anyOf": [kind.schema for kind in kinds]})
 
 
-def record(fields: Iterable[BodyField]) -> FieldKind:
+def record(rows: Iterable[TypedField[Any]]) -> ValueType[dict[str, object]]:
     """Objects with known fields only; read as a dictionary with every field."""
-    rows = {row.name: row for row in fields}
+    known = {row.name: row for row in rows}
 
-    def read(value: Json, path: str) -> dict[str, object]:
-        given = as_object(value, path)
-        prefix = f"{path}." if path else ""
+    def read(value: object) -> dict[str, object]:
+        given = as_object(value)
         for name in given:
-            if name not in rows:
-                raise unknown_field(prefix, name, rows)
-        return {row.name: _field(row, given, f"{prefix}{row.name}") for row in rows.values()}
+            if name not in known:
+                raise unknown_field(name, known)
+        return {row.name: _field(row, given) for row in known.values()}
 
     schema: dict[str, Json] = {
         "type": "object",
-        "properties": {row.name: _described(row) for row in rows.values()},
-        "required": [row.name for row in rows.values() if row.required],
+        "properties": {row.name: _described(row) for row in known.values()},
+        "required": [row.name for row in known.values() if row.required],
         "additionalProperties": False,
     }
-    return FieldKind("an object", schema, read)
+    return value_type(read, "an object", "object", schema)
 
 
-def unknown_field(prefix: str, name: str, known: Iterable[str]) -> ApiError:
+def unknown_field(name: str, known: Iterable[str]) -> FieldError:
     """The refusal of an unknown field, with near names."""
-    near = difflib.get_close_matches(name, list(known), 3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    shown = (prefix + name)[:100].encode("utf-8", "replace").decode()
-    return ApiError(
-        400, f"Unknown parameter: '{shown}'{hint}", param=shown, code="unknown_parameter"
+    near = did_you_mean(name, known, 3)
+    hint = f"; {near}" if near else ""
+    return FieldError(
+        "unknown_parameter", lambda path: f"Unknown parameter: '{path}'{hint}", (name,)
     )
 
 
-def as_object(value: Json, path: str) -> Mapping[str, Json]:
-    """The value as an object (status 400 for another one)."""
+def not_built(path: Sequence[str | int] = ()) -> FieldError:
+    """The refusal of a field that is not built."""
+    say: Callable[[str], str] = "'{}' is not built; leave it out".format
+    return FieldError("unsupported_parameter", say, path)
+
+
+def as_object(value: object) -> Mapping[str, Json]:
+    """The value as an object; :class:`MismatchError` for another one."""
     if not isinstance(value, Mapping):
-        _refuse(path or "the body", "an object", value)
-    return value
+        raise MismatchError("type", "an object")
+    return cast("Mapping[str, Json]", value)
 
 
-def _field(row: BodyField, given: Mapping[str, Json], path: str) -> object:
-    value = given.get(row.name)
+def _field(row: TypedField[Any], given: Mapping[str, Json]) -> object:
     if row.required and row.name not in given:
-        what = f"Missing required parameter: '{path}'"
-        raise ApiError(400, what, param=path, code="missing_required_parameter")
+        say: Callable[[str], str] = "Missing required parameter: '{}'".format
+        raise FieldError("missing_required_parameter", say, (row.name,))
+    value = given.get(row.name)
     if value is None and not row.required:
         return row.default
-    return row.kind.read(value, path)
+    return at_step(row.type.read, value, row.name)
 
 
-def _described(row: BodyField) -> Json:
-    """The schema of a field: its kind, or ``null`` where it is not required."""
-    shown: dict[str, Json] = dict(row.kind.schema)
+def _described(row: TypedField[Any]) -> Json:
+    """The schema of a field: its type, or ``null`` where it is not required."""
+    shown: dict[str, Json] = dict(row.type.schema)
     if not row.required:
-        shown = {"anyOf": [row.kind.schema, {"type": "null"}]}
+        shown = {"anyOf": [row.type.schema, {"type": "null"}]}
     if isinstance(row.default, bool | int | float | str):
         shown["default"] = row.default
     return {**shown, "description": row.doc} if row.doc else shown
 
 
-ANY_OBJECT = FieldKind("an object", {"type": "object"}, as_object)
+BOOLEAN, TEXT = boolean(), text()
+ANY_OBJECT = value_type(as_object, "an object", "object", {"type": "object"})
 
 
-def as_given(kind: FieldKind) -> FieldKind:
-    """The values of a kind, read as they are given: without the fields that they leave out."""
+def as_given(kind: ValueType[Any]) -> ValueType[Any]:
+    """The values of a type, read as they are given: without the fields that they leave out."""
 
-    def read(value: Json, path: str) -> Json:
-        kind.read(value, path)
+    def read(value: object) -> object:
+        kind.read(value)
         return value
 
-    return FieldKind(kind.noun, kind.schema, read)
+    return value_type(read, kind.noun, kind.code, kind.schema)
 
 
-def of_type(kind: FieldKind, *types: str) -> FieldKind:
+def of_type(kind: ValueType[Any], *types: str) -> ValueType[Any]:
     """Objects of some types, of any without them: another one is refused before what else it has.
 
     Fields that are null have no value, also unknown ones: clients send back all that they got.
     """
-    known = choice(*types)
+    known = words(*types)
 
-    def read(value: Json, path: str) -> object:
+    def read(value: object) -> object:
         if not isinstance(value, Mapping):
-            return kind.read(value, path)
-        given = {name: entry for name, entry in value.items() if entry is not None}
+            return kind.read(value)
+        entries = cast("Mapping[str, Json]", value).items()
+        given = {name: entry for name, entry in entries if entry is not None}
         if types and "type" in given:
-            known.read(given["type"], f"{path}.type")
-        return kind.read(given, path)
+            at_step(known.read, given["type"], "type")
+        return kind.read(given)
 
-    return FieldKind(kind.noun, kind.schema, read)
+    return value_type(read, kind.noun, kind.code, kind.schema)

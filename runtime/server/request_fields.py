@@ -14,24 +14,32 @@ OpenAI's, with the names that vLLM gives them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from graphgen.config.fields import (
+    MismatchError,
+    TypedField,
+    ValueType,
+    at_step,
+    number,
+    text,
+    value_type,
+    words,
+)
 from graphgen.json_value import Json
-from graphgen.runtime.server.api_error import ApiError
 from graphgen.runtime.server.chat_fields import MESSAGE, TOOL_CHOICE, TOOLS
 from graphgen.runtime.server.field_kinds import (
     ANY_OBJECT,
     BOOLEAN,
     TEXT,
-    BodyField,
-    FieldKind,
     array,
     as_object,
-    choice,
+    body_field,
     either,
     integer,
-    number,
+    not_built,
+    read_body,
     record,
-    text,
     unknown_field,
 )
 
@@ -42,7 +50,7 @@ _TOKENS = array(TOKEN_ID, "token ids")
 _STOP_IDS = array(TOKEN_ID, "token ids", smallest=0, largest=1024)
 
 
-def _prompt_kind(value: Json) -> FieldKind | None:
+def _prompt_kind(value: Json) -> ValueType[Any] | None:
     if isinstance(value, str):
         return TEXT
     if not isinstance(value, list) or not value:
@@ -75,103 +83,106 @@ def _is_list(value: Json) -> bool:
     return isinstance(value, list)
 
 
-def _read_biases(value: Json, path: str) -> dict[int, float]:
+def _read_biases(value: object) -> dict[int, float]:
     made: dict[int, float] = {}
-    for key, entry in as_object(value, path).items():
+    for key, entry in as_object(value).items():
         if not (key.isascii() and key.isdecimal() and len(key) < 10):
-            shown = key[:40].encode("utf-8", "replace").decode()
-            what = f"'{path}' has the key '{shown}', which is not a token id"
-            raise ApiError(400, what, param=path, code="invalid_value")
-        made[int(key)] = _BIAS.read(entry, f"{path}.{key}")  # pyright: ignore[reportArgumentType]
+            raise MismatchError("text", "token ids as keys")
+        made[int(key)] = at_step(_BIAS.read, entry, key)
     if len(made) > 1024:
-        raise ApiError(400, f"'{path}' has more than 1024 tokens", param=path, code="invalid_value")
+        raise MismatchError("text", "at most 1024 tokens")
     return made
 
 
 _BIAS = number(-100, 100)
-LOGIT_BIAS = FieldKind(
+LOGIT_BIAS = value_type(
+    _read_biases,
     "an object of numbers by token id",
+    "object",
     {
         "type": "object",
         "patternProperties": {"^[0-9]{1,9}$": _BIAS.schema},
         "additionalProperties": False,
         "maxProperties": 1024,
     },
-    _read_biases,
 )
 STREAM_OPTIONS = record(
     (
-        BodyField("include_usage", BOOLEAN, "A last event has the usage.", False),
-        BodyField("include_obfuscation", BOOLEAN, "Accepted; nothing is obfuscated.", False),
+        body_field("include_usage", BOOLEAN, "A last event has the usage.", False),
+        body_field("include_obfuscation", BOOLEAN, "Accepted; nothing is obfuscated.", False),
     )
 )
 _JSON_SCHEMA = record(
     (
-        BodyField("name", text(1), "Of the schema; a label.", required=True),
-        BodyField("description", TEXT, "Of the schema; a label."),
-        BodyField("schema", ANY_OBJECT, "JSON Schema that the answer matches."),
-        BodyField("strict", BOOLEAN, "The answer always matches the schema.", False),
+        body_field("name", text(1), "Of the schema; a label.", required=True),
+        body_field("description", TEXT, "Of the schema; a label."),
+        body_field("schema", ANY_OBJECT, "JSON Schema that the answer matches."),
+        body_field("strict", BOOLEAN, "The answer always matches the schema.", False),
     )
 )
 RESPONSE_FORMAT = record(
     (
-        BodyField(
+        body_field(
             "type",
-            choice("text", "json_object", "json_schema"),
+            words("text", "json_object", "json_schema"),
             "Form of the answer.",
             required=True,
         ),
-        BodyField("json_schema", _JSON_SCHEMA, "With the type json_schema."),
+        body_field("json_schema", _JSON_SCHEMA, "With the type json_schema."),
     )
 )
 
 _COMMON = (
-    BodyField("model", text(1), "Name of the model, as /v1/models lists it.", required=True),
-    BodyField("n", integer(1, MOST_CHOICES), "Answers to a prompt.", 1),
-    BodyField("temperature", number(0, 2), "Scores are divided by it; 0 for the best token.", 1.0),
-    BodyField("top_p", number(0, 1), "Keep tokens that together have this probability.", 1.0),
-    BodyField("top_k", integer(-1, MOST_TOKENS), "Keep the best tokens; 0 or -1 for all.", 0),
-    BodyField("min_p", number(0, 1), "Keep tokens with this fraction of the best one's.", 0.0),
-    BodyField("repetition_penalty", number(0.01, 100), "Of tokens that the text has already.", 1.0),
-    BodyField("frequency_penalty", number(-2, 2), "Of tokens that the answer has, each time.", 0.0),
-    BodyField("presence_penalty", number(-2, 2), "Of tokens that the answer has, once.", 0.0),
-    BodyField("ignore_eos", BOOLEAN, "Go on after the end token.", False),
-    BodyField("stop_token_ids", _STOP_IDS, "Tokens that end the answer, without its text.", ()),
-    BodyField("skip_special_tokens", BOOLEAN, "The text has no special tokens.", True),
-    BodyField("priority", integer(-100, 100), "Requests of smaller ones go first.", 0),
-    BodyField("seed", integer(-(1 << 63), (1 << 63) - 1), "Of random numbers; default: random."),
-    BodyField("stop", STOP, "Texts that end the answer, without being part of it.", ()),
-    BodyField("stream", BOOLEAN, "Send tokens as events.", False),
-    BodyField("stream_options", STREAM_OPTIONS, "Only with stream."),
-    BodyField("logit_bias", LOGIT_BIAS, "Added to the scores of tokens.", {}),
-    BodyField("response_format", RESPONSE_FORMAT, "Form of the answer."),
+    body_field("model", text(1), "Name of the model, as /v1/models lists it.", required=True),
+    body_field("n", integer(1, MOST_CHOICES), "Answers to a prompt.", 1),
+    body_field("temperature", number(0, 2), "Scores are divided by it; 0 for the best token.", 1.0),
+    body_field("top_p", number(0, 1), "Keep tokens that together have this probability.", 1.0),
+    body_field("top_k", integer(-1, MOST_TOKENS), "Keep the best tokens; 0 or -1 for all.", 0),
+    body_field("min_p", number(0, 1), "Keep tokens with this fraction of the best one's.", 0.0),
+    body_field(
+        "repetition_penalty", number(0.01, 100), "Of tokens that the text has already.", 1.0
+    ),
+    body_field(
+        "frequency_penalty", number(-2, 2), "Of tokens that the answer has, each time.", 0.0
+    ),
+    body_field("presence_penalty", number(-2, 2), "Of tokens that the answer has, once.", 0.0),
+    body_field("ignore_eos", BOOLEAN, "Go on after the end token.", False),
+    body_field("stop_token_ids", _STOP_IDS, "Tokens that end the answer, without its text.", ()),
+    body_field("skip_special_tokens", BOOLEAN, "The text has no special tokens.", True),
+    body_field("priority", integer(-100, 100), "Requests of smaller ones go first.", 0),
+    body_field("seed", integer(-(1 << 63), (1 << 63) - 1), "Of random numbers; default: random."),
+    body_field("stop", STOP, "Texts that end the answer, without being part of it.", ()),
+    body_field("stream", BOOLEAN, "Send tokens as events.", False),
+    body_field("stream_options", STREAM_OPTIONS, "Only with stream."),
+    body_field("logit_bias", LOGIT_BIAS, "Added to the scores of tokens.", {}),
+    body_field("response_format", RESPONSE_FORMAT, "Form of the answer."),
 )
 COMPLETION_FIELDS = (
     *_COMMON,
-    BodyField("prompt", PROMPT, "One prompt or several, as text or token ids.", required=True),
-    BodyField("max_tokens", integer(0, MOST_TOKENS), "Most new tokens; 0 with echo alone.", 16),
-    BodyField("logprobs", integer(0, 5), "Log probabilities of this many best tokens."),
-    BodyField("echo", BOOLEAN, "Answers begin with the prompt.", False),
+    body_field("prompt", PROMPT, "One prompt or several, as text or token ids.", required=True),
+    body_field("max_tokens", integer(0, MOST_TOKENS), "Most new tokens; 0 with echo alone.", 16),
+    body_field("logprobs", integer(0, 5), "Log probabilities of this many best tokens."),
+    body_field("echo", BOOLEAN, "Answers begin with the prompt.", False),
 )
 
 
-EFFORTS = choice("none", "minimal", "low", "medium", "high", "xhigh", "max")
+EFFORTS = words("none", "minimal", "low", "medium", "high", "xhigh", "max")
 CHAT_FIELDS = (
     *_COMMON,
-    BodyField(
+    body_field(
         "messages", array(MESSAGE, "messages", largest=4096), "The conversation.", required=True
     ),
-    BodyField("tools", TOOLS, "Functions that the answer may call.", ()),
-    BodyField("tool_choice", TOOL_CHOICE, "Whether it calls them: auto where there are tools."),
-    BodyField("parallel_tool_calls", BOOLEAN, "The answer may have several calls.", True),
-    BodyField("reasoning_effort", EFFORTS, "For chat templates that read it."),
-    BodyField(
+    body_field("tools", TOOLS, "Functions that the answer may call.", ()),
+    body_field("tool_choice", TOOL_CHOICE, "Whether it calls them: auto where there are tools."),
+    body_field("parallel_tool_calls", BOOLEAN, "The answer may have several calls.", True),
+    body_field("reasoning_effort", EFFORTS, "For chat templates that read it."),
+    body_field(
         "chat_template_kwargs", ANY_OBJECT, "Names of the chat template with their values.", {}
     ),
-    BodyField("max_completion_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
-    BodyField("max_tokens", integer(1, MOST_TOKENS), "Old name of max_completion_tokens."),
-    BodyField("logprobs", BOOLEAN, "Log probabilities of the tokens.", False),
-    BodyField("top_logprobs", integer(0, 20), "This many best tokens; with logprobs."),
+    body_field("max_completion_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
+    body_field("max_tokens", integer(1, MOST_TOKENS), "Old name of max_completion_tokens."),
+    body_field("logprobs", BOOLEAN, "Log probabilities of the tokens.", False),
+    body_field("top_logprobs", integer(0, 20), "This many best tokens; with logprobs."),
 )
 # Fields without effect on the answer.
 LABELS = (
@@ -208,11 +219,12 @@ class BodyTable:
 
     def __init__(
         self,
-        *fields: BodyField,
+        *fields: TypedField[Any],
         labels: Sequence[str] = LABELS,
         unbuilt: Mapping[str, tuple[Json, ...]] = UNBUILT,
     ) -> None:
         self._kind = record(fields)
+        self._type = value_type(self._read, "an object", "object", self._kind.schema)
         self._labels = labels
         self._unbuilt = unbuilt
         self._names = [*(row.name for row in fields), *labels, *unbuilt]
@@ -222,19 +234,20 @@ class BodyTable:
 
         Raises:
             ApiError: status 400 for a field that is unknown, missing, not built, or of another
-                kind.
+                type.
         """
-        given = dict(as_object(body, ""))
+        return read_body(self._type, body)
+
+    def _read(self, body: object) -> dict[str, object]:
+        given = dict(as_object(body))
         for name in tuple(given):
             if name not in self._names:
-                raise unknown_field("", name, self._names)
+                raise unknown_field(name, self._names)
             if name in self._unbuilt:
                 self._check_unbuilt(name, given.pop(name), given.get("n"))
             elif name in self._labels:
                 del given[name]
-        values = self._kind.read(given, "")
-        assert isinstance(values, dict)
-        return values  # pyright: ignore[reportUnknownVariableType]
+        return self._kind.read(given)
 
     @property
     def schema(self) -> Mapping[str, Json]:
@@ -258,12 +271,7 @@ class BodyTable:
             return
         if name == "best_of" and type(value) is int and value == (answers or 1):
             return
-        raise ApiError(
-            400,
-            f"'{name}' is not built; leave it out",
-            param=name,
-            code="unsupported_parameter",
-        )
+        raise not_built((name,))
 
 
 COMPLETION_BODY = BodyTable(*COMPLETION_FIELDS)

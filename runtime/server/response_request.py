@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
+from graphgen.config.fields import ValueType, number, text, value_type, words
 from graphgen.json_value import Json
 from graphgen.runtime.server.answer_request import (
     AnswerRequest,
@@ -20,17 +21,14 @@ from graphgen.runtime.server.field_kinds import (
     ANY_OBJECT,
     BOOLEAN,
     TEXT,
-    BodyField,
-    FieldKind,
+    FieldError,
     array,
     as_given,
-    choice,
+    body_field,
     either,
     integer,
-    number,
     of_type,
     record,
-    text,
 )
 from graphgen.runtime.server.request_fields import (
     CHAT_FIELDS,
@@ -40,31 +38,31 @@ from graphgen.runtime.server.request_fields import (
     BodyTable,
 )
 
-_NOTHING = FieldKind("null", {"enum": [None, []]}, lambda value, path: None)
+_NOTHING = value_type(lambda value: None, "null", "null", {"enum": [None, []]})
 # Fields of items that clients send back as they got them.
 _OF_ITEMS = (
-    BodyField("id", TEXT, "No effect."),
-    BodyField("status", TEXT, "No effect."),
-    BodyField("phase", TEXT, "No effect."),
+    body_field("id", TEXT, "No effect."),
+    body_field("status", TEXT, "No effect."),
+    body_field("phase", TEXT, "No effect."),
 )
 
 
-def _part(*kinds: str) -> FieldKind:
+def _part(*kinds: str) -> ValueType[Any]:
     part = record(
         (
-            BodyField("type", choice(*kinds), "Only text.", required=True),
-            BodyField("text", TEXT, "The text.", required=True),
-            BodyField("annotations", _NOTHING, "No effect."),
-            BodyField("logprobs", _NOTHING, "No effect."),
+            body_field("type", words(*kinds), "Only text.", required=True),
+            body_field("text", TEXT, "The text.", required=True),
+            body_field("annotations", _NOTHING, "No effect."),
+            body_field("logprobs", _NOTHING, "No effect."),
         )
     )
     return of_type(part, *kinds)
 
 
-def _content(*kinds: str) -> FieldKind:
+def _content(*kinds: str) -> ValueType[Any]:
     parts = array(_part(*kinds), "parts of text", smallest=0, largest=1024)
 
-    def chosen(value: Json) -> FieldKind | None:
+    def chosen(value: Json) -> ValueType[Any] | None:
         if isinstance(value, str):
             return TEXT
         return parts if isinstance(value, list) else None
@@ -74,51 +72,51 @@ def _content(*kinds: str) -> FieldKind:
 
 _MESSAGE = record(
     (
-        BodyField("type", choice("message"), "A message.", "message"),
-        BodyField(
+        body_field("type", words("message"), "A message.", "message"),
+        body_field(
             "role",
-            choice("system", "developer", "user", "assistant"),
+            words("system", "developer", "user", "assistant"),
             "Role of the author.",
             required=True,
         ),
-        BodyField("content", _content("input_text", "output_text"), "The text.", required=True),
+        body_field("content", _content("input_text", "output_text"), "The text.", required=True),
         *_OF_ITEMS,
     )
 )
 _CALL = record(
     (
-        BodyField("type", choice("function_call"), "A call.", required=True),
-        BodyField("call_id", text(1), "Of the call; its result names it.", required=True),
-        BodyField("name", text(1), "Of the function.", required=True),
-        BodyField("arguments", TEXT, "A JSON text.", required=True),
+        body_field("type", words("function_call"), "A call.", required=True),
+        body_field("call_id", text(1), "Of the call; its result names it.", required=True),
+        body_field("name", text(1), "Of the function.", required=True),
+        body_field("arguments", TEXT, "A JSON text.", required=True),
         *_OF_ITEMS,
     )
 )
 _RESULT = record(
     (
-        BodyField("type", choice("function_call_output"), "A result.", required=True),
-        BodyField("call_id", text(1), "The call that it is the result of.", required=True),
-        BodyField("output", _content("input_text"), "The result.", required=True),
+        body_field("type", words("function_call_output"), "A result.", required=True),
+        body_field("call_id", text(1), "The call that it is the result of.", required=True),
+        body_field("output", _content("input_text"), "The result.", required=True),
         *_OF_ITEMS,
     )
 )
 _REASONING = record(
     (
-        BodyField("type", choice("reasoning"), "Reasoning.", required=True),
-        BodyField("summary", array(ANY_OBJECT, "parts", smallest=0), "No effect."),
-        BodyField(
+        body_field("type", words("reasoning"), "Reasoning.", required=True),
+        body_field("summary", array(ANY_OBJECT, "parts", smallest=0), "No effect."),
+        body_field(
             "content",
             array(_part("reasoning_text"), "parts of text", smallest=0, largest=1024),
             "The text.",
         ),
-        BodyField("encrypted_content", _NOTHING, "Not built."),
+        body_field("encrypted_content", _NOTHING, "Not built."),
         *_OF_ITEMS,
     )
 )
 _ITEMS = {"function_call": _CALL, "function_call_output": _RESULT, "reasoning": _REASONING}
 
 
-def _item_kind(value: Json) -> FieldKind | None:
+def _item_kind(value: Json) -> ValueType[Any] | None:
     if not isinstance(value, Mapping):
         return None
     kind = value.get("type")
@@ -129,7 +127,7 @@ _ITEM = either("an item", _item_kind, _MESSAGE, *_ITEMS.values())
 _INPUT_ITEMS = array(of_type(_ITEM, "message", *_ITEMS), "items", largest=4096)
 
 
-def _input_kind(value: Json) -> FieldKind | None:
+def _input_kind(value: Json) -> ValueType[Any] | None:
     if isinstance(value, str):
         return TEXT
     return _INPUT_ITEMS if isinstance(value, list) else None
@@ -137,80 +135,80 @@ def _input_kind(value: Json) -> FieldKind | None:
 
 _FORM = record(
     (
-        BodyField(
+        body_field(
             "type",
-            choice("text", "json_object", "json_schema"),
+            words("text", "json_object", "json_schema"),
             "Form of the answer.",
             required=True,
         ),
-        BodyField("name", TEXT, "Of the schema; a label."),
-        BodyField("description", TEXT, "Of the schema; a label."),
-        BodyField("schema", ANY_OBJECT, "JSON Schema that the answer matches."),
-        BodyField("strict", BOOLEAN, "The answer always matches the schema.", False),
+        body_field("name", TEXT, "Of the schema; a label."),
+        body_field("description", TEXT, "Of the schema; a label."),
+        body_field("schema", ANY_OBJECT, "JSON Schema that the answer matches."),
+        body_field("strict", BOOLEAN, "The answer always matches the schema.", False),
     )
 )
 _TOOL = record(
     (
-        BodyField("type", choice("function"), "Only functions.", required=True),
-        BodyField("name", FUNCTION_NAME, "Of the function.", required=True),
-        BodyField("description", TEXT, "For the model."),
-        BodyField("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
-        BodyField("strict", BOOLEAN, "Kept where a call is forced."),
+        body_field("type", words("function"), "Only functions.", required=True),
+        body_field("name", FUNCTION_NAME, "Of the function.", required=True),
+        body_field("description", TEXT, "For the model."),
+        body_field("parameters", ANY_OBJECT, "JSON Schema of the arguments."),
+        body_field("strict", BOOLEAN, "Kept where a call is forced."),
     )
 )
 _NAMED_CHOICE = record(
     (
-        BodyField("type", choice("function"), "A function.", required=True),
-        BodyField("name", FUNCTION_NAME, "Its name.", required=True),
+        body_field("type", words("function"), "A function.", required=True),
+        body_field("name", FUNCTION_NAME, "Its name.", required=True),
     )
 )
 
 
-def _stored(value: Json, path: str) -> bool:
+def _stored(value: object) -> bool:
     if value is not False:
         what = "answers are not stored; give 'store': false, or leave it out"
-        raise ApiError(400, what, param=path, code="unsupported_parameter")
+        raise FieldError("unsupported_parameter", lambda _: what)
     return False
 
 
-_NOT_STORED = FieldKind("false", {"const": False}, _stored)
+_NOT_STORED = value_type(_stored, "false", "false", {"const": False})
 RESPONSE_FIELDS = (
-    BodyField("model", text(1), "Name of the model, as /v1/models lists it.", required=True),
-    BodyField(
+    body_field("model", text(1), "Name of the model, as /v1/models lists it.", required=True),
+    body_field(
         "input",
         either("a string or an array of items", _input_kind, TEXT, _INPUT_ITEMS),
         "The conversation.",
         required=True,
     ),
-    BodyField("instructions", TEXT, "A message of the system before the conversation."),
-    BodyField("max_output_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
-    BodyField("temperature", number(0, 2), "Scores are divided by it; 0 for the best token.", 1.0),
-    BodyField("top_p", number(0, 1), "Keep tokens that together have this probability.", 1.0),
-    BodyField(
+    body_field("instructions", TEXT, "A message of the system before the conversation."),
+    body_field("max_output_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
+    body_field("temperature", number(0, 2), "Scores are divided by it; 0 for the best token.", 1.0),
+    body_field("top_p", number(0, 1), "Keep tokens that together have this probability.", 1.0),
+    body_field(
         "tools",
         as_given(array(of_type(_TOOL, "function"), "functions", smallest=0, largest=128)),
         "Functions that the answer may call.",
         (),
     ),
-    BodyField(
+    body_field(
         "tool_choice",
         tool_choice(_NAMED_CHOICE),
         "Whether it calls them: auto where there are tools.",
     ),
-    BodyField("parallel_tool_calls", BOOLEAN, "The answer may have several calls.", True),
-    BodyField(
-        "text", record((BodyField("format", _FORM, "Form of the answer."),)), "Form of the answer."
+    body_field("parallel_tool_calls", BOOLEAN, "The answer may have several calls.", True),
+    body_field(
+        "text", record((body_field("format", _FORM, "Form of the answer."),)), "Form of the answer."
     ),
-    BodyField(
+    body_field(
         "reasoning",
-        record((BodyField("effort", EFFORTS, "For chat templates that read it."),)),
+        record((body_field("effort", EFFORTS, "For chat templates that read it."),)),
         "Options of the reasoning.",
     ),
-    BodyField("store", _NOT_STORED, "Answers are not stored.", False),
-    BodyField("stream", BOOLEAN, "Send events.", False),
-    BodyField(
+    body_field("store", _NOT_STORED, "Answers are not stored.", False),
+    body_field("stream", BOOLEAN, "Send events.", False),
+    body_field(
         "stream_options",
-        record((BodyField("include_obfuscation", BOOLEAN, "Nothing is obfuscated."),)),
+        record((body_field("include_obfuscation", BOOLEAN, "Nothing is obfuscated."),)),
         "Only with stream.",
     ),
 )

@@ -193,9 +193,9 @@ WRONG = [
     (lambda m: m.logits(""), "GG0702", "empty"),
     (lambda m: m.perplexity("a", window=1), "GG0705", "window"),
     (lambda m: gg.load(m.name, tp=0), "GG0705", "tp is 0"),
-    (lambda m: gg.load(m.name, dtype="f64"), "GG0705", "one of f32"),
+    (lambda m: gg.load(m.name, dtype="f64"), "GG0705", "expected f32"),
     (lambda m: gg.load(m.name, kv_cache_qaunt=True), "GG0705", "did you mean kv_cache_quant"),
-    (lambda m: gg.load(m.name, kv_cache_dtype="x"), "GG0705", "one of f8e4m3"),
+    (lambda m: gg.load(m.name, kv_cache_dtype="x"), "GG0705", "expected f8e4m3"),
     (lambda m: gg.load("smolm2"), "GG0601", ""),
 ]
 
