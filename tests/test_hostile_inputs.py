@@ -235,9 +235,9 @@ def test_ranks_and_lists_of_options():
         assert refused(lambda tp=tp, pp=stages: CompileConfig(tp=tp, pp_degree=pp)).code == "GG0705"
     with pytest.raises(GraphgenError):
         parse_pipeline("default{tp=99999999}")
-    assert COUNTS.accept([1] * 4096) == (1,) * 4096
+    assert COUNTS.read([1] * 4096) == (1,) * 4096
     with pytest.raises(ValueError, match=r"100000"):
-        COUNTS.accept([1] * 100_000)
+        COUNTS.read([1] * 100_000)
 
 
 def test_pickles_that_double(tmp_path: Path):

@@ -101,7 +101,7 @@ def _class(owner: str) -> str:
 
 
 def _values(row: Attribute) -> str:
-    return f"old name of `{row.replaces}`" if row.replaces else row.kind.text
+    return f"old name of `{row.replaces}`" if row.replaces else row.kind.noun
 
 
 def _default(row: Attribute) -> str:

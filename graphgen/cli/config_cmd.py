@@ -112,7 +112,7 @@ def _rows(owner: str) -> Table:
         [
             [
                 f"{row.owner}.{row.name}",
-                row.kind.text,
+                row.kind.noun,
                 default_text(row),
                 effect_text(row.cpu),
                 effect_text(row.neuron) if row.neuron is not None else "the same",
@@ -131,7 +131,7 @@ def _rows_json(owner: str) -> list[Json]:
         {
             "class": row.owner,
             "attribute": row.name,
-            "values": row.kind.text,
+            "values": row.kind.noun,
             "default": default_text(row),
             "doc": row.doc,
             "source": row.source,

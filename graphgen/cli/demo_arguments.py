@@ -106,7 +106,7 @@ def _take(made: DemoArguments, word: str, rest: list[str], known: Mapping[str, D
     elif rest and not rest[0].startswith("--"):
         texts = [rest.pop(0)]
     if not texts:
-        raise _error(f"{name} needs a value", f"it is {row.accepted.text}: {row.help}")
+        raise _error(f"{name} needs a value", f"it is {row.accepted.noun}: {row.help}")
     shown = " ".join([name, *texts])
     _put(made, row, _value(row, texts, shown), shown)
 
@@ -151,13 +151,13 @@ def _value(row: DemoFlag, texts: Sequence[str], shown: str) -> object:
     candidates = [numbers, list(texts)] if row.form == "list" else [numbers[0], texts[0]]
     for candidate in candidates:
         try:
-            row.accepted.accept(candidate)
+            row.accepted.read(candidate)
         except (TypeError, ValueError):
             continue
         return candidate
     raise GraphgenError(
         "GG0902",
-        f"{shown}: it must be {row.accepted.text}",
+        f"{shown}: it must be {row.accepted.noun}",
         help=row.help,
     )
 

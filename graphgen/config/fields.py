@@ -118,16 +118,16 @@ class ValueType(Generic[T_co]):
     @property
     def choices(self) -> tuple[str | int, ...]:
         """The values where there are a few; else empty."""
-        return tuple(cast("Sequence[str | int]", self._plain.get("enum", ())))
+        return tuple(cast("Sequence[str | int]", self.plain.get("enum", ())))
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
         """The least and the greatest number, both included; ``None`` for no bound."""
-        low, high = self._plain.get("minimum"), self._plain.get("maximum")
+        low, high = self.plain.get("minimum"), self.plain.get("maximum")
         return cast("float | None", low), cast("float | None", high)
 
     @property
-    def _plain(self) -> Mapping[str, Json]:
+    def plain(self) -> Mapping[str, Json]:
         """The schema of the values that are not ``None``."""
         found = self.schema
         while "anyOf" in found:
@@ -387,7 +387,8 @@ def list_of(
             raise MismatchError("type", named())
         items = cast("Sequence[object]", value)
         if not least <= len(items) <= bound(most):
-            raise MismatchError("length", f"{named()}, {least} to {bound(most)} of them")
+            limit = f"{least} to {most} items" if isinstance(most, int) else str(most)
+            raise MismatchError("length", f"{named()}, {limit}, not {len(items)}")
         return tuple([at_step(item.read, entry, n) for n, entry in enumerate(items)])
 
     def parse(text: str) -> tuple[T, ...]:

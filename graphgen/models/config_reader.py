@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import Field, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from graphgen.config.fields import MismatchError, ValueType, boolean, integer, number
 from graphgen.errors import GraphgenError
 from graphgen.limits import LAYERS, bound, stated
-from graphgen.numbers import MOST_COUNT, is_finite, is_whole
+from graphgen.numbers import MOST_COUNT
 
 
 class _Dataclass(Protocol):
@@ -18,6 +19,7 @@ class _Dataclass(Protocol):
 
 
 Fields = TypeVar("Fields", bound=_Dataclass)
+T = TypeVar("T")
 
 # Products with sizes stay finite.
 _MOST_NUMBER = 1e30
@@ -77,13 +79,11 @@ class ConfigReader:
                 )
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A positive whole number (GG0503)."""
-        value = self._get(key, default)
+        """A positive integer (GG0503)."""
+        value = self._read(key, default, integer(1))
         most = LAYERS if "layer" in key else MOST_COUNT
-        if not isinstance(value, int) or not is_whole(value, bound(most), 1):
-            large = isinstance(value, int) and value > bound(most)
-            limit = f", {stated(most)}" if large else ""
-            raise _bad(key, value, f"a positive whole number{limit}")
+        if value > bound(most):
+            raise _bad(key, value, f"an integer >= 1, {stated(most)}")
         return value
 
     def width_and_heads(self, defaults: object, width_key: str, heads_key: str) -> tuple[int, int]:
@@ -124,28 +124,21 @@ class ConfigReader:
         return replace(defaults, **values)
 
     def optional_integer(self, key: str) -> int | None:
-        """A positive whole number, or ``None`` when absent or null (GG0503)."""
+        """A positive integer, or ``None`` when absent or null (GG0503)."""
         self.used.add(key)
         return None if self.config.get(key) is None else self.integer(key)
 
     def count(self, key: str, default: int) -> int:
-        """A whole number, 0 included (GG0503)."""
-        zero = self._get(key, default) == 0 and self.config.get(key) is not False
-        return 0 if zero else self.integer(key, default)
+        """An integer, 0 included (GG0503)."""
+        return self._read(key, default, integer(0, MOST_COUNT))
 
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number (GG0503)."""
-        value = self._get(key, default)
-        if not is_finite(value) or not 0 < value <= _MOST_NUMBER:
-            raise _bad(key, value, "a positive number")
-        return float(value)
+        return self._read(key, default, number(0, _MOST_NUMBER, open_low=True))
 
     def boolean(self, key: str, default: bool) -> bool:
         """True or false (GG0503)."""
-        value = self._get(key, default)
-        if not isinstance(value, bool):
-            raise _bad(key, value, "true or false")
-        return value
+        return self._read(key, default, boolean())
 
     def mapping(self, key: str) -> Mapping[str, object] | None:
         """A JSON object, or ``None`` when absent or null (GG0503)."""
@@ -190,6 +183,13 @@ class ConfigReader:
                 f"config: not understood and possibly part of the mathematics: {shown}",
                 help="remove keys that do not matter for inference from config.json",
             )
+
+    def _read(self, key: str, default: object, kind: ValueType[T]) -> T:
+        value = self._get(key, default)
+        try:
+            return kind.read(value)
+        except MismatchError as error:
+            raise _bad(key, value, error.wanted) from None
 
     def _get(self, key: str, default: object) -> object:
         self.used.add(key)

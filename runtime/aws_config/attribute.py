@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from graphgen.runtime.aws_config.value_kinds import AttributeType
+from graphgen.config.fields import ValueType
+from graphgen.runtime.aws_config.value_kinds import ELEMENT
 
 
 class Values(Protocol):
@@ -151,7 +152,7 @@ class Attribute:
     """
 
     name: str
-    kind: AttributeType
+    kind: ValueType[Any]
     default: object
     doc: str
     cpu: Effect
@@ -166,6 +167,11 @@ class Attribute:
     replaces: str = ""
     environment: str = ""
     served: str = ""
+
+    @property
+    def nested(self) -> str:
+        """The class of configurations that values are of; empty for plain values."""
+        return "" if self.kind.tag == ELEMENT else self.kind.tag
 
     def effect(self, target: str) -> Effect:
         """The effect for a target of :mod:`graphgen.targets`."""

@@ -127,9 +127,9 @@ def _with_classes(kind: type[StrictConfig], values: Mapping[str, object]) -> dic
     made: dict[str, object] = {}
     for name, value in values.items():
         row = rows.get(name.replace("-", "_"))
-        if row is not None and row.kind.nested and isinstance(value, Mapping):
+        if row is not None and row.nested and isinstance(value, Mapping):
             inside = cast("Mapping[str, object]", value)
-            made[name] = _with_classes(config_class(row.kind.nested), inside)
+            made[name] = _with_classes(config_class(row.nested), inside)
         elif row is not None and isinstance(value, Mapping):
             made[name] = _class_of(cast("Mapping[str, object]", value))
         else:
@@ -143,7 +143,7 @@ def _class_of(value: Mapping[str, object]) -> object:
     Only modules of this package are imported: a file must not choose code to run.
     """
     try:
-        named = cast("Mapping[str, str]", CLASS.accept(value))
+        named = cast("Mapping[str, str]", CLASS.read(value))
     except (TypeError, ValueError):
         return value
     module, name = named["__module__"], named["__name__"]

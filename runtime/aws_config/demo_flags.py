@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from graphgen.config.fields import ValueType, words
 from graphgen.runtime.aws_config.attribute import Attribute, Refused
 from graphgen.runtime.aws_config.attribute_table import attributes_of
-from graphgen.runtime.aws_config.value_kinds import (
-    COUNT,
-    INDEX,
-    NUMBER,
-    TEXT,
-    AttributeType,
-    choice,
-)
+from graphgen.runtime.aws_config.value_kinds import COUNT, INDEX, NUMBER, TEXT
 
 # How a flag is written: with a value, alone, alone or as --no-..., with several values, several
 # times with a value each, or with the path of a JSON file that holds the value.
@@ -46,7 +41,7 @@ class DemoFlag:
     owner: str
     name: str
     form: str
-    kind: AttributeType = TEXT
+    kind: ValueType[Any] = TEXT
     doc: str = ""
     refused: Refused | None = None
     value: bool = True
@@ -57,7 +52,7 @@ class DemoFlag:
         return attributes_of(self.owner)[self.name] if self.owner else None
 
     @property
-    def accepted(self) -> AttributeType:
+    def accepted(self) -> ValueType[Any]:
         """The values that the flag takes."""
         return self.attribute.kind if self.attribute is not None else self.kind
 
@@ -75,10 +70,10 @@ def _named(flag: str) -> str:
 def _attribute(flag: str, group: str, owner: str = "NeuronConfig", name: str = "") -> DemoFlag:
     """A flag of an attribute; its form follows from the attribute's type."""
     made = DemoFlag(flag, group, owner, name or _named(flag), "value")
-    text = made.accepted.text
-    if text.startswith("True or False"):
+    plain = made.accepted.plain
+    if plain.get("type") == "boolean":
         return replace(made, form="switch")
-    return replace(made, form="list") if text.startswith("a list of") else made
+    return replace(made, form="list") if plain.get("type") == "array" else made
 
 
 def _attributes(group: str, flags: str, owner: str = "NeuronConfig") -> tuple[DemoFlag, ...]:
@@ -88,7 +83,7 @@ def _attributes(group: str, flags: str, owner: str = "NeuronConfig") -> tuple[De
 def _run(
     flag: str,
     doc: str,
-    kind: AttributeType | None = TEXT,
+    kind: ValueType[Any] | None = TEXT,
     *,
     name: str = "",
     form: str = "value",
@@ -131,7 +126,7 @@ RUN = (
     _run("--enable-torch-dist", "torch.distributed", None, refused=_CLUSTER),
 )
 ACCURACY = (
-    _run("--check-accuracy-mode", "the check before the answer", choice(*MODES), group="Accuracy"),
+    _run("--check-accuracy-mode", "the check before the answer", words(*MODES), group="Accuracy"),
     _run("--expected-outputs-path", "file of the reference's outputs", group="Accuracy"),
     _run("--num-tokens-to-check", "first tokens to compare", COUNT, group="Accuracy"),
     _run(

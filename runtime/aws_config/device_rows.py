@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from graphgen.config.fields import optional, words
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompilerArgument,
@@ -16,20 +17,12 @@ from graphgen.runtime.aws_config.attribute import (
     owned_by,
     same_as,
 )
-from graphgen.runtime.aws_config.value_kinds import (
-    BOOL,
-    COUNT,
-    INDEX,
-    MAPPING,
-    TEXTS,
-    choice,
-    optional,
-)
+from graphgen.runtime.aws_config.value_kinds import BOOL, COUNT, INDEX, MAPPING, TEXTS
 
 # The prompt length from which the library sets the options for long contexts.
 LONG_CONTEXT = 32768
 # No target joins more physical cores to a logical one.
-_LNC = choice(1, 2)
+_LNC = words(1, 2)
 _NO_COLLECTIVES = NoEffect("it changes only how Neuron devices exchange data")
 _NO_NEURONX_CC = NoEffect("neuronx-cc is not used for the CPU")
 _PROCESSES = Refused(
@@ -202,7 +195,7 @@ COMPILER = owned_by(
     ),
     Attribute(
         "target",
-        optional(choice("inf2", "trn1", "trn2", "trn3")),
+        optional(words("inf2", "trn1", "trn2", "trn3")),
         None,
         "the device to compile for, where none is named",
         RunTimeSetting("the HLO files that compile writes"),
@@ -314,7 +307,7 @@ COMPILER = owned_by(
     ),
     Attribute(
         "ep_dispatch_cc_option",
-        optional(choice("AR_AG", "RS_AG", "AG_AR")),
+        optional(words("AR_AG", "RS_AG", "AG_AR")),
         "AR_AG",
         "collectives that bring tokens to experts and back",
         _NO_COLLECTIVES,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from graphgen.config.fields import ValueType, one_of, optional, words
 from graphgen.runtime.aws_config.attribute import (
     REQUIRED,
     Attribute,
@@ -24,11 +26,8 @@ from graphgen.runtime.aws_config.value_kinds import (
     NUMBER,
     TEXT,
     TORCH_DTYPES,
-    AttributeType,
-    choice,
+    accepted,
     nested,
-    one_of,
-    optional,
 )
 
 _GATELESS = Refused("an expert without a gate", "leave it out: experts have a gate")
@@ -36,32 +35,26 @@ _NO_KERNELS = NoEffect("kernels exist on Neuron devices only")
 _ORDINARY = "leave it out: ordinary ops compute the same"
 
 
-def _callable(value: object) -> object:
-    if not callable(value):
-        raise TypeError
-    return value
-
-
-_FUNCTION = one_of(CLASS, AttributeType("a function", _callable))
-_SCORES = choice("softmax", "sigmoid")
-_GLU_TYPES = choice("glu", "swiglu")
+_FUNCTION = one_of(CLASS, accepted("a function", lambda each: each if callable(each) else None))
+_SCORES = words("softmax", "sigmoid")
+_GLU_TYPES = words("glu", "swiglu")
 
 
 def _model(
-    name: str, kind: AttributeType, default: object, source: str, doc: str, what: str = ""
+    name: str, kind: ValueType[Any], default: object, source: str, doc: str, what: str = ""
 ) -> Attribute:
     """An attribute that states what the model computes."""
     return Attribute(name, kind, default, doc, DescribesModel(what or doc), source=source)
 
 
-def _kernel(name: str, source: str, doc: str, kind: AttributeType = BOOL) -> Attribute:
+def _kernel(name: str, source: str, doc: str, kind: ValueType[Any] = BOOL) -> Attribute:
     """A switch for a kernel of Neuron devices, off unless it is given."""
     default = False if kind is BOOL else None
     return Attribute(name, kind, default, doc, _NO_KERNELS, Refused(doc, _ORDINARY), source=source)
 
 
 def _idle(
-    name: str, kind: AttributeType, default: object, source: str, doc: str, because: str
+    name: str, kind: ValueType[Any], default: object, source: str, doc: str, because: str
 ) -> Attribute:
     return Attribute(name, kind, default, doc, NoEffect(because), source=source)
 
@@ -253,7 +246,7 @@ BLOCKWISE = owned_by(
     _kernel("use_block_parallel", "M13", "blocks on both cores"),
     Attribute(
         "block_sharding_strategy",
-        choice("HI_LO", "PING_PONG"),
+        words("HI_LO", "PING_PONG"),
         "HI_LO",
         "halves of the blocks, or every other one",
         PartOf("use_block_parallel"),

@@ -5,6 +5,7 @@ The quantized kernels do, and are in ``quantization_rows.py``.
 
 from __future__ import annotations
 
+from graphgen.config.fields import one_of, optional
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompilerArgument,
@@ -14,7 +15,7 @@ from graphgen.runtime.aws_config.attribute import (
     RunTimeSetting,
     owned_by,
 )
-from graphgen.runtime.aws_config.value_kinds import BOOL, CLASS, COUNT, TEXT, one_of, optional
+from graphgen.runtime.aws_config.value_kinds import BOOL, CLASS, COUNT, TEXT
 
 _NO_KERNELS = NoEffect("kernels exist on Neuron devices only")
 _ORDINARY = NoEffect(

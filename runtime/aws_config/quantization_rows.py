@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from graphgen.config.fields import one_of, optional, words
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompileSetting,
@@ -21,11 +22,8 @@ from graphgen.runtime.aws_config.value_kinds import (
     NUMBER,
     TEXT,
     TEXTS,
-    choice,
-    list_of,
     nested,
-    one_of,
-    optional,
+    tuple_of,
 )
 
 _SCHEMES = (
@@ -63,7 +61,7 @@ QUANTIZATION = owned_by(
     ),
     Attribute(
         "quantization_dtype",
-        choice("int8", "f8e4m3", "f8e5m2"),
+        words("int8", "f8e4m3", "f8e5m2"),
         "int8",
         "element type of quantized weights",
         CompileSetting("quantization"),
@@ -71,7 +69,7 @@ QUANTIZATION = owned_by(
     ),
     Attribute(
         "quantization_type",
-        choice(*_SCHEMES),
+        words(*_SCHEMES),
         "per_tensor_symmetric",
         "the part of a weight that shares a scale",
         CompileSetting("quantization"),
@@ -96,14 +94,14 @@ QUANTIZATION = owned_by(
     ),
     Attribute(
         "quantization_block_size",
-        optional(one_of(COUNT, list_of(COUNT, "a list of positive integers"))),
+        optional(one_of(COUNT, tuple_of(COUNT, "a list of positive integers"))),
         None,
         "elements of a block that shares a scale",
         _BLOCKS,
     ),
     Attribute(
         "quantization_block_axis",
-        optional(one_of(INTEGER, list_of(INTEGER, "a list of integers"))),
+        optional(one_of(INTEGER, tuple_of(INTEGER, "a list of integers"))),
         None,
         "axes along which weights are cut into blocks",
         _BLOCKS,
@@ -139,7 +137,7 @@ QUANTIZATION = owned_by(
     ),
     Attribute(
         "activation_quantization_type",
-        optional(choice("dynamic", "static")),
+        optional(words("dynamic", "static")),
         None,
         "quantizes activations with scales found at run time (dynamic) or given (static): the "
         "input_scale of the checkpoint",
@@ -176,7 +174,7 @@ CACHE_QUANTIZATION = owned_by(
 )
 
 _NO_SCALES = NoEffect("values are cast without scales")
-_METHODS = choice(
+_METHODS = words(
     "per_tensor_symmetric",
     "per_channel_symmetric",
     "per_key_symmetric",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphgen.config.fields import integer, number, optional
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompileSetting,
@@ -13,40 +14,10 @@ from graphgen.runtime.aws_config.attribute import (
     Values,
     owned_by,
 )
-from graphgen.runtime.aws_config.value_kinds import (
-    BOOL,
-    COUNT,
-    INDEX,
-    NUMBER,
-    AttributeType,
-    nested,
-    optional,
-)
+from graphgen.runtime.aws_config.value_kinds import BOOL, COUNT, INDEX, nested
 
 # Settings of one row, and the values that take the best token.
 _SETTINGS = {"top_k": 1, "top_p": 1.0, "temperature": 1.0}
-
-
-def _top_k(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int) or value < -1:
-        raise ValueError
-    return value
-
-
-def _probability(value: object) -> object:
-    number = NUMBER.accept(value)
-    assert isinstance(number, float)
-    if not 0 < number <= 1:
-        raise ValueError
-    return number
-
-
-def _temperature(value: object) -> object:
-    number = NUMBER.accept(value)
-    assert isinstance(number, float)
-    if not 0 <= number < float("inf"):
-        raise ValueError
-    return number
 
 
 def _draws(values: Values) -> object:
@@ -108,7 +79,7 @@ ON_DEVICE_SAMPLING = owned_by(
     ),
     Attribute(
         "top_k",
-        AttributeType("a positive integer, or 0 or -1 for all", _top_k),
+        integer(-1),
         1,
         "tokens to draw from, of a row that gives none; 0 and -1 for all",
         RunTimeSetting("the sampling parameters of rows that give none"),
@@ -116,7 +87,7 @@ ON_DEVICE_SAMPLING = owned_by(
     ),
     Attribute(
         "top_p",
-        AttributeType("a number in (0, 1]", _probability),
+        number(0, 1, open_low=True),
         1.0,
         "probability that the tokens to draw from reach together, of a row that gives none",
         RunTimeSetting("the sampling parameters of rows that give none"),
@@ -124,7 +95,7 @@ ON_DEVICE_SAMPLING = owned_by(
     ),
     Attribute(
         "temperature",
-        AttributeType("a finite number of at least 0", _temperature),
+        number(0),
         1.0,
         "divisor of the logits, of a row that gives none; 0 for the best token",
         RunTimeSetting("the sampling parameters of rows that give none"),

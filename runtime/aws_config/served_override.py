@@ -207,10 +207,10 @@ def _accepted(name: str, value: object) -> object:
     """A value of its kind (GG0902)."""
     row = attributes_of("NeuronConfig")[name]
     try:
-        return row.kind.accept(value)
+        return row.kind.read(value)
     except (TypeError, ValueError):
         raise GraphgenError(
-            "GG0902", f"NeuronConfig.{name} = {value!r}: it must be {row.kind.text}"
+            "GG0902", f"NeuronConfig.{name} = {value!r}: it must be {row.kind.noun}"
         ) from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from graphgen.config.fields import one_of, optional, words
 from graphgen.runtime.aws_config.attribute import (
     REQUIRED,
     Attribute,
@@ -28,11 +29,8 @@ from graphgen.runtime.aws_config.value_kinds import (
     MODEL_CONFIG,
     TEXT,
     TEXTS,
-    choice,
-    list_of,
     nested,
-    one_of,
-    optional,
+    tuple_of,
 )
 
 _SEPARATE = "set speculation_length and give generate an assistant_model"
@@ -132,7 +130,7 @@ SPECULATION = owned_by(
     Attribute("num_medusa_heads", INDEX, 0, "heads that guess", _MEDUSA, source="C57"),
     Attribute(
         "medusa_tree",
-        optional(one_of(MAPPING, list_of(list_of(INDEX, ""), "a list of lists of integers"))),
+        optional(one_of(MAPPING, tuple_of(tuple_of(INDEX, ""), "a list of lists of integers"))),
         None,
         "the paths of the tree of guesses",
         _MEDUSA,
@@ -323,7 +321,7 @@ LORA_SERVING = owned_by(
     ),
     Attribute(
         "lora_bias",
-        choice("none", "all"),
+        words("none", "all"),
         "none",
         "biases",
         Refused("a bias of adapters", "merge the adapter into the checkpoint"),
@@ -332,7 +330,7 @@ LORA_SERVING = owned_by(
     Attribute("batch_size", optional(COUNT), None, "sequences of a call", _ROWS),
     Attribute(
         "eviction_policy",
-        choice("lru", "lfu"),
+        words("lru", "lfu"),
         "lru",
         "the order of exchange",
         Refused("exchange of the least often used adapter", "leave it out: the order is lru"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from graphgen.config.fields import optional, words
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompileSetting,
@@ -16,15 +17,7 @@ from graphgen.runtime.aws_config.attribute import (
     owned_by,
     same_as,
 )
-from graphgen.runtime.aws_config.value_kinds import (
-    BOOL,
-    COMPUTE_DTYPE,
-    COUNT,
-    COUNTS,
-    INDEX,
-    choice,
-    optional,
-)
+from graphgen.runtime.aws_config.value_kinds import BOOL, COMPUTE_DTYPE, COUNT, COUNTS, INDEX
 
 
 def _longest(values: Values) -> object:
@@ -96,7 +89,7 @@ SIZES = owned_by(
     ),
     Attribute(
         "padding_side",
-        choice("right", "left"),
+        words("right", "left"),
         "right",
         "the side on which prompts of a batch are padded",
         RunTimeSetting("the side on which prompts are padded"),
@@ -132,7 +125,7 @@ DTYPES = owned_by(
     ),
     Attribute(
         "cast_type",
-        choice("config", "as-declared"),
+        words("config", "as-declared"),
         "config",
         "casts all weights to torch_dtype (config), or keeps the type of each (as-declared)",
         CompileSetting("dtype"),

@@ -20,6 +20,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.attribute import REQUIRED, Attribute, Derived, NoEffect, Refused
 from graphgen.runtime.aws_config.attribute_table import BASES, attributes_of
 from graphgen.runtime.aws_config.combination_rules import NOTES, RULES, CombinationRule, Reader
+from graphgen.runtime.aws_config.value_kinds import ELEMENT
 
 CPU = "cpu"
 # The modules that define the classes of the table.
@@ -130,14 +131,14 @@ class StrictConfig:
             error.what = f"{self.owner}.{name} = {value!r}: {error.what}"
             raise
         try:
-            accepted = row.kind.accept(value)
-        except (TypeError, ValueError):
+            accepted = row.kind.read(value)
+        except ValueError:
             raise GraphgenError(
                 "GG0902",
-                f"{self.owner}.{row.name} = {value!r}: it must be {row.kind.text}",
+                f"{self.owner}.{row.name} = {value!r}: it must be {row.kind.noun}",
                 help=f"the default is {default_text(row)}",
             ) from None
-        if row.kind.nested and isinstance(accepted, Mapping):
+        if row.nested and isinstance(accepted, Mapping):
             accepted = _nested(row, cast("Mapping[str, object]", accepted), problems)
         if row.replaces:
             self._renamed[row.name] = row.replaces
@@ -169,11 +170,11 @@ class StrictConfig:
     def _of_environment(self, row: Attribute) -> object:
         text = self._environment[row.environment]
         try:
-            return row.kind.accept(int(text))
+            return row.kind.read(int(text))
         except (TypeError, ValueError):
             raise GraphgenError(
                 "GG0902",
-                f"{row.environment} = {text!r}: it must be {row.kind.text}",
+                f"{row.environment} = {text!r}: it must be {row.kind.noun}",
                 help=f"unset {row.environment}, or set it to {default_text(row)}",
             ) from None
 
@@ -249,7 +250,7 @@ class StrictConfig:
         missing = [
             GraphgenError(
                 "GG0902",
-                f"{self.owner}.{row.name} must be given: {row.kind.text}",
+                f"{self.owner}.{row.name} must be given: {row.kind.noun}",
                 help=f"give {row.name}, {row.doc}",
             )
             for row in rows
@@ -395,7 +396,7 @@ def _nested(
     row: Attribute, values: Mapping[str, object], problems: list[GraphgenError] | None
 ) -> StrictConfig:
     """A nested configuration of a dictionary; its errors are raised, or added to ``problems``."""
-    made_of = config_class(row.kind.nested)
+    made_of = config_class(row.nested)
     if problems is None:
         return made_of(**values)
     made, found = made_of.inspect(values)
@@ -406,7 +407,7 @@ def _nested(
 def _as_user_type(row: Attribute, value: object) -> object:
     """A ``torch.dtype`` for element types once the user has imported torch, a list of a tuple."""
     torch = sys.modules.get("torch")
-    if row.kind.element and torch is not None and isinstance(value, str):
+    if row.kind.tag == ELEMENT and torch is not None and isinstance(value, str):
         return getattr(torch, value)
     return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from graphgen.config.fields import ValueType, one_of, optional, words
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompileSetting,
@@ -22,11 +23,7 @@ from graphgen.runtime.aws_config.value_kinds import (
     MAPPING,
     NUMBER,
     TEXTS,
-    AttributeType,
-    choice,
-    list_of,
-    one_of,
-    optional,
+    tuple_of,
 )
 
 QUANTIZATION: Final = "tnx.QuantizationConfig"
@@ -38,9 +35,9 @@ BLOCKS: Final = "tnx.BlkSparseAttnConfig"
 WINDOW: Final = "tnx.SlidingWindowAttnConfig"
 
 
-def _each(kind: AttributeType) -> AttributeType:
+def _each(kind: ValueType[Any]) -> ValueType[Any]:
     """One value, or a list with a value of each sequence."""
-    return one_of(kind, list_of(kind, f"a list of them, {kind.text} for each sequence"))
+    return one_of(kind, tuple_of(kind, f"a list of them, {kind.noun} for each sequence"))
 
 
 _WIDE = Refused("a KV cache of this type", "take 's8' or 'f8e4m3fn', or amp for all")
@@ -49,7 +46,7 @@ _PASS = CompileSetting("quantization")
 TNX_QUANTIZATION = owned_by(
     QUANTIZATION,
     Attribute(
-        "quant_dtype", choice("s8", "f8e4m3fn"), "s8", "element type of quantized weights", _PASS
+        "quant_dtype", words("s8", "f8e4m3fn"), "s8", "element type of quantized weights", _PASS
     ),
     Attribute(
         "dequant_dtype",
@@ -60,7 +57,7 @@ TNX_QUANTIZATION = owned_by(
     ),
     Attribute(
         "quantize_method",
-        choice("vector_dynamic", "direct_cast"),
+        words("vector_dynamic", "direct_cast"),
         "vector_dynamic",
         "vector_dynamic, a scale for each output channel",
         _PASS,
@@ -82,7 +79,7 @@ TNX_CACHE_QUANTIZATION = owned_by(
     KV_QUANTIZATION,
     Attribute(
         "quant_dtype",
-        choice("s8", "f16", "bf16", "f8e4m3fn"),
+        words("s8", "f16", "bf16", "f8e4m3fn"),
         "s8",
         "element type of quantized caches",
         CompileSetting("kv_cache_dtype"),
@@ -99,7 +96,7 @@ TNX_CACHE_QUANTIZATION = owned_by(
     ),
     Attribute(
         "quantize_method",
-        choice("direct_cast"),
+        words("direct_cast"),
         "direct_cast",
         "direct_cast, values without scales; what is out of range becomes the largest number",
         NoEffect("the only one there is"),
@@ -141,7 +138,7 @@ TNX_GENERATION = owned_by(
     ),
     Attribute(
         "eos_token_id",
-        optional(one_of(INDEX, list_of(INDEX, "a list of token ids"))),
+        optional(one_of(INDEX, tuple_of(INDEX, "a list of token ids"))),
         None,
         "tokens that end a sequence; None for those of the model",
         RunTimeSetting("the tokens at which sample ends a sequence"),
@@ -217,7 +214,7 @@ TNX_SPARSE = (
         SPARSE,
         Attribute(
             "attn_type",
-            choice("blk_sparse", "window", "custom"),
+            words("blk_sparse", "window", "custom"),
             "blk_sparse",
             "form of the mask",
             _MASK,

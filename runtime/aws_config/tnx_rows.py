@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 
+from graphgen.config.fields import MismatchError, ValueType, one_of, optional, value_type, words
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompileSetting,
@@ -17,25 +18,15 @@ from graphgen.runtime.aws_config.attribute import (
     Values,
     owned_by,
 )
-from graphgen.runtime.aws_config.value_kinds import (
-    BOOL,
-    COUNT,
-    COUNTS,
-    INDEX,
-    AttributeType,
-    choice,
-    list_of,
-    one_of,
-    optional,
-)
+from graphgen.runtime.aws_config.value_kinds import BOOL, COUNT, COUNTS, INDEX, tuple_of
 
 OWNER: Final = "tnx.NeuronConfig"
 MODEL: Final = "tnx.from_pretrained"
 
-AMP: Final = choice("f32", "f16", "bf16")
-_CAST = choice("float32", "float16", "bfloat16")
-_ORDER = list_of(INDEX, "a list of the dimensions 0 to 3")
-_LAYOUT = choice("HSB", "BSH")
+AMP: Final = words("f32", "f16", "bf16")
+_CAST = words("float32", "float16", "bfloat16")
+_ORDER = tuple_of(INDEX, "a list of the dimensions 0 to 3")
+_LAYOUT = words("HSB", "BSH")
 # transformers-neuronx's strategies, and the strategy of the pass ``heads`` that each one is.
 STRATEGIES: Final = {
     "shard-over-heads": "SHARD_OVER_HEADS",
@@ -58,7 +49,7 @@ def _padding_side(values: Values) -> object:
     return "right" if any(values[name] for name in names) else "left"
 
 
-def part(owner: str, name: str) -> AttributeType:
+def part(owner: str, name: str) -> ValueType[Any]:
     """A copy of a configuration of the class ``owner``, or a dictionary of its attributes.
 
     Args:
@@ -66,15 +57,17 @@ def part(owner: str, name: str) -> AttributeType:
         name: transformers-neuronx's, for the error.
     """
 
+    noun = f"a {name}, a dictionary, or None"
+
     def accept(value: object) -> object:
         if value is None or isinstance(value, Mapping):
             return cast("object", value)
         if getattr(value, "owner", None) != owner:
-            raise ValueError
+            raise MismatchError("type", noun)
         # Later changes of the user's own do not reach it; programs would not follow them.
         return copy.deepcopy(value)
 
-    return AttributeType(f"a {name}, a dictionary, or None", accept, owner)
+    return value_type(accept, noun, noun, {}, tag=owner)
 
 
 _EAGLE = Refused("EAGLE speculation", "leave it out, and generate without speculation")
@@ -125,14 +118,14 @@ TNX_CONFIG = owned_by(
     ),
     Attribute(
         "cache_layout",
-        choice("SBH", "BSH"),
+        words("SBH", "BSH"),
         "SBH",
         "order of the dimensions of KV caches",
         *_layout("the layout of caches"),
     ),
     Attribute(
         "padding_side",
-        choice("left", "right"),
+        words("left", "right"),
         Derived("right with continuous_batching, else left", _padding_side),
         "padded side of shorter prompts",
         RunTimeSetting("side on which forward expects the padding of shorter prompts"),
@@ -149,7 +142,7 @@ TNX_CONFIG = owned_by(
     ),
     Attribute(
         "group_query_attention",
-        optional(choice(*STRATEGIES)),
+        optional(words(*STRATEGIES)),
         None,
         "distribution of KV heads over ranks",
         CompileSetting("heads"),

@@ -93,8 +93,7 @@ def _fault(error: MismatchError, value: Json, path: str) -> tuple[str, str]:
             what = f"'{path}' has {len(value)} characters, {error}"
             return "string_above_max_length", what
         case "length":
-            items = len(cast("Sequence[Json]", value))
-            return "invalid_array_length", f"'{path}' has {items} items, {error}"
+            return "invalid_array_length", f"Invalid value for '{path}': {error}"
         case "text":
             return "invalid_value", f"Invalid value for '{path}': {error}"
         case _:

@@ -64,7 +64,7 @@ ROWS: list[tuple[ValueType[Any], list[tuple[object, object]], list[object], str]
         "a list, each an integer >= 1",
     ),
     (
-        list_of(text(), "strings", least=1, most=2),
+        list_of(text(), "a list of strings", least=1, most=2),
         [(["a"], ("a",))],
         [[], ["a"] * 3],
         "a list of strings",

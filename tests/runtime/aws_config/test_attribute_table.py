@@ -185,13 +185,13 @@ def test_each_class_of_the_table_is_a_class_of_configurations():
 )
 def test_a_derived_default_reads_attributes_of_its_class(row: Attribute):
     made, _ = config_class(row.owner).inspect({})
-    row.kind.accept(made.value(row.name))
+    row.kind.read(made.value(row.name))
 
 
 def test_defaults_are_values_of_their_kind():
     for row in NXD:
         if not isinstance(row.default, Derived) and repr(row.default) != "none: must be given":
-            assert row.kind.accept(row.default) == row.default, row.name
+            assert row.kind.read(row.default) == row.default, row.name
 
 
 def test_contradictions_of_the_documents_are_decided():

@@ -319,10 +319,10 @@ def given_alone(owner: str) -> Iterator[tuple[str, object, StrictConfig]]:
     for name, row in attributes_of(owner).items():
         for value in values:
             try:
-                accepted = row.kind.accept(value)
+                accepted = row.kind.read(value)
             except (TypeError, ValueError):
                 continue
-            if row.kind.nested or row.replaces:
+            if row.nested or row.replaces:
                 continue
             made, problems = config_class(owner).inspect({name: value})
             for problem in problems:

@@ -215,17 +215,17 @@ def test_peers_n2_the_flag_alone_quantizes_caches():
 
 INTEGERS = st.integers(1, 1 << 20)
 SAMPLES: dict[str, st.SearchStrategy[object]] = {
-    "True or False": st.booleans(),
-    "a positive integer": INTEGERS,
-    "an integer of at least 0": st.integers(0, 1 << 20),
+    "true or false": st.booleans(),
+    "an integer >= 1": INTEGERS,
+    "an integer >= 0": st.integers(0, 1 << 20),
     "a number": st.floats(allow_nan=False),
     "a string": st.text(max_size=8),
     "a list of positive integers": st.lists(INTEGERS, max_size=4),
     "a list of strings": st.lists(st.text(max_size=4), max_size=3),
     "1 or 2": st.sampled_from([1, 2]),
     "a number in (0, 1]": st.floats(0, 1, exclude_min=True),
-    "a positive integer, or 0 or -1 for all": st.integers(-1, 99),
-    "a finite number of at least 0": st.floats(0, 1e30),
+    "an integer >= -1": st.integers(-1, 99),
+    "a number >= 0": st.floats(0, 1e30),
     "a torch.dtype or one of bfloat16, float16, float32": st.sampled_from(
         ["bfloat16", "torch.float16", "float32"]
     ),
@@ -240,9 +240,9 @@ SAMPLES: dict[str, st.SearchStrategy[object]] = {
 
 def sample(row: Attribute) -> st.SearchStrategy[object] | None:
     """Values of an attribute; ``None`` for a kind that is not among the samples."""
-    text = row.kind.text.removesuffix(", or None")
+    text = row.kind.noun.removesuffix(", or None")
     values = SAMPLES.get(text)
-    return values if values is None or text == row.kind.text else st.none() | values
+    return values if values is None or text == row.kind.noun else st.none() | values
 
 
 @st.composite
