@@ -7,6 +7,7 @@ traceback and exits with status 1. A traceback therefore always means a defect o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 CODES: dict[str, str] = {
     # 01xx: dims, types, ops and the builder
@@ -155,3 +156,25 @@ class GraphgenError(Exception):
             "note": self.note,
             "help": self.help,
         }
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean NAME?`` with the nearest known name, or two about as near; else empty.
+
+    Args:
+        name: the unknown name; its first 100 characters are compared.
+        known: the names that exist.
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    name = name[:100]
+    near = get_close_matches(name, list(dict.fromkeys(known)), 2)
+    scores = [SequenceMatcher(None, each, name).ratio() for each in near]
+    near = [each for each, score in zip(near, scores, strict=True) if score > scores[0] - 0.1]
+    return f"did you mean {either_of(near)}?" if near else ""
+
+
+def either_of(words: Iterable[str]) -> str:
+    """``a, b or c``."""
+    *front, last = words
+    return f"{', '.join(front)} or {last}" if front else last

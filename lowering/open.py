@@ -9,14 +9,13 @@ import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgen.analysis.calls import require_bounded_calls
 from graphgen.atomic_write import open_regular
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.gc_pause import paused_collector
 from graphgen.ir import Function, Module, Role
 from graphgen.json_value import Json
@@ -279,8 +278,7 @@ def _near(file: Path) -> str:
     if not is_folder(folder):
         return f"there is no folder '{folder}'"
     names = [entry.name for entry in islice(os.scandir(folder), _NAMES)]
-    near = get_close_matches(file.name, names, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else _HELP
+    return did_you_mean(file.name, names) or _HELP
 
 
 def _inside(path: Path) -> Path:

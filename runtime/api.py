@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import (
     TypedField,
-    did_you_mean,
     fields_of,
     integer,
     optional,
     read_field,
     words,
 )
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
@@ -184,6 +183,6 @@ def _checked(options: Mapping[str, object]) -> Mapping[str, object]:
     known = {name: item for name, item in fields_of(CompileConfig).items() if name not in _OWN}
     for name in options:
         if name not in known:
-            near = did_you_mean(name, [*known, *_OWN], 3)
+            near = did_you_mean(name, [*known, *_OWN])
             raise GraphgenError("GG0705", f"there is no option '{name}'", help=near)
     return {name: read_field("", known[name], value, "GG0705") for name, value in options.items()}

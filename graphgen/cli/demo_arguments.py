@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from graphgen.atomic_write import read_regular
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.json_value import parse_json
 from graphgen.limits import JSON_BYTES
 from graphgen.runtime.aws_config.demo_flags import CHOICES, DEMO_FLAGS, DemoFlag
@@ -121,11 +120,9 @@ def _row(name: str, known: Mapping[str, DemoFlag]) -> tuple[DemoFlag, bool]:
     if name in _CHOICES or name in DEMO_FLAGS:
         place = "before" if name in _CHOICES else "after"
         raise _error(f"{name} belongs {place} the word run")
-    underscored = {flag.replace("_", "-"): flag for flag in known}
-    near = difflib.get_close_matches(name.replace("_", "-"), underscored, 1)
     raise _error(
         f"there is no flag {name}",
-        f"did you mean {underscored[near[0]]}?" if near else "inference_demo --help lists all",
+        did_you_mean(name.replace("_", "-"), known) or "inference_demo --help lists all",
     )
 
 

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
@@ -28,7 +27,7 @@ from typing import (
     get_type_hints,
 )
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean, either_of
 from graphgen.json_value import Json
 from graphgen.limits import Limit, bound
 from graphgen.numbers import MOST_SIZE, finite, signed_number
@@ -171,12 +170,6 @@ def _end(number: float) -> str:
     if number > 1e9 and number == int(number) and not (int(number) + 1) & int(number):
         return f"2^{int(number).bit_length()} - 1"
     return f"{number:g}"
-
-
-def _either(words: Iterable[str]) -> str:
-    """``a, b or c``."""
-    *front, last = words
-    return f"{', '.join(front)} or {last}" if front else last
 
 
 def _as_float(value: object) -> float:
@@ -343,7 +336,7 @@ def words(*choices: str | int | Callable[[], Sequence[str]]) -> ValueType[Any]:
         code = " | ".join(map(str, found))
         kinds = [_JSON_TYPES[kind] for kind in {type(word) for word in found}]
         kind: Mapping[str, Json] = {"type": kinds[0]} if len(kinds) == 1 else {}
-        return Description(_either(map(str, found)), code, {**kind, "enum": found})
+        return Description(either_of(map(str, found)), code, {**kind, "enum": found})
 
     def read(value: object) -> str | int:
         word = getattr(value, "value", value)
@@ -541,18 +534,6 @@ def _read(owner: str, item: TypedField[T], value: Any, read: Callable[[Any], T],
         what = f"{f'{owner}: ' if owner else ''}{item.name} is {value!r:.80}, {wanted}"
         near = did_you_mean(str(value), map(str, item.type.choices))
         raise GraphgenError(code, what, help=near) from None
-
-
-def did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
-    """``did you mean NAME?`` with the nearest known names; empty if none is near.
-
-    Args:
-        name: the unknown name; the first 100 characters are compared.
-        known: the names that exist.
-        most: the largest number of names to suggest.
-    """
-    near = get_close_matches(name[:100], list(known), most)
-    return f"did you mean {_either(near)}?" if near else ""
 
 
 def unknown_name(

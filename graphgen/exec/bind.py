@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 
 import numpy as np
 
 from graphgen.analysis import called, free_symbols
 from graphgen.analysis.calls import inlined
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.eval.arithmetic import Array, numpy_dtype
 from graphgen.eval.evaluate import bind_to_shapes, evaluate
 from graphgen.exec.weights import prepared_names, weight_programs
@@ -93,11 +92,10 @@ def _arrays(function: Function, given: Mapping[str, object]) -> dict[str, Array]
     known = {value.name or "": value.type for value in function.args}
     unknown = [name for name in given if name not in known]
     if unknown:
-        near = get_close_matches(str(unknown[0]), known, n=1)
         raise GraphgenError(
             "GG0402",
             f"@{function.name} has no input %{unknown[0]}",
-            help=f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}",
+            help=did_you_mean(str(unknown[0]), known) or f"it takes {', '.join(known) or 'none'}",
         )
     return {name: array_of(name, known[name], value) for name, value in given.items()}
 

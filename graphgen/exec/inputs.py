@@ -7,7 +7,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from graphgen.analysis import inlined
 from graphgen.atomic_write import open_regular, read_regular, unreadable
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.eval import Array, numpy_dtype
 from graphgen.eval.element_kinds import NumberSource, drawn, has_floats
 from graphgen.exec.bind import given_array, typed_array
@@ -353,11 +352,10 @@ def _unused(
     """Names that the program does not take; one that the module does not know is an error."""
     unknown = sorted(arrays.keys() - set(wanted) - module.interface.keys())
     if unknown:
-        near = get_close_matches(unknown[0], wanted, n=2)
         raise GraphgenError(
             "GG0402",
             f"@{function.name} has no input called {', '.join(unknown)}",
-            help=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(wanted)}",
+            help=did_you_mean(unknown[0], wanted) or f"it has {', '.join(wanted)}",
         )
     return sorted(arrays.keys() - set(wanted))
 

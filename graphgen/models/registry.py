@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import DType, Module
 from graphgen.models.bloom import BLOOM
 from graphgen.models.dbrx import DBRX
@@ -178,10 +177,9 @@ def known_shape(name: str) -> Mapping[str, object]:
     """The configuration known as ``name``, e.g. ``llama-3.1-8b`` (GG0504 with near names)."""
     found = SHAPES.get(shape_name(name))
     if found is None:
-        near = get_close_matches(name.lower(), SHAPES, n=2)
         raise GraphgenError(
             "GG0504",
             f"unknown model '{name}'",
-            help=f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(SHAPES)}",
+            help=did_you_mean(name.lower(), SHAPES) or f"known: {', '.join(SHAPES)}",
         )
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, cast
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import Attrs, AttrValue, Dim, DType, Literal, Op, TensorType, attrs_of
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import DTYPES
@@ -199,12 +199,9 @@ def op_def(name: str) -> OpDef:
     """The entry of an op (GG0103 with the nearest names if it is unknown)."""
     found = OPS.get(name)
     if found is None:
-        from difflib import get_close_matches
-
         from graphgen.ops.suggestions import elsewhere
 
-        near = get_close_matches(name, OPS, n=3)
-        guess = f"did you mean {' or '.join(near)}?" if near else "see `graphgen ops`"
+        guess = did_you_mean(name, OPS) or "see `graphgen ops`"
         raise GraphgenError("GG0103", f"unknown op '{name}'", help=elsewhere(name) or guess)
     return found
 

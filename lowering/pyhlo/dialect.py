@@ -7,10 +7,9 @@ To add an op, add its row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final, cast
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import DType, Literal, Value
 from graphgen.ir.dtype import f32, pred, s32
 from graphgen.lowering.codec import by_name
@@ -286,7 +285,6 @@ def write_op(name: str, c: PyHloCall) -> Sequence[Value] | PyHloValue:
     if name in _OF_TRUTH and c.operands and c.operands[0].dtype.name == "pred":
         found = BY_NAME[_OF_TRUTH[name]]
     if found is None:
-        near = get_close_matches(name, BY_NAME, n=3)
-        wanted = f"did you mean {' or '.join(near)}?" if near else "see the ops of PyHLO"
+        wanted = did_you_mean(name, BY_NAME) or "see the ops of PyHLO"
         raise mistake("GG0103", f"PyHLO has no op '{name}'", help=wanted)
     return write_row(found, c)

@@ -11,7 +11,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,7 +18,7 @@ from pkgutil import walk_packages
 from types import ModuleType
 from typing import ClassVar, TypeVar
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.passes.core.invariants import FACTS
 from graphgen.passes.core.options import read_options, write_options
 from graphgen.passes.core.pass_ import Pass
@@ -179,8 +178,7 @@ def find_pipeline(name: str) -> type[NamedPipeline]:
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> GraphgenError:
-    near = get_close_matches(name, known, n=2)
-    help = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    help = did_you_mean(name, known) or f"known: {', '.join(known)}"
     return GraphgenError("GG0301", f"unknown {kind} '{name}'", help=help)
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.eval import Array
 from graphgen.ir import Function, Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
@@ -110,11 +109,10 @@ def _check_relations(left: Module, right: Module, terms: CompareOptions) -> None
     known = left.interface.keys() | right.interface.keys()
     for name in terms.relations:
         if name not in known:
-            near = get_close_matches(name, known, n=2)
             raise GraphgenError(
                 "GG0302",
                 f"a relation of {name}, which is not an input or output of either module",
-                help=f"did you mean {' or '.join(near)}?" if near else "",
+                help=did_you_mean(name, known),
             )
 
 

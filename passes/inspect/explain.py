@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import cast
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import Loc, Module, Value
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite, describe
@@ -130,10 +129,7 @@ def explain(
 def nearest(name: str, known: Iterable[str]) -> str:
     """Help for a name that does not exist: the nearest ones, or all."""
     known = list(dict.fromkeys(known))
-    near = get_close_matches(name, known, n=3)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"it has {', '.join(known)}" if known else ""
+    return did_you_mean(name, known) or (f"it has {', '.join(known)}" if known else "")
 
 
 class _QueryNames:

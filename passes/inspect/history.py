@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import Loc, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.core.journal import OpSnapshot, Rewrite
@@ -92,10 +92,7 @@ def find_value(picture: ModuleSnapshot, name: str, function: str = "") -> Value:
 
 
 def _near(picture: ModuleSnapshot, wanted: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(wanted, list(picture.names.values()), n=3)
-    return f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    return did_you_mean(wanted, picture.names.values())
 
 
 def forward(recording: Recording, value: Value) -> History:

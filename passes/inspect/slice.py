@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from graphgen.analysis import called, inlined
 from graphgen.analysis.calls import inner_functions
 from graphgen.analysis.layers import layers_of
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import RANK, Function, Module, Op, Role, entry
 from graphgen.ir.clone import Cloner
 from graphgen.ir.names import fresh_name
@@ -90,11 +90,8 @@ def ops_called(function: Function, names: Iterable[str], depth: int = 0) -> set[
     for name in [name.rpartition("/")[2] for name in names]:
         value = known.get("%" + name.removeprefix("%"))
         if value is None or value.op is None:
-            from difflib import get_close_matches
-
             what = "is an argument" if value is not None else "is not made"
-            near = get_close_matches(f"%{name.removeprefix('%')}", known, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(f"%{name.removeprefix('%')}", known)
             raise GraphgenError("GG0202", f"{name} {what} in @{function.name}", help=hint)
         found.add(value.op)
     edge = set(found)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from graphgen.build import Builder
 from graphgen.composites import Decomposition
 from graphgen.composites.attention import masked_by
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
@@ -142,8 +141,7 @@ def rules_of(target: Target, rows: int) -> LegalizationRules:
     known = [*FIRST, *SORTS, *inlined, *COMPOSITES]
     for name in target.rules:
         if name not in known:
-            near = get_close_matches(name, known, n=2)
-            help = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+            help = did_you_mean(name, known) or f"known: {', '.join(known)}"
             what = f"target '{target.name}' lists the unknown rule '{name}'"
             raise GraphgenError("GG0302", what, help=help)
 

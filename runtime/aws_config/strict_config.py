@@ -9,14 +9,13 @@ configuration, which freezes it: a later assignment is refused (GG0905). A copy 
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import ClassVar, Self, cast
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.runtime.aws_config.attribute import REQUIRED, Attribute, Derived, NoEffect, Refused
 from graphgen.runtime.aws_config.attribute_table import BASES, attributes_of
 from graphgen.runtime.aws_config.combination_rules import NOTES, RULES, CombinationRule, Reader
@@ -153,11 +152,10 @@ class StrictConfig:
         plain = name.replace("-", "_")
         if plain in rows:
             return rows[plain]
-        near = difflib.get_close_matches(plain, rows, 1)
         raise GraphgenError(
             "GG0901",
             f"{cls.owner} has no attribute '{name}'",
-            help=f"did you mean {near[0]}?" if near else "see graphgen config --list",
+            help=did_you_mean(plain, rows) or "see graphgen config --list",
         )
 
     def value(self, name: str) -> object:

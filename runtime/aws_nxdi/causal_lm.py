@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.runtime.aws_config.inference_config import InferenceConfig
 from graphgen.runtime.aws_config.lora_settings import lora_config, with_adapter_files
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
@@ -144,11 +143,10 @@ def refuse_unbuilt(given: Mapping[str, object]) -> None:
     """
     for name, value in given.items():
         if name not in UNBUILT:
-            near = difflib.get_close_matches(name, (*_BUILT, *UNBUILT), 1)
             raise GraphgenError(
                 "GG0901",
                 f"forward has no argument '{name}'",
-                help=f"did you mean {near[0]}?" if near else "see NeuronBaseForCausalLM.forward",
+                help=did_you_mean(name, (*_BUILT, *UNBUILT)) or "see NeuronBaseForCausalLM.forward",
             )
         if value is not None and value is not _INACTIVE.get(name):
             feature, remedy = UNBUILT[name]

@@ -19,12 +19,12 @@ from graphgen.config.fields import (
     ValueType,
     at_step,
     boolean,
-    did_you_mean,
     list_of,
     text,
     value_type,
     words,
 )
+from graphgen.errors import did_you_mean
 from graphgen.json_value import Json
 from graphgen.runtime.server.api_error import ApiError
 
@@ -195,7 +195,7 @@ def record(rows: Iterable[TypedField[Any]]) -> ValueType[dict[str, object]]:
 
 def unknown_field(name: str, known: Iterable[str]) -> FieldError:
     """The refusal of an unknown field, with near names."""
-    near = did_you_mean(name, known, 3)
+    near = did_you_mean(name, known)
     hint = f"; {near}" if near else ""
     return FieldError(
         "unknown_parameter", lambda path: f"Unknown parameter: '{path}'{hint}", (name,)

@@ -6,12 +6,11 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from typing import Any, Final, cast
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS
 from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -189,10 +188,10 @@ def check_supported(config: Any) -> None:
             raise _refused(refusal.name, refusal.help)
     for name in additional_of(config):
         if name not in (OVERRIDE, PROMPT_TOKENS):
-            close = get_close_matches(name, (OVERRIDE, PROMPT_TOKENS), 1)
             raise _refused(
                 f"{name!r} in --additional-config",
-                f"did you mean {close[0]}?" if close else f"it has {OVERRIDE} and {PROMPT_TOKENS}",
+                did_you_mean(name, (OVERRIDE, PROMPT_TOKENS))
+                or f"it has {OVERRIDE} and {PROMPT_TOKENS}",
             )
 
 

@@ -17,7 +17,6 @@ from graphgen.config.fields import (
     MismatchError,
     ValueType,
     boolean,
-    did_you_mean,
     fields_of,
     integer,
     list_of,
@@ -33,7 +32,7 @@ from graphgen.config.fields import (
     unknown_name,
     words,
 )
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 
 
 class Level(enum.Enum):

@@ -119,7 +119,7 @@ def test_an_unknown_target_is_refused():
     with pytest.raises(GraphgenError) as caught:
         after(dot(1), "legalize{target=tpu}")
     assert caught.value.code == "GG0302"
-    assert caught.value.what == "legalize: unknown target 'tpu'"
+    assert caught.value.what == "legalize: target is 'tpu', expected cpu, inf2, trn1, trn2 or trn3"
     assert caught.value.help == "did you mean cpu?"
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(parse(dot(1)), [Legalize(target="tpu")])
