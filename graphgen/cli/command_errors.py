@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from graphgen.cli.console import abandon_stdout, note, write_error, write_json
+from graphgen.config.option_groups import GROUPS
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.limits import change_limits
@@ -99,6 +100,21 @@ class GuardedCommand(TyperCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.params.append(_limits_option())
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the options of no group, and those of each group."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        sections |= {group: [] for group in GROUPS}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                option = param.param_type_name == "option"
+                group = getattr(param, "rich_help_panel", None) or "Options"
+                sections[group if option else "Arguments"].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def invoke(self, ctx: object) -> object:
         """Run the command."""

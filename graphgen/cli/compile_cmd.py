@@ -17,6 +17,7 @@ from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, w
 from graphgen.cli.model_flags import NO_SIZES, CallSizes, DoSample, OnDevice, with_size_flags
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_groups import COMPILER
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
 from graphgen.json_value import Json
@@ -67,7 +68,7 @@ DryRun = Annotated[
 ]
 
 
-@with_field_flags("driver_options", DriverOptions)
+@with_field_flags("driver_options", DriverOptions, COMPILER)
 @with_size_flags()
 @with_compile_flags(without=["dtype", "pp_degree", "kernels", "keep_quantized", "steps_per_launch"])
 def compile_(

@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import TypedField, fields_of
+from graphgen.config.option_groups import QUANTIZATION
 from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS
 from graphgen.errors import GraphgenError
 
@@ -27,9 +29,22 @@ def flag(name: str, annotation: object, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def options(*flags: Parameter) -> Mapping[str, Parameter]:
-    """The flags by name."""
-    return {item.name: item for item in flags}
+def options(*flags: Parameter, group: str = "") -> Mapping[str, Parameter]:
+    """The flags by name.
+
+    Args:
+        flags: in order.
+        group: of :mod:`graphgen.config.option_groups`, the section of help that shows them.
+    """
+    return {item.name: grouped(item, group) for item in flags}
+
+
+def grouped(item: Parameter, group: str) -> Parameter:
+    """The flag, shown in a group of help if it has none of its own; empty for the first section."""
+    for part in get_args(item.annotation)[1:]:
+        if isinstance(part, OptionInfo):
+            part.rich_help_panel = part.rich_help_panel or group or None
+    return item
 
 
 def named_flag(kind: object, *names: str, default: object = None, **settings: object) -> Parameter:
@@ -46,18 +61,22 @@ def named_flag(kind: object, *names: str, default: object = None, **settings: ob
     return flag(name, Annotated[kind, described], default)  # pyright: ignore[reportInvalidTypeForm]
 
 
-def with_field_flags(parameter: str, kind: type[DataclassInstance]) -> Callable[[Command], Command]:
+def with_field_flags(
+    parameter: str, kind: type[DataclassInstance], group: str = ""
+) -> Callable[[Command], Command]:
     """Give a command a flag for each field of a dataclass, in place of one parameter.
 
     Args:
         parameter: of the command's function; gets an instance of ``kind``.
         kind: what its fields are declared with besides is for ``typer.Option``: ``metavar``, ...
+        group: of :mod:`graphgen.config.option_groups`.
     """
     hints = get_type_hints(kind)
-    flags = {
-        name: flag(name, _annotation(item, hints[name], item.doc, item.extra), item.default)
+    made = [
+        flag(name, _annotation(item, hints[name], item.doc, item.extra), item.default)
         for name, item in fields_of(kind).items()
-    }
+    ]
+    flags = options(*made, group=group)
     return with_flags(parameter, flags, lambda given: kind(**given))
 
 
@@ -225,15 +244,16 @@ def _flags(
         if name in without:
             continue
         if name == "quantization":
-            made = {key: flag(key, *value) for key, value in _QUANTIZATION.items()}
-            flags |= made
+            made = [flag(key, *value) for key, value in _QUANTIZATION.items()]
+            flags |= options(*made, group=QUANTIZATION)
         else:
             item, kind = found[name], hints[name]
             requested = item.extra.get("requested") or kind is bool
             default = defaults.get(name, item.default if requested else None)
             kind = kind if requested else kind | None
             help, of = str(item.extra.get("flag", item.doc)), str(item.extra.get("flag_name", ""))
-            flags[name] = flag(name, _annotation(item, kind, help, {}, of), default)
+            made = flag(name, _annotation(item, kind, help, {}, of), default)
+            flags[name] = grouped(made, str(item.extra.get("group", "")))
     return flags
 
 

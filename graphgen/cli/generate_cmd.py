@@ -33,6 +33,7 @@ from graphgen.cli.speculation_flags import (
     with_medusa_flags,
     with_speculation_flags,
 )
+from graphgen.config.option_groups import PROGRAMS, SAMPLING
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -88,16 +89,24 @@ ArtifactFolder = Annotated[
 ]
 WeightsFolder = Annotated[
     Path | None,
-    typer.Option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
+    typer.Option(
+        "--weights",
+        help="Weights that 'graphgen shard-weights' has prepared.",
+        rich_help_panel=PROGRAMS,
+    ),
 ]
 AsyncMode = Annotated[
     bool,
     typer.Option(
         "--async-mode",
         help="Start each step before the last one's tokens are read; with --on-device-sampling.",
+        rich_help_panel=PROGRAMS,
     ),
 ]
-IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")]
+IgnoreEos = Annotated[
+    bool,
+    typer.Option("--ignore-eos", help="Go on after the end token.", rich_help_panel=SAMPLING),
+]
 Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what each step took.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 
@@ -107,7 +116,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 @with_speculation_flags(fused=True)
 @with_medusa_flags()
 @with_adapter_flags()
-@with_field_flags("sampling", SamplingFlags)
+@with_field_flags("sampling", SamplingFlags, SAMPLING)
 def generate(
     model: Model,
     prompt: Prompts = None,

@@ -11,6 +11,7 @@ import typer
 
 from graphgen.cli.flags import Command, flag, named_flag, options, with_flags
 from graphgen.config.fields import integer, option, optional
+from graphgen.config.option_groups import ADAPTERS, PROGRAMS
 from graphgen.errors import GraphgenError
 from graphgen.numbers import is_digits
 from graphgen.targets import Accelerator
@@ -32,6 +33,7 @@ _ADAPTER_FLAGS = options(
         metavar="NAME|none",
         help="Adapter of all prompts, or given once for each; none is the model as it is.",
     ),
+    group=ADAPTERS,
 )
 NONE = "none"
 
@@ -140,8 +142,12 @@ Device = Annotated[
 
 
 _TRUST = "Load compiled programs of artifacts that are not signed with your key, too."
-TrustArtifacts = Annotated[bool, typer.Option("--trust-artifacts", help=_TRUST)]
-TRUST_FLAG = named_flag(bool, "--trust-artifacts", default=False, help=_TRUST)
+TrustArtifacts = Annotated[
+    bool, typer.Option("--trust-artifacts", help=_TRUST, rich_help_panel=PROGRAMS)
+]
+TRUST_FLAG = named_flag(
+    bool, "--trust-artifacts", default=False, help=_TRUST, rich_help_panel=PROGRAMS
+)
 
 
 def check_device(model: str, device: str) -> None:
@@ -234,6 +240,7 @@ _SIZE_FLAGS = options(
         default=False,
         help="One program for prompts and one for the next token.",
     ),
+    group=PROGRAMS,
 )
 
 

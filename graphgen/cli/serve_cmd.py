@@ -28,6 +28,7 @@ from graphgen.cli.speculation_flags import (
     read_speculation,
     speculation_parameters,
 )
+from graphgen.config.option_groups import ADAPTERS, CACHES, PROGRAMS, RANKS, SERVER
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ _MODEL_FLAGS = options(
         "--pp-degree",
         min=1,
         help="Stages of a pipeline, each with as many ranks.",
+        rich_help_panel=RANKS,
     ),
     named_flag(
         str | None, "--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."
@@ -71,25 +73,31 @@ _MODEL_FLAGS = options(
         "--chunked-prefill-size",
         metavar="N,N,...",
         help="Split long prompts into chunks of this many tokens: 128.",
+        rich_help_panel=PROGRAMS,
     ),
     named_flag(
         int | None,
         "--block-size",
         min=1,
         help="Keep caches in blocks of this many tokens, which equal prefixes share.",
+        rich_help_panel=CACHES,
     ),
     named_flag(
         int | None,
         "--num-gpu-blocks-override",
         min=1,
         help="Blocks of the cache: as many as all sequences need at their longest.",
+        rich_help_panel=CACHES,
     ),
     named_flag(
         Path | None, "--artifact", help="Start from this folder; make it when it is not there."
     ),
     TRUST_FLAG,
     named_flag(
-        Path | None, "--weights", help="Weights that 'graphgen shard-weights' has prepared."
+        Path | None,
+        "--weights",
+        help="Weights that 'graphgen shard-weights' has prepared.",
+        rich_help_panel=PROGRAMS,
     ),
     named_flag(
         str, "--device", default="auto", help="auto: what MODEL was compiled for; cpu; neuron."
@@ -143,15 +151,29 @@ _SERVER_FLAGS = options(
         "--lora-modules",
         metavar="NAME=PATH",
         help="An adapter, whose name requests give as their model; several times.",
+        rich_help_panel=ADAPTERS,
     ),
-    named_flag(int, "--max-cpu-loras", default=100, min=1, help="Adapters that the host keeps."),
+    named_flag(
+        int,
+        "--max-cpu-loras",
+        default=100,
+        min=1,
+        help="Adapters that the host keeps.",
+        rich_help_panel=ADAPTERS,
+    ),
     named_flag(
         bool,
         "--enable-dynamic-multi-lora",
         default=False,
         help="Let clients load adapters, from the folder of --lora-dir.",
+        rich_help_panel=ADAPTERS,
     ),
-    named_flag(Path | None, "--lora-dir", help="Folder whose adapters clients may load."),
+    named_flag(
+        Path | None,
+        "--lora-dir",
+        help="Folder whose adapters clients may load.",
+        rich_help_panel=ADAPTERS,
+    ),
     named_flag(
         str,
         "--special-tokens-in-messages",
@@ -166,6 +188,7 @@ _SERVER_FLAGS = options(
         help="Object of names that the chat template reads, for requests without them.",
     ),
     named_flag(bool, "--log-prompts", default=False, help="Write prompts and answers to the log."),
+    group=SERVER,
 )
 Values = Mapping[str, object]
 # Flags of adapters, which the server has under other names.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from graphgen.cli.flags import Command, named_flag, options, with_flags
 from graphgen.config.bucket_ladder import powers
+from graphgen.config.option_groups import SPECULATION
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ _FLAGS = options(
         default=False,
         help="Propose fewer tokens where recent acceptance and times of launches make it pay.",
     ),
+    group=SPECULATION,
 )
 _FUSED = named_flag(
     bool,
@@ -220,7 +222,7 @@ def with_speculation_flags(*, fused: bool = False) -> Callable[[Command], Comman
     Args:
         fused: with ``--enable-fused-speculation``.
     """
-    flags = {**_FLAGS, _FUSED.name: _FUSED} if fused else _FLAGS
+    flags = {**_FLAGS, **options(_FUSED, group=SPECULATION)} if fused else _FLAGS
     return with_flags("speculation", flags, read_speculation)
 
 
@@ -285,6 +287,7 @@ _MEDUSA_FLAGS = options(
         help="The tree of their guesses, a list of paths in JSON; by default the likely ones.",
     ),
     named_flag(int | None, "--num-medusa-heads", min=1, help="Heads to take; by default all."),
+    group=SPECULATION,
 )
 
 

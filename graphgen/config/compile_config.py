@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from graphgen.config import option_groups as groups
 from graphgen.config.bucket_ladder import bucket_ladder, chunk_sizes
 from graphgen.config.fields import boolean, integer, list_of, number, option, text, words
 from graphgen.config.option_words import (
@@ -86,60 +87,70 @@ class CompileConfig(RankConfig):
         False,
         "whether layers with a window have caches that hold no more than it.",
         flag="Caches of layers with a sliding window hold no more than the window.",
+        group=groups.CACHES,
     )
     kv_cache_quant: bool = option(
         boolean(),
         False,
         "whether caches hold 8-bit numbers.",
         flag="Keep keys and values in 8 bits.",
+        group=groups.CACHES,
     )
     kv_cache_dtype: str = option(
         words(*CACHE_DTYPES),
         CACHE_DTYPES[0],
         "of the numbers of quantized caches.",
         flag="Numbers of quantized caches; by default f8e4m3.",
+        group=groups.CACHES,
     )
     kv_cache_scale: str = option(
         words("auto", *CACHE_SCALES),
         "auto",
         "granularity of the scales of a quantized cache; auto is per_token for int8, else none.",
         flag="Scale granularity of a quantized cache; by default per_token for int8, else none.",
+        group=groups.CACHES,
     )
     kv_cache_ranges: str = option(
         text(),
         "",
         "the file of ``graphgen calibrate`` that per_tensor, per_key and per_channel read.",
         flag="File of graphgen calibrate, for scales per_tensor, per_key and per_channel.",
+        group=groups.CACHES,
     )
     rpl_reduce_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "of row-parallel sums, which ranks send each other.",
         flag="Element type of row-parallel sums over ranks; by default f32.",
+        group=groups.PRECISION,
     )
     attention_dtype: str = option(
         words(ATTENTION_OF_MODEL, *DTYPES),
         ATTENTION_OF_MODEL,
         "of queries, keys and values inside attention; ``model`` for that of the hidden states.",
         flag="Element type of queries, keys and values in attention; by default the model's.",
+        group=groups.PRECISION,
     )
     softmax_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "of the softmax of attention.",
         flag="Element type of the softmax of attention; by default f32.",
+        group=groups.PRECISION,
     )
     router_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "element type of the logits of routers.",
         flag="Element type of the logits of routers, before experts are chosen; by default f32.",
+        group=groups.PRECISION,
     )
     cast_logits_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "element type that logits are rounded to.",
         flag="Element type that logits are rounded to; by default f32.",
+        group=groups.PRECISION,
     )
     activation_quantization_type: str = option(
         words(*ACTIVATIONS),
@@ -147,6 +158,7 @@ class CompileConfig(RankConfig):
         "rows that narrow weights are multiplied by become 8-bit numbers too, with a scale a row "
         "(``dynamic``), a product, found beforehand (``static``), or a group (``blocks``).",
         flag="8-bit activations beside narrow weights: dynamic (a scale a row), static or blocks.",
+        group=groups.QUANTIZATION,
     )
     activation_ranges: str = option(
         text(),
@@ -155,6 +167,7 @@ class CompileConfig(RankConfig):
         "it those of the checkpoint.",
         flag="File of graphgen calibrate, for static activations; by default the checkpoint's "
         "scales.",
+        group=groups.QUANTIZATION,
     )
     activation_quantization_weights: tuple[str, ...] = option(
         list_of(text()),
@@ -173,8 +186,14 @@ class CompileConfig(RankConfig):
         0,
         "slots for adapters (LoRA), which each row may have another one of; 0 for none.",
         flag="Adapters (LoRA) that programs hold at once, a different one for each sequence.",
+        group=groups.ADAPTERS,
     )
-    max_lora_rank: int = option(integer(1), 16, "largest rank of an adapter.")
+    max_lora_rank: int = option(
+        integer(1),
+        16,
+        "largest rank of an adapter.",
+        group=groups.ADAPTERS,
+    )
     lora_target_modules: tuple[str, ...] = option(
         list_of(text()),
         (),
@@ -186,6 +205,7 @@ class CompileConfig(RankConfig):
         DISPATCH_AUTO,
         "the form of the pass ``dispatch-experts``: how tokens get to the experts of a mixture.",
         flag="Dispatch of tokens to the experts of a mixture; by default the cheapest form.",
+        group=groups.EXPERTS,
     )
     expert_block_size: int = option(
         integer(0),
@@ -208,6 +228,7 @@ class CompileConfig(RankConfig):
         "tokens, others are dropped; 0 for places for all.",
         flag="Places of an expert over its share of the tokens, which drops others; none by "
         "default.",
+        group=groups.EXPERTS,
     )
     latent_attention: str = option(
         words(*LATENT_FORMS),
@@ -216,6 +237,7 @@ class CompileConfig(RankConfig):
         "reads them itself (``absorb``) or keys and values made of them (``expand``).",
         flag="Form of attention over latent vectors (DeepSeek): absorb, expand or what costs "
         "least, the default.",
+        group=groups.PROGRAMS,
     )
     attention_block: str = option(
         text(),
@@ -224,6 +246,7 @@ class CompileConfig(RankConfig):
         "``256x512``; ``auto`` for what costs least, ``off`` for no tiles.",
         flag="Tokens and slots of a tile of attention (256x512), off, or what costs least, the "
         "default.",
+        group=groups.PROGRAMS,
     )
     page_cache: int = option(
         integer(0),
@@ -231,6 +254,7 @@ class CompileConfig(RankConfig):
         "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",
         flag="Keep caches in blocks of this many tokens; by default each sequence has a row.",
         flag_name="--block-size",
+        group=groups.CACHES,
     )
     cache_blocks: int = option(
         integer(0), 0, "blocks of the caches; by default as many as all rows need.", flag=None
@@ -242,6 +266,7 @@ class CompileConfig(RankConfig):
         "norms and activations calls that its compiler documents; "
         "``auto``: in the runtime where the kernels are built, and not in pipelines.",
         flag="Kernels in C++ for products with weights; by default where they are built.",
+        group=groups.PROGRAMS,
     )
     native_kernels: tuple[str, ...] = option(
         list_of(text()),
@@ -257,12 +282,14 @@ class CompileConfig(RankConfig):
         1,
         "decode steps that one launch makes beside those of one, where programs choose tokens.",
         flag="Decode steps a launch, 1 by default; more need --on-device-sampling.",
+        group=groups.PROGRAMS,
     )
     speculation_length: int = option(
         integer(0),
         0,
         "tokens a row that programs of the phase verify take at once; 0 for no such programs.",
         flag="Tokens that a speculative step verifies, the last one included; 0 for none.",
+        group=groups.SPECULATION,
     )
     verify_lengths: tuple[int, ...] = option(
         list_of(integer()),
@@ -361,6 +388,7 @@ class CompileConfig(RankConfig):
         "whether weights of a GGUF file stay in the 4 or 8 bits of its blocks.",
         flag="Keep the weights of a GGUF file in the 4 or 8 bits that it stores.",
         pipeline=False,
+        group=groups.QUANTIZATION,
     )
     sampling: str = option(
         text(),

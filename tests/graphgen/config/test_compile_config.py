@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,8 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from graphgen.cli.flags import NO_OPTIONS, CompileOptions, flag_fields, with_compile_flags
+from graphgen.cli.main import app
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import boolean, option
+from graphgen.config.option_groups import GROUPS
 from graphgen.config.option_words import HEAD_STRATEGIES
 from graphgen.config.rank_config import CHOSEN_FIELDS
 from graphgen.errors import GraphgenError
@@ -239,3 +242,32 @@ def test_ranks_that_divide_rows_need_calls_of_all_rows():
     config = CompileConfig(tp=2, heads="SHARD_OVER_BATCH", batch=(4,), prefill_batch=(1,))
     with pytest.raises(GraphgenError, match="needs calls and caches of as many rows, not 1, 4"):
         phases(config)
+
+
+def test_every_flag_has_a_section_of_help():
+    grouped = {name for name, item in flag_fields(CompileConfig).items() if "group" in item.extra}
+    assert set(flag_fields(CompileConfig)) - grouped == {"tp", "dtype"}
+    assert {
+        item.extra["group"]
+        for item in flag_fields(CompileConfig).values()
+        if item.extra.get("group")
+    } <= {*GROUPS}
+
+
+@pytest.mark.parametrize("command", ["generate", "serve", "compile", "plan"])
+def test_help_shows_a_section_a_group(command: str):
+    shown = CliRunner().invoke(app, [command, "--help"]).output
+    titles = re.findall(r"^([A-Z].*):$", shown, re.MULTILINE)
+    named = [title for title in titles if title in GROUPS]
+    assert len(named) > 3
+    # In one order, after the options that most calls have.
+    assert named == [group for group in GROUPS if group in named]
+    assert titles[titles.index(named[0]) - 1] == "Options"
+
+
+def test_generate_shows_ten_options_first():
+    shown = CliRunner().invoke(app, ["generate", "--help"]).output
+    first = re.split(r"^\S.*:$", shown, flags=re.MULTILINE)
+    options = next(part for part in first if "--prompt " in part and "--help" in part)
+    # And --limits and --help, which every command has.
+    assert len(re.findall(r"^  --", options, re.MULTILINE)) == 12
