@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,7 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import read_text, write_bytes
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
+from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, with_field_flags
 from graphgen.cli.model_flags import read_buckets
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.cli.speculation_flags import (
@@ -20,16 +20,26 @@ from graphgen.cli.speculation_flags import (
     with_speculation_flags,
 )
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import (
+    MismatchError,
+    fields_of,
+    number,
+    option,
+    optional,
+    read_field,
+)
 from graphgen.errors import GraphgenError
 from graphgen.runtime.benchmark.speedup import (
-    StepBound,
+    SpeedAssumptions,
     bound_json,
     bound_report,
     speed_json,
     speed_report,
+    step_bound,
 )
 
 if TYPE_CHECKING:
+    from graphgen.lowering.plan.speculation_bound import StepSeconds
     from graphgen.runtime.benchmark.speedup import MeasuredSpeculation, Speedup
     from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 
@@ -45,6 +55,87 @@ BoundOn = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class AssumptionFlags:
+    """Flags of the assumptions that ``--target`` makes beside the bounds."""
+
+    measured_decode_ms: float | None = option(
+        optional(number(0, open_low=True)),
+        None,
+        "With --target: measured time of a decode step without quantization; the bound over it is "
+        "the efficiency of all launches.",
+    )
+    efficiency: float | None = option(
+        optional(number(0, 1, open_low=True)),
+        None,
+        "With --target: the bound of each launch over its time, in place of a measured one.",
+    )
+    token_ms: float | None = option(
+        optional(number(0, open_low=True)),
+        None,
+        "With --target: the acceptance that this time a token implies.",
+    )
+    acceptance: float | None = option(
+        optional(number(0, 1)),
+        None,
+        "With --target: of each proposal, to predict the time a token.",
+    )
+    speedups: str | None = option(
+        None,
+        None,
+        "With --target: the acceptance that these ratios over decoding without proposals and "
+        "quantization need.",
+        metavar="X,X,...",
+    )
+
+    @property
+    def given(self) -> list[str]:
+        """The flags that are given, by field name."""
+        return [item.name for item in fields(self) if getattr(self, item.name) is not None]
+
+    def of(self, decode_s: float) -> SpeedAssumptions:
+        """The assumptions, for the bound of a decode step without quantization.
+
+        Raises:
+            GraphgenError: GG0705 for values out of range, two efficiencies, and a measured time
+                below the bound.
+        """
+        for name, item in fields_of(AssumptionFlags).items():
+            read_field("speculate", item, getattr(self, name), "GG0705")
+        efficiency, measured = self.efficiency or 1.0, self.measured_decode_ms
+        if measured is not None:
+            what = "as --measured-decode-ms states it"
+            _refuse(self.efficiency is not None, "--efficiency", what)
+            efficiency = decode_s * 1e3 / measured
+            if efficiency > 1:
+                raise GraphgenError(
+                    "GG0705",
+                    f"--measured-decode-ms {measured:g} is below the bound of "
+                    f"{decode_s * 1e3:.2f} ms",
+                    help="check --dtype, --tp and --seq-len: the bound is of these",
+                )
+        return SpeedAssumptions(
+            efficiency=efficiency,
+            measured_decode_s=None if measured is None else measured / 1e3,
+            token_s=None if self.token_ms is None else self.token_ms / 1e3,
+            acceptance=self.acceptance,
+            speedups=_speedups(self.speedups),
+        )
+
+
+NO_ASSUMPTIONS = AssumptionFlags()
+
+
+def _speedups(text: str | None) -> tuple[float, ...]:
+    kind = number(0, open_low=True)
+    try:
+        return tuple(kind.parse(part.strip()) for part in (text or "").split(",") if part.strip())
+    except MismatchError as error:
+        what = f"--speedups {text}: {error}"
+        raise GraphgenError("GG0705", what, help="such as --speedups 4.02,4.59") from None
+
+
+@with_field_flags("assumed", AssumptionFlags)
 @with_speculation_flags()
 @with_compile_flags(
     *("dtype", "tp", "quantization", "kv_cache_quant", "kv_cache_dtype"), defaults={"dtype": None}
@@ -67,10 +158,7 @@ def speculate(
     seq_len: Annotated[
         int, typer.Option("--seq-len", min=1, help="Slots of the cache, with --target.")
     ] = 2048,
-    token_ms: Annotated[
-        float | None,
-        typer.Option("--token-ms", help="With --target: the acceptance that this time implies."),
-    ] = None,
+    assumed: AssumptionFlags = NO_ASSUMPTIONS,
     plot: PlotFile = None,
     compile_options: CompileOptions = NO_OPTIONS,
     as_json: AsJson = False,
@@ -86,17 +174,20 @@ def speculate(
       graphgen speculate smollm2 --draft-layers 10 --text story.txt
       graphgen speculate smollm2 --prompt-lookup 3 --text story.txt --lengths 2,4,8 --plot k.svg
       graphgen speculate llama-3.1-405b --draft-model-path llama-3.2-1b --target trn2 --tp 64 \
---lengths 7 --token-ms 8.27
+--lengths 7 --measured-decode-ms 37.93 --token-ms 8.27
     """
     check_plot(plot)
     asked = _SpeculateRequest(model, speculation, compile_options, _lengths(lengths))
     _check(speculation, asked.lengths[-1])
     if target is not None:
         _refuse(text is not None or plot is not None, "--text and --plot", "with --target")
-        made = _bound(asked, target, seq_len, token_ms)
-        emit(as_json, lambda: bound_json(made), lambda: bound_report(model, target, made))
+        times = _bound(asked, target, seq_len)
+        stated = assumed.of(times.plain)
+        made = [step_bound(times, length, stated) for length in asked.lengths]
+        emit(as_json, lambda: bound_json(made), lambda: bound_report(model, target, made, stated))
         return
-    _refuse(token_ms is not None, "--token-ms", "without --target")
+    for name in assumed.given:
+        _refuse(True, f"--{name.replace('_', '-')}", "without --target")
     found = _measured(asked, text, prompts, prompt_tokens, max_new_tokens)
     emit(as_json, lambda: speed_json(*found), lambda: speed_report(*found))
     if plot is not None:
@@ -170,11 +261,9 @@ def _measured(
     return found, speedups(found.accepted, found.seconds)
 
 
-def _bound(
-    asked: _SpeculateRequest, target: str, seq_len: int, token_ms: float | None
-) -> list[StepBound]:
-    """The least time of a step of each k on an accelerator."""
-    from graphgen.lowering.plan.speculation_bound import bound_seconds, implied_acceptance
+def _bound(asked: _SpeculateRequest, target: str, seq_len: int) -> StepSeconds:
+    """The least times of launches on an accelerator."""
+    from graphgen.lowering.plan.speculation_bound import bound_seconds
     from graphgen.models import family_of
     from graphgen.models.first_layers import first_layers
     from graphgen.runtime.checkpoint.model_config import model_config
@@ -189,12 +278,4 @@ def _bound(
         asked.compiled
     )
     with TerminalProgress().task("compiling programs of few layers"):
-        times = bound_seconds(config, draft, accelerator(target), demand, asked.lengths)
-    made: list[StepBound] = []
-    for length in asked.lengths:
-        step = times.step(length)
-        tokens = None if token_ms is None else step * 1e3 / token_ms
-        implied = None if tokens is None else implied_acceptance(tokens, length)
-        verify = times.verify[length]
-        made.append(StepBound(length, times.decode, times.draft, verify, step, tokens, implied))
-    return made
+        return bound_seconds(config, draft, accelerator(target), demand, asked.lengths)

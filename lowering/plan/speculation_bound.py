@@ -20,11 +20,18 @@ class StepSeconds:
         decode: one token a row by the model.
         draft: one proposed token; 0 for proposals that cost nothing.
         verify: by k: the model over k tokens a row.
+        baseline: one token a row by the model without quantization; 0 where that is ``decode``.
     """
 
     decode: float
     draft: float
     verify: Mapping[int, float]
+    baseline: float = 0.0
+
+    @property
+    def plain(self) -> float:
+        """Seconds of a decode step without quantization."""
+        return self.baseline or self.decode
 
     def step(self, length: int) -> float:
         """Seconds of k - 1 proposals and their verification."""
@@ -58,22 +65,33 @@ def bound_seconds(
         return bucket_seconds(config, device, wanted, phase, period)[slots]
 
     proposing = 0.0
+    plain = replace(demand, quantization="", kv_cache_quant=False)
     if draft is not None:
-        plain = replace(demand, quantization="", kv_cache_quant=False)
         proposing = bucket_seconds(draft, device, plain, "decode", layer_period(draft))[slots]
     verify = {length: seconds(VERIFY, length) for length in lengths}
-    return StepSeconds(seconds("decode"), proposing, verify)
+    baseline = (
+        0.0 if plain == demand else bucket_seconds(config, device, plain, "decode", period)[slots]
+    )
+    return StepSeconds(seconds("decode"), proposing, verify, baseline)
+
+
+def expected_tokens(acceptance: float, length: int) -> float:
+    """Tokens of a step of k that accepts each proposal by itself with ``acceptance`` a.
+
+    1 + a + a² + ... + a^(k-1): a step stops at the first proposal that it does not accept.
+    """
+    return sum(acceptance**place for place in range(length))
 
 
 def implied_acceptance(tokens: float, length: int) -> float:
     """The acceptance a of each proposal by itself that gives ``tokens`` a step of k tokens.
 
-    tokens = 1 + a + a² + ... + a^(k-1), solved by bisection; 0 below one token, 1 above k.
+    The inverse of :func:`expected_tokens` by bisection; 0 below one token, 1 above k.
     """
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if sum(middle**place for place in range(length)) < tokens:
+        if expected_tokens(middle, length) < tokens:
             low = middle
         else:
             high = middle

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
-from graphgen.lowering.plan.speculation_bound import StepSeconds
+from graphgen.lowering.plan.speculation_bound import (
+    StepSeconds,
+    expected_tokens,
+    implied_acceptance,
+)
 from graphgen.report.figure import COLORS, picture
 from graphgen.report.table import Table
 from graphgen.runtime.engine import Engine
@@ -73,15 +77,42 @@ def speed_json(found: MeasuredSpeculation, rows: Sequence[Speedup]) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedAssumptions:
+    """Assumptions beside the bounds of an accelerator, each from a flag.
+
+    Attributes:
+        efficiency: the bound of a launch over its time, the same of all launches.
+        measured_decode_s: the seconds of a decode step without quantization that ``efficiency``
+            comes from.
+        token_s: seconds a token that the implied acceptance is of.
+        acceptance: of each proposal by itself, that the prediction is of.
+        speedups: over plain decoding, whose acceptance is asked.
+    """
+
+    efficiency: float = 1.0
+    measured_decode_s: float | None = None
+    token_s: float | None = None
+    acceptance: float | None = None
+    speedups: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepBound:
-    """Lower bounds of a step, and what a time a token implies.
+    """Lower bounds of a step, and what follows from them and the assumptions.
 
     Attributes:
         length: k.
         decode_s, draft_s, verify_s: seconds of the launches.
         step_s: of k - 1 proposals and their verification.
-        tokens: a step, that the time a token implies; ``None`` where none is given.
+        plain_s: of a decode step without quantization, which speeds are compared with.
+        tokens: a step, that the time a token implies at the bound; ``None`` where none is given.
         acceptance: of each proposal by itself, that gives as many.
+        efficiency: that is assumed.
+        expected_step_s: ``step_s`` over the efficiency.
+        expected_tokens, expected_acceptance: ``tokens`` and ``acceptance`` at the efficiency.
+        predicted_token_s: seconds a token at the assumed acceptance; ``None`` without one.
+        predicted_ratio: over ``plain_s``; both run at the efficiency, which cancels.
+        needed: by ratio over ``plain_s`` the acceptance that gives it; ``None`` if none does.
     """
 
     length: int
@@ -91,31 +122,123 @@ class StepBound:
     step_s: float
     tokens: float | None
     acceptance: float | None
+    plain_s: float = 0.0
+    efficiency: float = 1.0
+    expected_step_s: float = 0.0
+    expected_tokens: float | None = None
+    expected_acceptance: float | None = None
+    predicted_token_s: float | None = None
+    predicted_ratio: float | None = None
+    needed: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
 
 
-def bound_report(model: str, target: str, made: Sequence[StepBound]) -> list[str | Table]:
-    """The table of bounds."""
+def step_bound(times: StepSeconds, length: int, assumed: SpeedAssumptions) -> StepBound:
+    """The bounds of a step of ``length`` tokens, and what the assumptions imply."""
+    step = times.step(length)
+    expected = step / assumed.efficiency
+    at_bound = at_efficiency = predicted = ratio = None
+    if assumed.token_s is not None:
+        at_bound, at_efficiency = step / assumed.token_s, expected / assumed.token_s
+    if assumed.acceptance is not None:
+        predicted = expected / expected_tokens(assumed.acceptance, length)
+        ratio = times.plain / assumed.efficiency / predicted
+    needed: dict[str, float | None] = {}
+    for wanted in assumed.speedups:
+        tokens = wanted * step / times.plain
+        fits = 1 <= tokens <= length
+        needed[f"{wanted:g}"] = implied_acceptance(tokens, length) if fits else None
+    return StepBound(
+        *(length, times.decode, times.draft, times.verify[length], step),
+        tokens=at_bound,
+        acceptance=None if at_bound is None else implied_acceptance(at_bound, length),
+        plain_s=times.plain,
+        efficiency=assumed.efficiency,
+        expected_step_s=expected,
+        expected_tokens=at_efficiency,
+        expected_acceptance=(
+            None if at_efficiency is None else implied_acceptance(at_efficiency, length)
+        ),
+        predicted_token_s=predicted,
+        predicted_ratio=ratio,
+        needed=needed,
+    )
+
+
+def bound_report(
+    model: str, target: str, made: Sequence[StepBound], assumed: SpeedAssumptions
+) -> list[str | Table]:
+    """The bounds, and under each assumption what it implies."""
     first = made[0]
-    lines = [
-        f"{model} on {target}, lower bounds: a decode step {first.decode_s * 1e3:.2f} ms, a "
-        f"proposed token {first.draft_s * 1e3:.2f} ms",
-        "",
+    plain = ""
+    if first.plain_s != first.decode_s:
+        plain = f"; plain decoding, without quantization, {_ms(first.plain_s)}"
+    rows = [(str(b.length), f"{b.verify_s * 1e3:.2f}", f"{b.step_s * 1e3:.2f}") for b in made]
+    parts: list[str | Table] = [
+        f"At the bound (roofline): {model} on {target}, a decode step {_ms(first.decode_s)}, a "
+        f"proposed token {_ms(first.draft_s)}{plain}\n",
+        Table(
+            ("k", "verify ms", "step ms", "token ms if all are accepted"),
+            [(*row, f"{b.step_s * 1e3 / b.length:.2f}") for row, b in zip(rows, made, strict=True)],
+            3,
+        ),
     ]
-    headers = ("k", "verify ms", "step ms", "token ms at best")
-    cells = [
-        (
-            str(b.length),
-            f"{b.verify_s * 1e3:.2f}",
-            f"{b.step_s * 1e3:.2f}",
-            f"{b.step_s * 1e3 / b.length:.2f}",
-        )
-        for b in made
-    ]
-    if first.tokens is not None:
-        headers = (*headers, "tokens a step implied", "acceptance implied")
-        more = [(f"{b.tokens:.2f}", f"{b.acceptance:.0%}") for b in made]
-        cells = [(*row, *two) for row, two in zip(cells, more, strict=True)]
-    return [*lines, Table(headers, cells, len(headers) - 1)]
+    if assumed.efficiency != 1:
+        measured = assumed.measured_decode_s
+        why = ""
+        if measured is not None:
+            why = f" ({_ms(first.plain_s)} over the measured {_ms(measured)})"
+        parts += [
+            f"\nAssumed efficiency {assumed.efficiency:.1%} of the bound{why}: a decode step "
+            f"{_ms(first.decode_s / assumed.efficiency)}, a proposed token "
+            f"{_ms(first.draft_s / assumed.efficiency)}\n",
+            Table(("k", "step ms"), [(str(b.length), _number(b.expected_step_s)) for b in made], 1),
+        ]
+    if assumed.token_s is not None:
+        parts += [f"\nImplied by {_ms(assumed.token_s)} a token\n", _implied(made, assumed)]
+    if assumed.acceptance is not None:
+        cells = [
+            (
+                str(b.length),
+                f"{expected_tokens(assumed.acceptance, b.length):.2f}",
+                _number(b.predicted_token_s or 0),
+                f"{b.predicted_ratio or 0:.2f}x",
+            )
+            for b in made
+        ]
+        parts += [
+            f"\nPredicted with an acceptance of {assumed.acceptance:.0%} a proposal\n",
+            Table(("k", "tokens a step", "token ms", "over plain decoding"), cells, 3),
+        ]
+    for wanted in made[0].needed:
+        shown = [(str(b.length), _percent(b.needed[wanted])) for b in made]
+        parts += [
+            f"\nAcceptance that {wanted} times plain decoding needs, at any efficiency\n",
+            Table(("k", "acceptance"), shown, 1),
+        ]
+    return parts
+
+
+def _implied(made: Sequence[StepBound], assumed: SpeedAssumptions) -> Table:
+    """Tokens a step and acceptance that a time a token implies, at the bound and below it."""
+    headers = ("k", "tokens a step at the bound", "acceptance at the bound")
+    rows = [(str(b.length), f"{b.tokens or 0:.2f}", _percent(b.acceptance)) for b in made]
+    if assumed.efficiency == 1:
+        return Table(headers, rows, 2)
+    headers = (*headers, "tokens at the efficiency", "acceptance at the efficiency")
+    more = [(f"{b.expected_tokens or 0:.2f}", _percent(b.expected_acceptance)) for b in made]
+    return Table(headers, [(*row, *two) for row, two in zip(rows, more, strict=True)], 4)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def _number(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}"
+
+
+def _percent(part: float | None) -> str:
+    return "none" if part is None else f"{part:.0%}"
 
 
 def bound_json(made: Sequence[StepBound]) -> Json:

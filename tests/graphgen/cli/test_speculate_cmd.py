@@ -148,6 +148,60 @@ def test_an_accelerator_bounds_the_time_of_a_step():
     assert row["decode_s"] < 37.93e-3
 
 
+# AWS's published run: 37.93 ms a token without proposals and quantization, 8.27 ms with them.
+PUBLISHED = (
+    *("llama-3.1-405b", "--draft-model-path", "llama-3.2-1b", "--target", "trn2", "--tp", 64),
+    *("--lengths", 7, "--seq-len", 12800, "--quantized", "--quantization-dtype", "f8e4m3"),
+    *("--modules-to-not-convert", "self_attn", "--modules-to-not-convert", "lm_head"),
+)
+
+
+def test_assumptions_are_apart_from_bounds():
+    flags = ("--measured-decode-ms", 37.93, "--token-ms", 8.27, "--speedups", "4.02,4.59,12")
+    (row,) = facts("speculate", *PUBLISHED, *flags, "--acceptance", 0.7)
+    assert row["plain_s"] > row["decode_s"]
+    assert row["efficiency"] == pytest.approx(row["plain_s"] / 37.93e-3)
+    assert row["expected_step_s"] == pytest.approx(row["step_s"] / row["efficiency"])
+    assert row["expected_tokens"] == pytest.approx(row["expected_step_s"] / 8.27e-3)
+    # At the bound the same time a token needs fewer accepted proposals.
+    assert row["acceptance"] < row["expected_acceptance"] < 1
+    tokens = sum(0.7**place for place in range(7))
+    assert row["predicted_token_s"] == pytest.approx(row["expected_step_s"] / tokens)
+    assert row["predicted_ratio"] == pytest.approx(37.93e-3 / row["predicted_token_s"])
+    # 37.93 / 8.27 = 4.59: the same acceptance, from the ratio alone.
+    assert row["needed"]["4.59"] == pytest.approx(row["expected_acceptance"], abs=0.005)
+    assert row["needed"]["4.02"] < row["needed"]["4.59"]
+    assert row["needed"]["12"] is None
+    # The bound of a stated efficiency is the same.
+    stated = ("--efficiency", row["efficiency"], "--token-ms", 8.27)
+    (same,) = facts("speculate", *PUBLISHED, *stated)
+    assert same["expected_acceptance"] == pytest.approx(row["expected_acceptance"])
+    assert same["predicted_token_s"] is None
+
+
+def test_nothing_is_predicted_without_an_acceptance():
+    shown = done("speculate", *PUBLISHED).stdout
+    assert "At the bound (roofline)" in shown
+    assert "Predicted" not in shown
+    assert "Assumed" not in shown
+    shown = done("speculate", *PUBLISHED, "--efficiency", 0.5, "--acceptance", 0.7).stdout
+    assert "Assumed efficiency 50.0% of the bound" in shown
+    assert "Predicted with an acceptance of 70% a proposal" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--measured-decode-ms", 2), "--measured-decode-ms 2 is below the bound of"),
+        (("--measured-decode-ms", 38, "--efficiency", 0.5), "--efficiency has no effect as"),
+        (("--efficiency", 0), "speculate: efficiency is 0.0, expected a number in (0, 1]"),
+        (("--speedups", "4,x"), "--speedups 4,x: expected a number > 0"),
+    ],
+)
+def test_assumptions_that_contradict_are_refused(flags: tuple[object, ...], message: str):
+    assert message in " ".join(error("speculate", *PUBLISHED, *flags).split())
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

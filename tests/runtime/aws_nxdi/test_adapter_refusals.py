@@ -158,7 +158,7 @@ def test_misspelled_arguments_are_refused_by_transformers(adapter: Any):
          "GG0702", "prompt 2 has no token"),
         ((1, 4), {"do_sample": True, "sampling_params": torch.ones(2, 2)}, "GG0705", "not (1, 3)"),
         ((1, 4), {"do_sample": True, "sampling_params": torch.tensor([[1.5, 1.0, 1.0]])},
-         "GG0705", "not an integer"),
+         "GG0705", "expected -1 or an integer"),
         ((1, 4), {"sampling_params": torch.tensor([[9.0, 1.0, 1.0]])}, "GG0903", "do_sample=False"),
     ],
 )  # fmt: skip

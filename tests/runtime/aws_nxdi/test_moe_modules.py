@@ -243,7 +243,7 @@ def test_m16_the_mappings_of_blocks_can_be_turned_off():
         for make in (BlockwiseMatmulConfig, BlockwiseMatmulConfig.from_kwargs):
             assert make(**{name: False}).value(name) is False
             assert make().value(name) is True
-            with pytest.raises(GraphgenError, match="must be True or False"):
+            with pytest.raises(GraphgenError, match="must be true or false"):
                 make(**{name: (False,)})
             (note,) = make(**{name: False}).notes()
             assert "blocks follow from the routing by ordinary ops" in note
