@@ -18,7 +18,15 @@ from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import overviews, program_facts
 from graphgen.cli.memory_cmd import is_xla_file
 from graphgen.cli.module_file import programs_or_functions, read_module
-from graphgen.cli.shared_options import AsJson, Dims, ModuleFile, OnlyProgram, parse_sizes
+from graphgen.cli.shared_options import (
+    AsJson,
+    Dims,
+    GivenRates,
+    ModuleFile,
+    OnlyProgram,
+    ProfileFile,
+    parse_sizes,
+)
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value
 from graphgen.json_value import Json
@@ -28,7 +36,7 @@ from graphgen.report.units import size
 
 if TYPE_CHECKING:
     from graphgen.report.diff import ProgramDifference
-    from graphgen.report.explore_data import ExploreData
+    from graphgen.report.explore_data import ExploreData, OpTimes
 
 SecondFile = Annotated[
     str | None, typer.Argument(metavar="[FILE2]", help="Another module, drawn beside the first.")
@@ -56,15 +64,17 @@ def explore(
     program: OnlyProgram = None,
     largest: Largest = 5,
     dims: Dims = "",
+    profile: ProfileFile = None,
+    rates: GivenRates = None,
     open_it: OpenIt = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a page with the whole graph of a module: scopes, loops, fusions and calls unfold.
 
     The page is one file that needs no server and fetches nothing. It colours ops by kind, flops,
-    bytes, memory or sharding, searches, follows values to where they come from and who reads them,
-    and has the memory over time with the buffers alive at any instant. Of two modules the same ops
-    are selected and unfolded in step, and those that differ are marked.
+    bytes, measured time, memory or sharding, searches, follows values to where they come from and
+    who reads them, and has the memory over time with the buffers alive at any instant. Of two
+    modules the same ops are selected and unfolded in step, and those that differ are marked.
 
     \b
     Examples:
@@ -72,13 +82,17 @@ def explore(
       graphgen explore mini.gg -o mini.html
       graphgen explore before.hlo after.hlo -o compared.html
       graphgen explore model.gg --dims B=4,S=512,C=1024
+      graphgen explore step.hlo --profile vm.xplane.pb --rates 150e9,25e9
     """
     page = output or f"{Path(file if file != STANDARD else 'module').stem}.html"
     if page == STANDARD and open_it:
         raise GraphgenError("GG0705", "--open: the page is written to stdout", help="name it: -o")
     check_output(page)
     files = [file] if second is None else [file, second]
-    text, ops = explore_text(files, program, largest, parse_sizes(dims))
+    if profile is None and rates is not None:
+        raise GraphgenError("GG0705", "--rates has no effect without --profile")
+    times = None if profile is None else (profile, rates)
+    text, ops = explore_text(files, program, largest, parse_sizes(dims), times)
     write_text(page, text)
     counted = " and ".join(map(str, ops))
     emit(
@@ -93,9 +107,21 @@ def explore(
 
 
 def explore_text(
-    files: Sequence[str], program: str | None, largest: int, sizes: Mapping[str, int]
+    files: Sequence[str],
+    program: str | None,
+    largest: int,
+    sizes: Mapping[str, int],
+    profile: tuple[str, str | None] | None = None,
 ) -> tuple[str, list[int]]:
-    """The page of one or two files, and the number of ops of each."""
+    """The page of one or two files, and the number of ops of each.
+
+    Args:
+        files: of the modules.
+        program: the one program to draw; ``None`` for all.
+        largest: number of largest tensors to list.
+        sizes: of symbols.
+        profile: a recording of the first module, and the rates of its bounds.
+    """
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
 
@@ -104,12 +130,30 @@ def explore_text(
     for file, module in zip(files, modules, strict=True):
         items = overviews(module, programs_or_functions(module, program), largest)
         buffers = xla_buffers(file, module, program)
-        add_module(data, module, items, Path(file).name, buffers, sizes)
+        times = None
+        if profile is not None and module is modules[0]:
+            times = recorded_times(file, module, *profile)
+        add_module(data, module, items, Path(file).name, buffers, sizes, times)
     if len(modules) == 2:
         data.compare(_differences(modules[0], modules[1], program))
     title = " and ".join(f"@{module.name}" for module in modules)
     counts = [int(str(module["ops"])) for module in data.modules if isinstance(module, dict)]
     return explore_page(title, data.head(), data.blocks), counts
+
+
+def recorded_times(file: str, module: Module, recording: str, rates: str | None) -> OpTimes:
+    """The times of a module's ops in a recording (GG0705 where it has none of them)."""
+    from graphgen.cli.measured_program import (
+        MeasuredProgram,
+        hlo_of,
+        measured_module,
+        stated_rates,
+        times_of_ops,
+    )
+
+    found = measured_module(Path(recording), module, hlo_of(file))
+    given = stated_rates(None, 0, rates) or found.recording.rates
+    return times_of_ops(module, MeasuredProgram.of(found, given))
 
 
 def add_module(
@@ -119,6 +163,7 @@ def add_module(
     title: str,
     buffers: Json = None,
     sizes: Mapping[str, int] = MappingProxyType({}),
+    times: OpTimes | None = None,
 ) -> None:
     """Add programs, and the functions that they run, to the data of a page.
 
@@ -129,6 +174,7 @@ def add_module(
         title: of the file.
         buffers: memory by XLA's schedule, where the file states one.
         sizes: of symbols, for which work is counted; others have one by default.
+        times: of its ops, where they were measured.
     """
     from graphgen.analysis.calls import called
     from graphgen.lowering.hlo.partitioning import partitioning_of
@@ -146,7 +192,7 @@ def add_module(
         for function in called(module, program):
             layouts |= value_layouts(module, function)
     layers = {op: name for item in items for op, name in item.layer_of.items()}
-    columns = ModuleColumns(module, programs, layouts, layers, bound)
+    columns = ModuleColumns(module, programs, layouts, layers, bound, times)
     rows = [_program(item) for item in items]
     live = [_live(module, item) for item in items]
     data.add(title, {**module_json(module), **facts}, columns, rows, live, buffers)

@@ -15,7 +15,7 @@ from graphgen.cli.console import emit, note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import Inspection
 from graphgen.cli.module_file import programs_or_functions, read_module
-from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, OnlyProgram
+from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, OnlyProgram, ProfileFile
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
@@ -77,6 +77,7 @@ def inspect(
     summary: SummaryOnly = False,
     html: HtmlFile = None,
     model_explorer: ModelExplorerFile = None,
+    profile: ProfileFile = None,
     module: OfModule = None,
     target: AcceleratorName = DEFAULT_ACCELERATOR,
     lnc: Lnc = 0,
@@ -102,9 +103,14 @@ def inspect(
       graphgen inspect profile.json --module graph.hlo --target trn2
     """
     if html is not None or model_explorer is not None:
-        return _draw(file, program, largest, html, model_explorer, as_json=as_json)
-    if file != STANDARD and (profile := _profile(file, module, program, target, lnc, largest)):
-        return emit(as_json, profile.facts, profile.report)
+        drawn = (html, model_explorer, profile)
+        return _draw(file, program, largest, drawn, as_json=as_json)
+    if profile is not None:
+        raise GraphgenError(
+            "GG0705", "--profile has no effect without --html", help="graphgen profile prints it"
+        )
+    if file != STANDARD and (times := _profile(file, module, program, target, lnc, largest)):
+        return emit(as_json, times.facts, times.report)
     found = _inspected(file, program, output, largest, summary=summary)
     return emit(as_json, found.facts, found.report)
 
@@ -114,6 +120,7 @@ def _profile(
 ) -> Inspection | None:
     """The times of a profile; ``None`` for another file (GG0705 for --module beside it)."""
     from graphgen.lowering.neuron.device_profile import is_profile
+    from graphgen.lowering.profiles.open_profile import has_thunks
 
     path = Path(file)
     if is_file(path):
@@ -121,9 +128,21 @@ def _profile(
             head = opened.read(16)
         if is_profile(path, head):
             return profile_inspection(path, module, program, target, lnc, largest)
+        if has_thunks(path):
+            return _recorded(path, module, program, largest)
     if module is not None:
         raise GraphgenError("GG0705", f"--module has no effect: {file} is not a profile")
     return None
+
+
+def _recorded(path: Path, module: str | None, program: str | None, largest: int) -> Inspection:
+    """The times in a recording of XLA's profiler."""
+    from graphgen.cli.inspect_files import Inspection
+    from graphgen.cli.measured_program import MeasuredProgram, read_program
+
+    found = read_program(path, module, program)
+    measured = MeasuredProgram.of(found, found.recording.rates)
+    return Inspection(measured.facts, lambda: measured.report(largest))
 
 
 def _inspected(
@@ -193,18 +212,26 @@ def _draw(
     file: str,
     program: str | None,
     largest: int,
-    html: str | None,
-    model_explorer: str | None,
+    drawn: tuple[str | None, str | None, str | None],
     *,
     as_json: bool,
 ) -> None:
-    """Write one page, a graph for Model Explorer, or both."""
-    from graphgen.cli.explore_cmd import add_module, xla_buffers
+    """Write one page, a graph for Model Explorer, or both.
+
+    Args:
+        file: of the module.
+        program: the one to draw; ``None`` for all.
+        largest: number of largest tensors to list.
+        drawn: the page, the graph for Model Explorer, and a recording with times for the page.
+        as_json: print what was written as JSON.
+    """
+    from graphgen.cli.explore_cmd import add_module, recorded_times, xla_buffers
     from graphgen.cli.inspect_files import overviews
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
     from graphgen.report.model_explorer import model_explorer as collection
 
+    html, model_explorer, profile = drawn
     names = [name for name in (html, model_explorer) if name]
     for name in names:
         check_output(name)
@@ -213,7 +240,9 @@ def _draw(
     texts: dict[str, str] = {}
     if html:
         data = ExploreData()
-        add_module(data, module, items, Path(file).name, xla_buffers(file, module, program))
+        buffers = xla_buffers(file, module, program)
+        times = None if profile is None else recorded_times(file, module, profile, None)
+        add_module(data, module, items, Path(file).name, buffers, times=times)
         texts[html] = explore_page(f"@{module.name}", data.head(), data.blocks)
     if model_explorer:
         texts[model_explorer] = json.dumps(collection(module.name, items), ensure_ascii=False)

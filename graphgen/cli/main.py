@@ -105,6 +105,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "grep": CommandEntry("inspect", "Find ops by a pattern.", error_status=2),
     "slice": CommandEntry("inspect", "Extract a part of a program.", "slice_"),
     "memory": CommandEntry("inspect", "Show what uses the memory of a program."),
+    "profile": CommandEntry("inspect", "Show measured times of ops beside their bounds."),
     "normalize": CommandEntry("inspect", "Write a module in a normal form for text diffs."),
     "run": CommandEntry("inspect", "Run a program and describe its outputs."),
     "lower": CommandEntry("neuron", "Turn a module's programs into StableHLO or HLO."),
@@ -229,6 +230,7 @@ def graphgen(
 
     \b
     Examples:
+      graphgen inspect FILE
       graphgen build llama-3.1-8b --mini -o mini.gg
       graphgen opt mini.gg -p canonicalize --stats -o canonical.gg
       graphgen run mini.gg --program prefill

@@ -148,6 +148,20 @@ PlotFile = Annotated[
     str | None,
     typer.Option("--plot", metavar="OUT.svg|OUT.png", help="Draw it; needs matplotlib."),
 ]
+GivenRates = Annotated[
+    str | None,
+    typer.Option(
+        "--rates",
+        metavar="FLOPS,BYTES",
+        help="Bounds at operations and bytes a second, as 150e9,25e9; here measures this machine.",
+    ),
+]
+ProfileFile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", metavar="RECORDING", help="Measured times of it: what graphgen profile reads."
+    ),
+]
 Most = Annotated[int, typer.Option("--most", min=1, help="Number of entries to show.")]
 
 

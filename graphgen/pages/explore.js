@@ -14,6 +14,7 @@ let pathStart = null;
 let found = { at: -1, nodes: [] };
 
 const pane = () => panes[current];
+const knownRules = () => rulesOf(panes.map((one) => one.graph), pairs.size > 0);
 
 // ---- what the user does --------------------------------------------------------------------------
 
@@ -93,7 +94,7 @@ async function route() {
   const given = readHash();
   const one = given.side === "b" && panes[1] ? panes[1] : given.side === undefined && !given.op ? pane() : panes[0];
   act.entered(one);
-  paintRule(RULES.includes(given.color) ? given.color : "kind");
+  paintRule(knownRules().includes(given.color) ? given.color : "kind");
   for (const each of panes) each.depth = Number(given.depth) || 1;
   const program = given.program?.replace(/^@/, "");
   const fn = program ? one.graph.functions.findIndex((row) => row.name === program) : -1;
@@ -391,7 +392,7 @@ function leave() {
 }
 
 function recolour(step) {
-  const known = panes.length > 1 ? RULES : RULES.slice(0, -1);
+  const known = knownRules();
   paintRule(known[(known.indexOf(pane().rule) + step) % known.length]);
   keepAddress();
 }
@@ -431,7 +432,7 @@ async function begin() {
   await openPairs(graphs);
   for (const graph of graphs) panes.push(new Pane(graph, act));
   paneRow.replaceChildren(...panes.map((each) => each.element));
-  rules.append(...RULES.filter((rule) => rule !== "difference" || pairs.size).map((rule) => make("option", { value: rule, textContent: rule })));
+  rules.append(...knownRules().map((rule) => make("option", { value: rule, textContent: rule })));
   rules.addEventListener("change", () => { paintRule(rules.value); keepAddress(); });
   help.append(table(["key", ""], KEYS.filter(([, words]) => words).map(([key, words]) => [make("code", {}, key.replace("ArrowLeft", "arrows")), words])),
     make("button", { textContent: "close", onclick: () => help.close() }));

@@ -2,9 +2,15 @@
 // Colours of units by a rule, and the legend of the rule.
 
 const KINDS = ["product", "elementwise", "reduction", "movement", "composite", "collective", "control", "external", "source", "other"];
-const RULES = ["kind", "flops", "bytes", "memory", "sharding", "difference"];
+const RULES = ["kind", "flops", "bytes", "time", "lost", "memory", "sharding", "difference"];
+// The rules that the page has data for.
+const rulesOf = (graphs, paired) => RULES.filter((rule) => (rule === "difference" ? paired
+  : !isTime(rule) || graphs.some((graph) => graph.took)));
+// Rules by a share of what the whole program has.
+const SHARED = new Set(["flops", "bytes", "time", "lost"]);
 // Shares of the whole program from this on have a colour of their own.
 const LEAST_SHARE = 1e-4;
+const LEAST_TIME = 1e-3;
 const STATES = [["only here", "only"], ["same", "same"], ["changed", "changed"], ["not compared", "shade"]];
 
 const theme = {};
@@ -35,15 +41,16 @@ function layoutHue(layout) {
   return `hsl(${(hash * 137.5 + 215) % 360} ${theme.chroma} ${theme.tone})`;
 }
 
-const shareOf = (value, whole) => (value > 0 && whole > 0
-  ? Math.max(0.02, 1 + Math.log10(Math.min(value / whole, 1)) / -Math.log10(LEAST_SHARE)) : 0);
+const isTime = (rule) => rule === "time" || rule === "lost";
+const shareOf = (value, whole, rule) => (value > 0 && whole > 0
+  ? Math.max(0.02, 1 + Math.log10(Math.min(value / whole, 1)) / -Math.log10(isTime(rule) ? LEAST_TIME : LEAST_SHARE)) : 0);
 
 // The fill of a unit; rule.whole has the sums of the program that is drawn.
 function fillOf(unit, rule, whole) {
   const { graph } = unit;
-  if (rule === "flops" || rule === "bytes") {
+  if (SHARED.has(rule)) {
     if (unit.arg >= 0) return theme.shade;
-    return mixed(Math.max(shareOf(sumsOf(unit)[rule], whole[rule]), 0));
+    return mixed(Math.max(shareOf(sumsOf(unit)[rule], whole[rule], rule), 0));
   }
   if (rule === "memory") return unit.arg >= 0 || !whole.live ? theme.shade : mixed(liveOf(unit) / (whole.peak || 1));
   if (rule === "sharding") {
@@ -112,7 +119,7 @@ function wholeOf(instance) {
       bytes += graph.movedOf(op);
     }
     const live = graph.live[fn];
-    instance.whole = { flops, bytes, live: Boolean(live), peak: live ? live.bytes.reduce((most, one) => Math.max(most, one), 0) : 0 };
+    instance.whole = { flops, bytes, ...graph.timesIn(fn), live: Boolean(live), peak: live ? live.bytes.reduce((most, one) => Math.max(most, one), 0) : 0 };
   }
   return instance.whole;
 }
@@ -131,6 +138,8 @@ function legendOf(rule, whole) {
     if (!whole.live) return [make("span", { className: "soft" }, "sizes depend on symbols")];
     return [0, 0.5, 1].map((part) => swatch(mixed(part), size(Math.round(part * whole.peak))));
   }
-  if (!whole[rule]) return [make("span", { className: "soft" }, `no ${rule} are known: they depend on symbols`)];
-  return [0.0001, 0.01, 1].map((part) => swatch(mixed(shareOf(part, 1)), `${part * 100} % of ${size(whole[rule], rule === "flops" ? "flops" : "B")}`));
+  const timed = isTime(rule);
+  if (!whole[rule]) return [make("span", { className: "soft" }, timed ? "nothing was measured" : `no ${rule} are known: they depend on symbols`)];
+  const all = timed ? duration(whole[rule]) : size(whole[rule], rule === "flops" ? "flops" : "B");
+  return [timed ? 0.001 : 0.0001, timed ? 0.03 : 0.01, 1].map((part) => swatch(mixed(shareOf(part, 1, rule)), `${part * 100} % of ${all}${rule === "lost" ? " above the bounds" : ""}`));
 }

@@ -69,6 +69,7 @@ function opFacts(instance, op) {
   const live = livePlace(instance, op);
   if (graph.flopsOf(op)) facts.push(["flops", size(graph.flopsOf(op), "flops")]);
   if (graph.movedOf(op)) facts.push(["moved", size(graph.movedOf(op))]);
+  facts.push(...timeFacts(graph, op));
   if (live) facts.push(["alive", link(size(live.bytes), { program: live.root.row.name, view: "memory", at: live.position })]);
   if (graph.attrs[graph.attrs_[op]]) facts.push(["attributes", make("code", {}, graph.attrs[graph.attrs_[op]].trim())]);
   if (file) facts.push(["line", link(graph.lineOf(op), { search: graph.lineOf(op) })]);

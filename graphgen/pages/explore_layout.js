@@ -12,9 +12,9 @@ const short = (text, most = LONGEST) => (text.length > most ? `${text.slice(0, m
 function linesOf(unit) {
   const { graph } = unit;
   if (unit.kind === "group") {
-    const { count, collectives } = sumsOf(unit);
+    const { count, collectives, time, lost } = sumsOf(unit);
     const more = collectives ? `, ${plural(collectives, "collective")}` : "";
-    return [["bold", short(`▸ ${unit.label}`, 40)], ["tiny", count ? `${plural(count, "op")}${more}` : ""]].filter(([, text]) => text);
+    return [["bold", short(`▸ ${unit.label}`, 40)], ["tiny", count ? `${plural(count, "op")}${more}` : ""], ...timeLine(graph, time, lost)].filter(([, text]) => text);
   }
   const layout = unit.arg >= 0 ? graph.layoutOf(unit.arg) : graph.results[unit.op] ? graph.layoutOf(graph.firstValue[unit.op]) : "";
   return [...plainLines(unit), ...(layout ? [["badge", short(layout), layout]] : [])];
@@ -31,6 +31,7 @@ function plainLines(unit) {
   if (graph.results[op] === 1) lines.push(["tiny", short(graph.typeOf(graph.firstValue[op]), 34)]);
   else if (graph.results[op]) lines.push(["tiny", plural(graph.results[op], "value")]);
   const outputs = graph.resultsOf(op).flatMap((value) => graph.outputOf.get(value) ?? []);
+  if (graph.took) lines.push(...timeLine(graph, sumsOf(unit).time, sumsOf(unit).lost));
   if (outputs.length) lines.push(["tiny", short(`→ ${outputs.map((one) => one.name).join(", ")}`, 34)]);
   return lines;
 }

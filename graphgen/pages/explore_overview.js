@@ -19,6 +19,7 @@ function showOverview(graph, fn) {
     [kind, part.count, size(part.bytes), part.guessed ? "guessed from use" : ""])));
   partitioning(graph);
   work(facts);
+  measuredTimes(program);
   layers(program);
   collectives(program);
   bodies(program);

@@ -371,8 +371,8 @@ function encloses(box, unit) {
 function tipOf(unit) {
   const { graph } = unit;
   if (unit.kind === "group") {
-    const { count, flops, bytes } = sumsOf(unit);
-    return `${unit.label}: ${plural(count, "op")}, ${size(flops, "flops")}, ${size(bytes)}`;
+    const { count, flops, bytes, time } = sumsOf(unit);
+    return `${unit.label}: ${plural(count, "op")}, ${size(flops, "flops")}, ${size(bytes)}${time ? `, ${duration(time)}` : ""}`;
   }
   if (unit.arg >= 0) return `%${graph.names[unit.arg]} : ${graph.typeOf(unit.arg)}`;
   return writtenOp(graph, unit.op);

@@ -245,10 +245,15 @@ class Region {
 function sumsOf(unit) {
   if (!unit.sums) {
     const { graph } = unit;
-    const sums = { flops: 0, bytes: 0, collectives: 0, count: 0, layout: null };
+    const sums = { flops: 0, bytes: 0, time: 0, lost: 0, collectives: 0, count: 0, layout: null };
     for (const op of unit.ops) {
       sums.flops += graph.flopsOf(op);
       sums.bytes += graph.movedOf(op);
+      if (graph.took) {
+        const { time, lost } = graph.timesOf(op);
+        sums.time += time;
+        sums.lost += lost;
+      }
       sums.collectives += graph.groups_(op) ? 1 : 0;
       sums.count += 1;
       const layout = graph.results[op] ? graph.layout[graph.firstValue[op]] : 0;

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from graphgen.analysis.calls import called
 from graphgen.analysis.loops import trip_count
@@ -123,6 +123,24 @@ def zigzag(number: int) -> int:
     return 2 * number if number >= 0 else -2 * number - 1
 
 
+@dataclass(frozen=True, slots=True)
+class OpTimes:
+    """Measured times of the ops of a module.
+
+    Attributes:
+        ops: of each op seconds in one run, seconds that they take at least (``None`` if not
+            known), and how often it ran.
+        seconds: of one run.
+        alone: whether each op ran by itself.
+        text: what was measured, and how, in words.
+    """
+
+    ops: Mapping[Op, tuple[float, float | None, float]]
+    seconds: float
+    alone: bool
+    text: str
+
+
 class ModuleColumns:
     """The data of one module.
 
@@ -132,6 +150,7 @@ class ModuleColumns:
         layouts: sharding of values as text, where known.
         layers: layer of ops without a scope of their own.
         sizes: of symbols, for which work is counted.
+        times: of its ops, where they were measured.
     """
 
     def __init__(
@@ -141,8 +160,11 @@ class ModuleColumns:
         layouts: Mapping[Value, str],
         layers: Mapping[Op, str],
         sizes: Mapping[str, int] = MappingProxyType({}),
+        times: OpTimes | None = None,
     ) -> None:
         self.module = module
+        self.times = times
+        self.timed: list[tuple[float, float, float]] = []
         self.sizes = sizes
         self.functions = list(dict.fromkeys(programs))
         self.entries = len(self.functions)
@@ -208,6 +230,9 @@ class ModuleColumns:
         for value in op.results:
             self._value(value, names, numbers)
         column["groups"].append(self.groups.place(_exchange(op)))
+        if self.times is not None:
+            took, least, ran = self.times.ops.get(op, _UNMEASURED)
+            self.timed.append((took, -1.0 if least is None else least, ran))
         run = callees(op)
         if run:
             self.runs[str(number)] = self._runs(op, run)
@@ -304,6 +329,8 @@ class ModuleColumns:
         for name, values in self.column.items():
             made.add(name, values)
         made.add("parents", self.scope_parents)
+        for name, values in zip(_TIME_COLUMNS, zip(*self.timed, strict=True), strict=False):
+            made.add_floats(name, values)
         return made
 
 
@@ -311,6 +338,11 @@ _OP_COLUMNS = (
     *("code", "attrs", "scope", "place", "results", "reads", "operands"),
     *("type", "layout", "groups", "work"),
 )
+
+
+# Seconds that an op took and takes at least, and how often it ran; -1 for what is not known.
+_TIME_COLUMNS = ("took", "least", "ran")
+_UNMEASURED: Final[tuple[float, float | None, float]] = (-1.0, None, 0.0)
 
 
 def _shown(op: Op) -> str:
@@ -418,6 +450,10 @@ class ExploreData:
         ops = len(columns.column["code"])
         head: dict[str, Json] = {"title": title, "module": dict(facts), "ops": ops}
         head |= {"columns": made.rows, "live": memory, "programs": [*programs]}
+        times = columns.times
+        if times is not None:
+            said: dict[str, Json] = {"seconds": times.seconds, "alone": times.alone}
+            head["measured"] = {**said, "text": times.text}
         self.modules.append({**head, "buffers": buffers is not None})
 
     def compare(self, programs: Sequence[ProgramDifference]) -> None:

@@ -19,7 +19,7 @@ _EXPLORE = (
     f"{_LIBRARY}.min.js",
     "elements.js",
     *(f"explore_{name}.js" for name in ("store", "regions", "layout", "colours", "canvas")),
-    *(f"explore_{name}.js" for name in ("mesh", "detail", "paths", "overview", "memory")),
+    *(f"explore_{name}.js" for name in ("mesh", "detail", "paths", "times", "overview", "memory")),
     *(f"explore_{name}.js" for name in ("search", "pairs", "pane")),
     "explore.js",
 )

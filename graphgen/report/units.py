@@ -37,6 +37,14 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e9:.2f} ns"
 
 
+def duration(seconds: float) -> str:
+    """A time in the largest unit of which it has at least one: ``1.39 s``, ``27.30 us``."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= unit:
+            return f"{seconds / unit:.2f} {name}"
+    return f"{seconds * 1e9:.2f} ns"
+
+
 def short(text: str, width: int = 40) -> str:
     """The text, or its beginning and three dots."""
     return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -68,18 +68,38 @@ class IsolatedRuns:
             GraphgenError: GG0401 if XLA refuses the program, ends the process or takes too long,
                 GG0402 for a missing argument or another shape, GG1005 for an unknown platform.
         """
+        return _by_name(written, self._ask(written, inputs, 0))
+
+    def record(
+        self, written: WrittenProgram, inputs: Sequence[Mapping[str, Array]], repeats: int
+    ) -> tuple[list[dict[str, Array]], bytes]:
+        """Run a program as :meth:`run` does, then record ``repeats`` more runs.
+
+        Args:
+            written: the program.
+            inputs: per rank, arrays by name.
+            repeats: number of runs that XLA's profiler records.
+
+        Returns:
+            The outputs of each rank, and the ``xplane.pb`` of the profiler.
+        """
+        *made, recorded = self._ask(written, inputs, repeats)
+        return _by_name(written, made), recorded.tobytes()
+
+    def _ask(
+        self, written: WrittenProgram, inputs: Sequence[Mapping[str, Array]], repeats: int
+    ) -> list[Array]:
         program = written.interface
         columns = program.argument_arrays(inputs)
         if program.ranks > self.devices:
             self.worker.close()
             self.devices = program.ranks
-        made = ask_for_arrays(self.worker, self._request(written, columns), program.name, "XLA")
-        return [
-            {name: made[index * program.ranks + rank] for index, name in enumerate(program.outputs)}
-            for rank in range(program.ranks)
-        ]
+        request = self._request(written, columns, repeats)
+        return ask_for_arrays(self.worker, request, program.name, "XLA")
 
-    def _request(self, written: WrittenProgram, columns: Sequence[Sequence[Array]]) -> bytes:
+    def _request(
+        self, written: WrittenProgram, columns: Sequence[Sequence[Array]], repeats: int
+    ) -> bytes:
         text = written.text.data
         head = {
             "ranks": written.interface.ranks,
@@ -89,11 +109,21 @@ class IsolatedRuns:
             "lapack": written.text.calls_lapack,
             "code": os.environ.get(CODE, ""),
             "platform": self.platform,
+            "repeats": repeats,
         }
         data = text if isinstance(text, bytes) else text.encode()
         program_text = np.frombuffer(data, np.uint8)
         arrays = [array for column in columns for array in column]
         return with_length(packed(head, [program_text, *arrays]))
+
+
+def _by_name(written: WrittenProgram, made: Sequence[Array]) -> list[dict[str, Array]]:
+    """The outputs of each rank by name, of arrays one output after the other."""
+    names, ranks = written.interface.outputs, written.interface.ranks
+    return [
+        {name: made[index * ranks + rank] for index, name in enumerate(names)}
+        for rank in range(ranks)
+    ]
 
 
 def ask_for_arrays(worker: WorkerProcess, request: bytes, name: str, compiler: str) -> list[Array]:

@@ -17,7 +17,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
@@ -283,6 +283,19 @@ def first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not _HEADING.fullmatch(line)]
     return (said or lines or [type(error).__name__])[0]
+
+
+def recorded(run: Callable[[], None], repeats: int) -> bytes:
+    """The ``xplane.pb`` of XLA's profiler for some calls of a function, without Python's frames."""
+    from jax._src import lib
+
+    profiler = cast(Any, lib)._profiler
+    options = profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    session = profiler.ProfilerSession(options)
+    for _ in range(repeats):
+        run()
+    return bytes(session.stop())
 
 
 def serialize(executable: Executable) -> bytes:

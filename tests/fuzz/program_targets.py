@@ -145,6 +145,52 @@ _PROFILE: Final = {
 }
 
 
+def _recording(path: Path) -> None:
+    """A recording of a profiler, its times and the bounds of its program."""
+    from graphgen.lowering.open import Source, open_source
+    from graphgen.lowering.profiles.measured_ops import measured_ops
+    from graphgen.lowering.profiles.op_bounds import instruction_bounds
+    from graphgen.lowering.profiles.open_profile import is_recording, read_recording
+    from graphgen.lowering.profiles.program_times import program_times
+    from graphgen.lowering.profiles.recording import DeviceRates
+
+    if not is_recording(path):
+        return
+    found = read_recording(path)
+    rates = found.rates or DeviceRates(1e9, 1e9, "a test")
+    for times in program_times(found):
+        hlo = found.modules.get(times.program)
+        module = None if hlo is None else open_source(Source(times.program, hlo))
+        measured_ops(times, instruction_bounds(module, hlo, rates))
+
+
+def _recordings() -> list[bytes]:
+    from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
+    from tests.oracles import xla_dump
+    from tests.oracles.xspace import Plane, xspace
+
+    metadata, host, device = Plane("/host:metadata"), Plane("/host:CPU"), Plane("/device:TPU:0")
+    metadata.kind("jit_step(3)", **{"Hlo Proto": parse_hlo_text(xla_dump.AFTER)})
+    stats = {"hlo_module": "jit_step", "program_id": 3, "run_id": 5, "_pt": 0}
+    ops = [("d", 0, 40), ("f", 50, 7)]
+    host.line("a", [(op, at, n, {"hlo_op": op, "_p": at, **stats}) for op, at, n in ops], start=9)
+    host.line("b", [("end: d", 60, 1, {"_ct": 0, "_c": 0})])
+    device.line("XLA Modules", [("jit_step(3)", 0, 90, {})])
+    device.line("XLA Ops", [("%d = f32[2] dot(%a)", 0, 40, {}), ("f", 50, 7, {})])
+    device.own = device.stats(6, {"memory_bandwidth": 7, "peak_teraflops_per_second": 2.0})
+    return [xspace(metadata, host), xspace(device)]
+
+
+_TRACE: Final = {
+    "traceEvents": [
+        {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "XLA Ops"}},
+        {"ph": "X", "pid": 1, "tid": 2, "ts": 3.5, "dur": 2, "name": "add.1", "args": {}},
+        {"ph": "X", "pid": 1, "tid": 3, "ts": 9, "dur": 2, "name": "d", "args": {"hlo_op": "d"}},
+        {"ph": "X", "pid": 1, "tid": 3, "ts": 12, "dur": 0, "name": "end: d"},
+    ]
+}
+
+
 def _arrays(path: Path) -> None:
     from graphgen.exec.inputs import read_arrays
 
@@ -234,6 +280,8 @@ PROGRAMS: Final[dict[str, Target]] = {
     "neff": Target("model.neff", _neff, _neffs),
     "XLA dump": Target("renamed", _xla_dump, _dumps),
     "profile": Target("profile.json", _profile, json_seeds(_PROFILE)),
+    "xplane": Target("host.xplane.pb", _recording, _recordings),
+    "trace events": Target("host.trace.json", _recording, json_seeds(_TRACE)),
     "arrays": Target("inputs.npz", _arrays, _npz),
     "expected outputs": Target(
         "expected.json",
