@@ -37,6 +37,7 @@ GUIDES = {
     "accuracy.md": 4,
     "lowered-programs.md": 8,
     "triage.md": 3,
+    "dumps.md": 16,
 }
 # Tests of runtime/aws run their programs on small checkpoints.
 AWS_GUIDES = ("aws-compatibility.md", "aws-transformers-neuronx.md", "aws-configuration.md")
@@ -47,6 +48,7 @@ SLOW_GUIDES = (
     "compiling.md",
     "cost.md",
     "debugging.md",
+    "dumps.md",
     "importing.md",
     "inspecting.md",
     "kernels.md",
@@ -131,6 +133,7 @@ def test_a_guide_shows_what_happens(name: str, tmp_path: Path):
     guide = ROOT / "docs" / name
     text = guide.read_text(encoding="utf-8")
     commands = 0
+    shutil.copytree(ROOT / "docs/examples", tmp_path / "docs/examples")
     for language, block in blocks(guide):
         if language == "console":
             commands += block.count("$ ")

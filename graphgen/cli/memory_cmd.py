@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -47,6 +47,10 @@ At = Annotated[
     int | None,
     typer.Option("--at", metavar="TIME", min=0, help="Show this instant instead of the peak."),
 ]
+OfKind = Annotated[
+    Literal["parameter", "output", "constant", "temp", "thread-local"] | None,
+    typer.Option("--kind", help="Show buffers of this kind only."),
+]
 Top = Annotated[int, typer.Option("--top", min=0, help="Number of buffers to show.")]
 
 
@@ -56,6 +60,7 @@ def memory(
     fit: Fit = None,
     at: At = None,
     top: Top = 10,
+    kind: OfKind = None,
     dims: Dims = "",
     as_json: AsJson = False,
 ) -> None:
@@ -74,6 +79,7 @@ def memory(
       graphgen memory dump/module_0006.jit_step.cpu_after_optimizations.txt
       graphgen memory dump/ --program jit_step
       graphgen memory step.hlo --fit 16GB
+      graphgen memory step.hlo --kind temp --top 3
       graphgen memory step.mlir --at 12 --json
     """
     found = _memory(path, program, dims)
@@ -86,8 +92,8 @@ def memory(
         note("the module states no schedule: the order of its instructions is taken for one")
     emit(
         as_json,
-        lambda: _facts(found, time, limit),
-        lambda: _report(found, time, limit, top),
+        lambda: _facts(found, time, limit, kind),
+        lambda: _report(found, time, limit, top, kind),
     )
 
 
@@ -157,7 +163,12 @@ def _lowered(path: str, program: str | None, dims: str) -> MemoryUse:
     return memory_of(emit_hlo(module, chosen))
 
 
-def _facts(found: MemoryUse, time: int, limit: int | None) -> Json:
+def _alive(found: MemoryUse, time: int, kind: str | None) -> list[LiveBuffer]:
+    """The buffers alive at an instant, the largest first; of one kind, or all."""
+    return [buffer for buffer in found.at(time) if kind in (None, buffer.kind)]
+
+
+def _facts(found: MemoryUse, time: int, limit: int | None, kind: str | None) -> Json:
     from graphgen.lowering.xla_dump.memory_use import to_fit
 
     peak = found.xla_peak
@@ -175,7 +186,7 @@ def _facts(found: MemoryUse, time: int, limit: int | None) -> Json:
             "time": time,
             "instruction": _instruction(found, time),
             "bytes": found.live[time] if found.live else 0,
-            "buffers": [buffer.to_json() for buffer in found.at(time)],
+            "buffers": [buffer.to_json() for buffer in _alive(found, time, kind)],
         },
         "live": [*found.live],
         "instructions": [*found.instructions],
@@ -232,7 +243,7 @@ def exact(nbytes: int) -> str:
     return shown if shown.endswith(" B") else f"{shown} ({nbytes:,} B)"
 
 
-def _report(found: MemoryUse, time: int, limit: int | None, top: int) -> Report:
+def _report(found: MemoryUse, time: int, limit: int | None, top: int, kind: str | None) -> Report:
     lines = [f"{found.name}: {exact(found.total)} reserved"]
     if found.stated is not None:
         lines.append(f"  XLA's total  {exact(found.stated)}")
@@ -254,7 +265,7 @@ def _report(found: MemoryUse, time: int, limit: int | None, top: int) -> Report:
     live = found.live[time] if found.live else 0
     at = f"{size(live)} live at {time}: {_instruction(found, time)}"
     report: list[str | Table] = ["\n".join([*lines, f"  live         {at}", *_chart(found), ""])]
-    rows = [_row(buffer) for buffer in found.at(time)[:top]]
+    rows = [_row(buffer) for buffer in _alive(found, time, kind)[:top]]
     headers = ["buffer", "bytes", "padding", "kind", "lives", "shape", "layer"]
     report.append(Table(headers, rows, 2))
     if limit is not None:

@@ -35,7 +35,8 @@ function gridOf(module, ranks, groups) {
 
 function meshPicture(module, { groups, pairs }) {
   const named = (groups ?? pairs).flat();
-  const ranks = Math.max(module.ranks, 1, ...named.map((rank) => rank + 1));
+  const { partitions = 1, replicas = 1 } = module.partitioning ?? {};
+  const ranks = Math.max(module.ranks, partitions * replicas, ...named.map((rank) => rank + 1));
   const { columns, across, down } = gridOf(module, ranks, groups);
   const [cell, gap, left, top] = [ranks > 256 ? 16 : 24, 3, down ? 18 : 2, 18];
   const spot = (rank) => [left + (rank % columns) * (cell + gap), top + Math.floor(rank / columns) * (cell + gap)];

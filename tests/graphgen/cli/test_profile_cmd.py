@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.graphgen.cli.conftest import ROOT, done, error, facts
+from tests.graphgen.cli.test_explore_cmd import DETAIL, LOOP, opened
 from tests.oracles.html_data import columns, head, tables
 
 RECORDED = ROOT / "docs/examples/recurrent.xplane.pb.gz"
@@ -92,8 +93,6 @@ def test_own_runs_have_thunks_of_xla_or_each_op_alone(module: Path):
 
 
 def test_loops_and_calls_run_alone_too(tmp_path: Path):
-    from tests.graphgen.cli.test_explore_cmd import LOOP
-
     file = tmp_path / "loop.hlo"
     file.write_text(
         LOOP.replace("num_partitions=4", "num_partitions=1")
@@ -190,3 +189,70 @@ def test_mistakes(module: Path, tmp_path: Path):
     assert "--module has no effect" in error("profile", module, "--module", module)
     assert "--html needs the module" in error("profile", TRACED, "--html", tmp_path / "x.html")
     assert "GG0704" in error("profile", RECORDED, "--html", tmp_path / "no" / "x.html")
+
+
+def test_the_page_is_coloured_by_time_and_lists_what_loses(tmp_path: Path):
+    out = tmp_path / "p.html"
+    done("profile", RECORDED, *RATES, "--html", out)
+    page = opened(out, tmp_path / "profile")
+    try:
+        page.go("color=lost&op=ynn_fusion.3")
+        state = page.state()
+        assert (state["selected"], state["rule"]) == ("ynn_fusion.3", "lost")
+        text = page.run(DETAIL)
+        for words in ("measured", "438.38 us, 61.6 % of a run", "bound", "31.95 us", "406.43 us"):
+            assert words in text
+        assert "above the bounds" in page.run("document.querySelector('#legend').innerText")
+        fill = (
+            "(() => {{ const unit = panes[0].drawn.units.find((each) => labelOf(each) === '{}');"
+            " return fillOf(unit, panes[0].rule, panes[0].whole); }})()"
+        )
+        slow, quick = (page.run(fill.format(name)) for name in ("ynn_fusion.3", "ynn_fusion.2"))
+        assert slow != quick
+        # A loop has the time of its body, which is in the loop's own lines.
+        page.go("color=time&op=while.6.0")
+        assert "of that itself" in page.run(DETAIL)
+        page.go("op=add_tanh_fusion")
+        assert "16 times a run" in page.run(DETAIL)
+        page.go("view=tables")
+        rows = page.run(
+            "[...document.querySelectorAll('#tables h3')]"
+            ".find((each) => each.innerText === 'Measured times').parentNode.innerText"
+        )
+        assert rows.index("%ynn_fusion.3") < rows.index("%add_tanh_fusion")
+        page.go("")
+        for _ in range(4):
+            page.key("c")
+        assert page.state()["rule"] == "lost"
+        assert page.complaints == []
+    finally:
+        page.close()
+
+
+def test_a_page_without_times_has_no_colours_of_them(module: Path, tmp_path: Path):
+    done("explore", module, "-o", tmp_path / "p.html")
+    page = opened(tmp_path / "p.html", tmp_path / "profile")
+    try:
+        page.go("color=time")
+        assert page.state()["rule"] == "kind"
+        known = "[...document.querySelectorAll('#rules option')].map((each) => each.value)"
+        assert not {"time", "lost"} & {*page.run(known)}
+    finally:
+        page.close()
+
+
+def test_a_permute_is_drawn_with_the_ranks_that_it_leaves_out(tmp_path: Path):
+    file = tmp_path / "p.hlo"
+    file.write_text(
+        "HloModule p, num_partitions=4\n\nENTRY main {\n  x = f32[4] parameter(0)\n"
+        "  ROOT y = f32[4] collective-permute(x), source_target_pairs={{0,1},{1,2}}, "
+        "channel_id=1\n}\n"
+    )
+    done("explore", file, "-o", tmp_path / "p.html")
+    page = opened(tmp_path / "p.html", tmp_path / "profile")
+    try:
+        page.go("op=y")
+        assert "2 transfers, on 4 ranks" in page.run(DETAIL)
+        assert page.run("document.querySelectorAll('#detail .mesh .rank').length") == 4
+    finally:
+        page.close()
