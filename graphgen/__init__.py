@@ -26,6 +26,7 @@ _HOMES = {
     ),
     "graphgen.ops": ("verify",),
     # Looked up by name alone: this package imports none of the others.
+    "graphgen.lowering.explorer": ("explore",),
     "graphgen.runtime.api": ("compile", "load"),
     "graphgen.text": ("parse", "print_function", "print_module"),
 }

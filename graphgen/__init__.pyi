@@ -22,6 +22,7 @@ from graphgen.ir import dtype as dtype
 from graphgen.ir import sharding as sharding
 from graphgen.ir import symbol as symbol
 from graphgen.ir import tensor as tensor
+from graphgen.lowering.explorer import explore as explore
 from graphgen.ops import verify as verify
 from graphgen.runtime.api import compile as compile
 from graphgen.runtime.api import load as load
@@ -48,6 +49,7 @@ __all__ = [
     "dtype",
     "evaluate",
     "evaluate_ranks",
+    "explore",
     "load",
     "parse",
     "print_function",

@@ -355,12 +355,14 @@ def test_the_dump_of_the_readme_is_read(checkout: Path):
         "graphgen lower FILE.pb --target trn2 --to hlo-text -o OTHER.hlo",
     ):
         outcome(command, checkout)
-    inspect, inspect_page, diff, grep, part = readme_commands("Read a dump")
+    inspect, inspect_page, profile, diff, grep, part = readme_commands("Read a dump")
     assert re.search(r"^all_reduce +4 ", outcome(inspect, checkout), re.MULTILINE)
     outcome(inspect_page, checkout)
     page = (checkout / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!")
     assert "decode.b1.c128" in page
+    recorded = profile.replace("RECORDING", "docs/examples/recurrent.xplane.pb.gz")
+    assert "ynn_fusion.3" in outcome(recorded, checkout)
     assert re.search(r"^equal: ", outcome(diff, checkout), re.MULTILINE)
     assert "mlp.down_proj.weight" in outcome(grep, checkout)
     values = outcome(part, checkout)

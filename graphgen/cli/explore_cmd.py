@@ -5,17 +5,13 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.analysis import free_symbols
-from graphgen.analysis.liveness import LiveMemory, live_memory
-from graphgen.analysis.overview import Overview
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD, check_output, write_text
-from graphgen.cli.inspect_files import overviews, program_facts
+from graphgen.cli.inspect_files import overviews
 from graphgen.cli.memory_cmd import is_xla_file
 from graphgen.cli.module_file import programs_or_functions, read_module
 from graphgen.cli.shared_options import (
@@ -28,15 +24,13 @@ from graphgen.cli.shared_options import (
     parse_sizes,
 )
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, Value
+from graphgen.ir import Module
 from graphgen.json_value import Json
 from graphgen.read_file import is_file
-from graphgen.report.program_json import module_json
 from graphgen.report.units import size
 
 if TYPE_CHECKING:
-    from graphgen.report.diff import ProgramDifference
-    from graphgen.report.explore_data import ExploreData, OpTimes
+    from graphgen.report.explore_data import OpTimes
 
 SecondFile = Annotated[
     str | None, typer.Argument(metavar="[FILE2]", help="Another module, drawn beside the first.")
@@ -51,10 +45,6 @@ OpenIt = Annotated[bool, typer.Option("--open", help="Open the page in the brows
 Largest = Annotated[
     int, typer.Option("--largest", min=0, help="Number of largest tensors to list.")
 ]
-
-
-# Of symbols, where the user states none.
-_SIZES, _SIZE = {"B": 1, "R": 1}, 128
 
 
 def explore(
@@ -122,6 +112,7 @@ def explore_text(
         sizes: of symbols.
         profile: a recording of the first module, and the rates of its bounds.
     """
+    from graphgen.lowering.explorer import add_module, differences
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
 
@@ -133,9 +124,13 @@ def explore_text(
         times = None
         if profile is not None and module is modules[0]:
             times = recorded_times(file, module, *profile)
-        add_module(data, module, items, Path(file).name, buffers, sizes, times)
+        bound = counted_sizes(module, sizes)
+        add_module(data, module, items, Path(file).name, buffers, bound, times)
     if len(modules) == 2:
-        data.compare(_differences(modules[0], modules[1], program))
+        found = differences(modules[0], modules[1], program)
+        if not found:
+            note("no names of programs go together: they stand side by side without pairs")
+        data.compare(found)
     title = " and ".join(f"@{module.name}" for module in modules)
     counts = [int(str(module["ops"])) for module in data.modules if isinstance(module, dict)]
     return explore_page(title, data.head(), data.blocks), counts
@@ -156,87 +151,19 @@ def recorded_times(file: str, module: Module, recording: str, rates: str | None)
     return times_of_ops(module, MeasuredProgram.of(found, given))
 
 
-def add_module(
-    data: ExploreData,
-    module: Module,
-    items: Sequence[Overview],
-    title: str,
-    buffers: Json = None,
-    sizes: Mapping[str, int] = MappingProxyType({}),
-    times: OpTimes | None = None,
-) -> None:
-    """Add programs, and the functions that they run, to the data of a page.
+def counted_sizes(module: Module, given: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of all symbols of a module; a note says which are not the user's."""
+    from graphgen.lowering.explorer import default_sizes
 
-    Args:
-        data: of the page.
-        module: of the programs.
-        items: overviews of the programs.
-        title: of the file.
-        buffers: memory by XLA's schedule, where the file states one.
-        sizes: of symbols, for which work is counted; others have one by default.
-        times: of its ops, where they were measured.
-    """
-    from graphgen.analysis.calls import called
-    from graphgen.lowering.hlo.partitioning import partitioning_of
-    from graphgen.passes.inspect.value_layouts import value_layouts
-    from graphgen.report.explore_data import ModuleColumns
-
-    partitioned = partitioning_of(module)
-    bound = _sizes(module, sizes)
-    facts: dict[str, Json] = {"sizes": dict[str, Json](bound)}
-    facts["partitioning"] = partitioned.to_json() if partitioned is not None else None
-    programs = [module.function(item.function.name) for item in items]
-    layouts: dict[Value, str] = {}
-    for program in programs:
-        layouts |= value_layouts(module, program)
-        for function in called(module, program):
-            layouts |= value_layouts(module, function)
-    layers = {op: name for item in items for op, name in item.layer_of.items()}
-    columns = ModuleColumns(module, programs, layouts, layers, bound, times)
-    rows = [_program(item) for item in items]
-    live = [_live(module, item) for item in items]
-    data.add(title, {**module_json(module), **facts}, columns, rows, live, buffers)
-
-
-def _sizes(module: Module, given: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of all symbols of a module: rows are 1 by default, the others 128."""
-    known = sorted(free_symbols(module.functions.values()))
-    sizes = {name: given.get(name, _SIZES.get(name, _SIZE)) for name in known}
+    sizes = default_sizes(module, given)
     if sizes.keys() - given.keys():
         shown = ", ".join(f"{name}={size}" for name, size in sizes.items())
         note(f"work is counted for {shown}; graphgen explore --dims sets other sizes")
     return sizes
 
 
-def _program(item: Overview) -> Json:
-    """The overview of a program, and the kind of each argument: inputs, weights, caches."""
-    kinds = {value: part.kind for part in item.parts for value in part.values}
-    return {
-        "facts": program_facts(item),
-        "kinds": [kinds[value] for value in item.function.args],
-    }
-
-
-def _live(module: Module, item: Overview) -> LiveMemory | None:
-    """The live memory of a program; ``None`` with unbound symbols."""
-    return live_memory(module, item.function) if item.peak is not None else None
-
-
-def _differences(first: Module, second: Module, program: str | None) -> Sequence[ProgramDifference]:
-    """The paired programs of two modules; none where no names go together."""
-    from graphgen.report.diff import diff_modules
-
-    try:
-        return diff_modules(first, second, program).programs
-    except GraphgenError as error:
-        if error.code != "GG0705":
-            raise
-        note(f"{error.what}: they stand side by side without pairs")
-        return []
-
-
-# The assignment of buffers takes seconds beyond this.
-_MOST_SCHEDULED = 10_000
+# The assignment of buffers takes a sixth of a millisecond for each.
+_MOST_SCHEDULED = 50_000
 
 
 def xla_buffers(file: str, module: Module, program: str | None) -> Json:

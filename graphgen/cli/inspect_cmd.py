@@ -225,8 +225,9 @@ def _draw(
         drawn: the page, the graph for Model Explorer, and a recording with times for the page.
         as_json: print what was written as JSON.
     """
-    from graphgen.cli.explore_cmd import add_module, recorded_times, xla_buffers
+    from graphgen.cli.explore_cmd import counted_sizes, recorded_times, xla_buffers
     from graphgen.cli.inspect_files import overviews
+    from graphgen.lowering.explorer import add_module
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
     from graphgen.report.model_explorer import model_explorer as collection
@@ -242,7 +243,8 @@ def _draw(
         data = ExploreData()
         buffers = xla_buffers(file, module, program)
         times = None if profile is None else recorded_times(file, module, profile, None)
-        add_module(data, module, items, Path(file).name, buffers, times=times)
+        sizes = counted_sizes(module, {})
+        add_module(data, module, items, Path(file).name, buffers, sizes, times)
         texts[html] = explore_page(f"@{module.name}", data.head(), data.blocks)
     if model_explorer:
         texts[model_explorer] = json.dumps(collection(module.name, items), ensure_ascii=False)

@@ -357,6 +357,7 @@ def programs_inspection(
         more: facts before the module's.
     """
     from graphgen.lowering.hlo.partitioning import partitioning_of
+    from graphgen.lowering.hlo.subcomputations import opcodes_inside
 
     items = overviews(module, functions, largest)
     partitioned = partitioning_of(module)
@@ -379,17 +380,6 @@ def programs_inspection(
 
 def program_facts(item: Overview) -> dict[str, Json]:
     """One program as JSON."""
+    from graphgen.lowering.hlo.subcomputations import opcodes_inside
+
     return program_json(item, opcodes_inside(item))
-
-
-def opcodes_inside(item: Overview) -> dict[str, dict[str, int]]:
-    """Opcodes in the computations that opaque instructions call, by the opcode of the caller."""
-    from graphgen.lowering.hlo.subcomputations import opcodes
-
-    found: dict[str, dict[str, int]] = {}
-    for op in item.function.block:
-        if op.name == "hlo.opaque" and op.attrs["regions"]:
-            counts = found.setdefault(op.attrs.text("opcode"), {})
-            for code, count in opcodes(op.attrs.text("regions")).items():
-                counts[code] = counts.get(code, 0) + count
-    return found

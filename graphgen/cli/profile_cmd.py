@@ -144,8 +144,9 @@ def _run(
 
 def _write_page(name: str, measured: MeasuredProgram, as_json: bool) -> None:
     """Write the page of the module that ran, with its times (GG0705 without a module)."""
-    from graphgen.cli.explore_cmd import add_module
+    from graphgen.cli.explore_cmd import counted_sizes
     from graphgen.cli.inspect_files import overviews
+    from graphgen.lowering.explorer import add_module
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
 
@@ -156,7 +157,8 @@ def _write_page(name: str, measured: MeasuredProgram, as_json: bool) -> None:
     data = ExploreData()
     items = overviews(module, programs_or_functions(module), 5)
     title = measured.found.times.program or module.name
-    add_module(data, module, items, title, times=times_of_ops(module, measured))
+    sizes = counted_sizes(module, {})
+    add_module(data, module, items, title, None, sizes, times_of_ops(module, measured))
     text = explore_page(f"@{title}", data.head(), data.blocks)
     write_text(name, text)
     if not as_json and name != STANDARD:

@@ -40,3 +40,9 @@ function hashOf(parameters) {
   const escaped = (text) => String(text).replace(/[%&#+ ]/g, encodeURIComponent);
   return `#${given.map(([key, value]) => `${key}=${escaped(value)}`).join("&")}`;
 }
+
+// Puts a hash in the address without an entry in the history.
+function replaceHash(hash) {
+  const [page] = document.URL.split("#");
+  history.replaceState(null, "", hash === "#" ? page : `${page}${hash}`);
+}

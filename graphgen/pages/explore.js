@@ -83,7 +83,7 @@ function keepAddress() {
   const given = readHash();
   const one = pane();
   const more = { color: one.rule === "kind" ? "" : one.rule, depth: one.depth > 1 ? one.depth : "", open: one.open.join(",") };
-  history.replaceState(null, "", hashOf({ ...given, ...more }) === "#" ? location.pathname : hashOf({ ...given, ...more }));
+  replaceHash(hashOf({ ...given, ...more }));
 }
 
 const say = (text) => { document.getElementById("said").textContent = text; };
@@ -421,6 +421,14 @@ function follow() {
   routing = routing.then(route).catch((error) => console.error(error));
   return routing;
 }
+
+// A frame of a notebook has no address of its own, and its links would lead to the notebook.
+document.addEventListener("click", (event) => {
+  const entry = event.target.closest?.('a[href^="#"]');
+  if (!entry || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  location.hash = entry.getAttribute("href");
+});
 
 async function begin() {
   readTheme();

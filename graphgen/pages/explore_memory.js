@@ -45,7 +45,7 @@ class MemoryChart {
   choose(at) {
     if (at === this.at) return;
     this.at = at;
-    history.replaceState(null, "", hashOf({ ...readHash(), view: "memory", at }));
+    replaceHash(hashOf({ ...readHash(), view: "memory", at }));
     this.show();
   }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from graphgen.analysis.overview import Overview
 from graphgen.errors import GraphgenError
 from graphgen.ir.loc import UNKNOWN
 from graphgen.lowering.hlo.instruction_template import Subcomputation
@@ -186,3 +187,14 @@ def write_subcomputation(owner: HloModuleWriter, region: Subcomputation) -> int:
     if not written:
         raise GraphgenError("GG0104", "hlo.opaque: a region has no computation")
     return written
+
+
+def opcodes_inside(item: Overview) -> dict[str, dict[str, int]]:
+    """Opcodes in the computations that opaque instructions call, by the opcode of the caller."""
+    found: dict[str, dict[str, int]] = {}
+    for op in item.function.block:
+        if op.name == "hlo.opaque" and op.attrs["regions"]:
+            counts = found.setdefault(op.attrs.text("opcode"), {})
+            for code, count in opcodes(op.attrs.text("regions")).items():
+                counts[code] = counts.get(code, 0) + count
+    return found

@@ -170,7 +170,7 @@ def _recordings() -> list[bytes]:
     from tests.oracles.xspace import Plane, xspace
 
     metadata, host, device = Plane("/host:metadata"), Plane("/host:CPU"), Plane("/device:TPU:0")
-    metadata.kind("jit_step(3)", **{"Hlo Proto": parse_hlo_text(xla_dump.AFTER)})
+    metadata.kind("jit_step(3)", stats={"Hlo Proto": parse_hlo_text(xla_dump.AFTER)})
     stats = {"hlo_module": "jit_step", "program_id": 3, "run_id": 5, "_pt": 0}
     ops = [("d", 0, 40), ("f", 50, 7)]
     host.line("a", [(op, at, n, {"hlo_op": op, "_p": at, **stats}) for op, at, n in ops], start=9)

@@ -66,12 +66,12 @@ class Plane:
             out += held(tag, data)
         return out
 
-    def kind(self, name: str, shown: str = "", **stats: Stat) -> int:
+    def kind(self, name: str, shown: str = "", stats: Mapping[str, Stat] | None = None) -> int:
         """The id of a kind of event."""
         if name not in self.kinds:
             at = len(self.kinds) + 1
             data = number(1, at) + held(2, name) + (held(4, shown) if shown else b"")
-            self.kinds[name] = data + self.stats(5, stats)
+            self.kinds[name] = data + self.stats(5, stats or {})
         return [*self.kinds].index(name) + 1
 
     def line(

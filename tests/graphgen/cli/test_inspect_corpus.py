@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from graphgen.analysis.overview import overview
-from graphgen.cli.explore_cmd import add_module
-from graphgen.cli.inspect_files import opcodes_inside, program_facts
+from graphgen.cli.inspect_files import program_facts
+from graphgen.lowering.explorer import add_module
 from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo.subcomputations import opcodes_inside
 from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
 from graphgen.ops import verify
