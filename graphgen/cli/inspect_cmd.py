@@ -247,7 +247,7 @@ def _draw(
         add_module(data, module, items, Path(file).name, buffers, sizes, times)
         texts[html] = explore_page(f"@{module.name}", data.head(), data.blocks)
     if model_explorer:
-        texts[model_explorer] = json.dumps(collection(module.name, items), ensure_ascii=False)
+        texts[model_explorer] = json.dumps(collection(module, items), ensure_ascii=False)
     written: list[Json] = []
     for name, text in texts.items():
         write_text(name, text)

@@ -39,7 +39,7 @@ def look(name: str, data: bytes) -> None:
     held = ExploreData()
     add_module(held, module, [seen], name)
     assert explore_page(name, held.head(), held.blocks)
-    assert json.dumps([facts, model_explorer(name, [seen])])
+    assert json.dumps([facts, model_explorer(module, [seen])])
     # Its HLO text is the same module.
     other = read_hlo(parse_hlo_text(print_hlo_text(data)), name)
     found = diff_functions((module, other), function, other.programs()[0])
