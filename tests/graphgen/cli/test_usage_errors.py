@@ -86,8 +86,8 @@ def test_commands_about_a_device_have_one_default():
     asks = {name for name, default in found.items() if default == "trn2"}
     assert asks == {"check", "cost", "plan", "hash", "compile", "inspect"}
     # What makes a program, or shows how it runs here: as generate and run, for this CPU.
-    # speculate measures on it, if no device is asked for.
-    others = {"build": "cpu", "lower": "cpu", "config": "cpu", "speculate": None}
+    # speculate measures on it, and profile has rates of where it ran, if no device is asked for.
+    others = {"build": "cpu", "lower": "cpu", "config": "cpu", "speculate": None, "profile": None}
     assert {name: found[name] for name in found.keys() - asks} == others
 
 
