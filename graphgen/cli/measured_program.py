@@ -235,10 +235,10 @@ class MeasuredProgram:
         """The lines above the table."""
         times = self.found.times
         name = f"@{times.program}, " if times.program else ""
-        spread = f" ({_spread(times.runs)})" if len(times.runs) > 1 else ""
+        spread = f" on average ({_spread(times.runs)})" if len(times.runs) > 1 else ""
         on = f" on {times.devices} devices" if times.devices > 1 else ""
         runs = f"{len(times.runs)} run{'s' * (len(times.runs) != 1)}{on}"
-        head = f"{name}{self.found.recording.kind}: {runs}, {duration(times.seconds)} each"
+        head = f"{name}{self.found.recording.kind}: {runs} of {duration(times.seconds)}"
         share = f"{100 * times.total / times.seconds:.1f} %" if times.seconds else "-"
         alone = "alone, one after the other" if times.alone else "together"
         lines = [

@@ -57,7 +57,7 @@ def test_ops_are_sorted_by_the_time_that_they_lose():
 
 def test_the_table_is_read_from_above():
     lines = done("profile", RECORDED, *RATES, "--top", 3).stdout.splitlines()
-    assert lines[0].startswith("@jit_forward(24), xplane.pb of a profiler: 2 runs, ")
+    assert lines[0].startswith("@jit_forward(24), xplane.pb of a profiler: 2 runs of ")
     assert lines[2] == "  bounds at 100.00 GFLOP/s and 20.00 GB/s (--rates)"
     assert lines[5].split()[:2] == ["op", "times"]
     assert lines[6].split()[0] == "ynn_fusion.3"
