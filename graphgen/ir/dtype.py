@@ -371,6 +371,19 @@ def holds(kind: DType, other: DType) -> bool:
     return False
 
 
+def common_type(one: DType, other: DType) -> DType | None:
+    """The one of two types that holds the values of both; f32 for two narrow floats.
+
+    Returns:
+        ``None`` where neither does.
+    """
+    for kind, held in ((one, other), (other, one)):
+        if holds(kind, held):
+            return kind
+    narrow = all(kind.is_float and kind.bits < 32 for kind in (one, other))
+    return f32 if narrow else None
+
+
 def has_infinity(kind: DType) -> bool:
     """True for floats with codes of both infinities."""
     form = FORMATS.get(kind.name)

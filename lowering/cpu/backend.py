@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from graphgen.analysis import called, fingerprint
 from graphgen.eval import Array
 from graphgen.ir import DType, Function, Module, Op, attrs_of
+from graphgen.ir.attrs import EMPTY
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dtype import decode, encode
 from graphgen.lowering.cpu import pjrt
@@ -19,6 +20,7 @@ from graphgen.lowering.cpu.program import (
     write_program,
 )
 from graphgen.lowering.cpu.xla_faults import clamp_nested_slices
+from graphgen.lowering.hlo.annotations import OPCODE, SHAPE
 from graphgen.ops import OPS
 from graphgen.ops.admitted_calls import PARTITIONER_MARKER
 from graphgen.passes.core import Rewriter
@@ -32,6 +34,8 @@ from graphgen.passes.legalize.legalize import Legalize
 WIDE_STEPS, NARROW_STEPS = 64, 4
 
 
+# Annotations of ops in a module that XLA optimized.
+_OPTIMIZED = frozenset((OPCODE, SHAPE))
 # Annotations of a collective among partitions.
 _CHANNELS = frozenset(("hlo.channel_id", "hlo.use_global_device_ids"))
 
@@ -121,7 +125,7 @@ def alone_for_xla(
     """
     alone = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
     for each in (*called(module, function), function):
-        alone.add(clone_function(each))
+        alone.add(_without_schedule(clone_function(each)))
     if any(_needs_rules(op) for each in alone.functions.values() for op in each.block):
         # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
@@ -129,6 +133,19 @@ def alone_for_xla(
         Rewriter("legalize").apply_rules(each, [one_free_dimension])
         clamp_nested_slices(each)
     return alone, alone.function(function.name)
+
+
+def _without_schedule(function: Function) -> Function:
+    """Leave out what only a module has that XLA optimized: layouts, fusions, copies and bitcasts.
+
+    XLA expects none of them before it optimizes. Functions of libraries need the layouts that their
+    calls state.
+    """
+    for op in function.block:
+        if op.annotations and op.name not in ("custom_call", "hlo.opaque"):
+            kept = {key: text for key, text in op.annotations.items() if key not in _OPTIMIZED}
+            op.annotations = attrs_of(kept) if kept else EMPTY
+    return function
 
 
 def without_channels(module: Module) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
 
 from graphgen.ir import AttrValue, Op, TensorType, Value, tensor
 from graphgen.lowering.hlo.instruction_template import (
@@ -140,11 +142,43 @@ def _write_all_to_all(row: HloRow, op: Op) -> InstructionTemplate:
 
 def _read_all_to_all(row: HloRow, i: HloInstruction) -> Tree:
     x = i.values
+    if i.shape.is_tuple:
+        return _read_all_to_all_of_parts(row, i)
     if len(x) != 1:
         raise UnmodelledError(f"it exchanges {len(x)} operands, one a rank")
     attrs = _attrs(row, i)
     dimension = attrs.pop("dimension")
     return i.to.emit(row.op, x, split_dimension=dimension, concat_dimension=dimension, **attrs)
+
+
+def _read_all_to_all_of_parts(row: HloRow, i: HloInstruction) -> Tree:
+    """One exchange of the parts for all ranks together, as XLA's optimized modules have it.
+
+    Operand ``k`` goes to rank ``k`` of the group; result ``k`` comes from there.
+    """
+    x, to = i.values, i.to
+    groups = _attrs(replace(row, fields=(GROUPS,)), i).get("replica_groups", ())
+    sizes = {len(group) for group in cast("Sequence[Sequence[int]]", groups)}
+    if len({value.type for value in x}) != 1 or sizes != {len(x)}:
+        raise UnmodelledError(f"it exchanges {len(x)} operands, not one of a type for each rank")
+    shape = x[0].type.dims
+    parts: list[Value] = []
+    for place, value in enumerate(x):
+        to.part(f"operand{place}")
+        parts.append(to.emit("reshape", [value], shape=(1, *shape)))
+    to.part("joined")
+    joined = to.emit("concatenate", parts, dimension=0) if len(parts) > 1 else parts[0]
+    to.part("exchanged")
+    moved = to.emit(row.op, [joined], split_dimension=0, concat_dimension=0, replica_groups=groups)
+    made: list[Value] = []
+    for place in range(len(x)):
+        to.part(f"part{place}")
+        low, high = (place, *(0 for _ in shape)), (place + 1, *shape)
+        one = to.emit("slice", [moved], start_indices=low, limit_indices=high)
+        to.part(str(place))
+        made.append(to.emit("reshape", [one], shape=shape))
+    to.part("")
+    return tuple(made)
 
 
 COLLECTIVE_ROWS: tuple[HloRow, ...] = (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import AttrValue, Op, Value
-from graphgen.ir.dtype import holds
+from graphgen.ir.dtype import common_type
 from graphgen.lowering.codec import OpCodec
 from graphgen.lowering.hlo.instruction_template import (
     Called,
@@ -261,23 +261,23 @@ def read_attrs_of_named(row: HloRow, i: HloInstruction) -> dict[str, AttrValue] 
 
 
 def same_types(i: HloInstruction) -> list[Value]:
-    """Both operands in the one of their element types that holds the values of both.
+    """Both operands in an element type that holds the values of both.
 
     Raises:
-        UnmodelledError: neither does.
+        UnmodelledError: there is none.
     """
     x = i.values
     kinds = {value.dtype for value in x}
     if len(kinds) != 2:
         return x
-    held = [kind for kind in kinds if all(holds(kind, other) for other in kinds)]
-    if not held:
+    held = common_type(*kinds)
+    if held is None:
         raise UnmodelledError(f"no element type of {sorted(map(repr, kinds))} holds both")
     out: list[Value] = []
     for place, value in enumerate(x):
         i.to.part(f"operand{place}")
-        same = value.dtype is held[0]
-        out.append(value if same else i.to.emit("convert", [value], dtype=held[0]))
+        same = value.dtype is held
+        out.append(value if same else i.to.emit("convert", [value], dtype=held))
     i.to.part("")
     return out
 

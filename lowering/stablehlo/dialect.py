@@ -294,7 +294,7 @@ ROWS: Final[Sequence[StableHloRow]] = (
         (_dot_dims("batch_dims", "batching_dims", "batching"),
          _dot_dims("contracting_dims", "contracting_dims", "contracting"),
          hint("precision_config", "precision"), hint("algorithm", "algorithm")),
-        inferred=("dtype",), check=note_precision),
+        inferred=("dtype",), mixed=True, check=note_precision),
     REDUCE_ROW,
     CONVOLUTION_ROW,
     *REDUCTION_ROWS,

@@ -13,6 +13,7 @@ from typing import Final
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, AttrValue, DType, Op, TensorType, Value
+from graphgen.ir.dtype import common_type
 from graphgen.lowering.codec import OpCodec
 from graphgen.lowering.mlir.mlir_parser import ReadAssembly
 from graphgen.lowering.mlir.mlir_types import element_text, read_tensor_type, type_text
@@ -73,6 +74,7 @@ class StableHloRow(OpCodec[StableHloField, EmitText, ReadNode]):
         inferred: attributes of the IR's op that are parts of the result type: ``dtype``, ``shape``.
         reduces: its region is a reducer, the attribute ``kind`` of the IR's op.
         each: it has any number of operands, and reads as one op per operand.
+        mixed: its two operands may have two element types, and are converted to one.
         check: refuses forms that the IR's op does not have, before ``fields`` are read.
         parse: parses an assembly form that is not the common one.
     """
@@ -81,6 +83,7 @@ class StableHloRow(OpCodec[StableHloField, EmitText, ReadNode]):
     inferred: tuple[str, ...] = ()
     reduces: bool = False
     each: bool = False
+    mixed: bool = False
     check: CheckNode | None = None
     parse: ReadAssembly | None = None
 
@@ -165,6 +168,8 @@ def read_row(
         return row.read(to, node, x)
     if not row.op:
         return None
+    if row.mixed:
+        x = _of_one_type(to, x)
     if row.check is not None:
         row.check(to, node, x)
     attrs: dict[str, AttrValue] = {}
@@ -180,6 +185,14 @@ def read_row(
     if row.each:
         return [to.emit(row.op, [value], **attrs) for value in x]
     return [*to.emit_all(row.op, x, **attrs)]
+
+
+def _of_one_type(to: StableHloReadContext, x: Sequence[Value]) -> Sequence[Value]:
+    """Both operands in an element type that holds the values of both; as they are without one."""
+    kind = common_type(x[0].dtype, x[1].dtype) if len(x) == 2 else None
+    if kind is None:
+        return x
+    return [v if v.dtype is kind else to.emit("convert", [v], dtype=kind) for v in x]
 
 
 def list_text(values: Sequence[object]) -> str:
