@@ -111,6 +111,7 @@ def _normalize(module: Module) -> None:
         return hlo_sharding(text, meshes)
 
     module.meta.pop(_TEXT_ATTRIBUTES, None)
+    _count_arguments(module)
     for function in module.functions.values():
         _move_result_shardings(function)
         for value in function.args:
@@ -127,6 +128,16 @@ def _normalize(module: Module) -> None:
                 replace_op(function, op, list(op.operands))
         function.annotations = _plain(function.annotations, as_hlo)
         _merge_reshapes(function)
+
+
+def _count_arguments(module: Module) -> None:
+    """Name arguments in what the file says of the whole module by their places."""
+    programs = module.programs()
+    if MAY_ALIAS not in module.meta or len(programs) != 1:
+        return
+    places = {value.name: str(place) for place, value in enumerate(programs[0].args)}
+    names = module.meta[MAY_ALIAS].split(", ")
+    module.meta[MAY_ALIAS] = "arguments " + ", ".join([places.get(name, name) for name in names])
 
 
 def _plain(annotations: Attrs, as_hlo: Callable[[str], str]) -> Attrs:

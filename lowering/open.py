@@ -21,6 +21,7 @@ from graphgen.ir import Function, Module, Role
 from graphgen.json_value import Json
 from graphgen.limits import TEXT_BYTES
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
+from graphgen.lowering.hlo.module_annotations import MAY_ALIAS
 from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
 from graphgen.numbers import BAD_NUMBER
 from graphgen.read_file import is_file, is_folder, open_named
@@ -119,11 +120,11 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
     except (ModuleNotFoundError, RuntimeError, ValueError) as error:
         raise unread from error
     module = read_hlo(proto, source.name)
-    _as_stated(module, source)
+    give_stated_names(module, source)
     return module
 
 
-def _as_stated(module: Module, source: Source) -> None:
+def give_stated_names(module: Module, source: Source) -> None:
     """Give a module that jaxlib converted the argument names of its file (GG0203 for other types).
 
     jaxlib infers the types of some ops itself, whatever the file states.
@@ -152,6 +153,10 @@ def _rename(module: Module, program: Function, names: Sequence[str]) -> None:
     new: dict[str, str] = {}
     for value, name in zip(program.args, names, strict=True):
         new[value.name or ""] = value.name = name
+    for key in (MAY_ALIAS, "donated"):
+        if key in module.meta:
+            old = module.meta[key].split(", ")
+            module.meta[key] = ", ".join([new.get(name, name) for name in old])
     program.outputs = [(new.get(name, name), value) for name, value in program.outputs]
     rows = [replace(row, name=new.get(name, name)) for name, row in module.interface.items()]
     module.interface.clear()
@@ -166,9 +171,8 @@ def _is_jax_export(head: bytes) -> bool:
     return 0 < root < len(head) and head.find(BYTECODE) >= root
 
 
-def _read_jax_export(source: Source) -> Module:
-    """Read the module in it, a vector of bytes with its size before them (GG0201)."""
-    from graphgen.lowering.stablehlo import read_stablehlo
+def _exported_module(source: Source) -> bytes:
+    """The module in it, a vector of bytes with its size before them (GG0201)."""
     from graphgen.lowering.stablehlo.read import BYTECODE
 
     data = source.data[:]
@@ -177,7 +181,22 @@ def _read_jax_export(source: Source) -> Module:
     if at < 4 or size > len(data) - at:
         what = f"the exported program is damaged: its module of {size} bytes ends too early"
         raise GraphgenError("GG0201", what, where=source.name)
-    return read_stablehlo(data[at : at + size], source.name)
+    return data[at : at + size]
+
+
+def _read_jax_export(source: Source) -> Module:
+    from graphgen.lowering.stablehlo import read_stablehlo
+
+    return read_stablehlo(_exported_module(source), source.name)
+
+
+def stablehlo_of(source: Source) -> bytes | None:
+    """The StableHLO of a file, text or bytecode; ``None`` for a file of another form."""
+    if _is_stablehlo(source.head):
+        return source.data[:]
+    if _is_jax_export(source.head) and not _is_hlo(source.head):
+        return _exported_module(source)
+    return None
 
 
 def _read_ir_text(source: Source) -> Module:

@@ -11,9 +11,8 @@ import typer
 from graphgen.cli.console import emit, note
 from graphgen.cli.diff_passes import diff_passes
 from graphgen.cli.module_file import read_module
-from graphgen.cli.shared_options import AsJson, OnlyProgram
+from graphgen.cli.shared_options import AsJson, Dims, OnlyProgram
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
 from graphgen.json_value import Json
 from graphgen.read_file import is_folder
 from graphgen.report.table import Report, render
@@ -24,15 +23,6 @@ _BARE = ", how weights and states are prepared, which one of them does not have"
 
 def _kind(name: str) -> str:
     return "function" if name.startswith("weights.") else "program"
-
-
-def _comparable(left: str, right: str) -> tuple[Module, Module, list[str]]:
-    """Both modules, and facts that one has and the form of the other does not carry."""
-    from graphgen.lowering.comparable import make_comparable
-
-    first, second = read_module(left), read_module(right)
-    foreign = "format" in first.meta or "format" in second.meta
-    return first, second, make_comparable(first, second) if foreign else []
 
 
 # Programs of more multiplications are not run beside their comparison.
@@ -78,6 +68,7 @@ def diff(
     show_all: Annotated[
         bool, typer.Option("--all", help="Every difference, however many there are.")
     ] = False,
+    dims: Dims = "",
     as_json: AsJson = False,
 ) -> None:
     """Compare two modules by what they compute from their arguments.
@@ -89,6 +80,10 @@ def diff(
     a change of their order, or of the argument that an output aliases, is reported. A change shows
     once, where it is made; the same change in every layer is one row. Exit status 0 without a
     difference, 1 with one, 2 on an error.
+
+    XLA's converter simplifies what it makes of StableHLO: beside HLO, StableHLO that differs is
+    compared as that converter writes it, and so are two files of StableHLO. One that leaves sizes
+    open takes those of the other.
 
     Of one folder of XLA's dumps, a program is followed through its recorded passes: what each
     added, removed, fused, renamed and changed; --op says which passes touched one op, and how.
@@ -107,29 +102,30 @@ def diff(
     if right is None or op is not None:
         what = "B is missing" if right is None else "--op is of a dump folder"
         raise GraphgenError("GG0705", what, help="name two modules, or one folder of dumps")
-    _diff_modules(left, right, program, show_all=show_all, as_json=as_json)
+    _diff_modules((left, right), program, dims, show_all=show_all, as_json=as_json)
 
 
 def _diff_modules(
-    left: str, right: str, program: str | None, *, show_all: bool, as_json: bool
+    names: tuple[str, str], program: str | None, dims: str, *, show_all: bool, as_json: bool
 ) -> None:
     from graphgen.analysis.annotation_diff import IGNORED
-    from graphgen.report.diff import diff_modules, with_bodies
+    from graphgen.cli.diff_forms import compare
+    from graphgen.report.diff import with_bodies
     from graphgen.report.diff_report import diff_json, diff_text, interface_lines
 
-    first, second, uncarried = _comparable(left, right)
-    found = diff_modules(first, second, program)
-    foreign = "format" in first.meta or "format" in second.meta
+    compared = compare(*names, program, dims)
+    found = compared.found
 
     def facts() -> Json:
         programs = [diff_json(each) for item in found.programs for each in with_bodies(item)]
         return {
             "equal": found.same,
+            "compared_in": compared.form,
             "only_in_one": [*found.unpaired],
             "module": [*found.module],
             "programs": programs,
             "prepared": [diff_json(each) for each in found.prepared],
-            "only_in_one_form": [*uncarried],
+            "only_in_one_form": [*compared.uncarried],
             "ignored": f"{IGNORED}{_BARE if found.bare else ''}",
         }
 
@@ -141,7 +137,9 @@ def _diff_modules(
             blocks.append(render(text, sys.stdout).rstrip("\n"))
             if hidden:
                 note(f"{hidden} more kinds of differences; --all shows them")
-        _note_forms(uncarried, [left, right] if foreign and not found.same else [])
+        if compared.form:
+            note(f"compared in {compared.form}")
+        _note_forms(compared.uncarried, [*names] if compared.foreign and not found.same else [])
         note(f"not compared: {IGNORED}{_BARE if found.bare else ''}")
         return "\n".join(blocks) + "\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -78,11 +79,43 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_program_in_two_forms_is_equal(written: Path, program: str, forms: tuple[str, str]):
     one, other = (written / f"{program}.{form}" for form in forms)
     result = graphgen("diff", one, other)
+    assert result.exit_code == 0, result.output
     mixed = forms[0].endswith("mlir") != forms[1].endswith("mlir")
-    if mixed and program in CONVERTED:
-        assert "different in writing, equal by numbers" in result.stderr
-    else:
-        assert result.exit_code == 0, result.output
+    converted = "compared in HLO, as XLA's converter writes StableHLO" in result.stderr
+    assert converted == (mixed and program in CONVERTED)
+
+
+@pytest.mark.parametrize("program", CONVERTED)
+def test_a_difference_in_another_form_is_shown_alone(written: Path, tmp_path: Path, program: str):
+    """What the converter changes is left out, and what differs is not."""
+    text = (written / f"{program}.mlir").read_text()
+    changed = tmp_path / "changed.mlir"
+    old, new = ("tanh", "logistic") if program == "layers" else ("subtract", "add")
+    assert f"stablehlo.{old}" in text
+    changed.write_text(text.replace(f"stablehlo.{old}", f"stablehlo.{new}"))
+    result = graphgen("diff", changed, written / f"{program}.pb", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["compared_in"].startswith("HLO")
+    ops = [change["what"] for each in found["programs"] for change in each["changes"]]
+    assert any(new in what or old in what for what in ops), ops
+    assert not any("broadcast" in what for what in ops), ops
+
+
+OPEN = """func.func @main(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
+  %0 = stablehlo.tanh %x : tensor<?x4xf32>
+  return %0 : tensor<?x4xf32>
+}
+"""
+
+
+def test_a_module_that_leaves_sizes_open_takes_those_of_the_other(tmp_path: Path):
+    paths = [tmp_path / "open.mlir", tmp_path / "fixed.mlir"]
+    paths[0].write_text(OPEN)
+    paths[1].write_text(OPEN.replace("?", "3"))
+    result = done("diff", *paths)
+    assert "note: x_0=3: sizes of the other module" in result.stderr
+    assert graphgen("diff", *paths, "--dims", "x_0=5").exit_code == 1
 
 
 @pytest.mark.parametrize("program", ["mlp", "norm", "layers"])
