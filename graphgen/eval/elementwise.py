@@ -157,6 +157,8 @@ def _remainder(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 @eval_rule("power")
 def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     base, exponent = map(widened, x)
+    if base.dtype.kind == "c":
+        return _complex_power(base, exponent).astype(x[0].dtype)
     if not is_integer(base.dtype):
         return np.power(base, exponent).astype(x[0].dtype)
     # Squared again and again, which wraps around as multiplying does.
@@ -168,6 +170,14 @@ def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     # Below the exponent 0 only 1 and -1 have a whole power; XLA makes the others 0.
     unit = np.where(base == 1, 1, np.where(base == -1, np.where(exponent & 1, -1, 1), 0))
     return np.where(exponent < 0, unit, out).astype(x[0].dtype)
+
+
+def _complex_power(base: Array, exponent: Array) -> Array:
+    """Powers of complex numbers; those of real ones that are not negative are real, as 1 ** inf."""
+    real = (base.imag == 0) & (base.real >= 0) & (exponent.imag == 0)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        plain = np.power(np.where(real, base.real, 1), np.where(real, exponent.real, 1))
+        return np.where(real, plain, np.power(base, exponent))
 
 
 _unary("exponential", np.exp)

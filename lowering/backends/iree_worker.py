@@ -29,6 +29,9 @@ _FLAGS: Final = (
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-target-cpu=host",
     "--iree-input-type=stablehlo",
+    # By default f64 becomes f32, and arguments of f64 are refused.
+    "--iree-input-demote-f64-to-f32=false",
+    "--iree-input-demote-i64-to-i32=false",
 )
 
 

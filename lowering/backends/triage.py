@@ -161,7 +161,8 @@ def _moved(inputs: Outputs, by: float, seed: int) -> Outputs:
         made[name] = array
         if _is_inexact(array):
             share = 1 + by * generator.uniform(-1, 1, array.shape)
-            made[name] = np.asarray(_wide(array) * share).astype(array.dtype)
+            with np.errstate(over="ignore", invalid="ignore"):
+                made[name] = np.asarray(_wide(array) * share).astype(array.dtype)
     return made
 
 
