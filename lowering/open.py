@@ -211,10 +211,13 @@ def _is_hlo(head: bytes) -> bool:
     return looks_like_proto(head)
 
 
-def _read_hlo(source: Source) -> Module:
+def _read_hlo(source: Source) -> tuple[Module, Mapping[str, Array]]:
+    """Read an HLO protobuf, and the arguments that a snapshot has beside it."""
     from graphgen.lowering.hlo import read_hlo
+    from graphgen.lowering.hlo.recorded_arguments import recorded_arguments
 
-    return read_hlo(source.data, source.name)
+    module = read_hlo(source.data, source.name)
+    return module, recorded_arguments(source.data, module)
 
 
 def _is_hlo_text(head: bytes) -> bool:

@@ -10,7 +10,7 @@ import typer
 from graphgen.cli.backend_option import AUTO, checked_name
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
-from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.module_file import choose_program, read_with_values
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import (
     AsJson,
@@ -93,6 +93,7 @@ def run(
     Without --inputs they are random and depend on --seed and their names only: token ids in range,
     positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Two
     files of one program with other names get other numbers: graphgen equiv gives them the same.
+    A snapshot of XLA has the arguments of a run, which are taken before random ones.
     Inputs and outputs are whole tensors, as the checkpoint and the caller have them; a partitioned
     module is run on all its ranks. Of a dump, types are those of one rank: an array of --inputs may
     be for all ranks, or have one more dimension in front for each rank's own.
@@ -109,11 +110,10 @@ def run(
     from graphgen.analysis.overview import opaque_opcodes
     from graphgen.eval.evaluate import IN_NUMPY
     from graphgen.exec.inputs import read_arrays
-    from graphgen.lowering.runnable import runnable
 
     if save is not None:
         check_output(save)
-    module = runnable(read_module(file))
+    module, recorded = _opened(file)
     arrays = read_arrays(inputs) if inputs is not None else None
     sized = with_sizes(module, program, dims, arrays, default=True)
     fixed = sized is not module
@@ -128,7 +128,7 @@ def run(
         module, function = _for_cpu(module, function)
         _name_faults(module)
     outputs = _execute(
-        module, function, _inputs(module, function, (inputs, weights), seed, per_rank), on
+        module, function, _inputs(module, function, (inputs, weights), recorded, seed, per_rank), on
     )
     if save is not None:
         _save(save, outputs)
@@ -136,6 +136,14 @@ def run(
         if output.ranks_differ and function.phase:
             note(f"output {output.entry.name} is not the same on all ranks; shown is rank 0")
     emit(as_json, lambda: _facts(module, function, outputs, on, seed), lambda: _table(outputs))
+
+
+def _opened(file: str) -> tuple[Module, Mapping[str, Array]]:
+    """The module of a file as it is run, and the arguments that a snapshot has recorded."""
+    from graphgen.lowering.runnable import runnable
+
+    module, values = read_with_values(file)
+    return runnable(module), values if module.meta.get("format") == "hlo" else {}
 
 
 def _check_types(module: Module) -> None:
@@ -212,19 +220,22 @@ def _inputs(
     module: Module,
     function: Function,
     sources: tuple[str | None, str | None],
+    recorded: Mapping[str, Array],
     seed: int,
     per_rank: bool,
 ) -> ProgramInputs:
-    """The inputs from a file of arrays and a checkpoint, as far as they are given."""
+    """The inputs from a file of arrays, a checkpoint and the module's own file, as far as given."""
     from graphgen.exec.inputs import program_inputs, read_arrays
 
     file, model = sources
-    arrays = _weights(module, function, model) if model is not None else {}
+    arrays = dict(recorded)
+    arrays |= _weights(module, function, model) if model is not None else {}
     arrays |= read_arrays(file) if file is not None else {}
     made = program_inputs(module, function, arrays, seed, per_rank=per_rank)
     if made.unused:
         note(f"@{function.name} does not take {', '.join(made.unused)}")
-    given = " and ".join(name for name in (file, model) if name is not None)
+    own = "the snapshot" if recorded else None
+    given = " and ".join(name for name in (file, model, own) if name is not None)
     if given:
         total = len(made.shared) + len(made.per_rank)
         note(f"{made.given} of {total} inputs from {given}, the others random (seed {seed})")

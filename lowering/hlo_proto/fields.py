@@ -14,6 +14,16 @@ class WrapperField:
     BUFFER_ASSIGNMENT = 3
 
 
+class SnapshotField:
+    """HloSnapshot and HloUnoptimizedSnapshot: a module with the arguments of a run.
+
+    Those of the latter are messages, one a partition, with the arguments in ``OF_PARTITION``.
+    """
+
+    ARGUMENTS = 2
+    OF_PARTITION = 1
+
+
 class ModuleField:
     """HloModuleProto."""
 

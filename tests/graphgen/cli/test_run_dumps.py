@@ -7,6 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphgen.ir import Literal, dtype
+from graphgen.lowering.hlo_proto import wire
+from graphgen.lowering.hlo_proto.fields import SnapshotField, WrapperField
+from graphgen.lowering.hlo_proto.literal import write_literal
 from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from tests.graphgen.cli.conftest import done, error, facts, graphgen
 from tests.lowering.hlo.test_unmodelled import OTHERS, REGIONS, numbers
@@ -100,3 +104,42 @@ def test_a_collective_that_is_not_modelled_names_its_ranks(tmp_path: Path):
     wrong = tmp_path / "in.npz"
     np.savez(wrong, x=np.ones((3, 3), np.float32))
     assert graphgen("run", path, "--inputs", wrong).exit_code == 1
+
+
+def _snapshot(arguments: list[bytes], *, partitions: bool) -> bytes:
+    """A snapshot of a module that negates f32[3]: of XLA's own, before optimization or not."""
+    text = """HloModule m
+ENTRY %main (x: f32[3]) -> f32[3] {
+  %x = f32[3] parameter(0)
+  ROOT %y = f32[3] negate(%x)
+}
+"""
+    module = wire.delimited(WrapperField.MODULE, parse_hlo_text(text))
+    if partitions:
+        inputs = [wire.delimited(SnapshotField.OF_PARTITION, each) for each in arguments]
+        return module + b"".join(wire.delimited(SnapshotField.ARGUMENTS, each) for each in inputs)
+    whole = wire.delimited(WrapperField.MODULE, module)
+    return whole + b"".join(wire.delimited(SnapshotField.ARGUMENTS, each) for each in arguments)
+
+
+@pytest.mark.parametrize("partitions", [False, True])
+def test_arguments_of_a_snapshot_are_taken(tmp_path: Path, partitions: bool):
+    path, given = tmp_path / "s.pb", tmp_path / "in.npz"
+    literal = b"".join(write_literal(Literal.of(dtype("f32"), [1, 2, 3])))
+    path.write_bytes(_snapshot([literal], partitions=partitions))
+    result = done("run", path)
+    assert "note: 1 of 1 inputs from the snapshot" in result.stderr
+    (output,) = facts("run", path)["outputs"]
+    assert (output["min"], output["max"]) == (-3.0, -1.0)
+    np.savez(given, x=np.full(3, 5, np.float32))
+    (output,) = facts("run", path, "--inputs", given)["outputs"]
+    assert output["mean"] == -5.0
+
+
+def test_arguments_that_the_program_does_not_take_are_refused(tmp_path: Path):
+    path = tmp_path / "s.pb"
+    literal = b"".join(write_literal(Literal.of(dtype("f32"), [1, 2])))
+    path.write_bytes(_snapshot([literal], partitions=False))
+    assert "recorded is f32[2], and the program takes %x : f32[3]" in error("run", path)
+    path.write_bytes(_snapshot([literal, literal], partitions=False))
+    assert "2 arguments are recorded, and the program takes 1" in error("run", path)
