@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from graphgen.atomic_write import write_whole
 
 # Results are written after as many seconds of work, so that little is lost and little is written.
 WRITE_EVERY_S = 10.0
+
+
+def digest_of(root: Path, folders: Iterable[str]) -> str:
+    """A digest of the Python sources in folders; results hold while it is the same."""
+    found = sha256()
+    for path in sorted(path for name in folders for path in (root / name).rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 class JsonLines:

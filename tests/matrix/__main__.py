@@ -17,10 +17,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
-from tests.json_lines import JsonLines
+from tests.json_lines import JsonLines, digest_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / ".cache" / "matrix.jsonl"
@@ -78,7 +77,7 @@ def run_cells(strength: int, path: Path, limit: int | None) -> Report:
     from tests.matrix.axes import label
     from tests.matrix.covering import covering_cells
 
-    digest, file = _digest(), JsonLines(path)
+    digest, file = digest_of(ROOT, SOURCES), JsonLines(path)
     known: dict[str, Row] = {
         str(row["cell"]): row for row in file.read() if row["digest"] == digest
     }
@@ -106,13 +105,6 @@ def run_cell(cell: Mapping[str, str]) -> Row:
     right = not error and difference <= MEANING_BUDGET
     seconds = round(time.monotonic() - start, 2)
     return {"difference": difference, "error": error, "right": right, "seconds": seconds}
-
-
-def _digest() -> str:
-    found = sha256()
-    for path in sorted(path for name in SOURCES for path in (ROOT / name).rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
 
 
 def _tell(text: str) -> None:

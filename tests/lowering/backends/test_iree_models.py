@@ -1,46 +1,46 @@
-"""Prefill and decode of each mini model compiled by IREE give NumPy's numbers."""
+"""Prefill and decode of a mini model compiled by IREE give NumPy's numbers.
+
+``python -m tests.matrix.iree`` tries those of all families.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
+
 import pytest
 
-from graphgen.exec import NumpyBackend, run_program
-from graphgen.exec.bind import bind_module, isolate
-from graphgen.exec.inputs import program_inputs
-from graphgen.ir import Function, Module
-from graphgen.ir.dtype import f32
-from graphgen.lowering.backends.named import backend_called, has_iree
-from graphgen.models import SHAPES
-from graphgen.models.registry import build
+from graphgen.lowering.backends.named import has_iree
+from tests.matrix import iree
 from tests.oracles.minis import MINIS
 
-SIZES = {"B": 2, "S": 4, "R": 2, "C": 8, "M": 8}
-
-
-def mini(name: str) -> Module:
-    return build(SHAPES[name], f32, mini=True)
+needs_iree = pytest.mark.skipif(not has_iree(), reason="IREE is not installed: graphgen[iree]")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_iree(), reason="IREE is not installed: graphgen[iree]")
+@needs_iree
 @pytest.mark.parametrize(
     "name", [MINIS[0], *[pytest.param(n, marks=pytest.mark.exhaustive) for n in MINIS[1:]]]
 )
 def test_a_mini_on_iree_has_the_numbers_of_numpy(name: str):
-    module = mini(name)
-    for function in module.programs():
-        bound = bind_module(isolate(module, function), SIZES)
-        compare(bound, bound.function(function.name))
+    for module, function in iree.mini_programs(name):
+        assert iree.iree_difference(module, function) <= iree.BUDGET
 
 
-def compare(module: Module, function: Function) -> None:
-    given = program_inputs(module, function, {}, 0, per_rank=False).shared
-    wanted = run_program(module, function, given, NumpyBackend())
-    found = run_program(module, function, given, backend_called("iree"))
-    for one, other in zip(wanted, found, strict=True):
-        expected, made = (np.asarray(each.array, np.float64) for each in (one, other))
-        scale = max(np.abs(expected).max(), 1e-3)
-        np.testing.assert_allclose(
-            made, expected, rtol=0, atol=2e-5 * scale, err_msg=one.entry.name
-        )
+@needs_iree
+def test_a_run_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    asked: list[str] = []
+
+    def difference(module: object, function: object) -> float:
+        asked.append("")
+        return 1.0 if len(asked) == 1 else 0.0
+
+    monkeypatch.setattr(iree, "iree_difference", difference)
+    options = ["--results", str(tmp_path / "iree.jsonl"), "--limit", "1"]
+    assert iree.main(options) == 1
+    first = len(asked)
+    assert "1 wrong, 0 refused" in capsys.readouterr().out
+    assert iree.main(options) == 1
+    assert first < len(asked)
+    assert f"{len(MINIS) - 2} models left" in capsys.readouterr().out
