@@ -174,9 +174,10 @@ def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 def _complex_power(base: Array, exponent: Array) -> Array:
     """Powers of complex numbers; those of real ones that are not negative are real, as 1 ** inf."""
-    real = (base.imag == 0) & (base.real >= 0) & (exponent.imag == 0)
+    sizes, times = np.real(base), np.real(exponent)
+    real = (np.imag(base) == 0) & (sizes >= 0) & (np.imag(exponent) == 0)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        plain = np.power(np.where(real, base.real, 1), np.where(real, exponent.real, 1))
+        plain = np.power(np.where(real, sizes, 1), np.where(real, times, 1))
         return np.where(real, plain, np.power(base, exponent))
 
 
