@@ -168,6 +168,16 @@ def _reverse(e: Elements, op: Op, index: Index) -> Term | None:
     return e.at(op.operands[0], tuple(found))
 
 
+@element_rule("hlo.opaque")
+def _opaque(e: Elements, op: Op, index: Index) -> Term | None:
+    """A barrier, which hands its operands on: it only orders ops."""
+    number = e.result
+    if op.attrs.text("opcode") != "opt-barrier" or number >= len(op.operands):
+        return None
+    operand = op.operands[number]
+    return e.at(operand, index) if operand.type is op.results[number].type else None
+
+
 @element_rule("reshape")
 def _reshape(e: Elements, op: Op, index: Index) -> Term | None:
     operand, target = op.operands[0], op.results[0].shape

@@ -371,9 +371,14 @@ def _fn(terms: Terms, args: tuple[object, ...]) -> Term:
 
 def function_term(terms: Terms, name: str, to: object, how: object, parts: Sequence[Term]) -> Node:
     """An elementwise op on changed operands."""
-    inverse = _reciprocal(terms, parts[1]) if name == "divide" and isinstance(to, Range) else None
-    if inverse is not None:
-        return flat_function(terms, "multiply", to, how, [inverse, parts[0]])
+    if name == "divide" and isinstance(to, Range):
+        inverse = _reciprocal(terms, parts[1])
+        if inverse is None and not _is_const(parts[0]):
+            # A quotient is a product: what is divided by is a factor of a sum as any other.
+            one = terms.node("const", repr(1.0))
+            inverse = terms.node("fn", "divide", to, how, one, parts[1])
+        if inverse is not None:
+            return flat_function(terms, "multiply", to, how, [inverse, parts[0]])
     if name in FLAT and isinstance(to, Range):
         return flat_function(terms, name, to, how, parts)
     definition = OPS.get(name)
@@ -383,9 +388,13 @@ def function_term(terms: Terms, name: str, to: object, how: object, parts: Seque
     return terms.node("fn", name, to, how, *parts)
 
 
+def _is_const(term: Term) -> bool:
+    return isinstance(term, Node) and term.kind == "const"
+
+
 def _reciprocal(terms: Terms, term: Term) -> Node | None:
     """One by a constant that is a power of two, which is exact."""
-    if not isinstance(term, Node) or term.kind != "const":
+    if not isinstance(term, Node) or not _is_const(term):
         return None
     number = float(str(term.args[0]))
     mantissa, exponent = frexp(number)

@@ -57,6 +57,7 @@ def _gathered(more: str, sizes: str, result: str, args: str, *, outside: bool = 
 
 _ROWS = "offset_dims=[1] collapsed_slice_dims=[0] start_index_map=[0] index_vector_dim=1"
 _PART = "%y = scatter(%x, %i, %u) kind={kind} update_window_dims=[1] inserted_window_dims=[0]"
+_OPAQUE = '%y = hlo.opaque(%x) opcode="{0}" results=[{1}] : {1}'
 _PLACES = " scatter_dims_to_operand_dims=[0] index_vector_dim=1 : f32[4,3]"
 _DOT = "lhs_contracting_dims=[{}] rhs_contracting_dims=[{}]"
 _CONV = '%y = convolution(%x, %w) dim_labels="b0f_0io->b0f"'
@@ -269,6 +270,11 @@ CASES: dict[str, tuple[Case, ...]] = {
     "reverse": (
         Case("x:f32[2,3]", "%y = reverse(%x) dimensions=[1] : f32[2,3]"),
         Case("x:s8[2,3]", "%y = reverse(%x) dimensions=[0,1] : s8[2,3]"),
+    ),
+    "hlo.opaque": (
+        Case("x:f32[2,3]", _OPAQUE.format("opt-barrier", "f32[2,3]")),
+        Case("x:s8[2,3]", _OPAQUE.format("opt-barrier", "s8[2,3]")),
+        Case("x:f32[2,3]", _OPAQUE.format("erf-inv", "f32[2,3]"), outside=True),
     ),
     "reshape": (
         Case("x:f32[2,6]", "%y = reshape(%x) shape=[3,4] : f32[3,4]"),
