@@ -37,10 +37,12 @@ class Cone:
     """The ops that some values of both programs are computed by.
 
     Attributes:
+        most: ops of a program beyond which a cone is left as it is, and has no key; 0 for any.
         shared: numbers of the shared values that are read.
         ops: of the program that was added last.
     """
 
+    most: int = 0
     shared: dict[int, None] = field(default_factory=dict[int, None])
     ops: list[Op] = field(default_factory=list[Op])
     _entries: list[object] = field(default_factory=list[object])
@@ -51,8 +53,13 @@ class Cone:
         """Equal for cones that are alike up to names."""
         return tuple(self._entries)
 
+    @property
+    def whole(self) -> bool:
+        """False for a cone of too many ops."""
+        return not self.most or len(self.ops) <= self.most
+
     def add(self, side: ProgramSide, shared: Mapping[Value, SharedValue], root: Value) -> None:
-        """Add all that a value of one program is computed from."""
+        """Add all that a value of one program is computed from, if that is not too much."""
         self.ops = []
         numbers: dict[Value, int] = {}
         work = [root]
@@ -80,6 +87,8 @@ class Cone:
                 entry = self._argument(side, value)
             else:
                 self.ops.append(value.op)
+                if not self.whole:
+                    return
                 entry = self._op(side, value.op, value, tuple([numbers[x] for x in reads]))
             self._entries.append(entry)
         self._entries.append(numbers[root])

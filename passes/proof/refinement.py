@@ -176,6 +176,10 @@ class _Program:
     arbitrary: set[str] = field(default_factory=set[str])
     # Of shared values that are equal in active rows, the elements of dimension 0 of one row.
     of_rows: dict[str, int] = field(default_factory=dict[str, int])
+    # Places of the ops of the second program, once they are asked for.
+    places: dict[Op, str] = field(default_factory=dict[Op, str])
+    # Ops that keys of pairs were made of.
+    visited: int = 0
     # Values of the first program, and of the second, that stand for shared ones.
     shared: tuple[dict[Value, SharedValue], dict[Value, SharedValue]] = field(
         default_factory=lambda: ({}, {})
@@ -281,8 +285,8 @@ class _Program:
                     break
 
     def _match(self, value: Value, model: Value) -> bool:
-        cone = self._cone(model, value)
-        if len(cone.ops) > _MANY_OPS:
+        cone = self._cone(model, value, _MANY_OPS)
+        if not cone.whole:
             return False
         key = (self.promise.rows, cone.key)
         if key not in self.known.matches:
@@ -293,11 +297,15 @@ class _Program:
         self._cut(value, model, found, tuple(cone.shared))
         return True
 
-    def _cone(self, model: Value, value: Value) -> Cone:
+    def _cone(self, model: Value, value: Value, most: int = 0) -> Cone:
         """All that a value of the first program and one of the second are computed from."""
-        cone = Cone()
-        cone.add(self.ours, self.shared[0], model)
+        cone = Cone(most)
+        # First the one that may have too many ops.
         cone.add(self.theirs, self.shared[1], value)
+        if cone.whole:
+            count = len(cone.ops)
+            cone.add(self.ours, self.shared[0], model)
+            self.visited += len(cone.ops) + count
         return cone
 
     def _compared(self, value: Value, model: Value) -> _Match | None:
@@ -476,11 +484,10 @@ class _Program:
         if model is None:
             why = "the first program has no such output"
             return Claim(program, name, Status.UNDECIDED, why)
+        first = self._lost_before(value, lost) if lost else None
+        if first is not None:
+            return replace(first, output=name)
         cone = self._cone(model, value)
-        if lost and len(cone.ops) > _MANY_OPS:
-            first = next((lost[place] for op in cone.ops if (place := place_of(op)) in lost), None)
-            if first is not None:
-                return replace(first, output=name)
         key = (self.promise.rows, *self._representation(name), cone.key)
         if key not in self.known.verdicts:
             self.terms.limit = self.terms.steps + _CLAIM_STEPS
@@ -498,6 +505,29 @@ class _Program:
             return Claim(program, name, found.status, found.reason, (pair[0], pair[1]))
         places = tuple(dict.fromkeys((*own, *self._places(cone.shared))))
         return Claim(program, name, Status.REAL if places else Status.PROVED, rounding=places)
+
+    def _lost_before(self, value: Value, lost: Mapping[str, Claim]) -> Claim | None:
+        """The claim that is lost at an op that a value comes from; ``None`` if few ops are."""
+        places = self.places
+        if not places:
+            places |= {op: place_of(op) for op in self.target.block}
+        found: Claim | None = None
+        seen: set[Value] = set()
+        ops: set[Op] = set()
+        work = [value]
+        while work and (found is None or len(ops) <= _MANY_OPS):
+            item = work.pop()
+            if item in seen or item in self.shared[1]:
+                continue
+            seen.add(item)
+            source = self.theirs.elements.source_of(item)
+            if source is not None:
+                work.append(source)
+            elif item.op is not None:
+                ops.add(item.op)
+                found = found or lost.get(places.get(item.op, ""))
+                work += item.op.operands
+        return found if len(ops) > _MANY_OPS else None
 
     def _representation(self, name: str) -> tuple[object, ...]:
         """The representation of an output in both modules, and whether its padding is arbitrary."""
