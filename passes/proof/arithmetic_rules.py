@@ -13,13 +13,13 @@ from graphgen.ir import Dim, Op
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import f32, f64
+from graphgen.passes.proof.block_places import place_atom
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
 from graphgen.passes.proof.floats import (
     CHOOSING,
     PLAIN,
     ProofLevel,
     Rounding,
-    as_whole,
     narrowed,
     whole_number,
 )
@@ -40,6 +40,7 @@ from graphgen.passes.proof.movement_rules import number
 from graphgen.passes.proof.rebuild import flat_function
 from graphgen.passes.proof.sums import in_order, integer_of_sum, summed, truth_of_sum, variable_name
 from graphgen.passes.proof.terms import Node, Term
+from graphgen.passes.proof.whole_numbers import as_whole, whole_sum
 
 Combine = Callable[[Dim, Dim], Dim]
 _RING: dict[str, Combine] = {
@@ -59,7 +60,10 @@ def _pair(e: Elements, op: Op, index: Index) -> tuple[Dim, Dim] | None:
 @element_rule(*_RING)
 def _ring(e: Elements, op: Op, index: Index) -> Term | None:
     pair = _pair(e, op, index)
-    return None if pair is None else e.fitted(_RING[op.name](*pair), op.results[0].type)
+    if pair is None:
+        return None
+    made = _RING[op.name](*pair)
+    return e.fitted(place_atom(e.terms, made) if e.deep else made, op.results[0].type)
 
 
 @element_rule("negate")
@@ -295,7 +299,7 @@ def _plain_sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
 def _reduce(e: Elements, op: Op, index: Index) -> Term | None:
     operand, combined = op.operands[0], op.attrs.integers("dimensions")
     truth, kind = is_truth(operand.dtype), op.attrs.text("kind")
-    whole = operand.dtype.is_integer and kind in ("maximum", "minimum")
+    whole = operand.dtype.is_integer and kind in ("add", "maximum", "minimum")
     if not operand.dtype.is_float and not ((truth or whole) and e.deep):
         return None
     sums = {axis: e.summed(op, k, operand.shape[axis]) for k, axis in enumerate(combined)}
@@ -303,6 +307,9 @@ def _reduce(e: Elements, op: Op, index: Index) -> Term | None:
     place = tuple(sums[a] if a in sums else next(rest) for a in range(operand.type.rank))
     ranges = [(v, operand.shape[axis]) for axis, v in sums.items()]
     body = e.at(operand, place)
+    if operand.dtype.is_integer and kind == "add":
+        assert isinstance(body, int | Poly)
+        return e.fitted(whole_sum(e.terms, _named_ranges(ranges), body), op.results[0].type)
     if truth or whole:
         found = summed(e.terms, kind, None, _named_ranges(ranges), body)
         return truth_of_sum(e.terms, found) if truth else integer_of_sum(e.terms, found, body)

@@ -19,7 +19,7 @@ from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import bf16, decode, encode, f16, f32, f64, float_digits, highest, holds
 from graphgen.ir.small_float import FORMATS, read_small
-from graphgen.passes.proof.integers import choose, range_of
+from graphgen.passes.proof.integers import choose
 from graphgen.passes.proof.terms import Node, Term, Terms
 
 # Elementwise ops whose result is one of the operands, up to its sign: nothing is rounded.
@@ -108,15 +108,6 @@ def whole_number(
     if isinstance(value, int) and abs(value) < 1 << float_digits(f64):
         return narrowed(terms, terms.node("const", repr(float(value))), target, level=level)
     return narrowed(terms, terms.node("fn", "float", None, EMPTY, value), target, level=level)
-
-
-def as_whole(terms: Terms, term: Term, target: DType) -> Dim | None:
-    """The integer that an element is made of, if an integer type has it; else ``None``."""
-    if isinstance(term, Node) and (term.kind, term.args[0]) == ("fn", "float"):
-        value = term.args[3]
-        assert isinstance(value, int | Poly)
-        return value if terms.within(value, *range_of(target)) else None
-    return None
 
 
 def fits(terms: Terms, term: Term, target: DType, *, level: ProofLevel = ProofLevel.EXACT) -> bool:

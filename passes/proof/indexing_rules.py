@@ -8,6 +8,7 @@ from math import inf
 from graphgen.ir import Dim, DType, Op
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import s32
+from graphgen.passes.proof.block_places import written_in_block
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
 from graphgen.passes.proof.floats import PLAIN, ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
@@ -81,6 +82,9 @@ def written(
     terms: Terms, ranges: list[tuple[str, Dim]], here: bool | Node, new: Term, old: Term
 ) -> Term:
     """``new`` for the last value of the variables for which ``here`` holds; ``old`` for none."""
+    in_block = written_in_block(terms, ranges, here, new)
+    if in_block is not None:
+        return in_block
     changed = True
     while changed and isinstance(here, Node):
         changed = False

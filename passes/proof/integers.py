@@ -38,6 +38,10 @@ def div(terms: Terms, value: Dim, by: int) -> Dim:
         return inside
     if isinstance(rest, int):
         return inside + rest // by
+    for step, multiple, less in _by_digits(rest):
+        if by % step == 0 and terms.within(less, 0, step - 1):
+            # (step * a + c) div by is a div (by / step), for c below the step.
+            return inside + div(terms, multiple, by // step)
     low, high = terms.lowest(rest), terms.highest(rest)
     return inside + terms.atom(
         terms.node("div", rest, by),

@@ -192,16 +192,24 @@ class _Rebuilder:
             x is y or (x == y and type(x) is type(y)) for x, y in zip(args, node.args, strict=True)
         ):
             return self._judged(node)
-        if self.alike and node.kind == "and":
-            return self.terms.node("and", *sorted(map(_term, args), key=self.terms.order))
-        rule = NODE_RULES.get(node.kind) if not self.alike or node.kind == "fn" else None
-        made = rule(self.terms, args) if rule is not None else self.terms.node(node.kind, *args)
+        made = self._again(node.kind, args)
         if isinstance(made, Node) and node in self.terms.makers:
             self.terms.makers.setdefault(made, self.terms.makers[node])
         if self.facts and node.kind in BINDING and made is not node:
             # A condition that a variable was replaced in may follow from a fact.
             return self.term(made)
         return self._judged(made) if isinstance(made, Node) else made
+
+    def _again(self, kind: str, args: tuple[object, ...]) -> Term:
+        """A node made again from changed parts; renamed ones only need the order of names."""
+        if not self.alike or kind == "fn":
+            rule = NODE_RULES.get(kind)
+            return self.terms.node(kind, *args) if rule is None else rule(self.terms, args)
+        if kind == "and":
+            args = tuple(sorted(map(_term, args), key=self.terms.order))
+        elif kind == "eq0" and isinstance(args[0], Poly):
+            args = (args[0] * (1 if args[0].terms[0][1] > 0 else -1),)
+        return self.terms.node(kind, *args)
 
     def _apart(self, node: Node) -> Node:
         """The node with other variables, where those it binds have names that are in use."""

@@ -586,6 +586,8 @@ class _Program:
         index = self._index(result)
         found, given = elements.at(result, index), elements.at(whole, index)
         held = [value for _, value in unpack.outputs[1:]]
+        if held and held[0].type.rank != len(index):
+            return False
         if held:
             condition = elements.at(held[0], index)
             assert isinstance(condition, bool | Node)

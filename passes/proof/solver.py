@@ -195,11 +195,13 @@ class Solver:
             case "min" | "max":
                 ends = args if node.kind == "min" else args[::-1]
                 return z3.If(args[0] <= args[1], *ends)
+            case "place":
+                return args[0]
             case "truth":
                 inner = node.args[0]
                 assert isinstance(inner, Node)
                 return self._defined(inner, sort)
-            case "sum" | "whole":
+            case "sum" | "total" | "whole":
                 return self._constant(node, sort)
             case _:
                 return self._applied(node, args, sort)

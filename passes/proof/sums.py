@@ -90,13 +90,13 @@ def in_order(
     terms: Terms, kind: str, to: object, how: object, ranges: list[Range], body: Term
 ) -> Node:
     """A sum that is taken in an order of its own, ``how``; its variables are named by its depth."""
-    names = _names(terms, ranges, body)
+    names = sum_names(terms, ranges, body)
     variables = [terms.variable(names[old], size) for old, size in ranges]
     body = renamed(terms, body, {old: new for old, new in names.items() if old != new})
     return terms.node("sum", kind, to, how, *variables, *[size for _, size in ranges], body)
 
 
-def _names(terms: Terms, ranges: Sequence[Range], body: Term) -> dict[str, str]:
+def sum_names(terms: Terms, ranges: Sequence[Range], body: Term) -> dict[str, str]:
     """The names of the variables of a sum by their present ones."""
     suffixes = [f"{n}_{size_name(size)}" for n, (_, size) in enumerate(ranges)]
     depth = terms.depth(body)
@@ -124,7 +124,7 @@ def summed(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     chosen = _chosen(terms, kind, ranges, body)
     if chosen is not None:
         return chosen
-    body, ranges = _merged(terms, body, ranges)
+    body, ranges = merged(terms, body, ranges)
     pushed = _pushed(terms, to, ranges, body) if kind == "add" and isinstance(to, Span) else None
     if pushed is not None:
         return pushed
@@ -256,7 +256,7 @@ def _shortened(terms: Terms, ranges: list[Range], body: Term) -> tuple[list[Rang
     assert isinstance(which, Node)
     for place, (name, size) in enumerate(ranges):
         for fact in conjuncts(which):
-            parts = _linear(_dim(fact.args[0]), name) if fact.kind == "le0" else None
+            parts = linear(_dim(fact.args[0]), name) if fact.kind == "le0" else None
             if parts is None or parts[0] < 1 or not isinstance(parts[1], int):
                 continue
             count = max(0, parts[1] * -1 // parts[0] + 1)
@@ -410,7 +410,7 @@ def only_value(terms: Terms, which: Node, name: str) -> tuple[Dim, bool | Node] 
     for fact in facts:
         if fact.kind == "eq0":
             value = fact.args[0]
-            parts = _linear(_dim(value), name)
+            parts = linear(_dim(value), name)
             if parts is None or abs(parts[0]) != 1:
                 continue
             found = parts[1] * -parts[0]
@@ -420,7 +420,7 @@ def only_value(terms: Terms, which: Node, name: str) -> tuple[Dim, bool | Node] 
         for high in facts:
             if low is high or low.kind != "le0" or high.kind != "le0":
                 continue
-            below, above = _linear(_dim(low.args[0]), name), _linear(_dim(high.args[0]), name)
+            below, above = linear(_dim(low.args[0]), name), linear(_dim(high.args[0]), name)
             if below is None or above is None or below[0] <= 0 or above[0] != -below[0]:
                 continue
             # by * v + rest <= 0 and -by * v - rest - width <= 0, so v = -rest div by.
@@ -440,7 +440,7 @@ def replaced_truth(terms: Terms, which: Node, values: dict[str, Dim]) -> bool | 
     return found
 
 
-def _linear(value: Dim, name: str) -> tuple[int, Dim] | None:
+def linear(value: Dim, name: str) -> tuple[int, Dim] | None:
     """``(a, rest)`` with value = a * name + rest; ``None`` for products with the variable."""
     if not isinstance(value, Poly):
         return None
@@ -456,7 +456,7 @@ def _linear(value: Dim, name: str) -> tuple[int, Dim] | None:
 # ---- variables that are one ----------------------------------------------------------------------
 
 
-def _merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[Range]]:
+def merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[Range]]:
     """Variables that occur as ``outer * size + inner``, as one: as its quotient and its rest."""
     changed = True
     while changed and len(ranges) > 1:
@@ -512,7 +512,7 @@ def _named(terms: Terms, kind: str, to: object, ranges: list[Range], body: Term)
     ordered = sorted(
         ranges, key=lambda pair: (str(pair[1]), _first(terms, body, pair[0]) if alike else "")
     )
-    names = _names(terms, ordered, body)
+    names = sum_names(terms, ordered, body)
     variables = [terms.variable(names[name], size) for name, size in ordered]
     changed = {old: new for old, new in names.items() if old != new}
     body = renamed(terms, body, changed)

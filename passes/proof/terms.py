@@ -18,7 +18,9 @@ from graphgen.ir.dims import Poly, bind, symbol, symbols
 # Sizes of a program are assumed to be in this range, so that products of two fit into s64.
 LARGEST_SIZE = 1 << 20
 # Kinds of nodes that bind variables.
-BINDING = ("sort", "sum", "write")
+BINDING = ("sort", "sum", "total", "write")
+# The sum of an integer, and an integer that is a place of ``block_places``.
+TOTAL, PLACE = "total", "place"
 # Names of atoms begin with it; no size does.
 ATOM = "atom_"
 
@@ -31,6 +33,7 @@ class Node:
         kind: ``at`` (an element of an argument), ``if``, ``le0`` and ``eq0`` (of one integer),
             ``and``, ``not``, ``div`` (rounding down, by a positive number), ``const``, ``fn`` (an
             elementwise op), ``op`` (any other op on ``whole`` values), ``sum`` (over variables),
+            ``total`` (a sum of integers), ``place`` (of a token in a block, as ``block_places``),
             ``truth`` (a node of one of these kinds that is true or false).
         args: integers, nodes, and static data; of ``fn``, ``op`` and ``sum`` first the name of the
             op, what it rounds to (``None`` for an op that does not round), and its attributes.
@@ -219,6 +222,9 @@ class Terms:
             inside, by = node.args
             assert isinstance(inside, int | Poly)
             assert isinstance(by, int)
+            of_quotient = self._without_rest_of_quotient(value, (monomial[0], coefficient))
+            if of_quotient is not None:
+                return of_quotient
             if coefficient % by or not isinstance(inside, Poly):
                 continue
             times = -coefficient // by
@@ -227,6 +233,24 @@ class Terms:
             # Only where the rest itself is in the sum, not a part of it.
             if len(_monomials(left)) < len(value.terms):
                 return left + (times * (by - 1) if times > 0 else 0)
+        return None
+
+    def _without_rest_of_quotient(self, value: Poly, part: tuple[str, int]) -> Dim | None:
+        """The same for the rest of a quotient, ``a div n - by * (a div (n * by))``."""
+        name, coefficient = part
+        inside, whole = self.atoms[name].args
+        assert isinstance(whole, int)
+        for monomial, times in value.terms:
+            other = self.atoms.get(monomial[0]) if len(monomial) == 1 else None
+            if other is None or other.kind != "div" or other.args[0] != inside:
+                continue
+            inner = other.args[1]
+            assert isinstance(inner, int)
+            by = whole // inner
+            if by < 2 or whole % inner or coefficient != -times * by:
+                continue
+            left = value + symbol(monomial[0]) * -times + symbol(name) * -coefficient
+            return left + (times * (by - 1) if times > 0 else 0)
         return None
 
     def _without(self, value: Dim, name: str) -> Dim | None:
@@ -266,7 +290,7 @@ def _monomials(value: Dim) -> tuple[tuple[str, ...], ...]:
 def bound_names(node: Node) -> list[str]:
     """The names of the variables that a node binds."""
     match node.kind:
-        case "sum":
+        case "sum" | "total":
             places = node.args[3 : 3 + (len(node.args) - 4) // 2]
         case "write":
             count = node.args[0]

@@ -18,8 +18,8 @@ from graphgen.ir.attrs import EMPTY, attrs_of
 from graphgen.ir.dims import Poly, symbol, symbols
 from graphgen.ir.dtype import f32, pred, s8, s32, u8
 from graphgen.ir.types import tensor
-from graphgen.passes.proof import integers, rebuild, sums
-from graphgen.passes.proof.floats import span
+from graphgen.passes.proof import integers, rebuild, sums, whole_numbers
+from graphgen.passes.proof.floats import span, whole_number
 from graphgen.passes.proof.indexing_rules import written
 from graphgen.passes.proof.integers import range_of
 from graphgen.passes.proof.rebuild import NODE_RULES
@@ -264,6 +264,65 @@ def _summed(d: Drawn) -> str:
     return _sum_of(d, lambda kind, to, ranges, body: sums.summed(d.terms, kind, to, ranges, body))
 
 
+def _whole_sum(d: Drawn) -> str:
+    body = d.integer()
+    raw = d.terms.node("total", "add", None, None, symbol("a"), symbol("b"), 3, 4, body)
+    made = whole_numbers.whole_sum(d.terms, [("a", 3), ("b", 4)], body)
+    return d.differ(made, lambda at: d.of(raw, at), body)
+
+
+def _whole(d: Drawn, depth: int = 2) -> Term:
+    """A float that is a whole number."""
+    terms = d.terms
+
+    def flat(name: str) -> Term:
+        return rebuild.flat_function(terms, name, f32, EMPTY, [_whole(d, depth - 1) for _ in "ab"])
+
+    def total() -> Term:
+        name = d.random.choice([*SIZES])
+        return sums.summed(terms, "add", f32, [(name, SIZES[name])], _whole(d, depth - 1))
+
+    def one() -> Term:
+        numbers = [terms.node("const", repr(float(d.random.randint(-1, 1)))) for _ in "ab"]
+        return integers.choose(terms, d.truth(1), numbers[0], numbers[1])
+
+    makers: list[Callable[[], Term]] = [
+        one,
+        lambda: whole_number(terms, d.integer(1), f32),
+    ]
+    if depth:
+        makers += [lambda: flat("add"), lambda: flat("multiply"), total]
+    return d.pick(*makers)
+
+
+def _whole_value(d: Drawn) -> str:
+    term = _whole(d)
+    made = whole_numbers.whole_value(d.terms, term)
+    return "" if made is None else d.differ(made, lambda at: d.of(term, at), term)
+
+
+def _as_whole(d: Drawn) -> str:
+    term = _whole(d)
+    made = whole_numbers.as_whole(d.terms, term, s8)
+    if made is None:
+        return ""
+    return d.differ(made, lambda at: d.of(term, at), term) or d.differ(
+        d.terms.within(made, -128, 127), lambda at: True, term
+    )
+
+
+def _below(d: Drawn) -> str:
+    which = d.fact()
+    body = integers.choose(d.terms, which, 1, 0)
+    found = whole_numbers.below(d.terms, body, "a")
+    if found is None:
+        return ""
+    end, rest = found
+    under = integers.at_most_zero(d.terms, symbol("a") + end * -1 + 1)
+    made = integers.both(d.terms, under, rest)
+    return d.differ(made, lambda at: d.of(which, at), which)
+
+
 def _in_order(d: Drawn) -> str:
     return _sum_of(
         d, lambda kind, to, ranges, body: sums.in_order(d.terms, kind, to, "how", ranges, body)
@@ -433,6 +492,10 @@ NORMAL_FORMS: dict[str, Check] = {
     "integers.choose": _choice,
     "sums.summed": _summed,
     "sums.in_order": _in_order,
+    "whole_numbers.whole_sum": _whole_sum,
+    "whole_numbers.whole_value": _whole_value,
+    "whole_numbers.as_whole": _as_whole,
+    "whole_numbers.below": _below,
     "sums.only_value": _only_value,
     "sums.in_place_of": _in_place_of,
     "sums.integer_of_sum": _extreme_integer,
@@ -459,6 +522,8 @@ ARGUMENTS: dict[str, Callable[[Drawn], tuple[object, ...]]] = {
     "truth": lambda d: (d.random.choice((d.read("p"), True, False)),),
     "fn": lambda d: (d.random.choice(("add", "multiply")), TO, EMPTY, d.real(), d.real()),
     "sum": lambda d: ("add", TO, None, symbol("a"), symbol("b"), 3, 4, d.real()),
+    "total": lambda d: ("add", None, None, symbol("a"), symbol("b"), 3, 4, d.integer()),
+    "place": lambda d: (d.integer(),),
     "write": lambda d: (1, symbol("a"), 3, d.fact(), d.real(), d.read("y")),
 }
 

@@ -168,7 +168,9 @@ CASES: dict[str, tuple[Case, ...]] = {
             Case("x:s8[2,3]", f"%y = reduce(%x) dimensions=[1] kind={kind} : s8[2]")
             for kind in ("maximum", "minimum")
         ],
-        Case("x:s8[2,3]", "%y = reduce(%x) dimensions=[1] kind=add : s8[2]", outside=True),
+        Case("x:s8[2,3]", "%y = reduce(%x) dimensions=[1] kind=add : s8[2]"),
+        Case("x:s32[2,3]:-9:9", "%y = reduce(%x) dimensions=[0,1] kind=add : s32[]"),
+        Case("x:s8[2,3]", "%y = reduce(%x) dimensions=[1] kind=multiply : s8[2]", outside=True),
     ),
     "convolution": (
         Case("x:f32[1,4,2] w:f32[3,2,2]", f"{_CONV} low=[1] high=[1] dtype=f32 : f32[1,4,2]"),

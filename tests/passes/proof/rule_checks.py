@@ -84,7 +84,9 @@ class TermValues:
                 return float(str(args[0]))
             case "fn":
                 return self.function(node, at)
-            case "sum":
+            case "place":
+                return self.of(args[0], at)
+            case "sum" | "total":
                 ranges, body = ranges_of(node)
                 values = [self.of(body, {**at, **inner}) for inner in self.places(ranges, at)]
                 return _COMBINED[str(args[0])](values)

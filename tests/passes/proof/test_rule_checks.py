@@ -11,6 +11,7 @@ import pytest
 from graphgen.ir import Op, attrs_of
 from graphgen.ir.dims import Poly
 from graphgen.passes.proof import (
+    block_places,
     equal_terms,
     integers,
     products,
@@ -18,6 +19,7 @@ from graphgen.passes.proof import (
     rebuild,
     split_sums,
     sums,
+    whole_numbers,
 )
 from graphgen.passes.proof.elements import RULES, Elements, Index, Rule
 from graphgen.passes.proof.integers import choose, div, mod
@@ -37,9 +39,14 @@ PARTS = {
     *("split_sums.common_step", "split_sums.is_irregular", "split_sums.parted"),
     *("split_sums.total_range", "products.condition_ends"),
     "rebuild.node_rule",
+    *("sums.linear", "sums.sum_names"),
 }
-# Functions whose checks are in test_equal_terms.
-COMPARED = {"split_sums.in_parts", "equal_terms.equal_terms"}
+# Functions whose checks are in test_equal_terms, in those of sums, and in test_block_places.
+COMPARED = {
+    *("split_sums.in_parts", "equal_terms.equal_terms", "sums.merged"),
+    *("block_places.place_atom", "block_places.place_of", "block_places.end_of"),
+    *("block_places.owner_of", "block_places.written_in_block"),
+}
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
@@ -70,7 +77,7 @@ def test_a_normal_form_keeps_the_value_of_terms(name: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [integers, rebuild, sums, split_sums, products, equal_terms],
+    [block_places, integers, rebuild, sums, split_sums, products, equal_terms, whole_numbers],
     ids=lambda m: m.__name__[-8:],
 )
 def test_no_normal_form_is_without_a_check(module: ModuleType) -> None:

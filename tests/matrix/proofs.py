@@ -1,0 +1,219 @@
+"""Prove cells of the matrix from the model to the programs, and count what is proved by value.
+
+    python -m tests.matrix.proofs                     # each value alone; goes on where it stopped
+    python -m tests.matrix.proofs --strength 2        # the cells in which every pair occurs
+    python -m tests.matrix.proofs --only caches,experts --again
+
+Each row of the table is a value of an axis, with the outputs and states of the cells that have it:
+proved, equal in real arithmetic, unknown and refuted, and seconds of CPU time. The exit code is 0
+when nothing is refuted, no cell is refused, and at least nine of ten are proved, also in real
+arithmetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphgen.passes.equiv.refute import with_counterexamples
+from graphgen.passes.proof.pass_proof import Status
+from graphgen.passes.proof.refinement import prove_refinement
+from graphgen.passes.proof.refinement_result import Claim
+from tests.json_lines import JsonLines
+from tests.matrix.axes import AXES, Cell, label
+from tests.matrix.cells import cell_run, compiled
+from tests.matrix.covering import covering_cells
+from tests.matrix.holes import hole_of
+
+RESULTS = Path(__file__).resolve().parents[2] / ".cache" / "matrix-proofs.jsonl"
+# Share of outputs and states that have to be proved, also in real arithmetic.
+SHARE = 0.9
+# Two ranks, and rows that groups may share: most options mean nothing on one rank.
+BASE: Cell = {axis: values[0] for axis, values in AXES.items()} | {"ranks": "2", "rows": "4"}
+COUNTS = ("proved", "real", "unknown", "refuted")
+
+# cell, the counts, seconds, error, reasons (each with how many, and its first place).
+Row = Mapping[str, object]
+
+
+def alone(axis: str, value: str) -> Cell | None:
+    """The cell with a value that differs least from :data:`BASE`; ``None`` if there is none."""
+    waiting = deque([({**BASE, axis: value}, frozenset({axis}))])
+    while waiting:
+        cell, fixed = waiting.popleft()
+        hole = hole_of(cell)
+        if hole is None:
+            return cell
+        for other in hole.axes:
+            if other not in fixed:
+                waiting += [
+                    ({**cell, other: instead}, fixed | {other})
+                    for instead in AXES[other]
+                    if instead != cell[other]
+                ]
+    return None
+
+
+def cells_alone() -> list[Cell]:
+    """A cell for each value of each axis."""
+    found = [alone(axis, value) for axis, values in AXES.items() for value in values]
+    return list({label(cell): cell for cell in found if cell is not None}.values())
+
+
+def proved(cell: Cell, *, refute: bool) -> Row:
+    """What is proved of one cell.
+
+    Args:
+        cell: a value for each axis.
+        refute: whether both programs are run on numbers where something is not proved.
+    """
+    start = time.process_time()
+    claims: Sequence[Claim] = ()
+    error = ""
+    try:
+        run = cell_run(cell)
+        module = compiled(run)
+        found = prove_refinement(run.module, module)
+        claims = (with_counterexamples(run.module, module, found) if refute else found).claims
+    except Exception as raised:  # any cell may find a defect; the others are run all the same
+        error = f"{type(raised).__name__}: {str(raised).splitlines()[0] if str(raised) else ''}"
+    counts = Counter(claim.status for claim in claims)
+    lost = [claim for claim in claims if claim.status not in (Status.PROVED, Status.REAL)]
+    return {
+        "cell": label(cell),
+        "proved": counts[Status.PROVED],
+        "real": counts[Status.REAL],
+        "unknown": counts[Status.UNDECIDED],
+        "refuted": counts[Status.REFUTED],
+        "error": error,
+        "seconds": round(time.process_time() - start, 1),
+        "reasons": dict(Counter(claim.reason or claim.counterexample for claim in lost)),
+        "places": {c.reason or c.counterexample: _place(c) for c in reversed(lost)},
+    }
+
+
+def _place(claim: Claim) -> str:
+    pair = " | ".join(claim.pair) if any(claim.pair) else ""
+    return f"@{claim.program} {claim.output} {pair}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The results of some cells.
+
+    Attributes:
+        cells: those that were asked for, by label.
+        rows: the results, of those that were run.
+    """
+
+    cells: Mapping[str, Cell]
+    rows: Sequence[Row]
+
+    def total(self, name: str) -> int:
+        """The sum of a count over all cells."""
+        return sum(int(str(row[name])) for row in self.rows)
+
+    @property
+    def share(self) -> float:
+        """Of all outputs and states, those that are proved, also in real arithmetic."""
+        every = sum(map(self.total, COUNTS))
+        return (self.total("proved") + self.total("real")) / every if every else 0.0
+
+    @property
+    def good(self) -> bool:
+        """Whether every cell was run, nothing is refuted, and enough is proved."""
+        wrong = self.total("refuted") or any(row["error"] for row in self.rows)
+        return len(self.rows) == len(self.cells) and not wrong and self.share >= SHARE
+
+    def lines(self) -> Iterator[str]:
+        """The table by value of an axis, the reasons, the errors and the total."""
+        width = max(len(f"{axis} {value}") for axis, values in AXES.items() for value in values)
+        yield "  ".join(["".ljust(width), *[f"{name:>7}" for name in (*COUNTS, "CPU s")]])
+        for axis, values in AXES.items():
+            for value in values:
+                having = [r for r in self.rows if self.cells[str(r["cell"])][axis] == value]
+                if having:
+                    yield _line(f"{axis} {value}".ljust(width), having)
+        yield _line("total".ljust(width), self.rows)
+        reasons: Counter[str] = Counter()
+        places: dict[str, str] = {}
+        for row in self.rows:
+            found, where = row["reasons"], row["places"]
+            assert isinstance(found, dict)
+            assert isinstance(where, dict)
+            reasons.update(found)
+            places = {why: f"{row['cell']}: {place}" for why, place in where.items()} | places
+        for reason, count in reasons.most_common():
+            yield f"{count:5d}  {reason} ({places[reason]})"
+        yield from [f"error: {row['cell']}: {row['error']}" for row in self.rows if row["error"]]
+        yield f"{len(self.rows)} of {len(self.cells)} cells, {self.share:.1%} proved"
+
+
+def _line(head: str, rows: Iterable[Row]) -> str:
+    rows = list(rows)
+    sums = [sum(int(str(row[name])) for row in rows) for name in COUNTS]
+    seconds = sum(float(str(row["seconds"])) for row in rows)
+    return "  ".join([head, *[f"{count:7d}" for count in sums], f"{seconds:7.1f}"])
+
+
+def run_proofs(cells: Sequence[Cell], file: JsonLines, digest: str, *, again: bool) -> Report:
+    """Prove the cells without a result in the file.
+
+    Args:
+        cells: to prove.
+        file: of results; those of another digest are dropped.
+        digest: of the sources that results hold for.
+        again: whether to prove those anew of which something is not proved.
+    """
+    known = {str(row["cell"]): row for row in file.read() if row["digest"] == digest}
+    named = {label(cell): cell for cell in cells}
+    waiting = [name for name in named if name not in known or (again and _is_open(known[name]))]
+    for number, name in enumerate(waiting, 1):
+        row = known[name] = {**proved(named[name], refute=True), "digest": digest}
+        counts = " ".join(str(row[count]) for count in COUNTS)
+        told = f"{number}/{len(waiting)} {name}: {counts} {row['error']}"
+        print(told, file=sys.stderr, flush=True)
+        file.write_in_time(known.values(), last=number == len(waiting))
+    return Report(named, [known[name] for name in named if name in known])
+
+
+def _is_open(row: Row) -> bool:
+    return bool(row["error"] or row["unknown"] or row["refuted"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prove cells; returns the exit code."""
+    from tests.matrix.__main__ import sources_digest
+
+    parser = argparse.ArgumentParser(prog="python -m tests.matrix.proofs", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add("--strength", type=int, choices=(1, 2), default=1, help="values alone, or pairs")
+    add("--only", default="", help="axes, with commas, whose other values than the first are run")
+    add("--results", type=Path, default=RESULTS, help="file of JSON lines to go on with")
+    add("--again", action="store_true", help="prove anew what is not proved")
+    add("--keep", action="store_true", help="results also of sources that have changed")
+    add("--json", action="store_true", help="print the rows as JSON")
+    args = parser.parse_args(arguments)
+    cells = cells_alone() if args.strength == 1 else list(covering_cells(2))
+    axes = [axis for axis in args.only.split(",") if axis]
+    if axes:
+        cells = [cell for cell in cells if any(cell[axis] != BASE[axis] for axis in axes)]
+    digest = "any" if args.keep else sources_digest()
+    report = run_proofs(cells, JsonLines(args.results), digest, again=args.again)
+    print(
+        json.dumps([dict(r) for r in report.rows], indent=1)
+        if args.json
+        else "\n".join(report.lines())
+    )
+    return 0 if report.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
