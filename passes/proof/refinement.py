@@ -65,6 +65,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
     assumed: dict[str, None] = {}
     rules: set[str] = set()
     known = _Known(bodies_of(before), bodies_of(after))
+    visited = 0
     for function in after.programs():
         source = source_program(before, function)
         if source is None:
@@ -76,6 +77,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
         claims += found.claims
         assumed |= dict.fromkeys(found.assumptions)
         rules.update(found.rules)
+        visited += found.visited
     phases = {function.phase for function in after.programs()}
     for old in before.programs():
         if old.phase not in phases:
@@ -83,7 +85,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
             claims += [Claim(old.name, name, Status.UNDECIDED, why) for name, _ in old.outputs]
     compared = len(known.matches) + len(known.verdicts)
     relation = _relation(before, after)
-    return RefinementProof(claims, tuple(assumed), relation, sorted(rules), compared)
+    return RefinementProof(claims, tuple(assumed), relation, sorted(rules), compared, visited)
 
 
 def _relation(before: Module, after: Module) -> str:
@@ -205,7 +207,8 @@ class _Program:
                 self.arbitrary |= padded
                 found = self._attempt()
                 rules |= self.terms.rules
-        return RefinementProof(found, self._assumptions(), rules=sorted(rules))
+        made = RefinementProof(found, self._assumptions(), rules=sorted(rules))
+        return replace(made, visited=self.visited)
 
     def _assumptions(self) -> tuple[str, ...]:
         if not self.promise.rows:

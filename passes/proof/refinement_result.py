@@ -52,6 +52,7 @@ class RefinementProof:
         rules: names of the rules that were used, of elements and of the normal form.
         compared: pairs of values that were compared term by term; all others are like one of them,
             up to names.
+        visited: ops of both programs that pairs of values were followed through.
     """
 
     claims: Sequence[Claim]
@@ -59,6 +60,7 @@ class RefinementProof:
     relation: str = ""
     rules: Sequence[str] = ()
     compared: int = 0
+    visited: int = 0
 
     def having(self, *statuses: Status) -> list[Claim]:
         """The claims with one of these statuses."""

@@ -14,6 +14,7 @@ from graphgen.models import build
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import parse
 from graphgen.passes.proof.refinement import prove_refinement
+from graphgen.passes.proof.refinement_result import RefinementProof
 from tests.matrix.axes import config_of
 
 
@@ -25,6 +26,29 @@ def deep(layers: int) -> tuple[Module, Module]:
     module = clone_module(model)
     run_pipeline(module, parse("small{tokens=[8],tp=2,target=trn2}"))
     return model, module
+
+
+@cache
+def mixture(layers: int, experts: int, ranks: int) -> RefinementProof:
+    """The proof of a prefill of DeepSeek-V3: latent attention in tiles, tokens in blocks."""
+    shape = config_of("deepseek_v3")
+    config = {**shape, "num_hidden_layers": layers, "n_routed_experts": experts}
+    model = build(config, bf16, phases=("prefill",))
+    module = clone_module(model)
+    run_pipeline(module, parse(f"default{{target=trn2,tp={ranks},context=[12288]}}"))
+    names = {op.name for op in module.programs()[0].ops}
+    assert {"hlo.opaque", "scatter"} <= names
+    return prove_refinement(model, module)
+
+
+def test_more_layers_experts_and_ranks_of_a_mixture_are_not_more_to_compare() -> None:
+    few, many = mixture(5, 64, 16), mixture(9, 256, 64)
+    assert not few.open
+    assert not many.open
+    assert len(many.claims) == len(few.claims) + 4
+    assert many.compared <= few.compared
+    # Twice the layers with experts have at most twice the ops.
+    assert many.visited < 3 * few.visited
 
 
 def with_other_epsilon(module: Module, layer: int) -> Module:

@@ -1,0 +1,58 @@
+"""Each option alone is proved from the model to the programs, but for those listed as open."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.matrix.axes import AXES, Cell, label
+from tests.matrix.holes import hole_of
+from tests.matrix.proofs import BASE, CLIPPED, OPEN, Report, alone, cells_alone, is_open, proved
+
+# Each value alone, but for families, which benchmarks.proofs has.
+PROVED = [c for c in cells_alone() if c["family"] == BASE["family"] and not is_open(c)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", PROVED, ids=label)
+def test_a_value_alone_is_proved(cell: Cell) -> None:
+    row = proved(cell, refute=False)
+    assert (row["unknown"], row["refuted"], row["error"]) == (0, 0, "")
+    assert int(str(row["proved"])) + int(str(row["real"])) > 0
+
+
+def test_every_value_has_a_cell_that_is_in_no_hole() -> None:
+    for axis, values in AXES.items():
+        for value in values:
+            cell = alone(axis, value)
+            assert cell is not None
+            assert cell[axis] == value
+            assert hole_of(cell) is None
+
+
+def test_open_and_clipped_values_are_of_axes() -> None:
+    for table in (OPEN, CLIPPED):
+        assert all(set(values) <= set(AXES[axis]) for axis, values in table.items())
+
+
+def test_a_report_is_good_only_where_what_is_not_open_is_proved() -> None:
+    row = {"proved": 1, "real": 2, "unknown": 0, "refuted": 0, "error": "", "seconds": 0.5}
+    row |= {"cell": label(BASE), "reasons": {}, "places": {}}
+    cells = {label(BASE): BASE}
+    assert Report(cells, [row]).good
+    assert not Report(cells, []).good
+    for more in ({"unknown": 1}, {"refuted": 1}, {"error": "GG0302"}):
+        assert not Report(cells, [{**row, **more}]).good
+    paged = {**BASE, "caches": "paged"}
+    lost = {
+        **row,
+        "cell": label(paged),
+        "unknown": 3,
+        "reasons": {"why": 3},
+        "places": {"why": "@"},
+    }
+    report = Report({label(paged): paged}, [lost])
+    assert report.good
+    assert report.share == 0.5
+    lines = list(report.lines())
+    assert any(line.startswith("caches paged") for line in lines)
+    assert lines[-1] == "1 of 1 cells, 50.0% proved"
