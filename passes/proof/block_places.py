@@ -1,4 +1,4 @@
-"""Places of tokens in blocks of experts, and what follows from them.
+"""Places of tokens in blocks of experts, and facts about them.
 
 Tokens t < T choose among E experts, each at most K. The tokens of an expert are in blocks of B
 places, expert after expert, in the order of the tokens; C(e) tokens choose expert e::
@@ -73,7 +73,7 @@ def place_atom(terms: Terms, value: Dim) -> Dim:
 
 
 def place_of(terms: Terms, name: str) -> BlockPlace | None:
-    """What is known of an atom that is a place."""
+    """Facts about an atom that is a place; ``None`` for other atoms."""
     node = terms.atoms.get(name)
     return _recognized(terms, _dim(node.args[0])) if node and node.kind == PLACE else None
 
@@ -266,13 +266,13 @@ def owner_of(terms: Terms, ranges: Sequence[Range], body: Dim) -> Dim | None:
 def written_in_block(
     terms: Terms, ranges: Sequence[Range], here: bool | Node, new: Term
 ) -> Term | None:
-    """What is written at a place in a block, where that depends on the token alone.
+    """The update at a place in a block, where it depends on the token alone.
 
     Args:
         terms: of the proof.
-        ranges: the variable of what is written.
-        here: that its place is the one that is asked for.
-        new: what is written.
+        ranges: the variable of the update.
+        here: the condition that its place is this one.
+        new: the update.
     """
     if len(ranges) != 1 or not isinstance(here, Node) or here.kind != "eq0":
         return None

@@ -6,7 +6,7 @@ function of its whole operands: two such ops are equal where their operands are,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -135,6 +135,7 @@ class Elements:
         ranks: how values of ranks are related to others.
         result: number of the result of which a rule gives the element.
         bodies: text of each function that ops of the program may run.
+        functions: these functions by name; without them such ops are compared by their texts.
         deep: whether elements are followed through gathers, writes, sorts and collectives, and sums
             have the normal form of ``sums``. Terms of many ops are too large for that, unless
             values on the way are variables, as they are in ``refinement``.
@@ -151,6 +152,7 @@ class Elements:
     result: int = 0
     bodies: Mapping[str, str] = field(default_factory=dict[str, str])
     deep: bool = False
+    functions: Mapping[str, Function] = field(default_factory=dict[str, Function])
     _known: dict[Value, dict[tuple[Index, Dim], Term]] = field(
         default_factory=dict[Value, dict[tuple[Index, Dim], Term]]
     )
@@ -158,6 +160,10 @@ class Elements:
     _bodies: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _inner: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _kept: list[Function] = field(default_factory=list[Function])
+    # Functions that ops run, each with arguments of its own.
+    _instances: dict[tuple[Op, str], Function] = field(
+        default_factory=dict[tuple[Op, str], Function]
+    )
     _heights: dict[Value, int] = field(default_factory=dict[Value, int])
     _bits: dict[Value, bool] = field(default_factory=dict[Value, bool])
 
@@ -170,6 +176,7 @@ class Elements:
         given = self.terms, self.args, self.made, self.expand, self.ranges
         out = Elements(*given, level, typed, self.ranks, bodies=self.bodies, deep=self.deep)
         out._bodies, out._inner, out._kept = self._bodies, self._inner, self._kept
+        out.functions, out._instances = self.functions, self._instances
         return out
 
     def at(self, value: Value, index: Index) -> Term:
@@ -228,11 +235,40 @@ class Elements:
         found = self._heights.get(value)
         if found is None:
             op, below = value.op, 0
-            for operand in op.operands if op is not None else ():
+            inner = [f.outputs[value.index][1] for f in self._run_by(op)] if op is not None else []
+            for operand in (*op.operands, *inner) if op is not None else ():
                 below = max(below, self.height(operand))
             found = below + (op is not None and op.name in SUMMING)
             self._heights[value] = found
         return found
+
+    def instance(self, op: Op, name: str, operands: Sequence[Value]) -> Function | None:
+        """A copy of a function that an op runs, whose arguments are these operands.
+
+        ``None`` if the function is not known.
+        """
+        key = op, name
+        if key not in self._instances and name in self.functions:
+            made = self._instances[key] = clone_function(self.functions[name])
+            for arg, operand in zip(made.args, operands, strict=True):
+                self._inner[arg] = operand
+        return self._instances.get(key)
+
+    def _run_by(self, op: Op) -> list[Function]:
+        """The functions that an op runs, as far as a rule follows them."""
+        if not self.deep or op.name not in ("call", "conditional", "while"):
+            return []
+        if op.name == "conditional":
+            first = op.attrs.integers("takes")[0]
+            names = op.attrs.names("branches")
+            parts = [op.operands[1 : 1 + first], op.operands[1 + first :]]
+            if len(names) != len(parts):
+                return []
+        else:
+            names = [op.attrs.text("to_apply" if op.name == "call" else "body")]
+            parts = [op.operands]
+        made = [self.instance(op, name, part) for name, part in zip(names, parts, strict=True)]
+        return [function for function in made if function is not None]
 
     def is_bits(self, value: Value) -> bool:
         """True for integers that are the bits of floats, moved or not, as caches may be."""

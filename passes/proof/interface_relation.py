@@ -70,7 +70,7 @@ def side_of(
     made: dict[Value, Value] = {}
     names: dict[Value, str] = {}
     elements = Elements(terms, names, made, True, ranges, ranks=ranks, deep=True)
-    elements.bodies = bodies
+    elements.bodies, elements.functions = bodies, module.functions
     side = ProgramSide(module, function, elements)
     known: dict[str, Value] = {}
     for name in _MAKERS:

@@ -17,6 +17,7 @@ from graphgen.ir import Dim, Function, Value
 from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof import arithmetic_rules as _arithmetic
 from graphgen.passes.proof import collective_rules as _collective
+from graphgen.passes.proof import control_rules as _control
 from graphgen.passes.proof import convolution_rules as _convolution
 from graphgen.passes.proof import indexing_rules as _indexing
 from graphgen.passes.proof import movement_rules as _movement
@@ -27,7 +28,7 @@ from graphgen.passes.proof.solver import INSTALL, STEPS, Solver, has_solver
 from graphgen.passes.proof.terms import Node, Term, Terms, nodes_of
 
 # Importing them registers the rules.
-_RULES = (_arithmetic, _collective, _convolution, _indexing, _movement)
+_RULES = (_arithmetic, _collective, _control, _convolution, _indexing, _movement)
 # Of these terms nothing is left out, so that a difference is one of the programs.
 _EXACT = frozenset(("at", "if", "le0", "eq0", "and", "not", "div", "min", "max", "truth", "const"))
 # Elements are followed through a program by recursion: some frames for each op of a path.

@@ -178,7 +178,7 @@ class _Program:
     arbitrary: set[str] = field(default_factory=set[str])
     # Of shared values that are equal in active rows, the elements of dimension 0 of one row.
     of_rows: dict[str, int] = field(default_factory=dict[str, int])
-    # Places of the ops of the second program, once they are asked for.
+    # Places of the ops of the second program, made at the first use.
     places: dict[Op, str] = field(default_factory=dict[Op, str])
     # Ops that keys of pairs were made of.
     visited: int = 0

@@ -1,8 +1,8 @@
 """Sums of integers, and whole numbers that floats hold: both are integers in the normal form.
 
 A sum of integers is split into the sums of its addends; where a condition leaves one value of a
-variable, that value is taken. What is left counts for how many values a condition holds. A float of
-32 bits is a whole number exactly where all that is added is, below 2^24: so prefix sums that are
+variable, that value is taken. The sum left counts the values for which a condition holds. A float
+of 32 bits is a whole number exactly where all that is added is, below 2^24: so prefix sums that are
 products with a triangle of ones are counts, and a prefix within a block beside those of all blocks
 before is one prefix.
 """

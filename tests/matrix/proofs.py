@@ -33,7 +33,6 @@ from tests.matrix.holes import hole_of
 
 RESULTS = Path(__file__).resolve().parents[2] / ".cache" / "matrix-proofs.jsonl"
 # Values with which something is not proved yet, and why.
-_LOOP = "a loop over blocks has no rule"
 _ROUNDED = "what is stored has fewer values than the model's, or a smaller range"
 _RANGE = "a number may be beyond the range of the type that the option asks for"
 OPEN: Mapping[str, Mapping[str, str]] = {
@@ -56,8 +55,8 @@ OPEN: Mapping[str, Mapping[str, str]] = {
     "sampling": dict.fromkeys(
         ("logits and best", "best", "drawn"), "the choice of a token over ranks has no rule"
     ),
-    "experts": dict.fromkeys(("selective", "capacity", "blocks of 2"), _LOOP),
-    "groups of experts": dict.fromkeys("234", _LOOP),
+    "experts": {"capacity": "places in the buffer of an expert have no rule"},
+    "groups of experts": dict.fromkeys("234", "places of the experts of a group have no rule"),
     "ranks of a prompt": dict.fromkeys(
         ("2, in a ring", "2, in a balanced ring"), "parts of a softmax are joined with other maxima"
     ),
@@ -118,7 +117,7 @@ def cells_alone() -> list[Cell]:
 
 
 def proved(cell: Cell, *, refute: bool) -> Row:
-    """What is proved of one cell.
+    """The verdicts on one cell.
 
     Args:
         cell: a value for each axis.

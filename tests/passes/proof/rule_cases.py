@@ -18,12 +18,14 @@ class Case:
         lines: ops; the last one makes ``%y``.
         outside: the rule does not cover it, and must decline.
         ranks: that run it.
+        functions: that its ops run.
     """
 
     args: str
     lines: str
     outside: bool = False
     ranks: int = 1
+    functions: str = ""
 
 
 def _pairs(name: str, more: str = "") -> tuple[Case, ...]:
@@ -62,6 +64,46 @@ _PLACES = " scatter_dims_to_operand_dims=[0] index_vector_dim=1 : f32[4,3]"
 _DOT = "lhs_contracting_dims=[{}] rhs_contracting_dims=[{}]"
 _CONV = '%y = convolution(%x, %w) dim_labels="b0f_0io->b0f"'
 _TWO, _FOUR = "replica_groups=[[0,1]]", "replica_groups=[[0,2],[1,3]]"
+
+_TWICE = "func @twice {\n  arg %a : f32[3]\n  %b = add(%a, %a) : f32[3]\n  return r = %b\n}\n"
+_SAME = "func @same {\n  arg %a : f32[3]\n  return r = %a\n}\n"
+_CALL = "%y = call(%x) to_apply=twice results=[f32[3]] : f32[3]"
+_BRANCHES = (
+    "%y = conditional(%p, %x, %z) branches=[twice,same] takes=[1,1] results=[f32[3]] : f32[3]"
+)
+
+
+_BELOW_THREE = (
+    "%c = constant() value=s32[](3) : s32[]\n  %p = compare(%i, %c) direction={} : pred[]"
+)
+
+
+def _loop(
+    end: str = _BELOW_THREE.format("LT"),
+    step: str = "1",
+    update: str = "%t",
+    start: str = "0",
+    *,
+    outside: bool = False,
+) -> Case:
+    """A loop that writes rows: row n is twice row n of x, for three rows."""
+    args = "  arg %i : s32[]\n  arg %v : f32[4,2]\n  arg %x : f32[3,2]\n"
+    more = f"func @more {{\n{args}  {end}\n  return p = %p\n}}\n"
+    body = (
+        f"func @step {{\n{args}  %z = constant() value=s32[](0) : s32[]\n"
+        "  %r = dynamic_slice(%x, %i, %z) slice_sizes=[1,2] : f32[1,2]\n"
+        "  %s = slice(%v) start_indices=[0,0] limit_indices=[1,2] : f32[1,2]\n"
+        "  %t = add(%r, %r) : f32[1,2]\n  %u = add(%r, %s) : f32[1,2]\n"
+        f"  %w = dynamic_update_slice(%v, {update}, %i, %z) : f32[4,2]\n"
+        f"  %k = constant() value=s32[]({step}) : s32[]\n  %n = add(%i, %k) : s32[]\n"
+        "  return n = %n\n  return w = %w\n  return x = %x\n}\n"
+    )
+    lines = (
+        f"%i = constant() value=s32[]({start}) : s32[]\n"
+        "%n, %y, %m = while(%i, %v, %x) condition=more body=step : s32[], f32[4,2], f32[3,2]"
+    )
+    return Case("v:f32[4,2] x:f32[3,2]", lines, outside, functions=more + body)
+
 
 CASES: dict[str, tuple[Case, ...]] = {
     "add": _pairs("add"),
@@ -272,6 +314,17 @@ CASES: dict[str, tuple[Case, ...]] = {
     "reverse": (
         Case("x:f32[2,3]", "%y = reverse(%x) dimensions=[1] : f32[2,3]"),
         Case("x:s8[2,3]", "%y = reverse(%x) dimensions=[0,1] : s8[2,3]"),
+    ),
+    "call": (Case("x:f32[3]", _CALL, functions=_TWICE),),
+    "conditional": (Case("p:pred[] x:f32[3] z:f32[3]", _BRANCHES, functions=_TWICE + _SAME),),
+    "while": (
+        _loop(),
+        _loop(step="2", outside=True),
+        _loop(start="1", outside=True),
+        # The row is made of another row that the loop writes.
+        _loop(update="%u", outside=True),
+        _loop(_BELOW_THREE.format("LE"), outside=True),
+        _loop("%p = constant() value=pred[](false) : pred[]", outside=True),
     ),
     "hlo.opaque": (
         Case("x:f32[2,3]", _OPAQUE.format("opt-barrier", "f32[2,3]")),

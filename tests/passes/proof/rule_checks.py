@@ -11,7 +11,7 @@ import numpy as np
 
 from graphgen.eval import NATIVE, Array
 from graphgen.eval.evaluate import evaluate_ranks
-from graphgen.ir import RANK, Attrs, Dim, Function, Literal, Value
+from graphgen.ir import RANK, Attrs, Dim, Function, Literal, Module, Value
 from graphgen.ir.dims import Poly
 from graphgen.ops import verify
 from graphgen.passes.proof.elements import Elements, Index, Ranks, Rule
@@ -151,17 +151,19 @@ def _dim(value: object) -> Dim:
     return value
 
 
-def program(case: Case) -> tuple[Function, dict[str, tuple[int, int]]]:
-    """The program of a case, and the ranges of its integers."""
+def program(case: Case) -> tuple[Module, dict[str, tuple[int, int]]]:
+    """The program of a case, @f of a module, and the ranges of its integers."""
     args = [item.split(":") for item in case.args.split()]
     lines = [f"  arg %{name} : {kind}" for name, kind, *_ in args]
     ops = "\n".join(f"  {line}" for line in case.lines.splitlines())
     text = "\n".join([*lines, ops, "  return y = %y"])
     mesh = f" mesh=tp:{case.ranks}" if case.ranks > 1 else ""
-    module = parse(f"module @m level=target{mesh} {{\n}}\n\nfunc @f {{\n{text}\n}}\n", "case")
+    module = parse(
+        f"module @m level=target{mesh} {{\n}}\n\n{case.functions}func @f {{\n{text}\n}}\n", "case"
+    )
     verify(module)
     ranges = {name: (int(more[0]), int(more[1])) for name, _, *more in args if more}
-    return module.function("f"), ranges
+    return module, ranges
 
 
 def drawn(value: Value, random: np.random.Generator, ends: tuple[int, int] | None) -> Array:
@@ -180,12 +182,14 @@ def drawn(value: Value, random: np.random.Generator, ends: tuple[int, int] | Non
 
 def check(rule: Rule, case: Case) -> str:
     """Compare what a rule gives with NumPy at every index; the first difference, or nothing."""
-    function, ranges = program(case)
+    module, ranges = program(case)
+    function = module.function("f")
     (op,) = [op for op in function.block if any(r is function.outputs[0][1] for r in op.results)]
     wrong = ""
     for real in (False, True):
         terms = Terms()
         e = elements(terms, function, case.ranks, ranges)
+        e.functions = module.functions
         e = e.in_real_arithmetic() if real else e
         shape = function.outputs[0][1].shape
         index = tuple(terms.variable(f"i{n}", size) for n, size in enumerate(shape))
@@ -197,7 +201,7 @@ def check(rule: Rule, case: Case) -> str:
             continue
         if found is None:
             return f"{op.name} is covered, and the rule declines"
-        wrong = wrong or compared(terms, found, function, case, ranges)
+        wrong = wrong or compared(terms, found, module, case, ranges)
     return wrong
 
 
@@ -221,11 +225,12 @@ def elements(
 def compared(
     terms: Terms,
     term: Term,
-    function: Function,
+    module: Module,
     case: Case,
     ranges: Mapping[str, tuple[int, int]],
 ) -> str:
     """The first index at which a term has another value than NumPy computes."""
+    function = module.function("f")
     value = function.outputs[0][1]
     for draw in range(_DRAWS):
         random = np.random.default_rng(draw)
@@ -233,7 +238,7 @@ def compared(
             {v.name or "": drawn(v, random, ranges.get(v.name or "")) for v in function.args}
             for _ in range(case.ranks)
         ]
-        results = [found["y"] for found in evaluate_ranks(function, given, NATIVE)]
+        results = [found["y"] for found in evaluate_ranks(function, given, NATIVE, module=module)]
         held = {
             name: np.stack([one[name] for one in given], -1) if case.ranks > 1 else given[0][name]
             for name in given[0]
