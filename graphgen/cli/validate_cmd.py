@@ -58,7 +58,11 @@ if TYPE_CHECKING:
 
 
 def one_blas_thread() -> None:
-    """Limit BLAS to one thread, since tiles are worked on in parallel; before NumPy is imported."""
+    """Limit BLAS to one thread, before NumPy is imported.
+
+    Tiles of large layers are worked on in parallel; products of twins are so small that other
+    threads only wait for them.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -253,8 +257,9 @@ def validate(
     if layerwise:
         covered = coverage or require_coverage
         refuse_with_layerwise(on, inputs, prove=prove, coverage=covered, thorough=thorough)
-        one_blas_thread()
     own_size = bool(layerwise or layers or weights or inputs or dims)
+    if layerwise or not own_size:
+        one_blas_thread()
     options = _options(script, twins, on, thorough=thorough, require_coverage=require_coverage)
     ranges = measured_ranges(statistics, given=bool(weights or layerwise))
     options = replace(options, each_rewrite=rewrites, prove=prove, quick=quick)

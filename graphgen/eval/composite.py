@@ -14,7 +14,7 @@ import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array, ends, numpy_dtype
 from graphgen.eval.elementwise import erf, logistic
-from graphgen.eval.registry import composite_rule
+from graphgen.eval.registry import composite_rule, update_rule
 from graphgen.eval.sorting import places_in_order
 from graphgen.ir import Attrs, attrs_of
 from graphgen.ir.dtype import f32, lowest
@@ -133,17 +133,19 @@ def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
     return [found.reshape(found.shape[0], attended, *cache.shape[2:])]
 
 
-@composite_rule("kv_update")
-def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    cache, new, seq_ids, slots = x
-    # Integers may be joined by floats that are carried in the place of such.
-    out = cache.astype(new.dtype) if how.carries(new) else cache.copy()
+@update_rule("kv_update", new=1)
+def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array], out: Array) -> None:
+    _, new, seq_ids, slots = x
     for row in range(new.shape[0]):
         for step in range(new.shape[1]):
             target, slot = int(seq_ids[row]), int(slots[row, step])
-            if 0 <= target < cache.shape[0] and 0 <= slot < cache.shape[1]:
+            if 0 <= target < out.shape[0] and 0 <= slot < out.shape[1]:
                 out[target, slot] = new[row, step]
-    return [out]
+
+
+@composite_rule("kv_update")
+def _kv_updated(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    return [_kv_update(how, attrs, x)]
 
 
 @composite_rule("attention")

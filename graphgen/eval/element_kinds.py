@@ -100,7 +100,7 @@ def _as_they_are(array: Array) -> Array:
 
 
 def _as_floats(array: Array) -> Array:
-    return array.astype(np.float64)
+    return array.astype(np.float64, copy=False)
 
 
 def _both_parts(array: Array) -> Array:
@@ -158,7 +158,7 @@ def drawn(source: NumberSource, kind: DType, dims: Dims) -> Array:
     """
     made = element_rules(kind).draw(source, kind, dims)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(made).astype(numpy_dtype(kind))
+        return np.asarray(made).astype(numpy_dtype(kind), copy=False)
 
 
 def has_floats(kind: DType) -> bool:

@@ -52,7 +52,7 @@ def logistic(x: Array) -> Array:
 def _divide(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     a, b = map(widened, x)
     if not is_integer(a.dtype):
-        return np.asarray(a / b).astype(x[0].dtype)
+        return np.asarray(a / b).astype(x[0].dtype, copy=False)
     safe = np.where(b == 0, 1, b).astype(b.dtype)
     floor = a // safe
     # Rounded down, but toward zero is wanted; no abs, since that of the lowest integer overflows.

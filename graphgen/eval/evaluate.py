@@ -17,7 +17,7 @@ from graphgen.eval.float_bits import computes_with_bits, is_made_of_floats
 from graphgen.eval.map_reduce import run_applied
 from graphgen.eval.observer import Columns, Observer
 from graphgen.eval.registry import EvalRule
-from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
+from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL, UPDATES
 from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly
@@ -33,6 +33,8 @@ _HANDED_ON = ("opt-barrier", "add-dependency", "domain")
 _RANK_OF = ("replica-id", "partition-id")
 # The instructions without an op that are evaluated here.
 IN_NUMPY = frozenset((*_RANK_OF, *_HANDED_ON, "after-all"))
+# Ops whose operands may be bits, which floats are carried in the place of.
+_OF_BITS = ("bitcast_convert", "convert")
 # Called with each op and its results, one list of arrays a rank.
 Probe = Callable[[Op, Sequence[Sequence[Array]]], None]
 
@@ -72,6 +74,7 @@ def evaluate_ranks(
     probe: Probe | None = None,
     module: Module | None = None,
     observer: Observer | None = None,
+    donated: Container[str] = (),
 ) -> list[dict[str, Array]]:
     """Run a function on every rank, op by op, so that collectives see all ranks' operands.
 
@@ -83,11 +86,14 @@ def evaluate_ranks(
         module: has the functions that are called, looped over or chosen from. Ranks may go
             different ways only where they need not talk to each other on the way.
         observer: sees every op, those of the functions it runs included, and may replace results.
+        donated: arguments whose arrays nothing reads any more, as caches of the last call: of a
+            function of one rank their updates are written in place.
 
     Returns:
         Per rank, the outputs by name.
     """
-    env = _run(function, inputs, _Machine(arithmetic, module, len(inputs), observer), probe)
+    machine = _Machine(arithmetic, module, len(inputs), observer)
+    env = _run(function, inputs, machine, probe, donated=donated)
     return [{name: env[v][rank] for name, v in function.outputs} for rank in range(len(inputs))]
 
 
@@ -285,6 +291,7 @@ def _run(
     machine: _Machine,
     probe: Probe | None,
     needed: Container[Value] | None = None,
+    donated: Container[str] = (),
 ) -> dict[Value, Sequence[Array]]:
     """Every value, or every needed one, with one array a rank."""
     env: dict[Value, Sequence[Array]] = {}
@@ -292,17 +299,47 @@ def _run(
         if needed is None or value in needed:
             env[value] = _inputs(function, inputs, value, machine.arithmetic)
     ranks = range(len(inputs))
+    in_place = _in_place(function, donated) if donated and len(inputs) == 1 else ()
     if machine.observer is not None:
         machine.observer.enter(function, ranks)
     with np.errstate(all="ignore"):
         for op in function.block:
             if needed is not None and op.results[0] not in needed:
                 continue
-            results = _step(op, [env[v] for v in op.operands], ranks, machine)
-            env.update(zip(op.results, results, strict=True))
+            given = [env[v] for v in op.operands]
+            if op in in_place:
+                results = _updated(op, given, machine)
+            else:
+                results = _step(op, given, ranks, machine)
+            if len(results) == len(op.results) == 1:
+                env[op.results[0]] = results[0]
+            else:
+                env.update(zip(op.results, results, strict=True))
             if probe is not None:
                 probe(op, results)
     return env
+
+
+def _in_place(function: Function, donated: Container[str]) -> set[Op]:
+    """The updates of donated arguments, and of what updates have made, that nothing else reads."""
+    owned = {value for value in function.args if value.name in donated}
+    found: set[Op] = set()
+    for op in function.block:
+        if op.name in UPDATES:
+            old = op.operands[0]
+            if old in owned and sum(old.users.values()) == 1 and not function.returns(old):
+                found.add(op)
+            owned.add(op.results[0])
+    return found
+
+
+def _updated(op: Op, given: Columns, machine: _Machine) -> Columns:
+    """The result of an update in place, on one rank."""
+    arrays = [column[0] for column in given]
+    results = [[UPDATES[op.name](machine.arithmetic, op.attrs, arrays, donated=True)]]
+    if machine.observer is None:
+        return results
+    return machine.observer.made(op, range(1), given, results)
 
 
 def _behind(function: Function, output: str) -> tuple[Value, set[Value]]:
@@ -366,9 +403,12 @@ def _step(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> Co
     return machine.observer.made(op, ranks, given, results)
 
 
-def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> list[list[Array]]:
+def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> Columns:
     rule = RULES.get(op.name)
     if rule is not None:
+        if len(ranks) == 1 and op.name not in _OF_BITS:
+            # Most programs have one rank, most ops one result: nothing to look up.
+            return [[rule(machine.arithmetic, op.attrs, [column[0] for column in given])]]
         return [_by_rule(rule, op, given, ranks, machine.arithmetic)]
     collective = COLLECTIVES.get(op.name)
     if collective is not None:
@@ -408,7 +448,7 @@ def _by_rule(
     rule: EvalRule, op: Op, given: Columns, ranks: Sequence[int], arithmetic: Arithmetic
 ) -> list[Array]:
     """The result of an op, per rank."""
-    if op.name in ("bitcast_convert", "convert") and _is_read_as_bits(op, given, arithmetic):
+    if op.name in _OF_BITS and _is_read_as_bits(op, given, arithmetic):
         kind, arithmetic = op.operands[0].dtype, NATIVE
         given = [[NATIVE.round(x, kind) for x in column] for column in given]
     elif op.name == "bitcast_convert":

@@ -11,7 +11,7 @@ from graphgen.eval.arithmetic import (
     Arithmetic,
     Array,
 )
-from graphgen.eval.registry import eval_rule, static
+from graphgen.eval.registry import eval_rule, static, update_rule
 from graphgen.ir import Attrs
 
 
@@ -96,17 +96,19 @@ def _take(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return out.reshape(*before, len(indices) * block, *after)
 
 
-@eval_rule("scatter")
-def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+@update_rule("scatter", new=2)
+def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array], out: Array) -> None:
     places, moved = scatter_places(attrs, *x)
-    # Integers may be joined by floats that are carried in the place of such.
-    out = x[0].astype(moved.dtype) if how.carries(moved) else x[0].copy()
     whole = out.reshape(indexed_shape(out.shape))
     if attrs.text("kind") == "assign":
         whole[places] = moved
     else:
         COMBINE[attrs.text("kind")].at(whole, places, moved)
-    return out
+
+
+@eval_rule("scatter")
+def _scattered(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return _scatter(how, attrs, x)
 
 
 def indexed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

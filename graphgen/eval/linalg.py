@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -43,20 +45,47 @@ def _summed_in(how: Arithmetic, operand: Array, result: np.dtype[Any]) -> np.dty
 @eval_rule("dot_general")
 def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     lhs, rhs = x
-    lb, rb = attrs.integers("lhs_batch_dims"), attrs.integers("rhs_batch_dims")
-    lc, rc = attrs.integers("lhs_contracting_dims"), attrs.integers("rhs_contracting_dims")
-    lf = [i for i in range(lhs.ndim) if i not in lb and i not in lc]
-    rf = [i for i in range(rhs.ndim) if i not in rb and i not in rc]
-    dtype = attrs.element("dtype")
+    plan = _product(attrs, lhs.shape, rhs.shape)
+    dtype = how.dtype(attrs.element("dtype"))
     # Integers are summed in the result's type, floats at least in f32, and so are integers whose
     # sums are floats, and the floats that 8-bit integers may carry.
     held = how.wide if how.wide is not None and how.wide in (lhs.dtype, rhs.dtype) else None
-    kind = held or _summed_in(how, lhs, how.dtype(dtype))
-    left = lhs.astype(kind, copy=False).transpose([*lb, *lf, *lc])
-    right = rhs.astype(kind, copy=False).transpose([*rb, *rc, *rf])
-    batch = left.shape[: len(lb)]
-    free_left, free_right = [lhs.shape[i] for i in lf], [rhs.shape[i] for i in rf]
-    depth, rows, columns = prod([lhs.shape[i] for i in lc]), prod(free_left), prod(free_right)
-    out = np.matmul(left.reshape(*batch, rows, depth), right.reshape(*batch, depth, columns))
-    made = out.reshape([*batch, *free_left, *free_right])
-    return made.astype(held or how.dtype(dtype), copy=False)
+    kind = held or _summed_in(how, lhs, dtype)
+    left = lhs.astype(kind, copy=False).transpose(plan.left_order).reshape(plan.left)
+    right = rhs.astype(kind, copy=False).transpose(plan.right_order).reshape(plan.right)
+    return np.matmul(left, right).reshape(plan.shape).astype(held or dtype, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product of two arrays as one of matrices.
+
+    Attributes:
+        left_order, right_order: of the dimensions: batch, rows, depth, and batch, depth, columns.
+        left, right: shapes of the matrices.
+        shape: of the result.
+    """
+
+    left_order: tuple[int, ...]
+    right_order: tuple[int, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _product(attrs: Attrs, lhs: tuple[int, ...], rhs: tuple[int, ...]) -> _Product:
+    lb, rb = attrs.integers("lhs_batch_dims"), attrs.integers("rhs_batch_dims")
+    lc, rc = attrs.integers("lhs_contracting_dims"), attrs.integers("rhs_contracting_dims")
+    lf = [i for i in range(len(lhs)) if i not in lb and i not in lc]
+    rf = [i for i in range(len(rhs)) if i not in rb and i not in rc]
+    batch = [lhs[i] for i in lb]
+    rows, columns = [lhs[i] for i in lf], [rhs[i] for i in rf]
+    depth = prod([lhs[i] for i in lc])
+    return _Product(
+        (*lb, *lf, *lc),
+        (*rb, *rc, *rf),
+        (*batch, prod(rows), depth),
+        (*batch, depth, prod(columns)),
+        (*batch, *rows, *columns),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from graphgen.eval.arithmetic import Arithmetic, Array
@@ -11,6 +12,8 @@ from graphgen.ir import Attrs
 # A rule of an op with one result, and one of an op with several.
 EvalRule = Callable[[Arithmetic, Attrs, Sequence[Array]], Array]
 MultiResultRule = Callable[[Arithmetic, Attrs, Sequence[Array]], Sequence[Array]]
+# One of an op that writes parts of its first operand: into the last argument, which begins as that.
+WriteRule = Callable[[Arithmetic, Attrs, Sequence[Array], Array], None]
 # Per rank, the operand, to the result; all ranks at once.
 CollectiveRule = Callable[[Attrs, Sequence[Array]], list[Array]]
 
@@ -18,6 +21,37 @@ RULES: dict[str, EvalRule] = {}
 SEVERAL: dict[str, MultiResultRule] = {}
 COMPOSITES: dict[str, MultiResultRule] = {}
 COLLECTIVES: dict[str, CollectiveRule] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The rule of an op that writes parts of its first operand.
+
+    Attributes:
+        write: writes them.
+        new: number of the operand that is written.
+    """
+
+    write: WriteRule
+    new: int
+
+    def __call__(
+        self, how: Arithmetic, attrs: Attrs, x: Sequence[Array], *, donated: bool = False
+    ) -> Array:
+        """The first operand with its new parts: a copy, or itself where it is donated."""
+        old, new = x[0], x[self.new]
+        # Integers may be joined by floats that are carried in the place of such.
+        carried = how.carries(new)
+        same = old.dtype == new.dtype or not carried
+        if not (donated and same and old.flags.owndata and old.flags.writeable):
+            out = old.astype(new.dtype) if carried else old.copy()
+        else:
+            out = old
+        self.write(how, attrs, x, out)
+        return out
+
+
+UPDATES: dict[str, Update] = {}
 
 F = TypeVar("F")
 
@@ -44,6 +78,11 @@ def multi_result_rule(name: str) -> Callable[[MultiResultRule], MultiResultRule]
 def composite_rule(name: str) -> Callable[[MultiResultRule], MultiResultRule]:
     """Register the rule of the composite ``name``, written from its definition."""
     return _register(COMPOSITES, name)
+
+
+def update_rule(name: str, new: int) -> Callable[[WriteRule], Update]:
+    """Register the rule of the op ``name``, which writes operand ``new`` into its first one."""
+    return lambda write: _register(UPDATES, name)(Update(write, new))
 
 
 def collective_rule(name: str) -> Callable[[CollectiveRule], CollectiveRule]:

@@ -23,7 +23,7 @@ from graphgen.eval import (
     speculative_sampling,
     token_tree,
 )
-from graphgen.eval.registry import COLLECTIVES, COMPOSITES, RULES, SEVERAL
+from graphgen.eval.registry import COLLECTIVES, COMPOSITES, RULES, SEVERAL, UPDATES
 
 MODULES = (
     elementwise,
@@ -44,4 +44,4 @@ MODULES = (
     experts,
 )
 
-__all__ = ["COLLECTIVES", "COMPOSITES", "MODULES", "RULES", "SEVERAL"]
+__all__ = ["COLLECTIVES", "COMPOSITES", "MODULES", "RULES", "SEVERAL", "UPDATES"]

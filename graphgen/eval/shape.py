@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from graphgen.eval.registry import eval_rule, static
 from graphgen.eval.window import spread
 from graphgen.ir import Attrs
 from graphgen.ops.window import Window
+
+# Plans of ops that are kept: programs are evaluated many times, on arrays of the same shapes.
+_MANY = 4096
 
 
 @eval_rule("constant")
@@ -32,13 +36,24 @@ def _iota(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 @eval_rule("broadcast_in_dim")
 def _broadcast_in_dim(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    shape, order, view = _broadcast_view(attrs, x[0].shape)
+    made = (x[0] if order is None else x[0].transpose(order)).reshape(view)
+    return made if view == shape else np.broadcast_to(made, shape)
+
+
+@lru_cache(maxsize=_MANY)
+def _broadcast_view(
+    attrs: Attrs, given: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...]]:
+    """Of a broadcast the shape of its result, the order of the operand's dimensions if they move,
+    and the shape that then broadcasts.
+    """
     shape, dimensions = static(attrs, "shape"), attrs.integers("dimensions")
     view = [1] * len(shape)
-    for size, target in zip(x[0].shape, dimensions, strict=True):
+    for size, target in zip(given, dimensions, strict=True):
         view[target] = size
-    order = sorted(range(len(dimensions)), key=dimensions.__getitem__)
-    made = x[0].transpose(order).reshape(view)
-    return made if made.shape == shape else np.broadcast_to(made, shape)
+    order = tuple(sorted(range(len(dimensions)), key=dimensions.__getitem__))
+    return shape, None if order == tuple(range(len(order))) else order, tuple(view)
 
 
 @eval_rule("reshape")
@@ -58,9 +73,14 @@ def _reverse(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 @eval_rule("slice")
 def _slice(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return x[0][_slices(attrs, x[0].ndim)]
+
+
+@lru_cache(maxsize=_MANY)
+def _slices(attrs: Attrs, rank: int) -> tuple[slice, ...]:
     starts, limits = static(attrs, "start_indices"), static(attrs, "limit_indices")
-    strides = attrs.integers("strides") or (1,) * x[0].ndim
-    return x[0][tuple(slice(*bounds) for bounds in zip(starts, limits, strides, strict=True))]
+    strides = attrs.integers("strides") or (1,) * rank
+    return tuple([slice(*bounds) for bounds in zip(starts, limits, strides, strict=True)])
 
 
 @eval_rule("concatenate")

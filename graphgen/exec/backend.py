@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,11 +56,22 @@ class NumpyBackend:
     observer: Observer | None = None
 
     def __call__(
-        self, module: Module, function: Function, inputs: RankArrays
+        self,
+        module: Module,
+        function: Function,
+        inputs: RankArrays,
+        donated: Container[str] = (),
     ) -> list[dict[str, Array]]:
-        """Evaluate."""
+        """Evaluate; arrays of ``donated`` arguments may be written."""
         whole = inlined(module, function)
-        return evaluate_ranks(whole, inputs, self.arithmetic, module=module, observer=self.observer)
+        return evaluate_ranks(
+            whole,
+            inputs,
+            self.arithmetic,
+            module=module,
+            observer=self.observer,
+            donated=donated,
+        )
 
     def noise(self, module: Module) -> float:
         """0: the same op on the same numbers gives the same bits."""

@@ -6,6 +6,7 @@ functions, so what comes out is in logical types whatever passes have run.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -198,6 +199,7 @@ class Runner:
     def _program(self, call: ProgramCall) -> CallResult:
         """Run the program of one call."""
         function = self._bind(program_of(self.module, call), call.dims)
+        donated = self._donated() if self._last_states else frozenset[str]()
         shared = {**self._layouts, **call.inputs}
         inputs = [
             {**weights, **states, **shared, **{k: v[rank] for k, v in call.parts.items()}}
@@ -205,7 +207,10 @@ class Runner:
         ]
         needed = {value.name for value in function.args}
         given = [{k: v for k, v in one.items() if k in needed} for one in inputs]
-        results = self._run(self.module, function, given)
+        if donated and isinstance(self._run, NumpyBackend):
+            results = self._run(self.module, function, given, donated)
+        else:
+            results = self._run(self.module, function, given)
         self._fill(call, results)
         outcome: Outcome = {}
         for name, value in function.outputs:
@@ -222,6 +227,14 @@ class Runner:
                 outcome[name] = shown if call.active is None else shown[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))
         return CallResult(call, self._inlined(function), given, results, outcome, states)
+
+    def _donated(self) -> frozenset[str]:
+        """States of a module of one rank that nothing but this run refers to, not even by views."""
+        if len(self._states) > 1:
+            return frozenset()
+        states = self._states[0]
+        # The dictionary, and the argument.
+        return frozenset(name for name in states if sys.getrefcount(states[name]) == _OWN)
 
     def _one_by_one(self, call: ProgramCall) -> CallResult:
         """The steps of a call of several, each a call of the decode program."""
@@ -301,6 +314,10 @@ class Runner:
         if found is None:
             found = self._without_calls[function] = inlined(self.module, function)
         return found
+
+
+# References to an array that only a dictionary holds, while they are counted.
+_OWN = 2
 
 
 def goes_one_by_one(module: Module, call: ProgramCall) -> bool:

@@ -90,7 +90,8 @@ def unpack_state(
     """
     argument, *others = function.args
     given = {value.name or "": (layouts or {})[value.name or ""] for value in others}
-    given[argument.name or ""] = np.stack(parts[: argument.type.dims[0]])
+    held_by = parts[: argument.type.dims[0]]
+    given[argument.name or ""] = held_by[0][None] if len(held_by) == 1 else np.stack(held_by)
     whole, *held = evaluate(function, given, arithmetic).values()
     if not held or held[0].all():
         return whole

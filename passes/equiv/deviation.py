@@ -236,7 +236,7 @@ def difference(
         float(pair.gap.max(initial=0.0)),
         relative,
         _ulp(pair.a, pair.b, pair.gap),
-        _cosine(a.astype(np.float64), b.astype(np.float64)),
+        _cosine(a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)),
         element,
         pair.bits,
         places,
@@ -255,15 +255,17 @@ def _places(found: tuple[int, int, int], per: int, at: Array | None) -> tuple[in
 
 def _same_bits(a: Array, b: Array) -> bool:
     """True for arrays of one type with the same bits; false for NaN."""
-    if a.dtype != b.dtype or not np.array_equal(a, b):
+    if a.dtype != b.dtype:
         return False
     if a.dtype.kind in "iub":
-        return True
+        return bool((a == b).all())
     if a.dtype.kind == "c":
+        if not np.array_equal(a, b):
+            return False
         pairs = (np.real(a), np.real(b)), (np.imag(a), np.imag(b))
         return all(bool((np.signbit(x) == np.signbit(y)).all()) for x, y in pairs)
     code = np.dtype(f"u{a.dtype.itemsize}")
-    return bool((a.view(code) == b.view(code)).all())
+    return bool((a.view(code) == b.view(code)).all() and (a == a).all())
 
 
 def _numbers(*arrays: Array) -> list[Array]:
@@ -273,7 +275,7 @@ def _numbers(*arrays: Array) -> list[Array]:
     if any(array.dtype.kind == "c" for array in arrays):
         # Two numbers of 4 bits are carried as a complex number where a byte has both.
         arrays = tuple([array.astype(np.complex128) for array in arrays])
-    return [real_parts(array).astype(np.float64).ravel() for array in arrays]
+    return [real_parts(array).astype(np.float64, copy=False).ravel() for array in arrays]
 
 
 @dataclass(slots=True)
@@ -281,7 +283,7 @@ class _Differing:
     """The numbers of two flat arrays that differ.
 
     Attributes:
-        sizes: absolute values of the whole reference.
+        whole: the reference.
         scale: the largest finite one, those of masked scores left out.
         where: flat indices of the numbers whose values differ.
         a, b: those numbers.
@@ -290,7 +292,7 @@ class _Differing:
         first: the first of them.
     """
 
-    sizes: Array
+    whole: Array
     scale: float
     where: Array
     a: Array
@@ -303,20 +305,27 @@ class _Differing:
     def of(cls, a: Array, b: Array) -> _Differing:
         """Compare two arrays of one size."""
         with np.errstate(invalid="ignore", over="ignore"):
-            apart = (a != b) & ~((a != a) & (b != b))
-            signs = (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b)) if _signed(a) else apart
-            x, y = a[apart], b[apart]
+            # Few of many: whole arrays are passed over once.
+            found = np.flatnonzero(a != b)
+            x, y = a[found], b[found]
+            alike = (x != x) & (y != y)
+            if alike.any():
+                found, x, y = found[~alike], x[~alike], y[~alike]
             gap = _gap(x, y)
-            sizes = np.abs(a.astype(np.float64))
-        scale = float(sizes.max(initial=0.0))
+            scale = max(float(a.max(initial=0)), -float(a.min(initial=0)))
         if not scale < _LEAST_MASK:
+            sizes = np.abs(a.astype(np.float64))
             known = np.isfinite(sizes) & ~np.isin(a, _MASKS)
             scale = float(sizes[known].max(initial=0.0))
-        other = apart | signs
-        found = np.flatnonzero(apart)
-        first = int(np.argmax(other)) if other.any() else 0
+        signs = _zeros_of_other_signs(a, b) if _signed(a) else found[:0]
+        first = min([int(places[0]) for places in (found, signs) if places.size], default=0)
         wide = x.astype(np.float64), y.astype(np.float64)
-        return cls(sizes, scale, found, *wide, gap, int(other.sum()), first)
+        return cls(a, scale, found, *wide, gap, found.size + signs.size, first)
+
+    @property
+    def sizes(self) -> Array:
+        """Absolute values of the whole reference."""
+        return np.abs(self.whole.astype(np.float64, copy=False))
 
     def relative(self, *, counts: bool) -> tuple[float, int]:
         """The largest difference over the largest value, and its place.
@@ -348,10 +357,11 @@ class _Differing:
         )
         over = np.full(self.gap.shape, noise)
         if exact is not None:
-            error = np.abs(np.where(np.isfinite(self.sizes), self._error(exact), 0.0))
+            sizes = self.sizes
+            error = np.abs(np.where(np.isfinite(sizes), _error(sizes, exact), 0.0))
             over = np.maximum(over, _TIMES * float(np.nan_to_num(error, nan=0.0).max(initial=0.0)))
             if unit <= _SINGLE:
-                over = np.minimum(over, self._of_size(own, error, unit))
+                over = np.minimum(over, _of_size(sizes, own, error, unit))
         with np.errstate(divide="ignore", invalid="ignore"):
             far = np.where(self.gap > over, self.gap / own, 0.0)
         far = np.nan_to_num(far, nan=0.0, posinf=np.inf)
@@ -364,30 +374,48 @@ class _Differing:
         Args:
             exact: the whole reference in float64.
         """
-        known = np.isfinite(self.sizes) & np.isfinite(exact) & (self.sizes <= self.scale)
-        error = np.abs(np.where(known, self._error(exact), 0.0))
+        sizes = self.sizes
+        known = np.isfinite(sizes) & np.isfinite(exact) & (sizes <= self.scale)
+        error = np.abs(np.where(known, _error(sizes, exact), 0.0))
         return float(error.max(initial=0.0)) / self.scale
 
     def _own(self) -> Array:
-        return self.sizes[self.where]
+        """Absolute values of the reference where the numbers differ."""
+        return np.abs(self.a)
 
-    def _error(self, exact: Array) -> Array:
-        """Errors of the reference, by size: signs do not matter to them."""
-        with np.errstate(invalid="ignore"):
-            return self.sizes - np.abs(exact)
 
-    def _of_size(self, own: Array, error: Array, unit: float) -> Array:
-        """64 times the largest error of elements of about the same size, if these are many."""
-        octaves = _octaves(self.sizes)
-        found = np.full(own.shape, np.inf)
-        for octave in np.unique(_octaves(own)):
-            group = octaves == octave
-            if not np.isfinite(octave) or int(group.sum()) < _MANY:
-                continue
-            size = float(self.sizes[group].max())
-            rounding = float(error[group].max()) + size * unit + _SMALLEST
-            found[_octaves(own) == octave] = _CLEAN * rounding
-        return found
+def _zeros_of_other_signs(a: Array, b: Array) -> Array:
+    """Flat indices of zeros of both arrays that differ in their signs."""
+    zeros = np.flatnonzero(a == 0)
+    x, y = a[zeros], b[zeros]
+    return zeros[(y == 0) & (np.signbit(x) != np.signbit(y))]
+
+
+def _error(sizes: Array, exact: Array) -> Array:
+    """Errors of the reference, by size: signs do not matter to them."""
+    with np.errstate(invalid="ignore"):
+        return sizes - np.abs(exact)
+
+
+def _of_size(sizes: Array, own: Array, error: Array, unit: float) -> Array:
+    """64 times the largest error of elements of about the same size, if these are many.
+
+    Args:
+        sizes: of the whole reference.
+        own: of the elements.
+        error: of the whole reference.
+        unit: of the rounding.
+    """
+    octaves = _octaves(sizes)
+    found = np.full(own.shape, np.inf)
+    for octave in np.unique(_octaves(own)):
+        group = octaves == octave
+        if not np.isfinite(octave) or int(group.sum()) < _MANY:
+            continue
+        size = float(sizes[group].max())
+        rounding = float(error[group].max()) + size * unit + _SMALLEST
+        found[_octaves(own) == octave] = _CLEAN * rounding
+    return found
 
 
 # Multiples of a rounding that count as rounding: of a known one; of that of float64, which grows

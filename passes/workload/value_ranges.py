@@ -58,9 +58,13 @@ def random_array(rng: np.random.Generator, type_: TensorType) -> Array:
     def whole(kind: DType, dims: tuple[int, ...]) -> Array:
         return rng.integers(0, 2 if kind.name == "pred" else 5, dims)
 
-    # Of the size weights have: the variance of a product of 1/fan-in would vanish in norms.
-    source = NumberSource(lambda dims: rng.standard_normal(dims) * 0.3, whole)
-    return drawn(source, type_.dtype, type_.dims)
+    def floats(dims: tuple[int, ...]) -> Array:
+        # Of the size weights have: the variance of a product of 1/fan-in would vanish in norms.
+        numbers: Array = np.asarray(rng.standard_normal(dims))
+        numbers *= 0.3
+        return numbers
+
+    return drawn(NumberSource(floats, whole), type_.dtype, type_.dims)
 
 
 # Standard deviation of ordinary elements.
