@@ -20,14 +20,12 @@ from graphgen.gc_pause import paused_collector
 from graphgen.ir import Function, Module, Role
 from graphgen.json_value import Json
 from graphgen.limits import TEXT_BYTES
-from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
-from graphgen.lowering.hlo.module_annotations import MAY_ALIAS
-from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
 from graphgen.numbers import BAD_NUMBER
 from graphgen.read_file import is_file, is_folder, open_named
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
+    from graphgen.lowering.hlo.hlo_summary import HloSummary
 
 # Number of bytes by which formats recognize their files.
 HEAD = 4096
@@ -153,6 +151,8 @@ def _rename(module: Module, program: Function, names: Sequence[str]) -> None:
     new: dict[str, str] = {}
     for value, name in zip(program.args, names, strict=True):
         new[value.name or ""] = value.name = name
+    from graphgen.lowering.hlo.module_annotations import MAY_ALIAS
+
     for key in (MAY_ALIAS, "donated"):
         if key in module.meta:
             old = module.meta[key].split(", ")
@@ -325,7 +325,6 @@ def open_source(source: Source) -> Module:
 
 def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
     """Read and verify a source: the module, and its weights and first states by name."""
-    from graphgen.lowering.contradictions import note_contradictions
     from graphgen.ops import verify
 
     if not source.head.strip():
@@ -342,6 +341,8 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
     values: Mapping[str, Array] = {}
     module, values = read if isinstance(read, tuple) else (read, values)
     if "format" in module.meta:
+        from graphgen.lowering.contradictions import note_contradictions
+
         note_contradictions(module)
     try:
         verify(module)
@@ -377,6 +378,9 @@ def summarize_file(path: Path) -> HloSummary:
         OSError: the file cannot be read.
         ValueError: the file is empty.
     """
+    from graphgen.lowering.hlo.hlo_summary import summarize_hlo
+    from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
+
     with open_regular(path) as opened:
         data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     if looks_like_text(data[:HEAD]):

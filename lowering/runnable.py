@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from graphgen.ir import Module
-from graphgen.lowering.contradictions import require_valid
-from graphgen.lowering.known_calls import with_known_calls
-from graphgen.lowering.manual_sharding import on_ranks
 
 
 def runnable(module: Module) -> Module:
@@ -18,5 +15,12 @@ def runnable(module: Module) -> Module:
         GraphgenError: GG0203 for a file that contradicts itself, GG0205 for a sharding that does
             not say which part a device has.
     """
+    if not module.meta.keys() & {"format", "invalid"}:
+        # Readers of other forms are not loaded for a module of graphgen.
+        return module
+    from graphgen.lowering.contradictions import require_valid
+    from graphgen.lowering.known_calls import with_known_calls
+    from graphgen.lowering.manual_sharding import on_ranks
+
     require_valid(module)
     return with_known_calls(on_ranks(module)) if "format" in module.meta else module

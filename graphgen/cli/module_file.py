@@ -79,11 +79,10 @@ def read_lowered(name: str, target: str, dims: str = "") -> Module:
         target: what to legalize for.
         dims: sizes of symbols, as ``--dims`` gives them.
     """
-    from graphgen.cli.shared_options import load_plugins, pipeline_sizes
+    from graphgen.cli.shared_options import pipeline_sizes
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.partial_pipeline import remaining
 
-    load_plugins(None)
     module = read_module(name)
     passes = remaining(module, target, pipeline_sizes(module, dims)) if module.programs() else []
     tell_sizes(module, passes)

@@ -190,7 +190,9 @@ def check_plot(name: str | None) -> None:
 
 
 def load_plugins(files: Sequence[str] | None) -> list[LoadedPlugin]:
-    """Register the passes of graphgen, of installed packages, and of these files.
+    """Register the passes of these files, after those of graphgen and of installed packages.
+
+    Without files these are registered when a pipeline names one that is not known.
 
     Returns:
         The registrations of each file, for :func:`~graphgen.cli.plugin_passes.check_plugins_named`.
@@ -198,11 +200,13 @@ def load_plugins(files: Sequence[str] | None) -> list[LoadedPlugin]:
     Raises:
         GraphgenError: GG0705 for a file that is not there, fails, or registers nothing.
     """
+    if not files:
+        return []
     from graphgen.cli.plugin_passes import load_plugin
     from graphgen.passes.core.registry import all_passes
 
     all_passes()
-    return [load_plugin(file) for file in files or ()]
+    return [load_plugin(file) for file in files]
 
 
 def load_pipeline(

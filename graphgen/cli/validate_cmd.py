@@ -66,6 +66,25 @@ def one_blas_thread() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+# Numbers of the settings of the allocator of glibc, and the largest value that the second one has.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST_MMAP = -1, -3, 32 << 20
+
+
+def keep_freed_memory() -> None:
+    """Have freed arrays used again, where the C library is glibc.
+
+    It would return the caches of a call to the system, which clears pages for those of the next.
+    """
+    import ctypes
+
+    try:
+        setting = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    setting(_MMAP_THRESHOLD, _LARGEST_MMAP)
+    setting(_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
 def refuse_with_layerwise(
     on: str, inputs: str | None, *, prove: bool, coverage: bool, thorough: bool
 ) -> None:
@@ -260,6 +279,8 @@ def validate(
     own_size = bool(layerwise or layers or weights or inputs or dims)
     if layerwise or not own_size:
         one_blas_thread()
+    if not own_size:
+        keep_freed_memory()
     options = _options(script, twins, on, thorough=thorough, require_coverage=require_coverage)
     ranges = measured_ranges(statistics, given=bool(weights or layerwise))
     options = replace(options, each_rewrite=rewrites, prove=prove, quick=quick)

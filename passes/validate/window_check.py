@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -80,6 +80,23 @@ class FailedSample:
 
 
 @dataclass(frozen=True, slots=True)
+class _WindowFacts:
+    """What the ops of a window say about a comparison of its sides.
+
+    Attributes:
+        unit: of their rounding: see :class:`~graphgen.passes.equiv.deviation.RoundingNoise`.
+        budget: largest relative difference in the program's own types.
+        large: whether they make large differences of small ones.
+        unordered: whether they state no order of NaN.
+    """
+
+    unit: float
+    budget: float
+    large: bool
+    unordered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WindowEvaluator:
     """Evaluates windows of one module.
 
@@ -93,6 +110,8 @@ class WindowEvaluator:
     module: Module
     budget: float
     finite: bool = False
+    # Of the windows that are compared now, which several samples share.
+    _facts: dict[Function, _WindowFacts] = field(default_factory=dict[Function, "_WindowFacts"])
 
     def ranks(self, cut: WindowCut) -> int:
         """Number of ranks it takes to evaluate a window."""
@@ -150,19 +169,19 @@ class WindowEvaluator:
             marks: of each pair the elements that are left out.
         """
         relations = [how for _, _, how in cut.pairs]
-        shown = partial(self._shown, cut, tokens=tokens, marks=marks)
+        shown = partial(self._shown, cut, window, tokens=tokens, marks=marks)
         meant = shown(self._met_results(window, relations, given, MEANING))
         found = _differing(meant, MEANING_BUDGET)
         if found is not None:
             return None if self._is_of_integers(window, relations, given, tokens) else found
         native = shown(self._met_results(window, relations, given, NATIVE))
-        noise = RoundingNoise(unit_of(cut.ops), [{"": before} for before, _ in meant])
+        facts = self._of(cut, window)
+        noise = RoundingNoise(facts.unit, [{"": before} for before, _ in meant])
         # Errors of narrow numbers have the size of all that a product adds up, which may cancel:
         # the numbers are held against the budget, calls hold the product.
         narrow = [n for n, how in enumerate(relations) if _is_scaled(how)]
         held = () if finite else narrow or range(len(native))
-        large = amplifies(cut.ops)
-        found = _differing(native, self._budget(cut), noise, held, large=large)
+        found = _differing(native, facts.budget, noise, held, large=facts.large)
         return found or _overflowed(native, held)
 
     def _marks(self, cut: WindowCut, window: Function, given: PerRank) -> list[Array | None]:
@@ -197,6 +216,7 @@ class WindowEvaluator:
     def _shown(
         self,
         cut: WindowCut,
+        window: Function,
         met: list[tuple[Array, Array]],
         *,
         tokens: Array | None,
@@ -211,7 +231,7 @@ class WindowEvaluator:
         if marks:
             pairs = zip(out, marks, strict=True)
             out = [_of_places(a, b, ~m) if m is not None else (a, b) for (a, b), m in pairs]
-        unordered = not self.finite and orders_no_nan(cut.ops)
+        unordered = not self.finite and self._of(cut, window).unordered
         if self.finite or unordered:
             out = [_of_finite(a, b, both=unordered) for a, b in out]
         if cut.unpadded:
@@ -219,9 +239,16 @@ class WindowEvaluator:
             out = [_without_padding(old, a, b) for (old, _, _), (a, b) in pairs]
         return out
 
-    def _budget(self, cut: WindowCut) -> float:
-        """The budget of a window: a step of narrow numbers more where one side rounds to them."""
-        return self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
+    def _of(self, cut: WindowCut, window: Function) -> _WindowFacts:
+        """The facts of a window: its budget is a step more where one side rounds to few bits."""
+        found = self._facts.get(window)
+        if found is None:
+            self._facts.clear()
+            budget = self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
+            ops = cut.ops
+            found = _WindowFacts(unit_of(ops), budget, amplifies(ops), orders_no_nan(ops))
+            self._facts[window] = found
+        return found
 
     def _met_results(
         self,
