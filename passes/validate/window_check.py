@@ -15,7 +15,7 @@ from graphgen.eval.element_kinds import Number, element, has_floats, real_parts
 from graphgen.eval.float_bits import bits_of
 from graphgen.eval.observer import Observer
 from graphgen.ir import RANK, Dim, Function, Module, Op, Value, dtype
-from graphgen.ops import OPS
+from graphgen.ops import OPS, Trait, has_trait
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core.relation import EQUAL, Partial, Quantized, Relation, Sharded
 from graphgen.passes.equiv.deviation import (
@@ -88,12 +88,14 @@ class _WindowFacts:
         budget: largest relative difference in the program's own types.
         large: whether they make large differences of small ones.
         unordered: whether they state no order of NaN.
+        rounded: whether a float may be rounded; integers are the same in either arithmetic.
     """
 
     unit: float
     budget: float
     large: bool
     unordered: bool
+    rounded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +176,10 @@ class WindowEvaluator:
         found = _differing(meant, MEANING_BUDGET)
         if found is not None:
             return None if self._is_of_integers(window, relations, given, tokens) else found
-        native = shown(self._met_results(window, relations, given, NATIVE))
         facts = self._of(cut, window)
+        native = (
+            shown(self._met_results(window, relations, given, NATIVE)) if facts.rounded else meant
+        )
         noise = RoundingNoise(facts.unit, [{"": before} for before, _ in meant])
         # Errors of narrow numbers have the size of all that a product adds up, which may cancel:
         # the numbers are held against the budget, calls hold the product.
@@ -246,7 +250,8 @@ class WindowEvaluator:
             self._facts.clear()
             budget = self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
             ops = cut.ops
-            found = _WindowFacts(unit_of(ops), budget, amplifies(ops), orders_no_nan(ops))
+            rounded = any(has_floats(v.dtype) for v in window.args) or any(map(_rounds, ops))
+            found = _WindowFacts(unit_of(ops), budget, amplifies(ops), orders_no_nan(ops), rounded)
             self._facts[window] = found
         return found
 
@@ -348,6 +353,18 @@ def _of_finite(a: Array, b: Array, *, both: bool) -> tuple[Array, Array]:
     finite = np.isfinite(a), np.isfinite(b)
     where = finite[0] | finite[1] if both else finite[0] & finite[1]
     return (a, b) if where.all() else _of_places(a, b, where)
+
+
+def _rounds(op: Op) -> bool:
+    """True for an op that may compute with floats, in functions that it runs or within itself."""
+    plain = (
+        op.name in _PLAIN or has_trait(op, Trait.ELEMENTWISE) or has_trait(op, Trait.DATA_MOVEMENT)
+    )
+    return not plain or any(has_floats(result.dtype) for result in op.results)
+
+
+# Beside elementwise ops and those that move data.
+_PLAIN = ("constant", "iota")
 
 
 def amplifies(ops: Iterable[Op]) -> bool:
