@@ -62,3 +62,48 @@ def test_each_rank_has_its_number(opcode: str):
     found = evaluate_ranks(function.function("f"), [GIVEN] * 3)
     assert [one["y"].item() for one in found] == [0, 1, 2]
     assert [one["z"].tolist() for one in found] == [[-3, -4]] * 3
+
+
+UPDATED = """\
+module @m level=logical {
+}
+
+func @f {
+  arg %cache : f32[2,3,1,1]
+  arg %new : f32[1,1,1,1]
+  arg %rows : s32[1]
+  arg %slots : s32[1,1]
+  %one = kv_update(%cache, %new, %rows, %slots) : f32[2,3,1,1]
+  READ
+  %two = kv_update(%one, %new, %rows, %slots) : f32[2,3,1,1]
+  return y = %two
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "donated", "in_place"),
+    [
+        ("", ("cache",), True),
+        ("", (), False),
+        # Another op reads what the second update would overwrite: that one is made in a copy.
+        ("%sum = add(%one, %one) : f32[2,3,1,1]", ("cache",), False),
+        ("%sum = add(%cache, %cache) : f32[2,3,1,1]", ("cache",), False),
+    ],
+)
+def test_donated_caches_are_updated_in_place_where_nothing_else_reads_them(
+    read: str, donated: tuple[str, ...], *, in_place: bool
+):
+    function = parse(UPDATED.replace("READ", read)).function("f")
+    cache = np.zeros((2, 3, 1, 1), np.float32)
+    given = {
+        "cache": cache,
+        "new": np.ones((1, 1, 1, 1), np.float32),
+        "rows": np.ones(1, np.int32),
+        "slots": np.full((1, 1), 2, np.int32),
+    }
+    (made,) = evaluate_ranks(function, [given], donated=donated)
+    assert (made["y"] is cache) == in_place
+    assert made["y"].ravel().tolist() == [0, 0, 0, 0, 0, 1]
+    if "cache, %cache" in read or not donated:
+        assert not cache.any()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -130,3 +132,23 @@ def test_states_after_the_last_call_only():
         for name, array in other.items():
             assert np.array_equal(one[name], array)
     assert every[-1].keys() == last[-1].keys()
+
+
+def test_states_of_the_last_call_alone_are_the_same_and_leave_those_given():
+    module = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
+    workload = make_workload(module, 3)
+    rng = np.random.default_rng(5)
+    states = {
+        row.name: rng.standard_normal(row.logical.bind(workload.dims).dims)
+        for row in module.entries(Role.STATE)
+    }
+    workload = replace(workload, states=states)
+    before = {name: array.copy() for name, array in states.items()}
+    every = Runner(module, workload).outcomes()
+    last = Runner(module, workload, last_states=True).outcomes()
+    assert not any(name in outcome for outcome in last[:-1] for name in states)
+    for one, other in zip(every, last, strict=True):
+        for name, array in other.items():
+            np.testing.assert_array_equal(array, one[name])
+    for name, array in states.items():
+        np.testing.assert_array_equal(array, before[name])
