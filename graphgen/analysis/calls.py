@@ -35,7 +35,8 @@ def inlined(
         copies: gets the copy of each value of ``function``.
         kernels: also calls that name a kernel, whose function is their meaning.
     """
-    if not any(_is_inlined(op, kernels) for op in function.block):
+    # Asked of each program of each call: names are compared first.
+    if not any(op for op in function.block if op.name == "call" and _is_inlined(op, kernels)):
         return function
     made = Function(function.name, function.phase, dict(function.dims))
     inliner = _Inliner(module, {} if copies is None else copies, kernels=kernels)

@@ -188,10 +188,14 @@ class ReplayObserver:
         # Ops that find the place of a largest element, by the op that finds the element itself.
         self._largest: dict[Op, Op] = {}
         self._scores: dict[Op, Sequence[Array]] = {}
+        # Functions do not change while they are observed.
+        self._entered: set[Function] = set()
 
     def enter(self, function: Function, ranks: Sequence[int]) -> None:
         """See :class:`~graphgen.eval.Observer`."""
-        self._largest |= largest_places(function)
+        if function not in self._entered:
+            self._entered.add(function)
+            self._largest |= largest_places(function)
         self._scores |= dict.fromkeys(self._largest.values(), ())
 
     def branch(self, op: Op, number: int, ranks: Sequence[int]) -> None:

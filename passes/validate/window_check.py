@@ -172,15 +172,19 @@ class WindowEvaluator:
         """
         relations = [how for _, _, how in cut.pairs]
         shown = partial(self._shown, cut, window, tokens=tokens, marks=marks)
-        meant = shown(self._met_results(window, relations, given, MEANING))
-        found = _differing(meant, MEANING_BUDGET)
+        met = exact = self._met_results(window, relations, given, MEANING)
+        alike = _have_same_bits(met)
+        found = None if alike else _differing(shown(exact), MEANING_BUDGET)
         if found is not None:
             return None if self._is_of_integers(window, relations, given, tokens) else found
         facts = self._of(cut, window)
-        native = (
-            shown(self._met_results(window, relations, given, NATIVE)) if facts.rounded else meant
-        )
-        noise = RoundingNoise(facts.unit, [{"": before} for before, _ in meant])
+        if facts.rounded:
+            met = self._met_results(window, relations, given, NATIVE)
+            alike = _have_same_bits(met)
+        if alike:
+            return None
+        native = shown(met)
+        noise = RoundingNoise(facts.unit, [{"": before} for before, _ in shown(exact)])
         # Errors of narrow numbers have the size of all that a product adds up, which may cancel:
         # the numbers are held against the budget, calls hold the product.
         narrow = [n for n, how in enumerate(relations) if _is_scaled(how)]
@@ -291,6 +295,14 @@ class WindowEvaluator:
         if len(met) == 1:
             return met[0]
         return np.stack([a for a, _ in met]), np.stack([b for _, b in met])
+
+
+def _have_same_bits(met: Sequence[tuple[Array, Array]]) -> bool:
+    """True if both sides of every pair have the same bits: no budget and no mask matters then."""
+    return all(
+        a.dtype == b.dtype and a.shape == b.shape and (a is b or a.tobytes() == b.tobytes())
+        for a, b in met
+    )
 
 
 def as_bits(window: Function, results: Mapping[str, Array]) -> dict[str, Array]:
