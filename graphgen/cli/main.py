@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -258,6 +260,8 @@ def main() -> None:
         from graphgen.cli.completion import complete_at_first_tab
 
         complete_at_first_tab()
+    # The memory of graphs goes with the process: no cycles are looked for in them at its end.
+    atexit.register(gc.freeze)
     try:
         typer.main.get_command(app)(prog_name="graphgen")
     except KeyboardInterrupt:
