@@ -85,6 +85,14 @@ def keep_freed_memory() -> None:
     setting(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
+def save_time(*, own_size: bool, layerwise: bool) -> None:
+    """Set up BLAS and the allocator for twins, or for layers one by one."""
+    if layerwise or not own_size:
+        one_blas_thread()
+    if not own_size:
+        keep_freed_memory()
+
+
 def refuse_with_layerwise(
     on: str, inputs: str | None, *, prove: bool, coverage: bool, thorough: bool
 ) -> None:
@@ -277,10 +285,7 @@ def validate(
         covered = coverage or require_coverage
         refuse_with_layerwise(on, inputs, prove=prove, coverage=covered, thorough=thorough)
     own_size = bool(layerwise or layers or weights or inputs or dims)
-    if layerwise or not own_size:
-        one_blas_thread()
-    if not own_size:
-        keep_freed_memory()
+    save_time(own_size=own_size, layerwise=layerwise)
     options = _options(script, twins, on, thorough=thorough, require_coverage=require_coverage)
     ranges = measured_ranges(statistics, given=bool(weights or layerwise))
     options = replace(options, each_rewrite=rewrites, prove=prove, quick=quick)

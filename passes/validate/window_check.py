@@ -81,7 +81,7 @@ class FailedSample:
 
 @dataclass(frozen=True, slots=True)
 class _WindowFacts:
-    """What the ops of a window say about a comparison of its sides.
+    """Facts of the ops of a window that a comparison of its sides depends on.
 
     Attributes:
         unit: of their rounding: see :class:`~graphgen.passes.equiv.deviation.RoundingNoise`.
