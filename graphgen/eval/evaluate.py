@@ -322,7 +322,7 @@ def _run(
 
 def _in_place(function: Function, donated: Container[str]) -> set[Op]:
     """The updates of donated arguments, and of what updates have made, that nothing else reads."""
-    owned = {value for value in function.args if value.name in donated}
+    owned = {value for value in function.args if (value.name or "") in donated}
     found: set[Op] = set()
     for op in function.block:
         if op.name in UPDATES:

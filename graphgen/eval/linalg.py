@@ -45,7 +45,7 @@ def _summed_in(how: Arithmetic, operand: Array, result: np.dtype[Any]) -> np.dty
 @eval_rule("dot_general")
 def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     lhs, rhs = x
-    plan = _product(attrs, lhs.shape, rhs.shape)
+    plan = _product(attrs, lhs.shape, rhs.shape)  # pyright: ignore[reportArgumentType] - hashed by identity
     dtype = how.dtype(attrs.element("dtype"))
     # Integers are summed in the result's type, floats at least in f32, and so are integers whose
     # sums are floats, and the floats that 8-bit integers may carry.

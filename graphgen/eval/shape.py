@@ -36,7 +36,7 @@ def _iota(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 @eval_rule("broadcast_in_dim")
 def _broadcast_in_dim(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    shape, order, view = _broadcast_view(attrs, x[0].shape)
+    shape, order, view = _broadcast_view(attrs, x[0].shape)  # pyright: ignore[reportArgumentType] - hashed by identity
     made = (x[0] if order is None else x[0].transpose(order)).reshape(view)
     return made if view == shape else np.broadcast_to(made, shape)
 
@@ -73,7 +73,7 @@ def _reverse(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 @eval_rule("slice")
 def _slice(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    return x[0][_slices(attrs, x[0].ndim)]
+    return x[0][_slices(attrs, x[0].ndim)]  # pyright: ignore[reportArgumentType] - hashed by identity
 
 
 @lru_cache(maxsize=_MANY)
