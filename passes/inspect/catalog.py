@@ -71,7 +71,9 @@ def page_of(cls: type) -> Page:
 
 def _field_help(cls: type) -> Mapping[str, str]:
     """Help texts of the fields that pipelines take, from their metadata."""
-    found = options_of(cls) if is_dataclass(cls) else {}
+    if not is_dataclass(cls):
+        return {}
+    found = options_of(cast("type[DataclassInstance]", cls))
     return {name: item.doc for name, item in found.items() if item.doc}
 
 

@@ -86,7 +86,8 @@ def _of_class(name: str) -> Callable[[object], object]:
 
     def accept(value: object) -> object:
         names = {item.__name__ for item in type(value).__mro__}
-        return value if isinstance(value, Mapping) or name in names else None
+        fits = isinstance(value, Mapping) or name in names
+        return cast("object", value) if fits else None
 
     return accept
 

@@ -57,7 +57,7 @@ class Setting:
             also = "".join(f"{other:g} or " for other in self.also)
             shown = repr(value)
             # NumPy's scalars are registered as Real, and show their type.
-            if isinstance(value, Real) and not isinstance(value, bool):
+            if not isinstance(value, bool) and isinstance(value, Real):
                 shown = f"{float(value):g}"
             what = f"{self.name} is {shown}, expected {also}{error.wanted}"
             raise GraphgenError("GG0705", what, help=self.help) from None
