@@ -73,7 +73,7 @@ def _field_help(cls: type) -> Mapping[str, str]:
     """Help texts of the fields that pipelines take, from their metadata."""
     if not is_dataclass(cls):
         return {}
-    found = options_of(cast("type[DataclassInstance]", cls))
+    found = options_of(cls)
     return {name: item.doc for name, item in found.items() if item.doc}
 
 
