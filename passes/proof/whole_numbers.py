@@ -16,7 +16,8 @@ from math import inf, prod
 
 from graphgen.ir import Dim, DType
 from graphgen.ir.dims import Poly, symbol
-from graphgen.ir.dtype import float_digits
+from graphgen.ir.dtype import float_digits, highest
+from graphgen.ir.small_float import FORMATS
 from graphgen.passes.proof.block_places import end_of, owner_of
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts, range_of
@@ -225,7 +226,11 @@ def _most(terms: Terms, value: Dim) -> float:
 def _fits(most: float, to: object) -> bool:
     """True if a float type has all integers up to a magnitude; products alone have no type."""
     dtype = to.dtype if isinstance(to, Span) else to
-    return dtype is None or (isinstance(dtype, DType) and most <= 1 << float_digits(dtype))
+    if not isinstance(dtype, DType):
+        return dtype is None
+    form = FORMATS.get(dtype.name)
+    # A narrow type may end before its digits do, or have neither zero nor negative numbers.
+    return most <= min(1 << float_digits(dtype), highest(dtype)) and (form is None or form.signed)
 
 
 def _times(terms: Terms, a: Dim, b: Dim) -> Dim:

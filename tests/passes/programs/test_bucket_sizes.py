@@ -83,7 +83,10 @@ def test_options(options: str, expected: Ladders):
         ("n_positions=[128,0]", "tokens=[0, 128] needs sizes above 0"),
         ("n_positions=[]", "tokens=[] needs sizes above 0"),
         ("context=[]", "context=[] needs sizes above 0"),
-        ("n_positions=many", "n_positions=many is not int | [int] | none"),
+        (
+            "n_positions=many",
+            "n_positions is 'many', expected an integer, or a list",
+        ),
     ],
 )
 def test_contradictions_are_refused(options: str, message: str):

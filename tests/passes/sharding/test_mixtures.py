@@ -139,7 +139,7 @@ func @f phase=main {
     [
         (mixture_module(), "tp=4,moe_ep_degree=3", "tp=4 ranks are not moe_ep_degree=3 groups"),
         (mixture_module(), "tp=1,moe_ep_degree=2", "tp=1 ranks are not moe_ep_degree=2 groups"),
-        (mixture_module(), "moe_ep_degree=0", "moe_ep_degree=0"),
+        (mixture_module(), "moe_ep_degree=0", "moe_ep_degree is '0', expected an integer >= 1"),
         (parse_text(DENSE), "tp=2,moe_ep_degree=2", "no program has an op experts"),
     ],
 )
