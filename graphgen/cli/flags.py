@@ -85,7 +85,6 @@ def _annotation(
     kind: object,
     help: str,
     settings: Mapping[str, object],
-    name: str = "",
 ) -> object:
     """``Annotated[type, typer.Option(...)]``; the type of a few words is a :class:`Literal`.
 
@@ -94,15 +93,13 @@ def _annotation(
         kind: the type of its values.
         help: of the flag.
         settings: of ``typer.Option``, beside the range.
-        name: of the flag; by default the field's.
     """
     choices = item.type.choices
     if choices and get_origin(kind) is not Literal:
         kind = Literal[choices] if type(None) not in get_args(kind) else Literal[choices] | None  # pyright: ignore
     ends = dict(zip(("min", "max"), item.type.bounds, strict=True))
     # A bool without a second name has no --no-NAME.
-    name = name or f"--{item.name.replace('_', '-')}"
-    described = typer.Option(name, help=help, **ends, **settings)  # pyright: ignore[reportArgumentType]
+    described = typer.Option(item.flag, help=help, **ends, **settings)  # pyright: ignore[reportArgumentType]
     return Annotated[kind, described]  # pyright: ignore[reportInvalidTypeForm]
 
 
@@ -224,11 +221,7 @@ def cache_options(given: Mapping[str, object]) -> CompileOptions:
 
 def flag_fields(cls: type[DataclassInstance]) -> Mapping[str, TypedField[object]]:
     """The fields of a class of options that commands have as flags, by name."""
-    return {
-        name: item
-        for name, item in fields_of(cls).items()
-        if item.extra.get("flag", "") is not None
-    }
+    return {name: item for name, item in fields_of(cls).items() if item.flag}
 
 
 def _flags(
@@ -251,8 +244,8 @@ def _flags(
             requested = item.extra.get("requested") or kind is bool
             default = defaults.get(name, item.default if requested else None)
             kind = kind if requested else kind | None
-            help, of = str(item.extra.get("flag", item.doc)), str(item.extra.get("flag_name", ""))
-            made = flag(name, _annotation(item, kind, help, {}, of), default)
+            help = str(item.extra.get("flag", item.doc))
+            made = flag(name, _annotation(item, kind, help, {}), default)
             flags[name] = grouped(made, str(item.extra.get("group", "")))
     return flags
 

@@ -496,6 +496,13 @@ class TypedField(Generic[T]):
         """True if a value must be given."""
         return self.default is MISSING
 
+    @property
+    def flag(self) -> str:
+        """The command-line flag, such as ``--tp``; empty for none."""
+        if self.extra.get("flag", "") is None:
+            return ""
+        return str(self.extra.get("flag_name", f"--{self.name.replace('_', '-')}"))
+
 
 def fields_of(cls: type[DataclassInstance]) -> Mapping[str, TypedField[object]]:
     """The fields of a dataclass by name, by annotation where :func:`option` gives no type."""

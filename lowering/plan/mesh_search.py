@@ -25,6 +25,7 @@ from dataclasses import dataclass, fields, replace
 from typing import cast
 
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import fields_of
 from graphgen.config.option_words import CP_FORMS
 from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS, MANUAL
 from graphgen.errors import GraphgenError
@@ -78,12 +79,12 @@ class MeshOption:
     @property
     def flags(self) -> str:
         """Flags of ``graphgen generate`` that give it; empty where an option has none."""
-        declared = {item.name: item.metadata for item in fields(CompileConfig)}
+        declared = fields_of(CompileConfig)
         found: list[str] = []
         for name, value in self.changes.items():
-            if declared[name]["flag"] is None:
+            option = declared[name].flag
+            if not option:
                 return ""
-            option = str(declared[name]["option"]) or f"--{name.replace('_', '-')}"
             found += [option] if value is True else [option, str(value)]
         return " ".join(found)
 
