@@ -381,7 +381,7 @@ def function_term(terms: Terms, name: str, to: object, how: object, parts: Seque
     """An elementwise op on changed operands."""
     if name == "divide" and isinstance(to, Range):
         inverse = _reciprocal(terms, parts[1])
-        if inverse is None and not _is_const(parts[0]):
+        if inverse is None and terms.quotients and not _is_const(parts[0]):
             # A quotient is a product: what is divided by is a factor of a sum as any other.
             one = terms.node("const", repr(1.0))
             inverse = terms.node("fn", "divide", to, how, one, parts[1])

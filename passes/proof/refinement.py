@@ -58,6 +58,9 @@ _PART_STEPS = 20_000
 # Ops of several layers: their values are compared only where nothing was found to differ before.
 _MANY_OPS = 500
 
+# Ops of attention in tiles: barriers keep tiles apart, or a loop makes them.
+_TILED = ("hlo.opaque", "while")
+
 
 def prove_refinement(before: Module, after: Module) -> RefinementProof:
     """Compare all programs of ``after`` with those of ``before`` that they come from."""
@@ -225,7 +228,7 @@ class _Program:
         return Promise(rows) if whole and isinstance(rows, int) else Promise()
 
     def _attempt(self) -> list[Claim]:
-        self.terms = Terms()
+        self.terms = Terms(quotients=any(op.name in _TILED for op in self.target.block))
         self.cuts, self.of_rows, self.shared = [], {}, ({}, {})
         ranges = self._ranges()
         given = ranges, self.promise

@@ -76,6 +76,8 @@ class Terms:
         rules: names of the rules that were used.
         steps: terms made so far, those included that had been made before.
         limit: of the steps; 0 for none.
+        quotients: whether a quotient is a product with an inverse, a factor of a sum as any other.
+            Tiles of attention divide after the sum; elsewhere terms only grow by it.
     """
 
     bounds: dict[str, Bounds] = field(default_factory=dict[str, Bounds])
@@ -93,6 +95,7 @@ class Terms:
     rules: set[str] = field(default_factory=set[str])
     steps: int = 0
     limit: int = 0
+    quotients: bool = False
     _nodes: dict[tuple[object, ...], Node] = field(default_factory=dict[tuple[object, ...], Node])
     _names: dict[Node, str] = field(default_factory=dict[Node, str])
     _numbers: dict[Node, int] = field(default_factory=dict[Node, int])
