@@ -190,6 +190,7 @@ def difference(
     other: Array,
     unit: float | None = None,
     exact: Array | None = None,
+    moved: Array | None = None,
 ) -> Deviation:
     """Distance of two arrays that should be equal; infinite for different shapes.
 
@@ -203,18 +204,18 @@ def difference(
         unit: of :class:`RoundingNoise`; by default that of float64, if the reference is of that.
             No element is held against its own size where it is not known.
         exact: the reference in float64.
+        moved: how far each element moves in float64 when arguments are rounded otherwise.
     """
     if reference.shape != other.shape:
         return Deviation(name, call, np.inf, np.inf, np.inf, 0.0, np.inf, max(reference.size, 1))
     at: Array | None = None
     if any(np.ma.isMaskedArray(each) for each in (reference, other)):
         shown = ~(np.ma.getmaskarray(reference) | np.ma.getmaskarray(other))
-        at, exact = np.flatnonzero(shown), None if exact is None else np.asarray(exact)[shown]
+        at, exact, moved = np.flatnonzero(shown), _kept(exact, shown), _kept(moved, shown)
         reference, other = np.asarray(reference)[shown], np.asarray(other)[shown]
     if reference.size == 0:
         return NONE
-    if _same_bits(reference, other):
-        # Most arrays, and nearly all elements of long caches.
+    if _same_bits(reference, other):  # most arrays, and nearly all elements of long caches
         return Deviation(name, call, 0.0, 0.0, 0.0, 1.0)
     a, b = _numbers(reference, other)
     pair = _Differing.of(a, b)
@@ -224,9 +225,8 @@ def difference(
     relative, largest = pair.relative(counts=counts)
     element, smallest, own = 0.0, 0, 0.0
     if unit is not None and reference.dtype.kind not in "iub" and pair.scale:
-        known = exact is not None and exact.shape == reference.shape
-        right = _numbers(exact)[0] if exact is not None and known else None
-        element, smallest = pair.by_element(unit, right)
+        right = _flat_like(reference, exact)
+        element, smallest = pair.by_element(unit, right, _flat_like(reference, moved))
         own = 0.0 if right is None else pair.error(right)
     amplified = unit is not None and relative <= own and own > PATH_ROUNDINGS * unit
     places = _places((largest, smallest, pair.first), a.size // reference.size, at)
@@ -243,6 +243,15 @@ def difference(
         amplified,
         element if amplified else max(relative, element),
     )
+
+
+def _kept(array: Array | None, shown: Array) -> Array | None:
+    return None if array is None else np.asarray(array)[shown]
+
+
+def _flat_like(reference: Array, array: Array | None) -> Array | None:
+    """The numbers of an array of the reference's shape; ``None`` for another one."""
+    return _numbers(array)[0] if array is not None and array.shape == reference.shape else None
 
 
 def _places(found: tuple[int, int, int], per: int, at: Array | None) -> tuple[int, int, int]:
@@ -342,12 +351,17 @@ class _Differing:
         place = int(np.argmax(far))
         return float("inf") if counts else float(far[place]), int(self.where[place])
 
-    def by_element(self, unit: float, exact: Array | None) -> tuple[float, int]:
+    def by_element(
+        self, unit: float, exact: Array | None, moved: Array | None = None
+    ) -> tuple[float, int]:
         """The largest difference over the element's own size, and its place.
 
         Args:
             unit: of the rounding.
             exact: the whole reference in float64.
+            moved: how far all of its elements move in float64 when arguments are rounded otherwise:
+                16 times this is rounding. The neighbours of an element do not show that its terms
+                cancel.
         """
         own = self._own()
         large = (own >= self.scale / 4) & np.isfinite(self.gap)
@@ -362,6 +376,8 @@ class _Differing:
             over = np.maximum(over, _TIMES * float(np.nan_to_num(error, nan=0.0).max(initial=0.0)))
             if unit <= _SINGLE:
                 over = np.minimum(over, _of_size(sizes, own, error, unit))
+        if moved is not None:
+            over = np.maximum(over, _TIMES * np.nan_to_num(moved[self.where], posinf=0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             far = np.where(self.gap > over, self.gap / own, 0.0)
         far = np.nan_to_num(far, nan=0.0, posinf=np.inf)

@@ -127,6 +127,23 @@ def test_native_elements_are_held_against_float64_where_nothing_cancels():
     assert difference("", 0, a, flushed, 2.0**-8, exact).within(2e-2)
 
 
+def test_an_element_whose_terms_cancel_may_move_as_far_as_its_arguments_let_it():
+    exact = np.random.default_rng(3).uniform(1.0, 2.0, 32)
+    a = exact.astype(np.float32)
+    b, moved = a.copy(), np.zeros(32)
+    b[5] += 1e-4
+    # Its neighbours are right to the last bit, and so is the reference.
+    found = difference("", 0, a, b, F32, exact, moved)
+    assert not found.within(1e-5)
+    moved[5] = 1e-5
+    assert difference("", 0, a, b, F32, exact, moved).element == 0
+    # 16 times that distance is the limit, and only this element has it.
+    moved[5] = 5e-6
+    assert difference("", 0, a, b, F32, exact, moved).element > 0
+    moved = np.roll(np.where(moved > 0, 1e-5, 0.0), 1)
+    assert difference("", 0, a, b, F32, exact, moved).element > 0
+
+
 def test_a_flushed_subnormal_is_seen():
     a = np.float32(1e-40) * np.arange(1, 17, dtype=np.float32)
     a[0] = 1.0
