@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+N = TypeVar("N", int, float)
 
 # Why a value does not fit: another type, a word that is not a choice, out of range, another length,
 # characters or text that stand for no value.
@@ -182,6 +183,15 @@ def _as_float(value: object) -> float:
         return math.nan
 
 
+def _in_range(found: N, low: N, high: N, noun: str, *, open_low: bool = False) -> N:
+    """The number, if it is in the range (:class:`MismatchError`)."""
+    if found < low or (open_low and found == low):
+        raise MismatchError("low", noun, bound=low)
+    if found > high:
+        raise MismatchError("high", noun, bound=high)
+    return found
+
+
 def integer(
     low: int | None = None, high: int | None = None, *, floats: bool = False
 ) -> ValueType[int]:
@@ -203,12 +213,7 @@ def integer(
         whole = not isinstance(value, bool) and isinstance(value, Integral)
         if not whole and not (floats and _as_float(value).is_integer()):
             raise MismatchError("type", noun)
-        number = int(cast(float, value))
-        if number < least:
-            raise MismatchError("low", noun, bound=least)
-        if number > most:
-            raise MismatchError("high", noun, bound=most)
-        return number
+        return _in_range(int(cast(float, value)), least, most, noun)
 
     def parse(text: str) -> int:
         try:
@@ -246,11 +251,7 @@ def number(
         found = _as_float(value)
         if math.isnan(found) or (math.isinf(found) and not infinite):
             raise MismatchError("type", noun)
-        if found < low or (open_low and found == low):
-            raise MismatchError("low", noun, bound=low)
-        if found > high:
-            raise MismatchError("high", noun, bound=high)
-        return found
+        return _in_range(found, low, high, noun, open_low=open_low)
 
     def parse(text: str) -> float:
         try:

@@ -299,7 +299,9 @@ def _run(
         if needed is None or value in needed:
             env[value] = _inputs(function, inputs, value, machine.arithmetic)
     ranks = range(len(inputs))
-    in_place = _in_place(function, donated) if donated and len(inputs) == 1 else ()
+    # Who observes may keep what an update has made.
+    seen = probe is not None or machine.observer is not None
+    in_place = _in_place(function, donated, seen) if donated and len(inputs) == 1 else ()
     if machine.observer is not None:
         machine.observer.enter(function, ranks)
     with np.errstate(all="ignore"):
@@ -320,8 +322,14 @@ def _run(
     return env
 
 
-def _in_place(function: Function, donated: Container[str]) -> set[Op]:
-    """The updates of donated arguments, and of what updates have made, that nothing else reads."""
+def _in_place(function: Function, donated: Container[str], seen: bool) -> set[Op]:
+    """The updates of donated arguments, and of what updates have made, that nothing else reads.
+
+    Args:
+        function: of one rank.
+        donated: names of its arguments.
+        seen: whether results are seen by others: then only arguments are written.
+    """
     owned = {value for value in function.args if (value.name or "") in donated}
     found: set[Op] = set()
     for op in function.block:
@@ -329,7 +337,8 @@ def _in_place(function: Function, donated: Container[str]) -> set[Op]:
             old = op.operands[0]
             if old in owned and sum(old.users.values()) == 1 and not function.returns(old):
                 found.add(op)
-            owned.add(op.results[0])
+            if not seen:
+                owned.add(op.results[0])
     return found
 
 

@@ -70,7 +70,7 @@ def page_of(cls: type) -> Page:
 
 
 def _field_help(cls: type) -> Mapping[str, str]:
-    """Help texts of the fields that pipelines take, from their metadata."""
+    """Help texts of the options that are declared with one."""
     if not is_dataclass(cls):
         return {}
     found = options_of(cls)

@@ -58,9 +58,6 @@ _PART_STEPS = 20_000
 # Ops of several layers: their values are compared only where nothing was found to differ before.
 _MANY_OPS = 500
 
-# Ops of attention in tiles: barriers keep tiles apart, or a loop makes them.
-_TILED = ("hlo.opaque", "while")
-
 
 def prove_refinement(before: Module, after: Module) -> RefinementProof:
     """Compare all programs of ``after`` with those of ``before`` that they come from."""
@@ -228,7 +225,7 @@ class _Program:
         return Promise(rows) if whole and isinstance(rows, int) else Promise()
 
     def _attempt(self) -> list[Claim]:
-        self.terms = Terms(quotients=any(op.name in _TILED for op in self.target.block))
+        self.terms = Terms(quotients=_has_tiles(self.target))
         self.cuts, self.of_rows, self.shared = [], {}, ({}, {})
         ranges = self._ranges()
         given = ranges, self.promise
@@ -789,3 +786,10 @@ def _active_rows(condition: object) -> Iterator[Dim]:
 def _dim(value: object) -> Dim:
     assert isinstance(value, int | Poly)
     return value
+
+
+def _has_tiles(function: Function) -> bool:
+    """True for a program that may have attention in tiles: in a loop, or with barriers between."""
+    return any(
+        op.name == "while" or op.attrs.get("opcode") == "opt-barrier" for op in function.block
+    )
