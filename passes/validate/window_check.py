@@ -329,7 +329,7 @@ _MOVED = 1e30
 
 def _next(array: Array, signs: np.random.Generator) -> Array:
     """Each number of 32 or 64 bits as the next larger or smaller one; others as they are."""
-    if array.dtype not in (np.float32, np.float64):
+    if array.dtype.name not in ("float32", "float64"):
         return array
     ways = signs.choice(np.array([-np.inf, np.inf], array.dtype), array.shape)
     moved: Array = np.nextafter(array, ways)
