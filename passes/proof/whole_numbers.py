@@ -182,7 +182,8 @@ def whole_value(terms: Terms, term: Term) -> Dim | None:
         case "fn", "add" | "multiply" | "product":
             return _of_flat(terms, term)
         case "sum", "add":
-            return _of_sum(terms, term)
+            # In an order of its own a sum has its place in the result beside its variables.
+            return _of_sum(terms, term) if args[2] is None else None
         case _:
             return None
 

@@ -42,6 +42,14 @@ def counted(b: Builder, kind: DType, size: int, end: DType) -> Value:
     return b.convert(b.iota(kind, [size], 0), end)
 
 
+def places(b: Builder, x: Value, y: Value) -> Value:
+    """The sums of the columns at which ``x`` is below the rows of ``y``, as whole numbers."""
+    columns = b.convert(b.iota(S32, [1, x.shape[1]], 1), F32)
+    below = b.convert(b.compare(x, y, "LT"), F32)
+    made = b.dot_general(columns, below, ([1], [1]), dtype=F32)
+    return b.convert(b.convert(made, S32), F32)
+
+
 def softmax(b: Builder, x: Value, kind: DType) -> Value:
     x = b.convert(x, kind)
     top = b.broadcast_in_dim(b.reduce(x, [1], "maximum"), x.shape, [0])
@@ -95,6 +103,7 @@ SIBLINGS: dict[str, tuple[Status, Both]] = {
         REAL,
         lambda b, x, y: (dots(b, x, y, F32, F32), b.transpose(dots(b, y, x, F32, F32), [1, 0])),
     ),
+    "whole numbers by a dot": (PROVED, lambda b, x, y: (places(b, x, y), places(b, x, y))),
     "sum in bf16": (REAL, lambda b, x, y: (sums(b, x, F32), sums(b, x, BF16))),
     "sum in f16": (UNDECIDED, lambda b, x, y: (sums(b, x, F32), sums(b, x, F16))),
     "sum in f64": (UNDECIDED, lambda b, x, y: (sums(b, x, F32), sums(b, x, F64))),
