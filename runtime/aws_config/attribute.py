@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import ValueType
 from graphgen.runtime.aws_config.value_kinds import ELEMENT
 
@@ -27,6 +28,20 @@ class Values(Protocol):
         ...
 
 
+class CompileRequest(Values, Protocol):
+    """The values of a configuration whose programs are compiled."""
+
+    @property
+    def target(self) -> str:
+        """The target of :mod:`graphgen.targets`."""
+        ...
+
+    @property
+    def model(self) -> Mapping[str, object]:
+        """The model's ``config.json``; empty where no model is named."""
+        ...
+
+
 class _MustBeGiven:
     """The default of an attribute that must be given."""
 
@@ -39,9 +54,19 @@ REQUIRED: Final = _MustBeGiven()
 
 @dataclass(frozen=True, slots=True)
 class CompileSetting:
-    """The attribute sets a field of :class:`~graphgen.config.compile_config.CompileConfig`."""
+    """The attribute sets fields of :class:`~graphgen.config.compile_config.CompileConfig`.
 
-    field: str
+    Attributes that set a field together name one object, which acts once, for the configuration
+    that holds the others.
+
+    Attributes:
+        fields: that it sets.
+        apply: the values of those that differ from the default; ``None`` for the attribute's own
+            value in one field.
+    """
+
+    fields: tuple[str, ...]
+    apply: Callable[[CompileRequest], Mapping[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +174,8 @@ class Attribute:
         environment: the variable that overrides the value; empty for none.
         served: what ``graphgen serve`` does with it, a noun phrase, where it is the server's own;
             empty for the effect that it has on programs.
+        described: the value that asks for the fields of a compilation, for ``neuron_config.json``;
+            of an attribute with a configuration of its own, whether there is one.
     """
 
     name: str
@@ -167,6 +194,7 @@ class Attribute:
     replaces: str = ""
     environment: str = ""
     served: str = ""
+    described: Callable[[CompileConfig], object] | None = None
 
     @property
     def nested(self) -> str:
@@ -185,6 +213,11 @@ class Attribute:
         return value is False and default is not True
 
 
+def sets(field: str, value: Callable[[CompileRequest], object] | None = None) -> CompileSetting:
+    """The setting of one field: to a value, or to that of the attribute itself."""
+    return CompileSetting((field,), value and (lambda request: {field: value(request)}))
+
+
 def owned_by(owner: str, *rows: Attribute) -> tuple[Attribute, ...]:
     """Rows of the class ``owner``."""
     unnumbered = "tnx" if owner.startswith("tnx.") else "source"
@@ -194,8 +227,8 @@ def owned_by(owner: str, *rows: Attribute) -> tuple[Attribute, ...]:
 def effect_text(effect: Effect) -> str:
     """An effect in a few words."""
     match effect:
-        case CompileSetting(field=name):
-            return f"compile setting {name}"
+        case CompileSetting(fields=names):
+            return f"compile setting {', '.join(names)}"
         case RunTimeSetting(what=what):
             return f"at run time: {what}"
         case CompilerArgument(argument=argument):

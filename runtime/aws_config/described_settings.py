@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from operator import attrgetter
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws_config.compile_settings import ELEMENTS, compile_settings
+from graphgen.runtime.aws_config.attribute import Attribute, CompileSetting
+from graphgen.runtime.aws_config.attribute_table import attributes_of
+from graphgen.runtime.aws_config.compile_settings import compile_settings
 from graphgen.runtime.aws_config.inference_config import InferenceConfig
-from graphgen.runtime.aws_config.neuron_config import LoraServingConfig, NeuronConfig
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.targets import Accelerator
 
 # Fields that a device does not read.
@@ -31,23 +34,11 @@ def described_settings(
         device: the target.
         marked: layers begin and end with marks for the compiler.
     """
-    names = {ours: theirs for theirs, ours in ELEMENTS.items()}
     try:
         config = NeuronConfig(
-            tp_degree=settings.tp,
-            batch_size=settings.cache_rows,
-            seq_len=settings.max_len,
-            max_context_length=max(settings.context),
-            enable_bucketing=True,
-            context_encoding_buckets=list(settings.context),
-            token_generation_buckets=list(settings.tokens),
-            torch_dtype=names[settings.dtype],
-            rpl_reduce_dtype=names[settings.rpl_reduce_dtype],
-            kv_cache_quant=settings.kv_cache_quant,
-            speculation_length=settings.speculation_length,
+            **described(NeuronConfig.owner, settings),
             logical_nc_config=device.lnc,
             layer_boundary_markers=marked,
-            lora_config=_adapters(settings),
         )
         if _differences(compile_settings(config, device.name), settings):
             return ""
@@ -60,15 +51,29 @@ def described_settings(
         return ""
 
 
-def _adapters(settings: CompileConfig) -> LoraServingConfig | None:
-    """The configuration of slots for adapters; ``None`` for programs without."""
-    if not settings.max_loras:
-        return None
-    return LoraServingConfig(
-        max_loras=settings.max_loras,
-        max_lora_rank=settings.max_lora_rank,
-        target_modules=list(settings.lora_target_modules) or None,
-    )
+def described(owner: str, settings: CompileConfig) -> dict[str, object]:
+    """The attributes of a class that ask for a compilation, as far as its rows describe it.
+
+    Raises:
+        KeyError: for a word that has no name among AWS's.
+    """
+    found: dict[str, object] = {}
+    for row in attributes_of(owner).values():
+        describe = _description(row)
+        if describe is not None and not row.replaces:
+            value = describe(settings)
+            if row.nested:
+                value = described(row.nested, settings) if value else None
+            found[row.name] = value
+    return found
+
+
+def _description(row: Attribute) -> Callable[[CompileConfig], object] | None:
+    """The function of a row; that of a field which has the value of the attribute itself."""
+    effect = row.cpu
+    if row.described is not None or not isinstance(effect, CompileSetting):
+        return row.described
+    return attrgetter(effect.fields[0]) if effect.apply is None else None
 
 
 def _differences(described: CompileConfig, settings: CompileConfig) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import cast
 
 from graphgen.config.fields import optional, words
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompilerArgument,
+    CompileRequest,
     CompileSetting,
     Derived,
     NoEffect,
@@ -16,6 +19,7 @@ from graphgen.runtime.aws_config.attribute import (
     Values,
     owned_by,
     same_as,
+    sets,
 )
 from graphgen.runtime.aws_config.value_kinds import BOOL, COUNT, INDEX, MAPPING, TEXTS
 
@@ -59,6 +63,24 @@ def _unbuilt(feature: str, remedy: str = "leave it out") -> Refused:
     return Refused(feature, remedy)
 
 
+def _split_tokens(request: CompileRequest) -> tuple[str, ...]:
+    """Tokens of the residual stream over all ranks, those that share a prompt first."""
+    if not request["sequence_parallel_enabled"]:
+        return ()
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.sharding.rank_axes import RankAxes
+
+    degrees = ("tp_degree", "cp_degree", "attention_dp_degree")
+    ranks = RankAxes(*[cast(int, request[name]) for name in degrees])
+    return (f"prefill:sequence:{ranks.every_token}",)
+
+
+def _gathered(request: CompileRequest) -> Mapping[str, object]:
+    """The length from which weights may be gathered: AWS's with its sequence parallelism."""
+    longest = request["weight_gather_seq_len_threshold"]
+    return {"weight_gather_length": longest} if request["sequence_parallel_enabled"] else {}
+
+
 PARALLELISM = owned_by(
     "NeuronConfig",
     Attribute(
@@ -66,32 +88,32 @@ PARALLELISM = owned_by(
         COUNT,
         1,
         "ranks that share each layer",
-        CompileSetting("tp"),
+        sets("tp"),
         source="C20",
         decision="for trn1 one document lists the degrees 1, 2, 8 and 32, two list 16 too; 16 is "
         "accepted, and the CPU runs any degree",
     ),
-    Attribute("cp_degree", COUNT, 1, "ranks that share a prompt", CompileSetting("cp_degree")),
+    Attribute("cp_degree", COUNT, 1, "ranks that share a prompt", sets("cp_degree")),
     Attribute(
         "mlp_cp_degree",
         COUNT,
         1,
         "ranks that share a prompt in the MLP",
-        CompileSetting("mlp_cp_degree"),
+        sets("mlp_cp_degree"),
     ),
     Attribute(
         "attention_dp_degree",
         COUNT,
         1,
         "groups of ranks with attention for different rows",
-        CompileSetting("attention_dp_degree"),
+        sets("attention_dp_degree"),
     ),
     Attribute(
         "pp_degree",
         COUNT,
         1,
         "stages of layers, each with ranks of its own",
-        CompileSetting("pp_degree"),
+        sets("pp_degree"),
     ),
     Attribute(
         "ep_degree",
@@ -131,7 +153,7 @@ PARALLELISM = owned_by(
         BOOL,
         False,
         "splits the residual stream along the sequence, in context programs",
-        CompileSetting("rules"),
+        sets("rules", _split_tokens),
         source="C23",
     ),
     Attribute(
@@ -139,7 +161,7 @@ PARALLELISM = owned_by(
         COUNT,
         32768,
         "prompt length from which sequence parallelism gathers weights",
-        CompileSetting("weight_gather_length"),
+        CompileSetting(("weight_gather_length",), _gathered),
     ),
     Attribute(
         "vocab_parallel",
@@ -199,7 +221,7 @@ COMPILER = owned_by(
         None,
         "the device to compile for, where none is named",
         RunTimeSetting("the HLO files that compile writes"),
-        CompileSetting("target"),
+        sets("target", lambda request: request.target),
     ),
     Attribute(
         "cc_pipeline_tiling_factor",

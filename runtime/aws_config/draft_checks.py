@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.models import family_of
-from graphgen.models.eagle import target_layers
-from graphgen.models.first_layers import stated_layers
 from graphgen.runtime.aws_config.compile_settings import compile_settings
 from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED
@@ -23,20 +19,6 @@ from graphgen.runtime.speculation.fused_model import FusedDraft, settings_of_dra
 
 if TYPE_CHECKING:
     from graphgen.runtime.aws_config.inference_config import InferenceConfig
-
-
-def eagle_layers(config: NeuronConfig, model: Mapping[str, object]) -> tuple[int, ...]:
-    """The ``feature_layers`` that the attributes of a target request; empty without EAGLE.
-
-    Args:
-        config: of the target.
-        model: its ``config.json``.
-    """
-    if not config.value("enable_eagle_speculation"):
-        return ()
-    _, layers = stated_layers(family_of(model), model)
-    version = 3 if config.value("is_eagle3") else 1
-    return target_layers(version, cast(int, layers))
 
 
 def check_eagle(config: InferenceConfig) -> None:

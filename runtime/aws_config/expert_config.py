@@ -30,18 +30,6 @@ class MoENeuronConfig(NeuronConfig):
 
     owner: ClassVar[str] = "MoENeuronConfig"
 
-    def expert_groups(self, phase: str) -> int:
-        """Groups of ranks with experts of their own, in the phase ``cte`` or ``tkg``."""
-        hybrid = self.value("hybrid_sharding_config")
-        if isinstance(hybrid, HybridShardingConfig):
-            return hybrid.degrees(phase)[1]
-        return cast(int, self.value("moe_ep_degree"))
-
-    @property
-    def whole_shared_experts(self) -> bool:
-        """True if each rank has whole shared experts."""
-        return bool(self.value("shared_experts_sequence_parallel_enabled"))
-
     def rules(self) -> Iterator[GraphgenError]:
         """Check degrees of phases against the degrees of the ranks (GG0903)."""
         hybrid = self.value("hybrid_sharding_config")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from graphgen.config.fields import ValueType, one_of, optional, words
 from graphgen.runtime.aws_config.attribute import (
     REQUIRED,
     Attribute,
-    CompileSetting,
+    CompileRequest,
     DescribesModel,
     NoEffect,
     PartOf,
     Refused,
+    Values,
     owned_by,
     same_as,
+    sets,
 )
 from graphgen.runtime.aws_config.value_kinds import (
     BOOL,
@@ -23,6 +25,7 @@ from graphgen.runtime.aws_config.value_kinds import (
     COMPUTE_DTYPES,
     COUNT,
     DTYPE,
+    ELEMENTS,
     NUMBER,
     TEXT,
     TORCH_DTYPES,
@@ -80,6 +83,33 @@ _MLP = (
     ),
 )
 
+
+def _groups(request: CompileRequest, phase: str) -> int:
+    """Groups of ranks with experts of their own, in the phase ``cte`` or ``tkg``."""
+    hybrid = cast("Values | None", request["hybrid_sharding_config"])
+    found = request["moe_ep_degree"] if hybrid is None else hybrid[f"moe_{phase}_ep_degree"]
+    return cast(int, found)
+
+
+def _prompt_groups(request: CompileRequest) -> int:
+    """Groups of ranks while prompts are processed; 0 for those of tokens."""
+    prompts = _groups(request, "cte")
+    return prompts if prompts != _groups(request, "tkg") else 0
+
+
+def _whole_shared_experts(request: CompileRequest) -> tuple[str, ...]:
+    whole = request["shared_experts_sequence_parallel_enabled"]
+    return ("*.shared_expert*.weight:{-,-}",) if whole else ()
+
+
+def _block_size(request: CompileRequest) -> int:
+    blocks = cast("Values | None", request["blockwise_matmul_config"])
+    return 0 if blocks is None else cast(int, blocks["block_size"])
+
+
+_BLOCK_SIZE = sets("expert_block_size", _block_size)
+_ROUTER_DTYPE = sets("router_dtype", lambda router: ELEMENTS[str(router["dtype"])])
+
 EXPERTS = owned_by(
     "MoENeuronConfig",
     *_MLP,
@@ -88,7 +118,7 @@ EXPERTS = owned_by(
         optional(NUMBER),
         None,
         "tokens of an expert over its share; None for all",
-        CompileSetting("capacity_factor"),
+        sets("capacity_factor", lambda request: request["capacity_factor"] or 0.0),
         source="M07 M21",
     ),
     Attribute(
@@ -122,7 +152,7 @@ EXPERTS = owned_by(
         COUNT,
         1,
         "ranks with different experts",
-        CompileSetting("moe_ep_degree"),
+        sets("moe_ep_degree", lambda request: _groups(request, "tkg")),
         source="M20",
     ),
     Attribute(
@@ -130,12 +160,12 @@ EXPERTS = owned_by(
         optional(nested("HybridShardingConfig")),
         None,
         "degrees of each phase; experts are held twice where they differ",
-        CompileSetting("moe_prefill_ep_degree"),
+        sets("moe_prefill_ep_degree", _prompt_groups),
         source="M20",
     ),
     _model("router_config", optional(nested("RouterConfig")), None, "M20", "the router"),
     *[
-        Attribute(name, BOOL, False, doc, CompileSetting(name), source="M20")
+        Attribute(name, BOOL, False, doc, sets(name), source="M20")
         for name, doc in (
             ("return_expert_index", "gives the chosen experts"),
             ("return_router_logits", "gives the router's logits"),
@@ -146,7 +176,7 @@ EXPERTS = owned_by(
         optional(nested("BlockwiseMatmulConfig")),
         None,
         "products in blocks",
-        CompileSetting("expert_block_size"),
+        _BLOCK_SIZE,
         source="M20",
     ),
     _idle(
@@ -162,7 +192,7 @@ EXPERTS = owned_by(
         BOOL,
         False,
         "each rank has whole shared experts, and computes them for its tokens",
-        CompileSetting("rules"),
+        sets("rules", _whole_shared_experts),
         source="M23",
     ),
     _idle(
@@ -176,7 +206,7 @@ ROUTER = owned_by(
     _model("act_fn", _SCORES, "softmax", "M01", "activation of the router"),
     Attribute(
         *("dtype", DTYPE, "float32", "element type of the router's logits"),
-        CompileSetting("router_dtype"),
+        _ROUTER_DTYPE,
         source="M01",
         unbuilt={
             name: Refused("a router of this type", "set it to float32, bfloat16 or float16")
@@ -188,7 +218,7 @@ ROUTER = owned_by(
         _model("router_act_fn", _SCORES, same_as("act_fn"), "M01", "activation"), replaces="act_fn"
     ),
     Attribute(
-        *("router_dtype", DTYPE, same_as("dtype"), "type", CompileSetting("router_dtype")),
+        *("router_dtype", DTYPE, same_as("dtype"), "type", _ROUTER_DTYPE),
         source="M01",
         replaces="dtype",
     ),
@@ -240,7 +270,7 @@ BLOCKWISE = owned_by(
         COUNT,
         512,
         "tokens of a block",
-        CompileSetting("expert_block_size"),
+        _BLOCK_SIZE,
         source="M12",
     ),
     _kernel("use_block_parallel", "M13", "blocks on both cores"),

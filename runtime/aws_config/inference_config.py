@@ -12,7 +12,6 @@ from graphgen.atomic_write import read_regular
 from graphgen.errors import GraphgenError
 from graphgen.limits import JSON_BYTES
 from graphgen.models import known_family
-from graphgen.runtime.aws_config.compile_settings import ELEMENTS
 from graphgen.runtime.aws_config.config_json import (
     class_json,
     config_json,
@@ -22,6 +21,7 @@ from graphgen.runtime.aws_config.config_json import (
     value_json,
 )
 from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
+from graphgen.runtime.aws_config.size_rows import torch_name
 from graphgen.runtime.aws_config.strict_config import CPU
 from graphgen.runtime.checkpoint.dtype_policy import stated_dtype
 from graphgen.runtime.checkpoint.model_config import model_config
@@ -94,7 +94,7 @@ class InferenceConfig:
         stated = stated_dtype(self.to_hf())
         if stated is not None and not self.neuron_config.value("overrides_torch_dtype"):
             made = copy.deepcopy(self.neuron_config)
-            made.torch_dtype = {element: name for name, element in ELEMENTS.items()}[stated]
+            made.torch_dtype = torch_name(stated)
             self.neuron_config = made
 
     def load_config(self) -> None:

@@ -9,11 +9,13 @@ from graphgen.config.fields import one_of, optional
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
     CompilerArgument,
+    CompileRequest,
     CompileSetting,
     NoEffect,
     Refused,
     RunTimeSetting,
     owned_by,
+    sets,
 )
 from graphgen.runtime.aws_config.value_kinds import BOOL, CLASS, COUNT, TEXT
 
@@ -49,17 +51,20 @@ def _optional_kernel(name: str, what: str) -> Attribute:
     )
 
 
-def _native_kernel(name: str, what: str, source: str) -> Attribute:
-    """A switch for a kernel that ``select-kernels`` calls where its artifact is given."""
-    return Attribute(
-        name,
-        BOOL,
-        False,
-        f"the {what}",
-        _NO_KERNELS,
-        CompileSetting("native_kernels"),
-        source=source,
-    )
+def native_kernel(name: str, word: str, instead: str = "") -> CompileSetting:
+    """A kernel in NKI that an attribute requests, which artifacts decide about.
+
+    Args:
+        name: of the attribute.
+        word: of the field ``native_kernels``.
+        instead: the attribute whose kernel stands in for this one.
+    """
+
+    def requested(request: CompileRequest) -> tuple[str, ...]:
+        other = bool(instead) and request[instead] is True
+        return (word,) if request[name] is True and not other else ()
+
+    return sets("native_kernels", requested)
 
 
 KERNELS = owned_by(
@@ -70,13 +75,21 @@ KERNELS = owned_by(
         None,
         "the flash attention kernel; None leaves the choice to the compiler",
         _NO_KERNELS,
-        CompileSetting("native_kernels"),
+        native_kernel("attn_kernel_enabled", "attention"),
         source="C43",
         decision="the references say False and describe a choice by length; None is that choice, "
         "and False excludes the kernel",
     ),
-    _native_kernel("qkv_kernel_enabled", "fused QKV kernel", "C44"),
-    _native_kernel("mlp_kernel_enabled", "MLP kernel", "C45"),
+    Attribute(
+        *("qkv_kernel_enabled", BOOL, False, "the fused QKV kernel", _NO_KERNELS),
+        native_kernel("qkv_kernel_enabled", "qkv"),
+        source="C44",
+    ),
+    Attribute(
+        *("mlp_kernel_enabled", BOOL, False, "the MLP kernel", _NO_KERNELS),
+        native_kernel("mlp_kernel_enabled", "mlp", instead="quantized_mlp_kernel_enabled"),
+        source="C45",
+    ),
     _kernel("qkv_nki_kernel_enabled", "QKV kernel in NKI"),
     _kernel("qkv_cte_nki_kernel_fuse_rope", "rotary embedding inside the QKV kernel"),
     _kernel("qkv_kernel_nbsd_layout", "NBSD layout of the QKV kernel's result"),
@@ -138,7 +151,7 @@ ATTENTION = owned_by(
         BOOL,
         False,
         "splits the cache along the sequence over the ranks that share a head",
-        CompileSetting("flash_decoding"),
+        sets("flash_decoding"),
         source="C21",
     ),
     Attribute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypedDict, cast
+from typing import Final, cast
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -18,22 +18,14 @@ _WITHOUT_ADAPTERS: Final = ("enable_fused_speculation", "enable_eagle_speculatio
 _FOLDER, _DEVICE, _HOST = "lora-ckpt-dir", "lora-ckpt-paths", "lora-ckpt-paths-cpu"
 
 
-class AdapterFields(TypedDict, total=False):
-    """Fields of a compilation that are about adapters."""
-
-    max_loras: int
-    max_lora_rank: int
-    lora_target_modules: tuple[str, ...]
-
-
 def lora_config(config: NeuronConfig) -> LoraServingConfig | None:
     """The configuration of adapters; ``None`` for a model without."""
     given = config.value("lora_config")
     return given if isinstance(given, LoraServingConfig) else None
 
 
-def adapter_fields(config: NeuronConfig) -> AdapterFields:
-    """The fields that the attributes alone say; no file is read.
+def check_adapters(config: NeuronConfig) -> None:
+    """Check the attributes of adapters beside those of NeuronConfig; no file is read.
 
     Raises:
         GraphgenError: GG0903 for attributes that contradict NeuronConfig, GG0904 for features that
@@ -41,17 +33,12 @@ def adapter_fields(config: NeuronConfig) -> AdapterFields:
     """
     lora = lora_config(config)
     if lora is None:
-        return {}
+        return
     for name in _WITHOUT_ADAPTERS:
         if config.value(name):
             what = f"NeuronConfig.{name} with lora_config is not built yet"
             raise GraphgenError("GG0904", what, help=f"leave {name} or lora_config out")
     _check_same(config, lora)
-    return {
-        "max_loras": cast(int, lora.value("max_loras")),
-        "max_lora_rank": cast(int, lora.value("max_lora_rank")),
-        "lora_target_modules": cast("tuple[str, ...] | None", lora.value("target_modules")) or (),
-    }
 
 
 def _check_same(config: NeuronConfig, lora: LoraServingConfig) -> None:

@@ -15,18 +15,6 @@ def medusa_heads(config: NeuronConfig) -> int:
     return cast(int, config.value("num_medusa_heads")) if config.value("is_medusa") else 0
 
 
-def medusa_nodes(config: NeuronConfig) -> int:
-    """Nodes of a tree that a step verifies, the last token of a row included; 0 without Medusa.
-
-    Raises:
-        GraphgenError: as for :func:`tree_of`.
-    """
-    if not config.value("is_medusa"):
-        return 0
-    tree_of(config)
-    return cast(int, config.value("medusa_speculation_length"))
-
-
 def tree_of(config: NeuronConfig) -> MedusaTree:
     """The tree of ``medusa_tree``.
 

@@ -10,9 +10,9 @@ from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.models import read_model_config
-from graphgen.passes.quantization.schemes import PER_CHANNEL
-from graphgen.read_file import is_file, is_folder, is_there
+from graphgen.read_file import is_file, is_folder
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_config.quantization_rows import quantized_checkpoint, scale_scheme
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 
 # Element types of checkpoints by AWS's names.
@@ -65,22 +65,6 @@ def model_notes(config: NeuronConfig, model: Mapping[str, object]) -> tuple[str,
 def _key_value_heads(model: Mapping[str, object]) -> int | None:
     found: object = getattr(read_model_config(model), "num_key_value_heads", None)
     return found if isinstance(found, int) else None
-
-
-def scale_scheme(config: NeuronConfig) -> str:
-    """The part of a weight that shares a scale, by the name that ``quantize-weights`` has for it.
-
-    Each expert's channels have scales of their own anyway, as a stack of matrices has.
-    """
-    stated = str(config.value("quantization_type"))
-    return PER_CHANNEL if stated == "expert_wise_per_channel_symmetric" else stated
-
-
-def quantized_checkpoint(config: NeuronConfig) -> Path | None:
-    """The quantized checkpoint that a configuration names, if it is there."""
-    path = config.value("quantized_checkpoints_path")
-    found = Path(str(path)) if config.value("quantized") and path is not None else None
-    return found if found is not None and is_there(found) else None
 
 
 def stored_quantization(

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Mapping
+from math import inf, isfinite
+from pathlib import Path
+from typing import Final, cast
 
 from graphgen.config.fields import one_of, optional, words
+from graphgen.config.option_words import ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE, CACHE_DTYPES
+from graphgen.passes.quantization.schemes import PER_CHANNEL
+from graphgen.read_file import is_there
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
+    CompileRequest,
     CompileSetting,
     NoEffect,
     PartOf,
     Refused,
     RunTimeSetting,
+    Values,
     owned_by,
+    sets,
 )
+from graphgen.runtime.aws_config.kernel_rows import native_kernel
 from graphgen.runtime.aws_config.value_kinds import (
     BOOL,
     COUNT,
@@ -40,6 +50,68 @@ _CACHE_DTYPE = Refused(
     "a KV cache of this type", "set quant_dtype to float8_e4m3fn, float8_e5m2 or int8"
 )
 
+# Products of the MLP, which quantized_mlp_kernel_enabled computes of 8-bit rows, and the bound of
+# these where none is given.
+_MLP_WEIGHTS: Final = ("*.mlp.*",)
+_MLP_BOUND: Final = 1200.0
+
+
+def scale_scheme(values: Values) -> str:
+    """The part of a weight that shares a scale, by the name that ``quantize-weights`` has for it.
+
+    Each expert's channels have scales of their own anyway, as a stack of matrices has.
+    """
+    stated = str(values["quantization_type"])
+    return PER_CHANNEL if stated == "expert_wise_per_channel_symmetric" else stated
+
+
+def quantized_checkpoint(values: Values) -> Path | None:
+    """The quantized checkpoint that a configuration names, if it is there."""
+    path = values["quantized_checkpoints_path"]
+    found = Path(str(path)) if values["quantized"] and path is not None else None
+    return found if found is not None and is_there(found) else None
+
+
+def _quantization(request: CompileRequest) -> str:
+    """The pass that quantizes weights while they are loaded; empty for stored ones."""
+    if not request["quantized"] or quantized_checkpoint(request) is not None:
+        return ""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.quantization.quantize_weights import QuantizeWeights
+
+    skip = cast("tuple[str, ...] | None", request["modules_to_not_convert"])
+    dtype = str(request["quantization_dtype"])
+    return str(QuantizeWeights(dtype, scale_scheme(request), skip or ()))
+
+
+def _narrow_weights(request: CompileRequest) -> tuple[str, ...]:
+    """Weights of the MLP, which alone multiplies 8-bit rows."""
+    return _MLP_WEIGHTS if request["quantized_mlp_kernel_enabled"] is True else ()
+
+
+def _narrow_mlp(request: CompileRequest) -> Mapping[str, object]:
+    """The same, and the kernel that computes it on devices."""
+    weights = _narrow_weights(request)
+    words = ("quantized_mlp",) if weights else ()
+    return {"activation_quantization_weights": weights, "native_kernels": words}
+
+
+def _activations(request: CompileRequest) -> str:
+    if request["quantized_mlp_kernel_enabled"] is True:
+        return ACTIVATIONS_DYNAMIC
+    return str(request["activation_quantization_type"] or ACTIVATIONS_WIDE)
+
+
+def _clamp_bound(request: CompileRequest) -> float:
+    """The bound of what is quantized; 0 for the library's infinity, but in its quantized MLP."""
+    bound = cast(float, request["quantize_clamp_bound"])
+    if isfinite(bound):
+        return bound
+    return _MLP_BOUND if request["quantized_mlp_kernel_enabled"] is True else 0.0
+
+
+_WEIGHTS = sets("quantization", _quantization)
+
 QUANTIZATION = owned_by(
     "NeuronConfig",
     Attribute(
@@ -47,7 +119,7 @@ QUANTIZATION = owned_by(
         BOOL,
         False,
         "whether products read 8-bit weights; needs quantized_checkpoints_path",
-        CompileSetting("quantization"),
+        _WEIGHTS,
         source="C36",
     ),
     Attribute(
@@ -64,7 +136,7 @@ QUANTIZATION = owned_by(
         words("int8", "f8e4m3", "f8e5m2"),
         "int8",
         "element type of quantized weights",
-        CompileSetting("quantization"),
+        _WEIGHTS,
         source="C38",
     ),
     Attribute(
@@ -72,7 +144,7 @@ QUANTIZATION = owned_by(
         words(*_SCHEMES),
         "per_tensor_symmetric",
         "the part of a weight that shares a scale",
-        CompileSetting("quantization"),
+        _WEIGHTS,
         source="C39",
         unbuilt={"blockwise_symmetric": _BLOCKS},
     ),
@@ -81,7 +153,7 @@ QUANTIZATION = owned_by(
         optional(TEXTS),
         None,
         "parts of dotted names of weights that are not quantized; None for none",
-        CompileSetting("quantization"),
+        _WEIGHTS,
         source="C40",
     ),
     Attribute(
@@ -123,7 +195,8 @@ QUANTIZATION = owned_by(
         BOOL,
         False,
         "computes the MLP with 8-bit operands, which changes the numbers",
-        CompileSetting("activation_quantization_weights"),
+        sets("activation_quantization_weights", _narrow_weights),
+        CompileSetting(("activation_quantization_weights", "native_kernels"), _narrow_mlp),
         source="C46",
     ),
     Attribute(
@@ -132,7 +205,7 @@ QUANTIZATION = owned_by(
         False,
         "quantizes the MLP's input in a kernel of its own",
         NoEffect("the numbers are those of quantized_mlp_kernel_enabled"),
-        CompileSetting("native_kernels"),
+        native_kernel("rmsnorm_quantize_kernel_enabled", "rmsnorm_quantize"),
         source="C47",
     ),
     Attribute(
@@ -141,16 +214,33 @@ QUANTIZATION = owned_by(
         None,
         "quantizes activations with scales found at run time (dynamic) or given (static): the "
         "input_scale of the checkpoint",
-        CompileSetting("activation_quantization_type"),
+        sets("activation_quantization_type", _activations),
+        described=lambda settings: (
+            settings.activation_quantization_type
+            if settings.activation_quantization_type != ACTIVATIONS_WIDE
+            else None
+        ),
     ),
     Attribute(
         "quantize_clamp_bound",
         NUMBER,
         inf,
         "bound of activations before they are quantized",
-        CompileSetting("quantize_clamp_bound"),
+        sets("quantize_clamp_bound", _clamp_bound),
+        described=lambda settings: settings.quantize_clamp_bound or inf,
     ),
 )
+
+# By the types of KVQuantizationConfig; that of the library where none is given.
+_CACHE_DTYPES: Final = {"float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int8": "int8"}
+
+_TORCH_CACHE_DTYPES: Final = {ours: theirs for theirs, ours in _CACHE_DTYPES.items()}
+
+
+def _cache_dtype(request: CompileRequest) -> str:
+    numbers = cast("Values | None", request["kv_quant_config"])
+    return CACHE_DTYPES[0] if numbers is None else _CACHE_DTYPES[str(numbers["quant_dtype"])]
+
 
 CACHE_QUANTIZATION = owned_by(
     "NeuronConfig",
@@ -159,7 +249,7 @@ CACHE_QUANTIZATION = owned_by(
         BOOL,
         False,
         "keeps the cache as 8-bit numbers",
-        CompileSetting("kv_cache_quant"),
+        sets("kv_cache_quant"),
         source="C42",
         decision="the flag alone changes nothing in the library, which needs kv_quant_config too; "
         "here it is enough, and kv_quant_config has its defaults: float8_e4m3fn, cast directly",
@@ -169,7 +259,8 @@ CACHE_QUANTIZATION = owned_by(
         optional(nested("KVQuantizationConfig")),
         None,
         "the numbers and scales of a quantized cache; needs kv_cache_quant",
-        CompileSetting("kv_cache_dtype"),
+        sets("kv_cache_dtype", _cache_dtype),
+        described=lambda settings: settings.kv_cache_quant,
     ),
 )
 
@@ -194,6 +285,7 @@ KV_QUANTIZATION = owned_by(
         "float8_e4m3fn",
         "element type of the cache; f8e4m3 ends at 240, as on the device",
         PartOf("NeuronConfig.kv_quant_config"),
+        described=lambda settings: _TORCH_CACHE_DTYPES[settings.kv_cache_dtype],
         unbuilt=dict.fromkeys(("bfloat16", "float16", "float32", "float64"), _CACHE_DTYPE),
         decision="whole numbers without scales would lose all that is below a half: int8 has a "
         "scale a token and head, which is kept with its numbers",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from graphgen.config.fields import integer, number, optional
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
-    CompileSetting,
+    CompileRequest,
     Derived,
     NoEffect,
     PartOf,
@@ -13,6 +15,7 @@ from graphgen.runtime.aws_config.attribute import (
     RunTimeSetting,
     Values,
     owned_by,
+    sets,
 )
 from graphgen.runtime.aws_config.value_kinds import BOOL, COUNT, INDEX, nested
 
@@ -26,6 +29,26 @@ def _draws(values: Values) -> object:
     return differ and not values["dynamic"]
 
 
+def _pass(request: CompileRequest) -> str:
+    """The pass that lets programs choose tokens; empty for logits."""
+    sampling = cast("Values | None", request["on_device_sampling_config"])
+    if sampling is None:
+        return ""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.programs.on_device_sampling import OnDeviceSampling
+
+    return str(
+        OnDeviceSampling(
+            do_sample=bool(sampling["do_sample"] or sampling["dynamic"]),
+            global_topk=cast(int, sampling["global_topk"]),
+            deterministic=bool(sampling["deterministic"]),
+            output_logits=bool(request["output_logits"]),
+        )
+    )
+
+
+_PASS = sets("sampling", _pass)
+
 SAMPLING = owned_by(
     "NeuronConfig",
     Attribute(
@@ -33,7 +56,7 @@ SAMPLING = owned_by(
         optional(nested("OnDeviceSamplingConfig")),
         None,
         "lets the programs choose the tokens; None for programs that give logits",
-        CompileSetting("sampling"),
+        _PASS,
         source="C26",
     ),
     Attribute(
@@ -41,7 +64,7 @@ SAMPLING = owned_by(
         BOOL,
         False,
         "whether programs that choose the tokens give the logits too",
-        CompileSetting("sampling"),
+        _PASS,
         source="C68",
     ),
     Attribute(
@@ -70,7 +93,7 @@ ON_DEVICE_SAMPLING = owned_by(
             "True if top_k, top_p or temperature is not its default, and dynamic is False", _draws
         ),
         "draws tokens (True), or takes the best one (False)",
-        CompileSetting("sampling"),
+        _PASS,
         source="C27",
         decision="the newer reference says False, the older one True, and the guide's multinomial "
         "example gives top_k alone; so False, unless a setting differs from its default that only "
@@ -106,7 +129,7 @@ ON_DEVICE_SAMPLING = owned_by(
         BOOL,
         False,
         "whether each row of a call has its own sampling_params",
-        CompileSetting("sampling"),
+        _PASS,
         source="C30",
         decision="the guide wants it for top_p and temperature; here they are also the same for "
         "all rows without it",
@@ -116,7 +139,7 @@ ON_DEVICE_SAMPLING = owned_by(
         BOOL,
         False,
         "whether tokens are drawn with the number 0.5 instead of random ones",
-        CompileSetting("sampling"),
+        _PASS,
         source="C31",
     ),
     Attribute(
@@ -124,7 +147,7 @@ ON_DEVICE_SAMPLING = owned_by(
         INDEX,
         256,
         "best tokens that are looked at when drawing; 0 for all",
-        CompileSetting("sampling"),
+        _PASS,
         source="C32",
     ),
     Attribute(

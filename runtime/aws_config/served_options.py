@@ -11,10 +11,11 @@ from typing import cast
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import is_artifact, open_artifact
-from graphgen.runtime.aws_config.compile_settings import ELEMENTS, compile_settings
+from graphgen.runtime.aws_config.compile_settings import compile_settings
 from graphgen.runtime.aws_config.environment import check_nodes
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_config.served_override import ServedOverride, read_override
+from graphgen.runtime.aws_config.value_kinds import ELEMENTS
 from graphgen.runtime.distributed.launch_plan import stages_of_launch
 from graphgen.runtime.distributed.process_group import current_place
 from graphgen.runtime.engine import EngineOptions, locate_checkpoint

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from graphgen.config.fields import one_of, optional, words
 from graphgen.runtime.aws_config.attribute import (
     REQUIRED,
     Attribute,
-    CompileSetting,
+    CompileRequest,
     Derived,
     NoEffect,
     PartOf,
@@ -18,6 +18,7 @@ from graphgen.runtime.aws_config.attribute import (
     Values,
     owned_by,
     same_as,
+    sets,
 )
 from graphgen.runtime.aws_config.value_kinds import (
     ADAPTERS,
@@ -36,11 +37,43 @@ from graphgen.runtime.aws_config.value_kinds import (
 _SEPARATE = "set speculation_length and give generate an assistant_model"
 _TREE = Refused("speculation with a tree of tokens", _SEPARATE)
 _MEDUSA = PartOf("is_medusa")
-_BLOCK = CompileSetting("page_cache")
 _CHUNKS = Refused(
     "chunked prefill outside graphgen serve",
     "leave it out: forward takes a prompt in parts by position_ids",
 )
+
+
+def _verify_batch(request: CompileRequest) -> tuple[int, ...]:
+    """Batch size of verification programs, if it differs from the token programs'."""
+    rows = cast(int, request["spec_batch_size"])
+    own = request["speculation_length"] and rows != request["tkg_batch_size"]
+    return (rows,) if own else ()
+
+
+def _features(request: CompileRequest) -> tuple[int, ...]:
+    """The hidden states that a draft of EAGLE takes; none without a model."""
+    if not request["enable_eagle_speculation"] or not request.model:
+        return ()
+    # Only here: the table is read without any model.
+    from graphgen.models import family_of
+    from graphgen.models.eagle import target_layers
+    from graphgen.models.first_layers import stated_layers
+
+    _, layers = stated_layers(family_of(request.model), request.model)
+    return target_layers(3 if request["is_eagle3"] else 1, cast(int, layers))
+
+
+def _medusa(name: str) -> Callable[[CompileRequest], int]:
+    """The number that an attribute gives; 0 without ``is_medusa``."""
+    return lambda request: cast(int, request[name]) if request["is_medusa"] else 0
+
+
+def _paged(name: str) -> Callable[[CompileRequest], int]:
+    """The number that an attribute gives; 0 without a cache of blocks."""
+    return lambda request: cast(int, request[name]) if request["is_block_kv_layout"] else 0
+
+
+_BLOCK = sets("page_cache", _paged("pa_block_size"))
 
 SPECULATION = owned_by(
     "NeuronConfig",
@@ -59,7 +92,7 @@ SPECULATION = owned_by(
         INDEX,
         0,
         "tokens of a verification: the last one of a row, and those proposed",
-        CompileSetting("speculation_length"),
+        sets("speculation_length"),
         source="C51",
     ),
     Attribute(
@@ -67,15 +100,16 @@ SPECULATION = owned_by(
         COUNT,
         same_as("batch_size"),
         "sequences of a verification; more are verified in several launches",
-        CompileSetting("verify_batch"),
+        sets("verify_batch", _verify_batch),
         source="C52",
+        described=lambda settings: (settings.verify_batch or settings.batch)[0],
     ),
     Attribute(
         "enable_eagle_speculation",
         BOOL,
         False,
         "EAGLE: programs return the hidden states that the draft takes",
-        CompileSetting("feature_layers"),
+        sets("feature_layers", _features),
         source="C53",
     ),
     Attribute(
@@ -124,10 +158,17 @@ SPECULATION = owned_by(
         INDEX,
         0,
         "nodes of a verification: the last token of a row, and those of the tree",
-        _MEDUSA,
+        sets("tree_nodes", _medusa("medusa_speculation_length")),
         source="C57",
     ),
-    Attribute("num_medusa_heads", INDEX, 0, "heads that guess", _MEDUSA, source="C57"),
+    Attribute(
+        "num_medusa_heads",
+        INDEX,
+        0,
+        "heads that guess",
+        sets("num_medusa_heads", _medusa("num_medusa_heads")),
+        source="C57",
+    ),
     Attribute(
         "medusa_tree",
         optional(one_of(MAPPING, tuple_of(tuple_of(INDEX, ""), "a list of lists of integers"))),
@@ -173,6 +214,7 @@ PAGES = owned_by(
         False,
         "a cache of blocks",
         _BLOCK,
+        described=lambda settings: settings.page_cache > 0,
         served="as --block-size",
     ),
     Attribute(
@@ -180,7 +222,8 @@ PAGES = owned_by(
         COUNT,
         same_as("batch_size"),
         "blocks of a cache",
-        CompileSetting("cache_blocks"),
+        sets("cache_blocks", _paged("pa_num_blocks")),
+        described=lambda settings: settings.cache_blocks or settings.cache_rows,
         served="as --num-gpu-blocks-override, which says the default",
     ),
     Attribute(
@@ -189,6 +232,7 @@ PAGES = owned_by(
         same_as("seq_len"),
         "slots of a block",
         _BLOCK,
+        described=lambda settings: settings.page_cache or settings.max_len,
         served="as --block-size",
     ),
     Attribute(
@@ -231,6 +275,7 @@ LORA = owned_by(
         "adapters that requests choose from",
         RunTimeSetting("adapters that forward and generate take by adapter_ids"),
         source="C58",
+        described=lambda settings: settings.max_loras > 0,
     ),
 )
 
@@ -255,7 +300,7 @@ LORA_SERVING = owned_by(
         COUNT,
         Derived("1, or the number of lora_ckpt_paths", _slots),
         "adapters in the device's memory",
-        CompileSetting("max_loras"),
+        sets("max_loras"),
         source="C59",
     ),
     Attribute(
@@ -311,13 +356,14 @@ LORA_SERVING = owned_by(
     Attribute(
         "base_model_quantized", BOOL, False, "whether the model is quantized", _BASE, source="C66"
     ),
-    Attribute("max_lora_rank", COUNT, 16, "the largest rank", CompileSetting("max_lora_rank")),
+    Attribute("max_lora_rank", COUNT, 16, "the largest rank", sets("max_lora_rank")),
     Attribute(
         "target_modules",
         optional(TEXTS),
         None,
         "modules with adapters",
-        CompileSetting("lora_target_modules"),
+        sets("lora_target_modules", lambda lora: lora["target_modules"] or ()),
+        described=lambda settings: settings.lora_target_modules or None,
     ),
     Attribute(
         "lora_bias",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
+from graphgen.config.bucket_ladder import powers
 from graphgen.config.fields import optional, words
+from graphgen.config.option_words import ATTENTION_OF_MODEL
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
-    CompileSetting,
+    CompileRequest,
     Derived,
     NoEffect,
     PartOf,
@@ -16,8 +19,16 @@ from graphgen.runtime.aws_config.attribute import (
     Values,
     owned_by,
     same_as,
+    sets,
 )
-from graphgen.runtime.aws_config.value_kinds import BOOL, COMPUTE_DTYPE, COUNT, COUNTS, INDEX
+from graphgen.runtime.aws_config.value_kinds import (
+    BOOL,
+    COMPUTE_DTYPE,
+    COUNT,
+    COUNTS,
+    ELEMENTS,
+    INDEX,
+)
 
 
 def _longest(values: Values) -> object:
@@ -31,6 +42,67 @@ def _new_tokens(values: Values) -> object:
     return max(min(longest - prompt, row), 0) or None
 
 
+def _rows(values: Values, name: str) -> tuple[int, ...]:
+    """A batch size, if it is not that of the token programs."""
+    rows = cast(int, values[name])
+    return (rows,) if rows != values["tkg_batch_size"] else ()
+
+
+def _cache_rows(request: CompileRequest) -> int:
+    """Rows of a cache; 0 for those of the largest call."""
+    rows, *calls = (
+        cast(int, request[name])
+        for name in ("kv_cache_batch_size", "tkg_batch_size", "ctx_batch_size")
+    )
+    return rows if rows != max(calls) else 0
+
+
+def _ladder(request: CompileRequest, buckets: str, largest: str) -> tuple[int, ...]:
+    """The buckets of a phase, ascending: one without bucketing, else those given or all powers."""
+    longest = cast(int, request[largest])
+    if not request["enable_bucketing"]:
+        return (longest,)
+    given = cast("tuple[int, ...] | None", request[buckets])
+    return tuple(sorted(set(given))) if given else powers(longest)
+
+
+def _dtype(request: CompileRequest) -> str:
+    as_declared = request["cast_type"] == "as-declared"
+    return "as-declared" if as_declared else ELEMENTS[str(request["torch_dtype"])]
+
+
+def _attention_dtype(request: CompileRequest) -> str:
+    """The element type of attention, where it is not that of the hidden states."""
+    given = request["attention_dtype"]
+    same = given is None or given == request["torch_dtype"]
+    return ATTENTION_OF_MODEL if same else ELEMENTS[str(given)]
+
+
+def reduce_dtype(given: str, model: str) -> Callable[[CompileRequest], str]:
+    """The element type of row-parallel sums, of two attributes: its own, else the model's.
+
+    One rank has no sums; f32 is the default.
+    """
+
+    def value(request: CompileRequest) -> str:
+        named = str(request[given] or request[model]) if request["tp_degree"] != 1 else "f32"
+        return ELEMENTS.get(named, named)
+
+    return value
+
+
+def torch_name(element: str) -> str:
+    """PyTorch's name of an element type (KeyError)."""
+    return {ours: theirs for theirs, ours in ELEMENTS.items()}[element]
+
+
+_BATCH = sets("batch", lambda request: (request["tkg_batch_size"],))
+_SLOTS = sets("slots", lambda request: request["max_length"])
+_CONTEXT = sets(
+    "context", lambda request: _ladder(request, "context_encoding_buckets", "max_context_length")
+)
+_TOKENS = sets("tokens", lambda request: _ladder(request, "token_generation_buckets", "max_length"))
+_DTYPE = sets("dtype", _dtype)
 _PAGED_LATER = Refused(
     "prefix caching outside graphgen serve",
     "leave it out: forward processes the tokens that it is given",
@@ -38,21 +110,30 @@ _PAGED_LATER = Refused(
 
 SIZES = owned_by(
     "NeuronConfig",
-    Attribute("batch_size", COUNT, 1, "sequences of a call", CompileSetting("batch"), source="C01"),
+    Attribute(
+        "batch_size",
+        COUNT,
+        1,
+        "sequences of a call",
+        _BATCH,
+        source="C01",
+        described=lambda settings: settings.cache_rows,
+    ),
     Attribute(
         "seq_len",
         COUNT,
         Derived("128, or the largest bucket that is given", _longest),
         "the longest sequence, prompt and new tokens together",
-        CompileSetting("slots"),
+        _SLOTS,
         source="C03",
+        described=lambda settings: settings.max_len,
     ),
     Attribute(
         "max_length",
         COUNT,
         same_as("seq_len"),
         "the longest sequence of a cache row; less than seq_len makes the rows shorter",
-        CompileSetting("slots"),
+        _SLOTS,
         source="C06",
     ),
     Attribute(
@@ -60,8 +141,9 @@ SIZES = owned_by(
         COUNT,
         same_as("max_length"),
         "the longest prompt",
-        CompileSetting("context"),
+        _CONTEXT,
         source="C04",
+        described=lambda settings: max(settings.context),
     ),
     Attribute(
         "max_new_tokens",
@@ -111,8 +193,9 @@ DTYPES = owned_by(
         COMPUTE_DTYPE,
         "bfloat16",
         "element type of weights, activations and caches",
-        CompileSetting("dtype"),
+        _DTYPE,
         source="C09",
+        described=lambda settings: torch_name(settings.dtype),
     ),
     Attribute(
         "overrides_torch_dtype",
@@ -128,7 +211,7 @@ DTYPES = owned_by(
         words("config", "as-declared"),
         "config",
         "casts all weights to torch_dtype (config), or keeps the type of each (as-declared)",
-        CompileSetting("dtype"),
+        _DTYPE,
         source="C11",
     ),
     Attribute(
@@ -136,8 +219,9 @@ DTYPES = owned_by(
         optional(COMPUTE_DTYPE),
         None,
         "element type of row-parallel sums over ranks; None for torch_dtype",
-        CompileSetting("rpl_reduce_dtype"),
+        sets("rpl_reduce_dtype", reduce_dtype("rpl_reduce_dtype", "torch_dtype")),
         source="C10",
+        described=lambda settings: torch_name(settings.rpl_reduce_dtype),
         decision="the newer reference says None, the older one torch_dtype; sums are in "
         "torch_dtype, the type in which the library's layers hand on what they sum",
     ),
@@ -146,8 +230,13 @@ DTYPES = owned_by(
         optional(COMPUTE_DTYPE),
         None,
         "element type of attention; None and torch_dtype for that of the hidden states",
-        CompileSetting("attention_dtype"),
+        sets("attention_dtype", _attention_dtype),
         source="C25",
+        described=lambda settings: (
+            torch_name(settings.attention_dtype)
+            if settings.attention_dtype != ATTENTION_OF_MODEL
+            else None
+        ),
     ),
 )
 
@@ -166,23 +255,25 @@ BATCHES = owned_by(
         COUNT,
         same_as("batch_size"),
         "sequences of a call of the context programs",
-        CompileSetting("prefill_batch"),
+        sets("prefill_batch", lambda request: _rows(request, "ctx_batch_size")),
         source="C49",
+        described=lambda settings: (settings.prefill_batch or settings.batch)[0],
     ),
     Attribute(
         "tkg_batch_size",
         COUNT,
         same_as("batch_size"),
         "sequences of a call of the token programs",
-        CompileSetting("batch"),
+        _BATCH,
         source="C49",
+        described=lambda settings: settings.batch[0],
     ),
     Attribute(
         "kv_cache_batch_size",
         COUNT,
         same_as("max_batch_size"),
         "rows of a cache",
-        CompileSetting("rows"),
+        sets("rows", _cache_rows),
         decision="the library's default is batch_size; max_batch_size is the number of sequences "
         "that continuous batching keeps, and equals batch_size where only that is given",
     ),
@@ -200,6 +291,7 @@ BATCHES = owned_by(
         "whether sequences come and go one by one; seq_ids choose their rows of the cache",
         NoEffect("sequences come and go one by one in any case"),
         source="C48",
+        described=lambda settings: settings.attention_dp_degree > 1,
     ),
     Attribute(
         "apply_seq_ids_mask",
@@ -217,16 +309,18 @@ BUCKETS = owned_by(
         BOOL,
         False,
         "whether each phase has several programs for different lengths, or one for the longest",
-        CompileSetting("context"),
+        _CONTEXT,
         source="C33",
+        described=lambda _: True,
     ),
     Attribute(
         "context_encoding_buckets",
         optional(COUNTS),
         None,
         "prompt lengths to compile for; None for the powers of two from 128 to max_context_length",
-        CompileSetting("context"),
+        _CONTEXT,
         source="C34",
+        described=lambda settings: settings.context,
         decision="the ladder is complete; the library leaves 8192 out on the way to 10240",
     ),
     Attribute(
@@ -234,8 +328,9 @@ BUCKETS = owned_by(
         optional(COUNTS),
         None,
         "sequence lengths to compile for; None for the powers of two from 128 to max_length",
-        CompileSetting("tokens"),
+        _TOKENS,
         source="C35",
+        described=lambda settings: settings.tokens,
     ),
     Attribute(
         "buckets",

@@ -179,7 +179,15 @@ class StrictConfig:
     def default(self, name: str) -> object:
         """The value of an attribute where it is not given."""
         default = self.attribute(name).default
-        return default.value(_Values(self)) if isinstance(default, Derived) else default
+        return default.value(self) if isinstance(default, Derived) else default
+
+    def __getitem__(self, name: str, /) -> object:
+        """:meth:`value`, for the functions of the table."""
+        return self.value(name)
+
+    def is_given(self, name: str) -> bool:
+        """True for an attribute that somebody set."""
+        return name in self._given
 
     def origin(self, name: str) -> str:
         """The place a value comes from: ``given``, ``default``, ``derived from ...`` or a name of
@@ -218,7 +226,7 @@ class StrictConfig:
 
     def _broken(self) -> Iterator[GraphgenError]:
         """The impossible combinations of this configuration (GG0903)."""
-        read = Reader(_Values(self))
+        read = Reader(self)
         for rule in _of(RULES, self.owner):
             if rule.broken(read):
                 shown = [f"{name} = {_shown(self.value(name))}" for name in rule.attributes]
@@ -231,7 +239,7 @@ class StrictConfig:
 
     def _remarks(self) -> Iterator[str]:
         """Attributes that have no effect because of others."""
-        read = Reader(_Values(self))
+        read = Reader(self)
         for note in _of(NOTES, self.owner):
             name = note.attributes[0]
             if name in self._given and note.broken(read):
@@ -263,7 +271,7 @@ class StrictConfig:
         """Refuse missing attributes (GG0902), features (GG0904) and combinations (GG0903)."""
         for error in self.problems(target):
             raise error
-        for nested in self._nested_configs():
+        for nested in self.nested_configs():
             nested.check(target)
 
     def _refused(self, rows: Iterable[Attribute], target: str) -> Iterator[GraphgenError]:
@@ -301,11 +309,12 @@ class StrictConfig:
                     f"{self.owner}.{name} = {_shown(value)} has no effect: {effect.because}"
                 )
         found.extend([*self._remarks(), *self.remarks()])
-        for nested in self._nested_configs():
+        for nested in self.nested_configs():
             found.extend(nested.notes(target))
         return tuple(found)
 
-    def _nested_configs(self) -> list[StrictConfig]:
+    def nested_configs(self) -> list[StrictConfig]:
+        """The configurations inside this one."""
         return [value for value in self._given.values() if isinstance(value, StrictConfig)]
 
     def freeze(self, user: str) -> Self:
@@ -316,7 +325,7 @@ class StrictConfig:
         """
         self.check()
         vars(self)["_frozen_by"] = user
-        for nested in self._nested_configs():
+        for nested in self.nested_configs():
             nested.freeze(user)
         return self
 
@@ -361,20 +370,6 @@ class StrictConfig:
     @property
     def _frozen_by(self) -> str:
         return cast(str, vars(self)["_frozen_by"])
-
-
-class _Values:
-    """The values of a configuration by name, for derived defaults."""
-
-    def __init__(self, config: StrictConfig) -> None:
-        self._config = config
-
-    def __getitem__(self, name: str, /) -> object:
-        return self._config.value(name)
-
-    def is_given(self, name: str) -> bool:
-        """True for an attribute that somebody set."""
-        return name in self._config.given
 
 
 def config_class(owner: str) -> type[StrictConfig]:

@@ -14,7 +14,7 @@ from typing import ClassVar, cast
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config import tnx_part_rows as parts
 from graphgen.runtime.aws_config.strict_config import StrictConfig
-from graphgen.runtime.aws_config.tnx_rows import MODEL, OWNER
+from graphgen.runtime.aws_config.tnx_rows import MODEL, OWNER, exclusion
 
 
 class GQA(Enum):
@@ -160,8 +160,3 @@ class TnxModelOptions(StrictConfig):
     """The keyword arguments of ``from_pretrained``."""
 
     owner: ClassVar[str] = MODEL
-
-
-def exclusion(what: str, because: str, help: str) -> GraphgenError:
-    """The error of an impossible combination."""
-    return GraphgenError("GG0903", f"{what}: {because}", help=help)

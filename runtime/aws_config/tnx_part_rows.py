@@ -7,15 +7,15 @@ from typing import Any, Final
 from graphgen.config.fields import ValueType, one_of, optional, words
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
-    CompileSetting,
     Derived,
     NoEffect,
     PartOf,
     Refused,
     RunTimeSetting,
     owned_by,
+    sets,
 )
-from graphgen.runtime.aws_config.tnx_rows import AMP, part
+from graphgen.runtime.aws_config.tnx_rows import AMP, QUANTIZED, SAMPLING, WEIGHTS, part
 from graphgen.runtime.aws_config.value_kinds import (
     BOOL,
     COUNT,
@@ -41,12 +41,11 @@ def _each(kind: ValueType[Any]) -> ValueType[Any]:
 
 
 _WIDE = Refused("a KV cache of this type", "take 's8' or 'f8e4m3fn', or amp for all")
-_PASS = CompileSetting("quantization")
 
 TNX_QUANTIZATION = owned_by(
     QUANTIZATION,
     Attribute(
-        "quant_dtype", words("s8", "f8e4m3fn"), "s8", "element type of quantized weights", _PASS
+        "quant_dtype", words("s8", "f8e4m3fn"), "s8", "element type of quantized weights", WEIGHTS
     ),
     Attribute(
         "dequant_dtype",
@@ -60,18 +59,18 @@ TNX_QUANTIZATION = owned_by(
         words("vector_dynamic", "direct_cast"),
         "vector_dynamic",
         "vector_dynamic, a scale for each output channel",
-        _PASS,
+        NoEffect("the only one there is"),
         unbuilt={
             "direct_cast": Refused("quantization without scales", "take 'vector_dynamic'"),
         },
     ),
-    Attribute("quantize_attn", BOOL, True, "quantization of attention's weights too", _PASS),
+    Attribute("quantize_attn", BOOL, True, "quantization of attention's weights too", WEIGHTS),
     Attribute(
         "no_quantize_list",
         TEXTS,
         (),
         "parts of the names of weights that keep their element type",
-        _PASS,
+        WEIGHTS,
     ),
 )
 
@@ -82,7 +81,7 @@ TNX_CACHE_QUANTIZATION = owned_by(
         words("s8", "f16", "bf16", "f8e4m3fn"),
         "s8",
         "element type of quantized caches",
-        CompileSetting("kv_cache_dtype"),
+        sets("kv_cache_dtype", lambda cache: QUANTIZED[str(cache["quant_dtype"])]),
         unbuilt=dict.fromkeys(("f16", "bf16"), _WIDE),
         decision="whole numbers without scales would lose all that is below a half: s8 has a "
         "scale a token and head, which is kept with its numbers",
@@ -119,7 +118,7 @@ TNX_GENERATION = owned_by(
         BOOL,
         False,
         "drawn tokens instead of the best ones",
-        CompileSetting("sampling"),
+        SAMPLING,
     ),
     Attribute("top_k", _each(INDEX), 50, "number of best tokens to draw from; 0 for all", _INPUT),
     Attribute(
@@ -134,7 +133,7 @@ TNX_GENERATION = owned_by(
         optional(COUNT),
         None,
         "number of best tokens that programs look at; None for those that top_k needs",
-        CompileSetting("sampling"),
+        SAMPLING,
     ),
     Attribute(
         "eos_token_id",
@@ -151,9 +150,7 @@ TNX_GENERATION = owned_by(
         "values that update_generation_config may change",
         RunTimeSetting("the right to change values after compilation"),
     ),
-    Attribute(
-        "deterministic", BOOL, False, "0.5 in place of random numbers", CompileSetting("sampling")
-    ),
+    Attribute("deterministic", BOOL, False, "0.5 in place of random numbers", SAMPLING),
     Attribute(
         "per_batch_line",
         BOOL,

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from graphgen.config.fields import MismatchError, ValueType, one_of, optional, value_type, words
+from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.attribute import (
     Attribute,
+    CompileRequest,
     CompileSetting,
     Derived,
     NoEffect,
@@ -17,8 +19,10 @@ from graphgen.runtime.aws_config.attribute import (
     RunTimeSetting,
     Values,
     owned_by,
+    sets,
 )
-from graphgen.runtime.aws_config.value_kinds import BOOL, COUNT, COUNTS, INDEX, tuple_of
+from graphgen.runtime.aws_config.size_rows import reduce_dtype
+from graphgen.runtime.aws_config.value_kinds import BOOL, COUNT, COUNTS, ELEMENTS, INDEX, tuple_of
 
 OWNER: Final = "tnx.NeuronConfig"
 MODEL: Final = "tnx.from_pretrained"
@@ -72,6 +76,124 @@ def part(owner: str, name: str) -> ValueType[Any]:
 
 _EAGLE = Refused("EAGLE speculation", "leave it out, and generate without speculation")
 
+# The part of a weight's name that stands for attention, by model type.
+_ATTENTION: Final = {
+    "gpt2": "attn",
+    "gptj": "attn",
+    "gpt_neox": "attention",
+    "bloom": "self_attention",
+}
+# The pass's own default for programs that draw from the best tokens.
+_CANDIDATES: Final = 256
+# Element types of quantized weights and caches.
+QUANTIZED: Final = {"s8": "int8", "f8e4m3fn": "f8e4m3"}
+
+
+def _quantization(request: CompileRequest) -> str:
+    """The pass that quantizes weights, as pipelines write it; empty for none."""
+    quant = cast("Values | None", request["quant"])
+    if quant is None:
+        return ""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.quantization.quantize_weights import QuantizeWeights
+
+    skip = [*QuantizeWeights().skip, *cast("tuple[str, ...]", quant["no_quantize_list"])]
+    if not quant["quantize_attn"]:
+        skip.append(_ATTENTION.get(str(request.model.get("model_type")), "self_attn"))
+    return str(QuantizeWeights(QUANTIZED[str(quant["quant_dtype"])], skip=tuple(skip)))
+
+
+def sampling_pass(values: Values) -> str:
+    """The pass that lets programs choose tokens, as pipelines write it; empty for logits."""
+    generation = cast("Values | None", values["on_device_generation"])
+    if generation is None:
+        return ""
+    dynamic = generation["dynamic"]
+    if not generation["do_sample"] and not dynamic:
+        return "on-device-sampling"
+    candidates = generation["global_top_k"]
+    if candidates is None:
+        few = not dynamic and all(0 < k <= _CANDIDATES for k in _all(generation, "top_k"))
+        candidates = _CANDIDATES if few else 0
+    options = ["do_sample=true", f"global_topk={candidates}"]
+    if generation["deterministic"]:
+        options.append("deterministic=true")
+    if dynamic or any(count > 1 for count in _all(generation, "top_p_min_tokens")):
+        options.append("top_p_min_tokens=true")
+    return f"on-device-sampling{{{','.join(options)}}}"
+
+
+def _all(generation: Values, name: str) -> tuple[int, ...]:
+    value = cast("int | tuple[int, ...]", generation[name])
+    return (value,) if isinstance(value, int) else value
+
+
+def _split_norms(request: CompileRequest) -> tuple[str, ...]:
+    """Norms of prompts that are longer than a threshold, split along their tokens."""
+    apart = request["tp_degree"] != 1 and request["sequence_parallel_norm"]
+    longest = cast(int, request["sequence_parallel_norm_threshold"])
+    return (f"prefill>={longest + 1}:sequence:tp",) if apart and _context(request) else ()
+
+
+def _heads(request: CompileRequest) -> str:
+    return STRATEGIES.get(str(request["group_query_attention"]), "auto")
+
+
+def _batch(request: CompileRequest) -> tuple[int, ...]:
+    batch = cast("int | tuple[int, ...]", request["batch_size"])
+    return (batch,) if isinstance(batch, int) else tuple(sorted(set(batch)))
+
+
+def _tokens(request: CompileRequest) -> tuple[int, ...]:
+    """The buckets of token generation (GG0903)."""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.models import read_model_config
+    from graphgen.passes.programs.bucket_sizes import Sizes, token_sizes
+
+    positions = cast(Sizes, request["n_positions"])
+    most = read_model_config(request.model).max_position_embeddings
+    if most and not request.is_given("n_positions"):
+        positions = min(cast(int, positions), most)
+    tokens = token_sizes(positions)
+    if most and tokens[-1] > most:
+        raise exclusion(
+            f"n_positions is {tokens[-1]}",
+            f"the model has {most} positions",
+            f"n_positions={most} or less",
+        )
+    return tokens
+
+
+def _context(request: CompileRequest) -> tuple[int, ...]:
+    """The buckets of prompts (GG0903)."""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.programs.bucket_sizes import Sizes, context_sizes
+
+    tokens = _tokens(request)
+    context = context_sizes(cast("Sizes | None", request["context_length_estimate"]), tokens)
+    if context and context[-1] > tokens[-1]:
+        raise exclusion(
+            f"context_length_estimate is {context[-1]} and n_positions {tokens[-1]}",
+            "a prompt is part of a sequence",
+            f"context_length_estimate={tokens[-1]} or less",
+        )
+    return context
+
+
+def _lengths(request: CompileRequest) -> Mapping[str, object]:
+    """The buckets of token generation, and the slots of a cache row."""
+    tokens = _tokens(request)
+    return {"tokens": tokens, "slots": tokens[-1]}
+
+
+def exclusion(what: str, because: str, help: str) -> GraphgenError:
+    """The error of an impossible combination."""
+    return GraphgenError("GG0903", f"{what}: {because}", help=help)
+
+
+WEIGHTS: Final = sets("quantization", _quantization)
+SAMPLING: Final = sets("sampling", sampling_pass)
+
 TNX_CONFIG = owned_by(
     OWNER,
     Attribute(
@@ -86,14 +208,14 @@ TNX_CONFIG = owned_by(
         part("tnx.QuantizationConfig", "QuantizationConfig"),
         None,
         "quantization of weights",
-        CompileSetting("quantization"),
+        WEIGHTS,
     ),
     Attribute(
         "kv_cache_quant",
         part("tnx.KVCacheQuantizationConfig", "KVCacheQuantizationConfig"),
         None,
         "quantization of KV caches",
-        CompileSetting("kv_cache_quant"),
+        sets("kv_cache_quant", lambda request: request["kv_cache_quant"] is not None),
     ),
     Attribute(
         "continuous_batching",
@@ -145,7 +267,7 @@ TNX_CONFIG = owned_by(
         optional(words(*STRATEGIES)),
         None,
         "distribution of KV heads over ranks",
-        CompileSetting("heads"),
+        sets("heads", _heads),
         decision="an impossible strategy is an error; transformers-neuronx takes another one",
     ),
     Attribute(
@@ -153,7 +275,7 @@ TNX_CONFIG = owned_by(
         BOOL,
         False,
         "norms split along the sequence",
-        CompileSetting("rules"),
+        sets("rules", _split_norms),
     ),
     Attribute(
         "sequence_parallel_norm_threshold",
@@ -181,21 +303,21 @@ TNX_CONFIG = owned_by(
         part("tnx.GenerationConfig", "GenerationConfig"),
         None,
         "settings of programs that choose tokens",
-        CompileSetting("sampling"),
+        SAMPLING,
     ),
     Attribute(
         "all_reduce_dtype",
         optional(_CAST),
         None,
         "element type of row-parallel sums over ranks; None for that of amp",
-        CompileSetting("rpl_reduce_dtype"),
+        sets("rpl_reduce_dtype", reduce_dtype("all_reduce_dtype", "amp")),
     ),
     Attribute(
         "cast_logits_dtype",
         _CAST,
         "float32",
         "element type that logits are rounded to",
-        CompileSetting("cast_logits_dtype"),
+        sets("cast_logits_dtype", lambda request: ELEMENTS[str(request["cast_logits_dtype"])]),
     ),
     Attribute(
         "fuse_qkv",
@@ -247,7 +369,7 @@ TNX_CONFIG = owned_by(
         BOOL,
         False,
         "KV caches split along the sequence",
-        CompileSetting("flash_decoding"),
+        sets("flash_decoding"),
     ),
     Attribute(
         "duplicate_q_weight_sos",
@@ -319,7 +441,7 @@ TNX_OPTIONS = owned_by(
         _SIZES,
         2048,
         "longest sequence, or the buckets of token generation",
-        CompileSetting("tokens"),
+        CompileSetting(("tokens", "slots"), _lengths),
         decision="by default no more than the positions that the model has",
     ),
     Attribute(
@@ -327,7 +449,7 @@ TNX_OPTIONS = owned_by(
         _SIZES,
         1,
         "sequences of one call; a list for several sizes",
-        CompileSetting("batch"),
+        sets("batch", _batch),
     ),
     Attribute(
         "prompt_batch_size",
@@ -341,15 +463,15 @@ TNX_OPTIONS = owned_by(
         AMP,
         "f32",
         "element type of weights, activations and caches",
-        CompileSetting("dtype"),
+        sets("dtype"),
     ),
-    Attribute("tp_degree", COUNT, 2, "ranks that the model is split over", CompileSetting("tp")),
+    Attribute("tp_degree", COUNT, 2, "ranks that the model is split over", sets("tp")),
     Attribute(
         "context_length_estimate",
         optional(one_of(INDEX, COUNTS)),
         None,
         "buckets of prompts; by default half of each bucket of token generation",
-        CompileSetting("context"),
+        sets("context", _context),
     ),
     Attribute("context_unroll", optional(COUNT), None, "layers of a program of prompts", _UNROLL),
     Attribute("unroll", optional(COUNT), None, "layers of a program of token generation", _UNROLL),

@@ -6,23 +6,15 @@ from collections.abc import Mapping
 from typing import cast
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.config.option_words import CACHE_DTYPES
-from graphgen.models import read_model_config
-from graphgen.runtime.aws_config.compile_settings import ELEMENTS
+from graphgen.runtime.aws_config.compile_settings import SettingRequest, folded
+from graphgen.runtime.aws_config.strict_config import CPU
 from graphgen.runtime.aws_config.tnx_config import (
     TnxGenerationConfig,
     TnxModelOptions,
     TnxNeuronConfig,
     exclusion,
 )
-from graphgen.runtime.aws_config.tnx_rows import STRATEGIES
 from graphgen.runtime.sampling import GREEDY, Sampling
-
-# The part of a weight's name that stands for attention, by model type.
-_ATTENTION = {"gpt2": "attn", "gptj": "attn", "gpt_neox": "attention", "bloom": "self_attention"}
-# The pass's own default for programs that draw from the best tokens.
-_CANDIDATES = 256
-_QUANTIZED = {"s8": "int8", "f8e4m3fn": "f8e4m3"}
 
 
 def compile_config(
@@ -40,76 +32,7 @@ def compile_config(
     """
     _check_batch(options, neuron_config)
     _check_element_types(options, neuron_config)
-    batch = cast("int | tuple[int, ...]", options.value("batch_size"))
-    tokens, context = _buckets(model, options)
-    strategy = neuron_config.value("group_query_attention")
-    return CompileConfig(
-        batch=(batch,) if isinstance(batch, int) else tuple(sorted(set(batch))),
-        tokens=tokens,
-        context=context,
-        slots=tokens[-1],
-        dtype=str(options.value("amp")),
-        tp=cast(int, options.value("tp_degree")),
-        rules=_rules(options, neuron_config) if context else (),
-        rpl_reduce_dtype=_reduce_dtype(options, neuron_config),
-        cast_logits_dtype=ELEMENTS[str(neuron_config.value("cast_logits_dtype"))],
-        flash_decoding=bool(neuron_config.value("shard_over_sequence")),
-        heads=STRATEGIES[strategy] if isinstance(strategy, str) else "auto",
-        quantization=quantization(model, neuron_config),
-        kv_cache_quant=neuron_config.part("kv_cache_quant") is not None,
-        kv_cache_dtype=_cache_dtype(neuron_config),
-        sampling=sampling_pass(neuron_config),
-    )
-
-
-def _rules(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> tuple[str, ...]:
-    """Norms of prompts that are longer than a threshold, split along their tokens."""
-    if options.value("tp_degree") == 1 or not neuron_config.value("sequence_parallel_norm"):
-        return ()
-    longest = cast(int, neuron_config.value("sequence_parallel_norm_threshold"))
-    return (f"prefill>={longest + 1}:sequence:tp",)
-
-
-def _cache_dtype(neuron_config: TnxNeuronConfig) -> str:
-    """The element type of quantized caches."""
-    part = neuron_config.part("kv_cache_quant")
-    return CACHE_DTYPES[0] if part is None else _QUANTIZED[str(part.value("quant_dtype"))]
-
-
-def _reduce_dtype(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> str:
-    """The element type of row-parallel sums: that of ``amp``; f32 on one rank, which has none."""
-    if options.value("tp_degree") == 1:
-        return "f32"
-    given = neuron_config.value("all_reduce_dtype")
-    return str(options.value("amp")) if given is None else ELEMENTS[str(given)]
-
-
-def _buckets(
-    model: Mapping[str, object], options: TnxModelOptions
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The buckets of token generation and of prompts (GG0903)."""
-    # Only here: a compiled model is opened without any pass.
-    from graphgen.passes.programs.bucket_sizes import Sizes, context_sizes, token_sizes
-
-    positions = cast(Sizes, options.value("n_positions"))
-    most = read_model_config(model).max_position_embeddings
-    if most and "n_positions" not in options.given:
-        positions = min(cast(int, positions), most)
-    tokens = token_sizes(positions)
-    if most and tokens[-1] > most:
-        raise exclusion(
-            f"n_positions is {tokens[-1]}",
-            f"the model has {most} positions",
-            f"n_positions={most} or less",
-        )
-    context = context_sizes(cast("Sizes | None", options.value("context_length_estimate")), tokens)
-    if context and context[-1] > tokens[-1]:
-        raise exclusion(
-            f"context_length_estimate is {context[-1]} and n_positions {tokens[-1]}",
-            "a prompt is part of a sequence",
-            f"context_length_estimate={tokens[-1]} or less",
-        )
-    return tokens, context
+    return CompileConfig().updated(folded(SettingRequest((options, neuron_config), CPU, model)))
 
 
 def _check_batch(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> None:
@@ -158,48 +81,9 @@ def _check_element_types(options: TnxModelOptions, neuron_config: TnxNeuronConfi
             )
 
 
-def quantization(model: Mapping[str, object], neuron_config: TnxNeuronConfig) -> str:
-    """The pass that quantizes weights, as pipelines write it; empty for none."""
-    quant = neuron_config.part("quant")
-    if quant is None:
-        return ""
-    # Only here: a compiled model is opened without any pass.
-    from graphgen.passes.quantization.quantize_weights import QuantizeWeights
-
-    skip = [*QuantizeWeights().skip, *cast("tuple[str, ...]", quant.value("no_quantize_list"))]
-    if not quant.value("quantize_attn"):
-        skip.append(_ATTENTION.get(str(model.get("model_type")), "self_attn"))
-    return str(QuantizeWeights(_QUANTIZED[str(quant.value("quant_dtype"))], skip=tuple(skip)))
-
-
 def generation_of(neuron_config: TnxNeuronConfig) -> TnxGenerationConfig | None:
     """A copy of ``on_device_generation``."""
     return cast("TnxGenerationConfig | None", neuron_config.part("on_device_generation"))
-
-
-def sampling_pass(neuron_config: TnxNeuronConfig) -> str:
-    """The pass that lets programs choose tokens, as pipelines write it; empty for logits."""
-    generation = generation_of(neuron_config)
-    if generation is None:
-        return ""
-    dynamic = generation.value("dynamic")
-    if not generation.value("do_sample") and not dynamic:
-        return "on-device-sampling"
-    candidates = generation.value("global_top_k")
-    if candidates is None:
-        few = not dynamic and all(0 < k <= _CANDIDATES for k in _all(generation, "top_k"))
-        candidates = _CANDIDATES if few else 0
-    options = ["do_sample=true", f"global_topk={candidates}"]
-    if generation.value("deterministic"):
-        options.append("deterministic=true")
-    if dynamic or any(count > 1 for count in _all(generation, "top_p_min_tokens")):
-        options.append("top_p_min_tokens=true")
-    return f"on-device-sampling{{{','.join(options)}}}"
-
-
-def _all(generation: TnxGenerationConfig, name: str) -> tuple[int, ...]:
-    value = cast("int | tuple[int, ...]", generation.value(name))
-    return (value,) if isinstance(value, int) else value
 
 
 def row_settings(generation: TnxGenerationConfig, rows: int, seed: int) -> list[Sampling]:

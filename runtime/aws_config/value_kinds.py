@@ -24,8 +24,10 @@ T = TypeVar("T")
 
 # Tag of types of element types; users see ``torch.dtype`` once torch is there.
 ELEMENT: Final = "element"
+# By PyTorch's name of an element type to compute with, the name that graphgen has for it.
+ELEMENTS: Final[Mapping[str, str]] = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 # Names of PyTorch's element types: those to compute with, and all.
-COMPUTE_DTYPES = ("bfloat16", "float16", "float32")
+COMPUTE_DTYPES = tuple(ELEMENTS)
 TORCH_DTYPES = (*COMPUTE_DTYPES, "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
@@ -20,7 +19,6 @@ from graphgen.runtime.aws_config.draft_checks import (
     check_eagle,
     check_fused,
     eagle_checkpoint,
-    eagle_layers,
 )
 from graphgen.runtime.aws_config.environment import check_nodes, print_notes
 from graphgen.runtime.aws_config.inference_config import (
@@ -33,10 +31,10 @@ from graphgen.runtime.aws_config.mixture_checks import check_experts
 from graphgen.runtime.aws_config.model_checks import (
     check_model,
     model_notes,
-    quantized_checkpoint,
     stored_quantization,
 )
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_config.quantization_rows import quantized_checkpoint
 from graphgen.runtime.aws_nxdi.base_model import (
     PHASES,
     ModelWrapper,
@@ -181,8 +179,7 @@ class NeuronApplicationBase:
         check_experts(self.neuron_config, self.model_config())
         check_eagle(self.config)
         check_fused(self.config)
-        made = compile_settings(self.neuron_config, target)
-        made = replace(made, feature_layers=eagle_layers(self.neuron_config, self.model_config()))
+        made = compile_settings(self.neuron_config, target, self.model_config())
         if made.dtype != AS_DECLARED:
             return made
         path = locate(self.model_path, plain_names=True) or Path(self.model_path)

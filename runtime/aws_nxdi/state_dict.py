@@ -13,7 +13,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.eval.arithmetic import NUMPY
 from graphgen.passes.quantization.schemes import weight_scheme
-from graphgen.runtime.aws_config.model_checks import quantized_checkpoint, scale_scheme
+from graphgen.runtime.aws_config.quantization_rows import quantized_checkpoint, scale_scheme
 from graphgen.runtime.aws_nxdi.user_arrays import as_numpy, as_user_array, is_tensor
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo

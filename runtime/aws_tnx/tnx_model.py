@@ -26,7 +26,8 @@ from graphgen.runtime.aws_config.tnx_config import (
     TnxNeuronConfig,
     exclusion,
 )
-from graphgen.runtime.aws_config.tnx_settings import compile_config, row_settings, sampling_pass
+from graphgen.runtime.aws_config.tnx_rows import sampling_pass
+from graphgen.runtime.aws_config.tnx_settings import compile_config, row_settings
 from graphgen.runtime.aws_tnx.tnx_arguments import (
     HostChoice,
     Ids,

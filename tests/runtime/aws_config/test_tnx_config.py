@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws_config.attribute import CompileSetting
 from graphgen.runtime.aws_config.attribute_table import ATTRIBUTES
 from graphgen.runtime.aws_config.tnx_config import (
     GQA,
@@ -18,7 +17,8 @@ from graphgen.runtime.aws_config.tnx_config import (
     TnxNeuronConfig,
     TnxQuantizationConfig,
 )
-from graphgen.runtime.aws_config.tnx_settings import compile_config, quantization, sampling_pass
+from graphgen.runtime.aws_config.tnx_rows import sampling_pass
+from graphgen.runtime.aws_config.tnx_settings import compile_config
 
 
 def config_of(**options: object) -> dict[str, object]:
@@ -84,17 +84,6 @@ def test_every_attribute_has_a_row_with_its_documented_default():
     }
     assert {name: getattr(neuron, name) for name in expected} == expected
     assert {row.name for row in ATTRIBUTES if row.owner == "tnx.NeuronConfig"} == set(expected)
-
-
-def test_compile_settings_of_rows_are_fields():
-    from dataclasses import fields
-
-    from graphgen.config.compile_config import CompileConfig
-
-    known = {item.name for item in fields(CompileConfig)}
-    rows = [row for row in ATTRIBUTES if row.owner.startswith("tnx.")]
-    effects = [row.cpu for row in rows]
-    assert {e.field for e in effects if isinstance(e, CompileSetting)} <= known
 
 
 @pytest.mark.parametrize(
@@ -236,7 +225,7 @@ def test_strategies_of_heads():
 def test_quantized_weights_are_those_of_transformers_neuronx():
     def text(**values: object) -> str:
         neuron = TnxNeuronConfig(quant=TnxQuantizationConfig(dequant_dtype="bf16", **values))
-        return quantization(config_of(), neuron)
+        return compile_config(config_of(), TnxModelOptions(amp="bf16"), neuron).quantization
 
     # The pass's own defaults: int8, a scale for each output channel, all but lm_head.
     assert text() == "quantize-weights"
