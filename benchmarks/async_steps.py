@@ -63,7 +63,7 @@ def measure(path: Path, dtype: str, batch: int, rounds: int, steps: int) -> list
     random = np.random.default_rng(0)
     prompts: list[list[int]] = random.integers(5, 49000, (batch, PROMPT)).tolist()
     options = EngineOptions(
-        {"dtype": dtype, "sampling": "on-device-sampling"}, batch=batch, config=CompileConfig()
+        CompileConfig.of(dtype=dtype, sampling="on-device-sampling"), batch=batch
     )
     engine, _ = open_engine(str(path), options, lambda _: prompts, steps + 1, Silent())
     rows: list[Row] = []

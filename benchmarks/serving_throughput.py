@@ -29,6 +29,7 @@ import numpy as np
 
 from benchmarks.comparison.model_files import write_hf_folder
 from benchmarks.rows import Row, table, write_json
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.benchmark.load_prompts import LoadPrompt, PromptSizes, make_prompts
 from graphgen.runtime.benchmark.load_run import Load, LoadResult, run_load
 from graphgen.runtime.benchmark.openai_client import Api, OpenAIClient
@@ -101,7 +102,7 @@ class OwnLoop:
 
     def __init__(self, checkpoint: Path, artifact: Path, tokens: int) -> None:
         # What the server's flags below stand for.
-        chunk, fixed = 128, {"prefill_batch": (1,)}
+        chunk, fixed = 128, CompileConfig.of(prefill_batch=(1,))
         options = EngineOptions(
             fixed,
             batch=ROWS,

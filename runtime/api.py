@@ -89,8 +89,7 @@ def load(
         artifact=None if artifact is None else Path(artifact),
     )
     opened = replace(served_options(str(model), flags), fewer_rows=_FEWER_ROWS)
-    requested = {**opened.requested, **_checked(options)}
-    opened = replace(opened, requested=requested, trust_artifacts=trust_artifacts)
+    opened = replace(opened.updated(_checked(options)), trust_artifacts=trust_artifacts)
     shown = TerminalProgress() if progress else Silent()
     # One token stands for the prompts, which are not known yet.
     engine, _ = open_engine(str(model), opened, lambda _: [[0]], 1, shown)

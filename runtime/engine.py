@@ -59,10 +59,9 @@ class EngineOptions:
     """The request to open a model.
 
     Attributes:
-        requested: values of fields of :class:`~graphgen.config.compile_config.CompileConfig` by
-            name; the others are those of ``config``, or of an artifact. ``dtype`` may be
-            ``as-declared`` for the checkpoint's own element type. An artifact must have been
-            compiled for these values.
+        compile: the options of the compilation. ``dtype`` may be ``as-declared`` for the
+            checkpoint's own element type. An artifact must have been compiled for the values that
+            are given, and has its own for the others.
         batch: rows; ``None`` for one per prompt.
         fewer_rows: numbers of rows below ``batch`` that a new model's decode programs take, too.
         max_len: slots of a cache row; ``None`` for enough for prompts and new tokens.
@@ -82,10 +81,9 @@ class EngineOptions:
         weights: folder of prepared weights, written by ``graphgen shard-weights``.
         medusa_heads: path of heads of Medusa, which are part of the model then; empty for none.
         fused: a draft whose steps are in the model's programs; ``None`` for none.
-        config: the defaults of what is not requested.
     """
 
-    requested: Mapping[str, object] = field(default_factory=dict[str, object])
+    compile: CompileConfig = field(default_factory=CompileConfig)
     batch: int | None = None
     fewer_rows: tuple[int, ...] = ()
     max_len: int | None = None
@@ -102,7 +100,10 @@ class EngineOptions:
     weights: Path | None = None
     medusa_heads: str = ""
     fused: FusedDraft | None = None
-    config: CompileConfig = field(default_factory=CompileConfig)
+
+    def updated(self, changes: Mapping[str, object]) -> EngineOptions:
+        """The same with options of the compilation by name, now given."""
+        return replace(self, compile=self.compile.updated(changes))
 
     def sized(self, config: CompileConfig, batch: int, max_len: int) -> CompileConfig:
         """``config`` for these sizes, with the requested buckets (GG0705)."""
@@ -120,9 +121,8 @@ class EngineOptions:
 
     @property
     def dtype(self) -> str | None:
-        """The requested element type."""
-        dtype = self.requested.get("dtype")
-        return None if dtype is None else str(dtype)
+        """The element type, where it is given."""
+        return self.compile.dtype if "dtype" in self.compile.given else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +333,8 @@ def _opened(path: Path, options: EngineOptions) -> tuple[Checkpoint, EngineOptio
     checkpoint = open_checkpoint(path)
     check_sizes(checkpoint)
     if options.dtype is not None:
-        types = chosen_types(options.dtype, checkpoint)
-        options = replace(options, requested={**options.requested, **types})
-    asked = options.config.updated(options.requested)
+        options = options.updated(chosen_types(options.dtype, checkpoint))
+    asked = options.compile
     checkpoint = as_stored(checkpoint, keep=asked.keep_quantized)
     if options.medusa_heads:
         # Only here: models without heads are opened without their reader.
@@ -448,7 +447,7 @@ def _asked(mine: CompileConfig, options: EngineOptions) -> CompileConfig:
     Values that are not requested are the artifact's own, but for the number of ranks: a model that
     is split has to be opened with as many.
     """
-    asked = mine.updated({"tp": options.config.tp, **options.requested})
+    asked = options.compile.over(replace(mine, tp=options.compile.tp))
     batch, max_len = options.batch or mine.cache_rows, options.max_len or mine.max_len
     sized = options.sized(asked, batch, max_len)
     # A ladder follows from sizes; one that no option is about is the artifact's.
@@ -512,7 +511,7 @@ def _settings(
     max_len = options.max_len or max(options.tokens, default=0) or bucket_limit(needed, most)
     if options.turns and options.bucketing and not options.chunk and max_len > _TURN:
         options = replace(options, chunk=(_TURN,))
-    config = options.sized(options.config.updated(options.requested), batch, max_len)
+    config = options.sized(options.compile, batch, max_len)
     if options.bucketing and not (options.context or options.turns):
         every = options.served or options.artifact is not None
         config = with_short_prompts(config, 0 if every else longest)

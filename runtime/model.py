@@ -35,13 +35,14 @@ def settings_of(config: CompileConfig) -> dict[str, object]:
     :meth:`CompileConfig.serving`.
     """
     batch = config.batch[0] if len(config.batch) == 1 else config.batch
-    values: dict[str, object] = {**vars(config), "batch": batch, "max_len": config.max_len}
+    values: dict[str, object] = {**config.values(), "batch": batch, "max_len": config.max_len}
     buckets = powers(config.max_len)
     usual = {"context": buckets, "tokens": buckets}
     changed = [
         item.name
         for item in fields(config)
-        if item.name not in (*_DERIVED, *_ALWAYS)
+        if item.compare
+        and item.name not in (*_DERIVED, *_ALWAYS)
         and values[item.name] != usual.get(item.name, item.default)
     ]
     return {name: values[name] for name in (*_ALWAYS, *changed)}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress import Silent
@@ -44,7 +45,9 @@ def open_target(
 ) -> Engine:
     """The engine of a target that returns features, for so many rows at once."""
     # Products of so many rows are faster by XLA than by the kernels.
-    compiled = {"speculation_length": length, "feature_layers": tuple(layers), "kernels": "off"}
+    compiled = CompileConfig.of(
+        speculation_length=length, feature_layers=tuple(layers), kernels="off"
+    )
     most = 64 + new_tokens
     options = EngineOptions(compiled, batch=rows, max_len=most, context=(64,), tokens=(most,))
     engine, _ = open_engine(model, options, lambda _: [[0]], new_tokens, Silent())

@@ -11,13 +11,13 @@ import typer
 from graphgen.cli.console import emit, note, note_remarks
 from graphgen.cli.flags import (
     NO_OPTIONS,
-    CompileOptions,
     with_compile_flags,
     with_field_flags,
 )
 from graphgen.cli.generate_cmd import DType, check_dtype
 from graphgen.cli.model_flags import MaxLen, TrustArtifacts
 from graphgen.cli.shared_options import AsJson
+from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import integer, number, option, optional
 from graphgen.json_value import Json
 
@@ -110,7 +110,7 @@ def accuracy(
     dtype: DType = None,
     max_len: MaxLen = None,
     trust_artifacts: TrustArtifacts = False,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> None:
     """Compare a model's tokens or logits with a reference's; exit status 1 says they differ.
@@ -132,8 +132,8 @@ def accuracy(
     from graphgen.runtime.engine import EngineOptions
 
     check_dtype(dtype)
-    requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
-    options = EngineOptions(requested, max_len=max_len, trust_artifacts=trust_artifacts)
+    asked = compile_options.updated({"dtype": dtype})
+    options = EngineOptions(asked, max_len=max_len, trust_artifacts=trust_artifacts)
     request = flags.request(model, options)
     with launched(end_process) as group:
         if group is not None:

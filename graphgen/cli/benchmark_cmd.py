@@ -10,10 +10,11 @@ import typer
 
 from graphgen.cli.console import emit, note_remarks
 from graphgen.cli.files import check_output
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
+from graphgen.cli.flags import NO_OPTIONS, with_compile_flags
 from graphgen.cli.generate_cmd import ArtifactFolder, DType, Model, check_dtype
 from graphgen.cli.model_flags import MaxLen, TrustArtifacts
 from graphgen.cli.shared_options import AsJson
+from graphgen.config.compile_config import CompileConfig
 
 if TYPE_CHECKING:
     from graphgen.runtime.benchmark.benchmark_report import BenchmarkReport
@@ -46,7 +47,7 @@ def benchmark(
     max_len: MaxLen = None,
     artifact: ArtifactFolder = None,
     trust_artifacts: TrustArtifacts = False,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> None:
     """Measure a model: latencies of its programs, time to first token, time between tokens.
@@ -69,8 +70,8 @@ def benchmark(
     check_dtype(dtype)
     if report is not None:
         check_output(str(report))
-    requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
-    options = EngineOptions(requested, batch=batch, max_len=max_len, artifact=artifact)
+    asked = compile_options.updated({"dtype": dtype})
+    options = EngineOptions(asked, batch=batch, max_len=max_len, artifact=artifact)
     options = replace(options, trust_artifacts=trust_artifacts)
     sizes = (batch, input_tokens, new_tokens)
     with launched(end_process) as group:

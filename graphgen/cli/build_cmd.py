@@ -13,7 +13,6 @@ from graphgen.cli.files import STANDARD
 from graphgen.cli.flags import (
     CACHE_FIELDS,
     NO_OPTIONS,
-    CompileOptions,
     check_heads,
     with_compile_flags,
 )
@@ -71,7 +70,7 @@ def build(
     tp: Annotated[
         int, typer.Option("--tp", metavar="N", min=1, help="Split the model over N ranks.")
     ] = 1,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     target: StoredFor = "cpu",
     dtype: Annotated[
         Literal["f32", "bf16", "f16", "as-declared"],
@@ -101,21 +100,21 @@ def build(
       graphgen build gpt-oss-20b --target trn2 --tp 8 -o gpt_oss.gg
     """
     check_outputs(output, as_json, "-o FILE.gg")
-    check_heads(strategy := compile_options.get("heads"), tp)
+    check_heads(compile_options.asked.get("heads"), tp)
     if mini and twin == "wide":
         raise typer.BadParameter("--mini is --twin mini: give one of them", param_hint="'--twin'")
     config = _config(model, small := "mini" if mini else twin, compile_options)
     types = () if small else _weight_types(model, dtype, config)
     module = _module(config, dtype, phase, small, layers, find_target(target), types)
-    _change(module, tp, str(strategy or "auto"), _narrow_caches(compile_options))
+    _change(module, tp, compile_options.heads, _narrow_caches(compile_options))
     write_module(module, output, as_json=as_json)
 
 
-def _config(model: str, twin: str | None, options: CompileOptions) -> Mapping[str, object]:
+def _config(model: str, twin: str | None, options: CompileConfig) -> Mapping[str, object]:
     """The model's configuration; of a GGUF file with its weights in blocks, if they are kept."""
     from graphgen.runtime.checkpoint.model_config import model_config
 
-    keep = bool(options.get("keep_quantized"))
+    keep = options.keep_quantized
     if keep and twin:
         raise GraphgenError(
             "GG0705",
@@ -174,11 +173,10 @@ def _weight_types(model: str, dtype: str, config: Mapping[str, object]) -> tuple
     return weight_dtypes_of_folder(Path(model), _declared(config))
 
 
-def _narrow_caches(options: CompileOptions) -> Sequence[Pass]:
+def _narrow_caches(config: CompileConfig) -> Sequence[Pass]:
     """The pass that quantizes caches, if it is requested."""
     from graphgen.passes.quantization.quantize_cache import QuantizeCache
 
-    config = CompileConfig().updated({n: v for n, v in options.items() if n in CACHE_FIELDS})
     pass_ = QuantizeCache(config.kv_cache_dtype, config.cache_scale, config.kv_cache_ranges)
     return [pass_] if config.kv_cache_quant else []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,7 +13,7 @@ import typer
 from graphgen.cli.certify import ProveIt, require_proved
 from graphgen.cli.compile_progress import NO_LIMITS, CompilePlan, DriverOptions
 from graphgen.cli.console import emit, note
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, with_field_flags
+from graphgen.cli.flags import NO_OPTIONS, with_compile_flags, with_field_flags
 from graphgen.cli.model_flags import NO_SIZES, CallSizes, DoSample, OnDevice, with_size_flags
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc
 from graphgen.config.compile_config import CompileConfig
@@ -79,7 +79,7 @@ def compile_(
     batch: Batch = 1,
     dtype: Elements = "bf16",
     sizes: CallSizes = NO_SIZES,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     on_device_sampling: OnDevice = False,
     do_sample: DoSample = False,
     flags: CompilerFlags = "",
@@ -112,11 +112,12 @@ def compile_(
     layers, outline = _layers(flags), {"outline": driver_options.outline_layers}
     with paused_collector():
         if Path(model).name == CONFIG_FILE:
-            _refuse_options(model, sizes, {**compile_options, **outline}, driver_options)
+            _refuse_options(model, sizes, compile_options.updated(outline), driver_options)
             programs = _configured(Path(model), target, lnc, layers)
         else:
-            options = {**compile_options, **_sampling(on_device_sampling, do_sample), **outline}
-            demand, marked = _demand(batch, dtype, sizes, options), driver_options.layer_markers
+            sampling = _sampling(on_device_sampling, do_sample)
+            options = compile_options.updated({"dtype": dtype, **sampling, **outline})
+            demand, marked = _demand(batch, sizes, options), driver_options.layer_markers
             programs = _built(model, demand, accelerator(target, lnc), layers, marked=marked)
         optimize_layouts(programs, output, driver_options)
         plan = make_plan(programs, output, driver_options, dry_run=dry_run)
@@ -224,7 +225,7 @@ def _check_usage(
         raise typer.BadParameter("give the checkpoint as MODEL", param_hint="'--weights'")
 
 
-def _sampling(on_device: bool, draws: bool) -> CompileOptions:
+def _sampling(on_device: bool, draws: bool) -> Mapping[str, object]:
     """The field of programs that choose tokens (GG0705)."""
     if draws and not on_device:
         raise GraphgenError(
@@ -250,10 +251,9 @@ def _layers(flags: str) -> list[OptionLayer]:
     return [OptionLayer(origin, text) for origin, text in given if text.strip()]
 
 
-def _demand(batch: int, dtype: str, sizes: CallSizes, options: CompileOptions) -> CompileConfig:
+def _demand(batch: int, sizes: CallSizes, options: CompileConfig) -> CompileConfig:
     longest = sizes.max_len or max((*sizes.tokens, *sizes.context, 0)) or _POSITIONS
-    demand = CompileConfig(dtype=dtype).updated(options)
-    return demand.serving(
+    return options.serving(
         batch=batch,
         max_len=longest,
         max_context=sizes.max_context or 0,
@@ -281,14 +281,10 @@ def _built(
 
 
 def _refuse_options(
-    file: str, sizes: CallSizes, options: CompileOptions, driver: DriverOptions
+    file: str, sizes: CallSizes, options: CompileConfig, driver: DriverOptions
 ) -> None:
     """Refuse sizes and options beside a configuration, which has its own (GG0705)."""
-    if (
-        driver.layer_markers
-        or sizes != NO_SIZES
-        or CompileConfig().updated(options) != CompileConfig()
-    ):
+    if driver.layer_markers or sizes != NO_SIZES or options != CompileConfig():
         raise GraphgenError(
             "GG0705",
             f"{file} has the sizes and options of the model",

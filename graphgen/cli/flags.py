@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import OptionInfo
@@ -164,9 +163,7 @@ ModulesToNotConvert = Annotated[
 ]
 
 
-# The values of the flags, by field name.
-CompileOptions = Mapping[str, object]
-NO_OPTIONS: CompileOptions = MappingProxyType({})
+NO_OPTIONS: Final = CompileConfig()
 _PARAMETER = "compile_options"
 # The fields of quantized caches.
 CACHE_FIELDS = ("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges")
@@ -188,8 +185,7 @@ def with_compile_flags(
 ) -> Callable[[Command], Command]:
     """Give a command one flag per field, in place of its parameter ``compile_options``.
 
-    The command gets the values of the flags by field name, without those of flags that are at
-    ``None``; :meth:`CompileConfig.updated` takes them.
+    The command gets a configuration in which the flags are given that are not at ``None``.
 
     Args:
         names: the fields; none for all that have a flag. ``quantization`` stands for the five
@@ -199,7 +195,7 @@ def with_compile_flags(
         config: the class that declares the fields.
     """
     flags = _flags(config, names or (*flag_fields(config), "quantization"), without, defaults or {})
-    return with_flags(_PARAMETER, flags, _collected)
+    return with_flags(_PARAMETER, flags, lambda given: config().updated(_collected(given)))
 
 
 def field_flags(*names: str) -> Mapping[str, Parameter]:
@@ -212,7 +208,7 @@ def cache_flags() -> Mapping[str, Parameter]:
     return field_flags(*CACHE_FIELDS)
 
 
-def cache_options(given: Mapping[str, object]) -> CompileOptions:
+def cache_options(given: Mapping[str, object]) -> Mapping[str, object]:
     """The values of :func:`cache_flags` that were given (GG0705)."""
     values = {name: given[name] for name in CACHE_FIELDS}
     _check_cache_options(values)
@@ -250,7 +246,7 @@ def _flags(
     return flags
 
 
-def _collected(given: Mapping[str, object]) -> CompileOptions:
+def _collected(given: Mapping[str, object]) -> Mapping[str, object]:
     """Values by field name: the flags of quantized weights as one."""
     values = {name: value for name, value in given.items() if name not in _QUANTIZATION}
     if any(given.get(name) not in (None, False) for name in _QUANTIZATION):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from graphgen.cli.console import note_remarks, write_json, write_stdout
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, with_field_flags
+from graphgen.cli.flags import NO_OPTIONS, with_compile_flags, with_field_flags
 from graphgen.cli.model_flags import (
     GREEDY_FLAGS,
     NO_ADAPTERS,
@@ -33,6 +33,7 @@ from graphgen.cli.speculation_flags import (
     with_medusa_flags,
     with_speculation_flags,
 )
+from graphgen.config.compile_config import CompileConfig
 from graphgen.config.option_groups import PROGRAMS, SAMPLING
 from graphgen.errors import GraphgenError
 
@@ -129,7 +130,7 @@ def generate(
     trust_artifacts: TrustArtifacts = False,
     weights: WeightsFolder = None,
     device: Device = "auto",
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     speculation: SpeculationFlags = NO_SPECULATION,
     medusa: MedusaFlags = NO_MEDUSA,
     adapters: AdapterFlags = NO_ADAPTERS,
@@ -202,7 +203,7 @@ def _shared(group: ProcessGroup, asked: GenerateRequest) -> GenerateRequest:
 
 
 def _options(
-    compiled: CompileOptions,
+    compiled: CompileConfig,
     own: Mapping[str, object],
     folders: tuple[Path | None, Path | None],
     sizes: CallSizes,
@@ -212,8 +213,9 @@ def _options(
     from graphgen.runtime.engine import EngineOptions
 
     artifact, weights = folders
-    requested = {**compiled, **{name: value for name, value in own.items() if value is not None}}
-    options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
+    options = EngineOptions(
+        compiled.updated(own), artifact=artifact, weights=weights, **asdict(sizes)
+    )
     return replace(options, medusa_heads=medusa.heads)
 
 
@@ -229,14 +231,14 @@ def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str
 
 
 def _by_ranks(
-    compiled: CompileOptions, model: str, artifact: Path | None, how: list[Sampling]
+    compiled: CompileConfig, model: str, artifact: Path | None, how: list[Sampling]
 ) -> bool:
     """True if several ranks sample from their parts of the logits; an artifact decides itself."""
     from graphgen.runtime.artifact import is_artifact
     from graphgen.runtime.sampling import GREEDY
 
     made = is_artifact(Path(model)) or (artifact is not None and is_artifact(artifact))
-    return compiled["tp"] != 1 and not made and all(row == GREEDY for row in how)
+    return compiled.tp != 1 and not made and all(row == GREEDY for row in how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,7 @@ def _run(
     )
 
     def work() -> None:
-        asked.speculation.give(engine, model, options.requested, progress)
+        asked.speculation.give(engine, model, options.compile, progress)
         asked.medusa.give(engine)
         asked.adapters.give(engine)
         _reply(engine, prompts, asked, progress, as_json=as_json, summary=summary)

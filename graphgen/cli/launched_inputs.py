@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -73,8 +73,7 @@ def check_model_options(
     refuse_in_launch(
         {
             "an artifact for a device": is_for_device(kept),
-            "--async-mode with --pp-degree": options.async_mode
-            and option_number(options, "pp_degree") > 1,
+            "--async-mode with --pp-degree": options.async_mode and options.compile.pp_degree > 1,
             **(more or {}),
         }
     )
@@ -86,7 +85,7 @@ def check_model_options(
             f"there is no artifact {kept}, and several processes do not make one",
             help="run the command without 'graphgen launch' first, with the same options",
         )
-    share_ranks(option_number(options, "tp"), option_number(options, "pp_degree"))
+    share_ranks(options.compile.tp, options.compile.pp_degree)
 
 
 def check_in_turn(group: ProcessGroup, check: Callable[[], None]) -> None:
@@ -96,12 +95,6 @@ def check_in_turn(group: ProcessGroup, check: Callable[[], None]) -> None:
     group.shared("checked", "")
     if group.place.index:
         check()
-
-
-def option_number(options: EngineOptions, name: str) -> int:
-    """An option that is a number, as it is requested or by default."""
-    found = options.requested.get(name)
-    return int(str(getattr(options.config, name) if found is None else found))
 
 
 def launch_options(
@@ -133,11 +126,10 @@ def over_machines(place: LaunchPlace, model: str, options: EngineOptions) -> Eng
     """
     from graphgen.runtime.artifact import is_artifact
 
-    if "nodes" in options.requested or is_artifact(options.artifact or Path(model)):
+    if "nodes" in options.compile.given or is_artifact(options.artifact or Path(model)):
         return options
-    ranks, stages = option_number(options, "tp"), option_number(options, "pp_degree")
-    nodes = chosen_nodes(place.nodes, ranks, stages)
-    return replace(options, requested={**options.requested, "nodes": nodes})
+    asked = options.compile
+    return options.updated({"nodes": chosen_nodes(place.nodes, asked.tp, asked.pp_degree)})
 
 
 def chosen_nodes(machines: int, ranks: int, stages: int = 1) -> int:
@@ -165,11 +157,11 @@ def in_stages(options: EngineOptions) -> EngineOptions:
     """The options with the stages that AWS's variable asks for (GG0705)."""
     from graphgen.runtime.distributed.launch_plan import stages_of_launch
 
-    given = option_number(options, "pp_degree")
+    given = options.compile.pp_degree
     stages = stages_of_launch(given, os.environ)
     if stages == given:
         return options
-    return replace(options, requested={**options.requested, "pp_degree": stages})
+    return options.updated({"pp_degree": stages})
 
 
 def end_process(error: GraphgenError) -> None:

@@ -80,7 +80,8 @@ class AdapterFlags:
         if not self.files or any(is_artifact(path) for path in made):
             return options
         needed = needed_settings(model_config(model), self.files.values(), only=only)
-        return replace(options, requested={**needed, **options.requested})
+        given = options.compile.given
+        return options.updated({name: needed[name] for name in needed if name not in given})
 
     def give(self, engine: Engine) -> None:
         """Load the adapters, and let each row of a call use the one that ``ids`` has for it."""

@@ -12,7 +12,7 @@ import typer
 
 from graphgen.cli.console import emit
 from graphgen.cli.files import read_text
-from graphgen.cli.flags import CACHE_FIELDS, NO_OPTIONS, CompileOptions, with_compile_flags
+from graphgen.cli.flags import CACHE_FIELDS, NO_OPTIONS, with_compile_flags
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.option_words import ACTIVATIONS_BLOCKS, ACTIVATIONS_DYNAMIC, ACTIVATIONS_WIDE
@@ -60,7 +60,7 @@ def perplexity(
         typer.Option("--each", help="The parts of --sensitivity."),
     ] = "layer",
     plot: PlotFile = None,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> None:
     """Measure perplexity: 1 for a text that the model predicts with certainty.
@@ -88,16 +88,15 @@ def perplexity(
         elif sensitivity is not None:
             _rank(checkpoint, (read, window), sensitivity, each, plot, as_json=as_json)
         else:
-            if group is not None and "nodes" not in compile_options:
+            if group is not None and "nodes" not in compile_options.given:
                 config = _over_machines(group, config)
             _measure(checkpoint, (read, window), config, as_json=as_json)
 
 
-def _configuration(checkpoint: Checkpoint, options: CompileOptions) -> CompileConfig:
+def _configuration(checkpoint: Checkpoint, options: CompileConfig) -> CompileConfig:
     from graphgen.runtime.checkpoint.dtype_policy import chosen_types
 
-    config = CompileConfig().updated(options)
-    return config.updated(chosen_types(config.dtype, checkpoint))
+    return options.updated(chosen_types(options.dtype, checkpoint))
 
 
 def _over_machines(group: ProcessGroup, config: CompileConfig) -> CompileConfig:
@@ -123,23 +122,23 @@ def _check(
     sensitivity: str | None,
     plot: str | None,
     each: str,
-    options: CompileOptions,
+    options: CompileConfig,
 ) -> None:
     """Refuse options that have no effect together before anything is read (GG0705)."""
     several = compare is not None or sensitivity is not None
     if compare is not None and sensitivity is not None:
         raise _no_effect("--compare and --sensitivity exclude each other", "run them one by one")
-    if several and options.get("quantization"):
+    if several and options.quantization:
         raise _no_effect(
             "--quantized has no effect on --compare and --sensitivity", "name schemes in their list"
         )
-    if several and options.get("keep_quantized"):
+    if several and options.keep_quantized:
         raise _no_effect(
             "--keep-quantized has no effect on --compare and --sensitivity",
             "name 'stored' in the list of --compare",
         )
     plain = CompileConfig()
-    changed = [name for name, value in options.items() if value != getattr(plain, name)]
+    changed = [name for name, value in options.asked.items() if value != getattr(plain, name)]
     if sensitivity is not None and changed:
         raise _no_effect(
             f"--sensitivity runs in f32 on one rank: --{changed[0]} has no effect", "leave it out"

@@ -14,7 +14,6 @@ from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
 from graphgen.cli.flags import (
     NO_OPTIONS,
-    CompileOptions,
     with_compile_flags,
     with_field_flags,
 )
@@ -226,7 +225,7 @@ def plan(
         int, typer.Option("--tp", min=0, help="This degree; 0 for the smallest that serves.")
     ] = 0,
     lnc: Lnc = 0,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     rules: Annotated[
         Literal["graphgen", "aws"],
         typer.Option("--rules", help="Rules of this compiler, or of AWS's guides."),
@@ -257,7 +256,7 @@ def plan(
     """
     check_plot(plot)
     where = accelerator(target, lnc)
-    demand = sizes.checked(sizes.demand(dtype).updated(compile_options), rules, tp, plot)
+    demand = sizes.checked(compile_options.over(sizes.demand(dtype)), rules, tp, plot)
     if sizes.nodes > 1:
         emit_nodes(as_json, model, where, replace(demand, tp=tp or 1), sizes.nodes, sizes.instance)
     elif sizes.search:

@@ -13,6 +13,7 @@ import typer
 
 from graphgen.cli.console import note, note_remarks, write_json
 from graphgen.cli.flags import (
+    NO_OPTIONS,
     Command,
     cache_flags,
     cache_options,
@@ -257,7 +258,7 @@ def _collected(given: Values) -> ServeFlags:
     model |= {
         _LENGTH: None,
         "verify_lengths": (),
-        **speculation.requested({_LENGTH: given[_LENGTH]}),
+        **speculation.requested(NO_OPTIONS.updated({_LENGTH: given[_LENGTH]})),
     }
     own = {"api_key", "api_key_file", "allowed_hosts", "lora", "special_tokens_in_messages"}
     own |= {"chat_template_kwargs"}
@@ -452,7 +453,7 @@ def _serve(
             note(f"{server.name} is served at {url}")
 
     def work() -> bool:
-        flags.speculation.give(engine, model, options.requested, progress)
+        flags.speculation.give(engine, model, options.compile, progress)
         ended_well = run_server(engine, server, listening)
         _note_saturation(engine)
         return ended_well
@@ -472,8 +473,7 @@ def _options(model: str, flags: ServeFlags) -> tuple[EngineOptions, bool]:
     speculates = flags.speculation.is_asked
     if speculates:
         check_in_step(async_mode=options.async_mode)
-        features = flags.speculation.features(model)
-        options = replace(options, requested={**options.requested, **features})
+        options = options.updated(flags.speculation.features(model))
     options = _with_slots(model, options, flags)
     override = read_override(model_flags.override, speculates=speculates)
     for text in override.notes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import note, write_json
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags
+from graphgen.cli.flags import NO_OPTIONS, with_compile_flags
 from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -43,7 +43,7 @@ def shard_weights(
             help="A program that 'graphgen lower' wrote, or its folder, instead of the options.",
         ),
     ] = None,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     as_json: WrittenAsJson = False,
 ) -> None:
     """Write weights/tp{r}_sharded_checkpoint.safetensors for every rank r, and weights.json.
@@ -78,7 +78,7 @@ def shard_weights(
         note(f"wrote {output}: {count} of {size(max(sizes))}")
 
 
-def _of_model(model: str, compile_options: CompileOptions) -> tuple[Checkpoint, Module]:
+def _of_model(model: str, compile_options: CompileConfig) -> tuple[Checkpoint, Module]:
     """A checkpoint, and its model as the options compile it."""
     from graphgen.runtime.checkpoint.dtype_policy import chosen_types
     from graphgen.runtime.checkpoint.open_checkpoint import as_stored
@@ -87,7 +87,7 @@ def _of_model(model: str, compile_options: CompileOptions) -> tuple[Checkpoint, 
     from graphgen.runtime.model import build_model
 
     checkpoint = locate_checkpoint(model)
-    config = CompileConfig().updated(compile_options).serving(batch=1, max_len=256)
+    config = compile_options.serving(batch=1, max_len=256)
     config = config.updated(chosen_types(config.dtype, checkpoint))
     checkpoint = as_stored(checkpoint, keep=config.keep_quantized)
     built = build_model(checkpoint.config, config)
@@ -96,7 +96,7 @@ def _of_model(model: str, compile_options: CompileOptions) -> tuple[Checkpoint, 
 
 
 def _of_programs(
-    model: str, programs: str, compile_options: CompileOptions
+    model: str, programs: str, compile_options: CompileConfig
 ) -> tuple[Checkpoint, Module]:
     """Arrays of any file, and the module of lowered programs."""
     from graphgen.lowering.lowered_module import open_lowered
@@ -104,8 +104,7 @@ def _of_programs(
     from graphgen.runtime.checkpoint.validate_tensors import check_arrays
     from graphgen.runtime.engine import locate_checkpoint
 
-    given = CompileConfig().updated(compile_options)
-    if given != CompileConfig():
+    if compile_options != CompileConfig():
         raise GraphgenError(
             "GG0705",
             "--for and options of a compilation exclude each other",

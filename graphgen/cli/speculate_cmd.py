@@ -10,7 +10,7 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import read_text, write_bytes
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, with_compile_flags, with_field_flags
+from graphgen.cli.flags import NO_OPTIONS, with_compile_flags, with_field_flags
 from graphgen.cli.model_flags import read_buckets
 from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
 from graphgen.cli.speculation_flags import (
@@ -160,7 +160,7 @@ def speculate(
     ] = 2048,
     assumed: AssumptionFlags = NO_ASSUMPTIONS,
     plot: PlotFile = None,
-    compile_options: CompileOptions = NO_OPTIONS,
+    compile_options: CompileConfig = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> None:
     """Measure how many proposed tokens are accepted, and how fast each k would be.
@@ -202,7 +202,7 @@ def _check(speculation: SpeculationFlags, most: int) -> None:
         raise nothing_proposes()
     _refuse(speculation.adaptive, "--speculative-adaptive", "when every k is measured")
     # A number of proposals that is given too has to be the largest one.
-    speculation.requested({"speculation_length": most})
+    speculation.requested(NO_OPTIONS.updated({"speculation_length": most}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class _SpeculateRequest:
 
     model: str
     speculation: SpeculationFlags
-    compiled: CompileOptions
+    compiled: CompileConfig
     lengths: tuple[int, ...]
 
 
@@ -244,8 +244,8 @@ def _measured(
             help="give --text FILE, or --target for lower bounds on an accelerator",
         )
     most, progress = asked.lengths[-1], TerminalProgress()
-    compiled = {**asked.compiled, "speculation_length": most}
-    compiled |= asked.speculation.features(asked.model)
+    features = asked.speculation.features(asked.model)
+    compiled = asked.compiled.updated({"speculation_length": most, **features})
     read = read_text(text)
     cut: list[list[int]] = []
 
@@ -274,8 +274,6 @@ def _bound(asked: _SpeculateRequest, target: str, seq_len: int) -> StepSeconds:
     draft = model_config(flags.draft) if flags.draft else None
     if flags.layers:
         draft = first_layers(family_of(config), config, flags.layers)
-    demand = CompileConfig(dtype="bf16", tokens=(seq_len,), context=(seq_len,)).updated(
-        asked.compiled
-    )
+    demand = asked.compiled.over(CompileConfig(dtype="bf16", tokens=(seq_len,), context=(seq_len,)))
     with TerminalProgress().task("compiling programs of few layers"):
         return bound_seconds(config, draft, accelerator(target), demand, asked.lengths)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from graphgen.cli.flags import Command, named_flag, options, with_flags
 from graphgen.config.bucket_ladder import powers
+from graphgen.config.compile_config import CompileConfig
 from graphgen.config.option_groups import SPECULATION
 from graphgen.errors import GraphgenError
 
@@ -82,7 +83,7 @@ class SpeculationFlags:
         """True if a flag names what proposes tokens."""
         return bool(self.draft or self.layers or self.lookup)
 
-    def needed(self, compiled: Mapping[str, object], model: str) -> Mapping[str, object]:
+    def needed(self, compiled: CompileConfig, model: str) -> Mapping[str, object]:
         """The options of the compilation: those of :meth:`requested`, and what EAGLE needs.
 
         Args:
@@ -103,7 +104,7 @@ class SpeculationFlags:
 
         return eagle_options(self.draft, model)
 
-    def requested(self, compiled: Mapping[str, object]) -> Mapping[str, object]:
+    def requested(self, compiled: CompileConfig) -> Mapping[str, object]:
         """The options of the compilation: how many tokens a step verifies.
 
         Args:
@@ -113,7 +114,7 @@ class SpeculationFlags:
             GraphgenError: GG0705 for a length without what proposes tokens, for two different
                 lengths, and for one that leaves no token to propose.
         """
-        given = cast("int | None", compiled.get("speculation_length"))
+        given = cast("int | None", compiled.asked.get("speculation_length"))
         if not self.is_asked:
             self._check_nothing_asked(given)
             return {}
@@ -148,15 +149,13 @@ class SpeculationFlags:
             if value:
                 raise nothing_proposes(f"{name} has no effect: ")
 
-    def give(
-        self, engine: Engine, model: str, requested: Mapping[str, object], progress: Progress
-    ) -> None:
+    def give(self, engine: Engine, model: str, asked: CompileConfig, progress: Progress) -> None:
         """Attach a proposer to an engine, if a flag names one.
 
         Args:
-            engine: opened with ``requested``.
+            engine: opened with ``asked``.
             model: its path or name.
-            requested: options of the compilation, with those of :meth:`requested`.
+            asked: options of the compilation, with those of :meth:`requested`.
             progress: notified of long tasks.
 
         Raises:
@@ -178,7 +177,7 @@ class SpeculationFlags:
                 tokens = load_tokenizer(locate_checkpoint(self.draft).path)
                 check_same_tokens(engine.tokenizer, tokens, self.draft)
             return
-        length = cast(int, requested["speculation_length"])
+        length = asked.speculation_length
         options = SpeculationOptions(
             self.draft, self.layers, self.lookup, length, model, self.max_len, self.adaptive
         )
@@ -361,7 +360,7 @@ NO_MEDUSA = MedusaFlags()
 def needed_options(
     speculation: SpeculationFlags,
     medusa: MedusaFlags,
-    compiled: Mapping[str, object],
+    compiled: CompileConfig,
     model: str,
 ) -> Mapping[str, object]:
     """The options of the compilation that proposals need.

@@ -3,15 +3,15 @@
 From a field follow the option of the pipeline (``default{roll_window_cache=true}``, read by
 ``graphgen.passes.core.options``), the flag of the commands that compile models
 (``--roll-window-cache``, made by :mod:`graphgen.cli.flags`), and the option of the
-runtime (:class:`graphgen.runtime.engine.EngineOptions`, recorded in artifacts). A new option is one
-field here and the phase of :func:`graphgen.passes.pipelines.phases` that reads it.
+runtime (part of :class:`graphgen.runtime.engine.EngineOptions`, recorded in artifacts). A new
+option is one field here and the phase of :func:`graphgen.passes.pipelines.phases` that reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Self, TypeVar
 
 from graphgen.config import option_groups as groups
 from graphgen.config.bucket_ladder import bucket_ladder, chunk_sizes
@@ -45,7 +45,8 @@ C = TypeVar("C", bound="CompileConfig")
 class CompileConfig(RankConfig):
     """All that the programs of a model depend on, beside the model itself.
 
-    The help of each field is its documentation; ``graphgen pipeline default`` prints it.
+    The help of each field is its documentation; ``graphgen pipeline default`` prints it. ``given``
+    has the names of the fields that somebody set, which count beside an artifact's own values.
     """
 
     batch: tuple[int, ...] = option(list_of(integer()), (1,), "sizes of B.", flag=None)
@@ -398,6 +399,13 @@ class CompileConfig(RankConfig):
         pipeline=False,
     )
 
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """The values that somebody set, by name."""
+        return {name: value for name, value in self.values().items() if name in self.given}
+
     @property
     def cache_rows(self) -> int:
         """Rows of a cache, at least those of the largest call."""
@@ -455,11 +463,24 @@ class CompileConfig(RankConfig):
             slots=max_len,
         )
 
+    def values(self) -> dict[str, object]:
+        """The values of all options by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
+
+    @classmethod
+    def of(cls, **values: object) -> Self:
+        """The defaults, with these values given."""
+        return cls().updated(values)
+
     def updated(self: C, changes: Mapping[str, object]) -> C:
-        """The same with the values of ``changes`` by field name; ``None`` changes nothing.
+        """The same with the values of ``changes`` by name, now given; ``None`` changes nothing.
 
         Raises:
             TypeError: for a name that is not a field.
         """
-        given = {name: value for name, value in changes.items() if value is not None}
-        return replace(self, **given)  # pyright: ignore[reportArgumentType]
+        found = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, given=self.given | found.keys(), **found)  # pyright: ignore[reportArgumentType]
+
+    def over(self, base: C) -> C:
+        """``base`` with the values that are given here."""
+        return base.updated(self.asked)

@@ -506,9 +506,12 @@ class TypedField(Generic[T]):
 
 
 def fields_of(cls: type[DataclassInstance]) -> Mapping[str, TypedField[object]]:
-    """The fields of a dataclass by name, by annotation where :func:`option` gives no type."""
+    """The fields of a dataclass by name, by annotation where :func:`option` gives no type.
+
+    A field that instances are not compared by is none of their options.
+    """
     hints = get_type_hints(cls)
-    return {item.name: _typed(item, hints[item.name]) for item in fields(cls)}
+    return {item.name: _typed(item, hints[item.name]) for item in fields(cls) if item.compare}
 
 
 def _typed(item: Field[object], hint: object) -> TypedField[object]:

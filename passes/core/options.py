@@ -36,9 +36,9 @@ def format_option(value: object) -> str:
 
 def write_options(item: DataclassInstance) -> str:
     """The options of an instance that are not at their defaults: ``a=1,b=[2]``."""
-    defaults = {field.name: cast(object, field.default) for field in fields(item)}
-    values = cast(dict[str, object], vars(item))
-    changed = {key: value for key, value in values.items() if value != defaults[key]}
+    options = {field.name: cast(object, field.default) for field in fields(item) if field.compare}
+    values = {name: cast(object, getattr(item, name)) for name in options}
+    changed = {key: value for key, value in values.items() if value != options[key]}
     return ",".join(f"{key}={format_option(value)}" for key, value in changed.items())
 
 

@@ -93,7 +93,8 @@ class Artifact:
                 f"was made from other weights: {self.source[:12]}, the checkpoint is {source[:12]}",
             )
         mine, theirs = settings_of(self.model.settings), settings_of(settings)
-        known, wanted = {**vars(self.model.settings), **mine}, {**vars(settings), **theirs}
+        known = {**self.model.settings.values(), **mine}
+        wanted = {**settings.values(), **theirs}
         other = [
             f"{key} {known.get(key)}, requested {wanted.get(key)}"
             for key in mine | theirs

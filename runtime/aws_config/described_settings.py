@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from operator import attrgetter
 
 from graphgen.config.compile_config import CompileConfig
@@ -78,9 +77,9 @@ def _description(row: Attribute) -> Callable[[CompileConfig], object] | None:
 
 def _differences(described: CompileConfig, settings: CompileConfig) -> list[str]:
     """The fields in which the programs would differ."""
+    other = described.values()
     return [
-        item.name
-        for item in fields(settings)
-        if item.name not in _OF_THE_CPU
-        and getattr(described, item.name) != getattr(settings, item.name)
+        name
+        for name, value in settings.values().items()
+        if name not in _OF_THE_CPU and other[name] != value
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -133,7 +133,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         elif base.rows:
             requested["rows"] = rows
     return EngineOptions(
-        {name: value for name, value in requested.items() if value is not None},
+        CompileConfig().updated(requested),
         batch=max(_sizes(changes, "batch"), default=rows),
         max_len=length if isinstance(length, int) else None,
         # With chunks no launch takes more of a prompt than one.
@@ -283,11 +283,8 @@ def _overridden(
     kept = {name: value for name, value in plain.items() if name not in given}
     _check_flags(given, flags)
     before, after = (compile_settings(NeuronConfig(**v)) for v in (plain, {**kept, **given}))
-    return {
-        item.name: getattr(after, item.name)
-        for item in fields(CompileConfig)
-        if getattr(after, item.name) != getattr(before, item.name)
-    }
+    plainly = before.values()
+    return {name: value for name, value in after.values().items() if value != plainly[name]}
 
 
 # Attributes of kernels that need bfloat16.

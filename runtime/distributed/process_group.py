@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
 from typing import Final, cast
@@ -51,7 +51,7 @@ def record_of(
         settings: of the compilation.
         module: the programs.
     """
-    asked = {f"option {name}": _text(value) for name, value in asdict(settings).items()}
+    asked = {f"option {name}": _text(value) for name, value in settings.values().items()}
     named = {f"config.json {name}": _text(value) for name, value in config.items()}
     return {
         "version of graphgen": __version__,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import product
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from _pytest.mark import ParameterSet
 
 from graphgen.analysis import fingerprint
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import fields_of
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
 from graphgen.passes.equiv.deviation import MEANING_BUDGET
@@ -144,7 +144,7 @@ def test_a_choice_is_left_out_only_in_a_hole():
 
 
 def test_every_option_of_a_compilation_has_an_axis_or_a_reason():
-    options = {field.name for field in fields(CompileConfig)}
+    options = set(fields_of(CompileConfig))
     assert AXIS_OF_OPTION.keys() | OPTIONS_WITHOUT_AXIS.keys() == options
     assert AXIS_OF_OPTION.keys().isdisjoint(OPTIONS_WITHOUT_AXIS)
     assert set(AXIS_OF_OPTION.values()) <= set(AXES)

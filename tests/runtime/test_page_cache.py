@@ -54,7 +54,7 @@ def test_the_engine_gives_the_same_tokens_from_an_artifact_too(tmp_path: Path):
     save(model, folder)
     save_tokenizer(folder)
     said: list[list[list[int]]] = []
-    first = EngineOptions({"page_cache": 16}, artifact=kept)
+    first = EngineOptions(CompileConfig.of(page_cache=16), artifact=kept)
     for path, options in ((folder, EngineOptions()), (folder, first), (kept, EngineOptions())):
         engine, prompts = open_engine(
             str(path), options, lambda t: [t.encode("the cat"), t.encode("a mat")], 12, Silent()

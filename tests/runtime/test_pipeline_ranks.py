@@ -64,7 +64,7 @@ def test_an_artifact_keeps_its_stages(tmp_path: Path):
     save(ORACLES["llama"].model(vocab_size=301, initializer_range=0.2), folder)
     save_tokenizer(folder)
     found: list[list[int]] = []
-    first = EngineOptions({"pp_degree": 2}, artifact=kept)
+    first = EngineOptions(CompileConfig.of(pp_degree=2), artifact=kept)
     for path, options in ((folder, EngineOptions()), (folder, first), (kept, EngineOptions())):
         engine, prompts = open_engine(
             str(path), options, lambda t: [t.encode("the cat")], 8, Silent()
@@ -92,6 +92,6 @@ def test_steps_in_flight_are_refused(tmp_path: Path):
     save(ORACLES["llama"].model(vocab_size=301), tmp_path)
     save_tokenizer(tmp_path)
     wanted = {"pp_degree": 2, "sampling": "on-device-sampling"}
-    options = EngineOptions(wanted, async_mode=True)
+    options = EngineOptions(CompileConfig.of(**wanted), async_mode=True)
     with pytest.raises(GraphgenError, match="stages of a pipeline have others"):
         open_engine(str(tmp_path), options, lambda t: [t.encode("the cat")], 4, Silent())

@@ -98,7 +98,9 @@ def test_weights_in_memory_are_small():
 
 
 def start(model: Path, artifact: Path | None = None, quantization: str | None = None) -> Engine:
-    options = EngineOptions({"quantization": quantization}, max_len=64, artifact=artifact)
+    options = EngineOptions(
+        CompileConfig.of(quantization=quantization), max_len=64, artifact=artifact
+    )
     return open_engine(
         str(model), options, lambda tokenizer: [tokenizer.encode("The llama")], 8, Silent()
     )[0]

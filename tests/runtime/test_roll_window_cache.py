@@ -100,7 +100,7 @@ def test_the_engine_gives_the_tokens_of_transformers_from_an_artifact_too(tmp_pa
     folder, kept = tmp_path / "model", tmp_path / "artifact"
     save(model, folder)
     save_tokenizer(folder)
-    first = EngineOptions({"roll_window_cache": True}, artifact=kept)
+    first = EngineOptions(CompileConfig.of(roll_window_cache=True), artifact=kept)
     for path, options in ((folder, first), (kept, EngineOptions())):
         engine, prompts = open_engine(
             str(path), options, lambda t: [t.encode("the cat"), t.encode("a mat")], 12, Silent()
@@ -124,5 +124,9 @@ def test_the_engine_gives_the_tokens_of_transformers_from_an_artifact_too(tmp_pa
     open_engine(str(folder), EngineOptions(artifact=other), lambda t: [[1]], 12, Silent())
     with pytest.raises(GraphgenError, match="roll_window_cache False, requested True"):
         open_engine(
-            str(other), EngineOptions({"roll_window_cache": True}), lambda t: [[1]], 12, Silent()
+            str(other),
+            EngineOptions(CompileConfig.of(roll_window_cache=True)),
+            lambda t: [[1]],
+            12,
+            Silent(),
         )

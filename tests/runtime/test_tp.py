@@ -137,7 +137,12 @@ def test_engine_and_artifact_give_the_tokens_of_one_rank(element: str, tmp_path:
     kept = tmp_path / "artifact"
     for tp, artifact in ((1, None), (2, None), (2, kept), (2, kept)):
         engine, prompts = opened(
-            model, EngineOptions({"dtype": element, "tp": tp}, max_len=128, artifact=artifact)
+            model,
+            EngineOptions(
+                CompileConfig.of(dtype=element, tp=tp),
+                max_len=128,
+                artifact=artifact,
+            ),
         )
         done = engine.generate(prompts, GenerationRequest(30)).completions
         texts.append([completion.tokens for completion in done])

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from graphgen.cli.flags import NO_OPTIONS, CompileOptions, flag_fields, with_compile_flags
+from graphgen.cli.flags import NO_OPTIONS, flag_fields, with_compile_flags
 from graphgen.cli.main import app
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import boolean, option
@@ -53,9 +53,9 @@ def given(*arguments: str) -> dict[str, object]:
     seen: dict[str, object] = {}
 
     @with_compile_flags(config=Extended)
-    def command(model: str, compile_options: CompileOptions = NO_OPTIONS) -> None:
+    def command(model: str, compile_options: CompileConfig = NO_OPTIONS) -> None:
         """Take them."""
-        seen.update(compile_options)
+        seen.update(compile_options.asked)
 
     app = typer.Typer()
     app.command()(command)
@@ -82,8 +82,8 @@ def test_a_new_option_is_one_of_the_pipeline():
 
 
 def test_a_new_option_is_one_of_the_runtime():
-    options = EngineOptions({"spare_cache": True, "tp": 2}, config=Extended())
-    config = options.config.updated(options.requested).serving(batch=3, max_len=300)
+    options = EngineOptions(Extended.of(spare_cache=True, tp=2))
+    config = options.compile.serving(batch=3, max_len=300)
     assert isinstance(config, Extended)
     assert config.spare_cache
     assert (config.batch, config.tokens, config.slots) == ((3,), (128, 256, 300), 300)

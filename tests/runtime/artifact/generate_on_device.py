@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.lowering.cpu import pjrt
@@ -18,7 +19,10 @@ TOKENS = 8
 
 def main(folder: str, ranks: int) -> dict[str, object]:
     """What happened, as JSON."""
-    request, options = GenerationRequest(TOKENS, frozenset()), EngineOptions({"tp": ranks})
+    request, options = (
+        GenerationRequest(TOKENS, frozenset()),
+        EngineOptions(CompileConfig.of(tp=ranks)),
+    )
     engine, prompts = open_engine(folder, options, lambda t: [t.encode("Hello")], TOKENS, Silent())
     session = engine.session
     states = [row.name for row in session.module.entries(Role.STATE)]

@@ -278,12 +278,12 @@ def test_an_artifact_of_other_weights_is_refused(place: Path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (EngineOptions({"dtype": "bf16"}), "dtype f32, requested bf16"),
+        (EngineOptions(CompileConfig.of(dtype="bf16")), "dtype f32, requested bf16"),
         (EngineOptions(batch=5), "batch 2, requested 5"),
         (EngineOptions(max_len=32), "max_len 64, requested 32"),
-        (EngineOptions({"tp": 2}), "tp 1, requested 2"),
+        (EngineOptions(CompileConfig.of(tp=2)), "tp 1, requested 2"),
         (
-            EngineOptions({"dtype": "bf16", "tp": 2}, batch=1, max_len=128),
+            EngineOptions(CompileConfig.of(dtype="bf16", tp=2), batch=1, max_len=128),
             "dtype f32, requested bf16; batch 2, requested 1; max_len 64, requested 128; "
             "tp 1, requested 2",
         ),
@@ -547,7 +547,10 @@ def test_buckets_of_an_artifact(place: Path):
             EngineOptions(bucketing=False, max_context=40),
             "context (24, 40), requested (40,); tokens (48, 64), requested (64,)",
         ),
-        (EngineOptions({"heads": "CONVERT_TO_MHA"}), "heads auto, requested CONVERT_TO_MHA"),
+        (
+            EngineOptions(CompileConfig.of(heads="CONVERT_TO_MHA")),
+            "heads auto, requested CONVERT_TO_MHA",
+        ),
     ):
         with pytest.raises(GraphgenError) as caught:
             start(model, kept, asked)

@@ -25,7 +25,7 @@ def test_the_model_limits_the_defaults(model: str):
     options = served_options(model, ServedFlags())
     assert (options.batch, options.max_len, options.chunk) == (8, 512, (128,))
     # One prompt a launch, in parts.
-    assert options.requested == {"prefill_batch": (1,)}
+    assert options.compile.asked == {"prefill_batch": (1,)}
     assert options.max_context == 128
 
 
@@ -33,21 +33,23 @@ def test_flags_have_the_meaning_of_vllms(model: str):
     flags = ServedFlags(2, 256, tensor_parallel_size=4, nodes=2, dtype="bfloat16", chunk=(32,))
     options = served_options(model, flags)
     assert (options.batch, options.max_len, options.chunk) == (2, 256, (32,))
-    assert options.requested == {"prefill_batch": (1,), "dtype": "bf16", "tp": 4, "nodes": 2}
+    assert options.compile.asked == {"prefill_batch": (1,), "dtype": "bf16", "tp": 4, "nodes": 2}
     assert served_options(model, ServedFlags(dtype="auto")).dtype == "as-declared"
 
 
 def test_blocks_are_compiled_in(model: str):
     options = served_options(model, ServedFlags(block_size=16, num_blocks=40))
-    assert options.requested["page_cache"] == 16
-    assert options.requested["cache_blocks"] == 40
+    assert options.compile.asked["page_cache"] == 16
+    assert options.compile.asked["cache_blocks"] == 40
     with pytest.raises(GraphgenError, match="without blocks"):
         served_options(model, ServedFlags(num_blocks=40))
 
 
 def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
     def blocks(override: str, flags: ServedFlags | None = None) -> tuple[object, object]:
-        given = served_options(model, replace(flags or ServedFlags(), override=override)).requested
+        given = served_options(
+            model, replace(flags or ServedFlags(), override=override)
+        ).compile.asked
         return given.get("page_cache"), given.get("cache_blocks")
 
     flags = ServedFlags(block_size=16, num_blocks=40)
@@ -66,9 +68,9 @@ def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
 def test_caches_are_quantized_by_flags_or_attributes(model: str):
     caches = {"kv_cache_quant": True, "kv_cache_dtype": "int8"}
     wanted = {"prefill_batch": (1,), **caches}
-    assert served_options(model, ServedFlags(caches=caches)).requested == wanted
+    assert served_options(model, ServedFlags(caches=caches)).compile.asked == wanted
     attributes = '{"kv_cache_quant": true, "kv_quant_config": {"quant_dtype": "int8"}}'
-    by_override = served_options(model, ServedFlags(override=attributes)).requested
+    by_override = served_options(model, ServedFlags(override=attributes)).compile.asked
     assert caches.items() <= by_override.items()
     with pytest.raises(GraphgenError, match="kv_cache_quant, which --kv-cache-quant gives too"):
         served_options(model, ServedFlags(override=attributes, caches=caches))
@@ -86,9 +88,9 @@ def test_an_override_changes_the_compilation(model: str):
         '"seq_len": 384, "token-generation-buckets": [192, 384]}'
     )
     options = served_options(model, ServedFlags(override=override))
-    assert str(options.requested["quantization"]).startswith("quantize-weights")
+    assert str(options.compile.asked["quantization"]).startswith("quantize-weights")
     assert (options.batch, options.max_len, options.tokens) == (3, 384, (192, 384))
-    assert options.requested["prefill_batch"] == (1,)
+    assert options.compile.asked["prefill_batch"] == (1,)
 
 
 def test_an_override_asks_for_prompts_in_parts(model: str):
@@ -100,7 +102,7 @@ def test_an_override_asks_for_prompts_in_parts(model: str):
     assert (whole.chunk, whole.max_context) == ((), None)
     several = '{"chunked_prefill_config": {"max_num_seqs": 4}}'
     options = served_options(model, ServedFlags(override=several))
-    assert (options.chunk, options.requested["prefill_batch"]) == ((128,), (4,))
+    assert (options.chunk, options.compile.asked["prefill_batch"]) == ((128,), (4,))
     # Rows of a server share what begins alike without being asked.
     shares = served_options(model, ServedFlags(override='{"is_prefix_caching": true}'))
     assert shares == served_options(model, ServedFlags())
@@ -115,14 +117,14 @@ def test_an_override_may_state_the_ranks_of_the_only_process(model: str):
         served_options(model, replace(flags, override='{"start_rank_id": 1}'))
     assert "graphgen launch" in (caught.value.help or "")
     stages = ServedFlags(pipeline_parallel_size=2, override='{"local_ranks_size": 2}')
-    assert served_options(model, stages).requested["pp_degree"] == 2
+    assert served_options(model, stages).compile.asked["pp_degree"] == 2
 
 
 def test_an_override_asks_for_steps_in_flight(model: str):
     override = '{"async_mode": true, "on_device_sampling_config": {"do_sample": true}}'
     options = served_options(model, ServedFlags(override=override))
     assert options.async_mode
-    assert str(options.requested["sampling"]).startswith("on-device-sampling")
+    assert str(options.compile.asked["sampling"]).startswith("on-device-sampling")
     assert not served_options(model, ServedFlags(override='{"async_mode": false}')).async_mode
 
 
@@ -186,7 +188,7 @@ def test_stages_have_a_group_of_the_rows_each(model: str):
     ) -> tuple[int | None, object]:
         flags = ServedFlags(seqs, pipeline_parallel_size=stages, override=override)
         options = served_options(model, replace(flags, speculation_length=verified))
-        return options.batch, options.requested.get("rows")
+        return options.batch, options.compile.asked.get("rows")
 
     assert rows(2) == (4, 8)
     assert rows(3, seqs=6) == (2, 6)
@@ -222,7 +224,10 @@ def test_all_errors_of_an_override_are_one():
 
 def test_a_kernel_of_bfloat16_does_not_change_the_type(model: str):
     flags = ServedFlags(override='{"mlp_kernel_enabled": true}')
-    assert served_options(model, flags).requested == served_options(model, ServedFlags()).requested
+    assert (
+        served_options(model, flags).compile.asked
+        == served_options(model, ServedFlags()).compile.asked
+    )
 
 
 def test_a_server_is_not_one_of_several_nodes(model: str, monkeypatch: pytest.MonkeyPatch):

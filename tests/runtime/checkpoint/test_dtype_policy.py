@@ -13,6 +13,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from safetensors.numpy import save_file
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.dtype_policy import chosen_types, declared_dtype
 from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
@@ -104,7 +105,7 @@ def test_the_engine_runs_in_what_is_declared(tmp_path: Path):
     write_small_model(tmp_path / "small.gguf")
     engine, _ = open_engine(
         str(tmp_path / "small.gguf"),
-        EngineOptions({"dtype": "as-declared"}, artifact=tmp_path / "kept"),
+        EngineOptions(CompileConfig.of(dtype="as-declared"), artifact=tmp_path / "kept"),
         lambda tokenizer: [tokenizer.encode("The llama")],
         2,
         Silent(),
@@ -113,7 +114,7 @@ def test_the_engine_runs_in_what_is_declared(tmp_path: Path):
     with pytest.raises(GraphgenError, match="is about a checkpoint, and the model is an artifact"):
         open_engine(
             str(tmp_path / "kept"),
-            EngineOptions({"dtype": "as-declared"}),
+            EngineOptions(CompileConfig.of(dtype="as-declared")),
             lambda tokenizer: [[1]],
             2,
             Silent(),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress import Silent
@@ -29,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_one_process(model: Path, tp: int, sampling: list[Sampling]) -> list[list[int]]:
-    options = EngineOptions({"dtype": "f32", "tp": tp}, max_len=128)
+    options = EngineOptions(CompileConfig.of(dtype="f32", tp=tp), max_len=128)
     engine, prompts = open_engine(
         str(model), options, lambda t: [t.encode(text) for text in TEXTS], NEW, Silent()
     )
@@ -82,7 +83,7 @@ def test_smollm2_over_three_processes(more: tuple[str, ...], tmp_path: Path):
 def test_programs_and_weights_of_an_artifact(tp: int, stages: int, model: Path, tmp_path: Path):
     kept = tmp_path / "kept"
     requested = {"dtype": "f32", "tp": tp, "pp_degree": stages}
-    options = EngineOptions(requested, max_len=128, artifact=kept)
+    options = EngineOptions(CompileConfig.of(**requested), max_len=128, artifact=kept)
     engine, prompts = open_engine(
         str(model), options, lambda t: [t.encode(text) for text in TEXTS], NEW, Silent()
     )

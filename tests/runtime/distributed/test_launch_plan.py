@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphgen.cli.launched_inputs import chosen_nodes, machines_of_stage, over_machines
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.processes import local_ranks
 from graphgen.runtime.distributed.launch_plan import (
@@ -90,15 +91,15 @@ def test_a_launch_chooses_the_machines_unless_they_are_given(
 ):
     place = LaunchPlace("a:1", 4, 0, 2, 6.0, 120)
     model = str(tmp_path / "model.gguf")
-    made = over_machines(place, model, EngineOptions({"tp": 4}))
-    assert made.requested == {"tp": 4, "nodes": 2}
+    made = over_machines(place, model, EngineOptions(CompileConfig.of(tp=4)))
+    assert made.compile.asked == {"tp": 4, "nodes": 2}
     assert "collectives over 2 machines are made in stages" in capsys.readouterr().err
-    given = EngineOptions({"tp": 4, "nodes": 1})
+    given = EngineOptions(CompileConfig.of(tp=4, nodes=1))
     assert over_machines(place, model, given) is given
     assert chosen_nodes(2, 2) == 1
     # The programs of an artifact are what they are.
     (tmp_path / "manifest.json").write_text("{}")
-    plain = EngineOptions({"tp": 4})
+    plain = EngineOptions(CompileConfig.of(tp=4))
     assert over_machines(place, str(tmp_path), plain) is plain
     assert not capsys.readouterr().err
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.lowering.cpu import processes
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
@@ -43,7 +44,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_one_process(
     model: Path, sampling: Sampling, proposals: SpeculationOptions | None = None
 ) -> list[list[int]]:
-    options = EngineOptions(FOUR if proposals else {"dtype": "f32"}, max_len=64)
+    asked = FOUR if proposals else {"dtype": "f32"}
+    options = EngineOptions(CompileConfig.of(**asked), max_len=64)
     engine, prompts = open_engine(
         str(model), options, lambda t: [t.encode(text) for text in TEXTS], NEW, Silent()
     )

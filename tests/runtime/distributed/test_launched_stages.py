@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress import Silent
@@ -28,7 +29,7 @@ DRAWN = [Sampling(do_sample=True, top_k=k, temperature=2.0, seed=3) for k in (1,
 
 
 def in_one_process(model: Path, sampling: list[Sampling]) -> list[list[int]]:
-    options = EngineOptions({"dtype": "f32"}, max_len=64)
+    options = EngineOptions(CompileConfig.of(dtype="f32"), max_len=64)
     engine, prompts = open_engine(
         str(model), options, lambda t: [t.encode(text) for text in TEXTS], NEW, Silent()
     )

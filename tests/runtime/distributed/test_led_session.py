@@ -99,7 +99,7 @@ def test_adapters_are_written_in_every_process(tmp_path: Path):
 
 
 def test_options_that_processes_cannot_share_are_refused():
-    options = EngineOptions({"pp_degree": 2}, async_mode=True)
+    options = EngineOptions(CompileConfig.of(pp_degree=2), async_mode=True)
     what = "--async-mode with --pp-degree does not work in several processes"
     with pytest.raises(GraphgenError, match=what):
         check_model_options("model", options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.ir.dtype import bf16, f8e4m3fn
 from graphgen.passes.quantization.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
@@ -18,7 +19,7 @@ from tests.oracles.small_gguf import write_small_model
 
 
 def opened(path: Path) -> Engine:
-    options = EngineOptions({"dtype": "bf16"}, max_len=64)
+    options = EngineOptions(CompileConfig.of(dtype="bf16"), max_len=64)
     return open_engine(
         str(path), options, lambda tokenizer: [tokenizer.encode("The llama")], 8, Silent()
     )[0]

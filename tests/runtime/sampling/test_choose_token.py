@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
@@ -298,7 +299,7 @@ def device(sampling: str) -> Engine:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "small.gguf"
         write_small_model(path)
-        options = EngineOptions({"sampling": sampling}, batch=3, max_len=SLOTS)
+        options = EngineOptions(CompileConfig.of(sampling=sampling), batch=3, max_len=SLOTS)
         opened, _ = open_engine(
             str(path),
             options,
