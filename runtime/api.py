@@ -84,8 +84,7 @@ def load(
     flags = ServedFlags(
         max_num_seqs=batch,
         max_model_len=max_len,
-        tensor_parallel_size=tp,
-        dtype=dtype,
+        compile=CompileConfig.of(tp=tp, dtype=dtype),
         artifact=None if artifact is None else Path(artifact),
     )
     opened = replace(served_options(str(model), flags), fewer_rows=_FEWER_ROWS)

@@ -84,6 +84,7 @@ def _annotation(
     kind: object,
     help: str,
     settings: Mapping[str, object],
+    names: Sequence[str] = (),
 ) -> object:
     """``Annotated[type, typer.Option(...)]``; the type of a few words is a :class:`Literal`.
 
@@ -92,13 +93,15 @@ def _annotation(
         kind: the type of its values.
         help: of the flag.
         settings: of ``typer.Option``, beside the range.
+        names: of the flag, where they are not that of the field.
     """
     choices = item.type.choices
     if choices and get_origin(kind) is not Literal:
         kind = Literal[choices] if type(None) not in get_args(kind) else Literal[choices] | None  # pyright: ignore
     ends = dict(zip(("min", "max"), item.type.bounds, strict=True))
     # A bool without a second name has no --no-NAME.
-    described = typer.Option(item.flag, help=help, **ends, **settings)  # pyright: ignore[reportArgumentType]
+    names = names or (item.flag,)
+    described = typer.Option(*names, help=help, **ends, **settings)  # pyright: ignore[reportArgumentType]
     return Annotated[kind, described]  # pyright: ignore[reportInvalidTypeForm]
 
 
@@ -182,6 +185,7 @@ def with_compile_flags(
     without: Sequence[str] = (),
     defaults: Mapping[str, object] | None = None,
     config: type[CompileConfig] = CompileConfig,
+    served: bool = False,
 ) -> Callable[[Command], Command]:
     """Give a command one flag per field, in place of its parameter ``compile_options``.
 
@@ -193,26 +197,11 @@ def with_compile_flags(
         without: fields to leave out.
         defaults: values that differ from those of the fields.
         config: the class that declares the fields.
+        served: flags have the names of vLLM's server too.
     """
-    flags = _flags(config, names or (*flag_fields(config), "quantization"), without, defaults or {})
+    names = names or (*flag_fields(config), "quantization")
+    flags = _flags(config, names, without, defaults or {}, served=served)
     return with_flags(_PARAMETER, flags, lambda given: config().updated(_collected(given)))
-
-
-def field_flags(*names: str) -> Mapping[str, Parameter]:
-    """The parameters of fields by name, for a command with other flags too."""
-    return _flags(CompileConfig, names, (), {})
-
-
-def cache_flags() -> Mapping[str, Parameter]:
-    """The parameters of quantized caches by name, for a command with other flags too."""
-    return field_flags(*CACHE_FIELDS)
-
-
-def cache_options(given: Mapping[str, object]) -> Mapping[str, object]:
-    """The values of :func:`cache_flags` that were given (GG0705)."""
-    values = {name: given[name] for name in CACHE_FIELDS}
-    _check_cache_options(values)
-    return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def flag_fields(cls: type[DataclassInstance]) -> Mapping[str, TypedField[object]]:
@@ -225,6 +214,8 @@ def _flags(
     names: Sequence[str],
     without: Sequence[str],
     defaults: Mapping[str, object],
+    *,
+    served: bool,
 ) -> Mapping[str, Parameter]:
     """The parameters by name, in the order of ``names``."""
     found, hints = flag_fields(config), get_type_hints(config)
@@ -239,9 +230,10 @@ def _flags(
             item, kind = found[name], hints[name]
             requested = item.extra.get("requested") or kind is bool
             default = defaults.get(name, item.default if requested else None)
-            kind = kind if requested else kind | None
+            kind = kind if default is not None else kind | None
             help = str(item.extra.get("flag", item.doc))
-            made = flag(name, _annotation(item, kind, help, {}), default)
+            names_of = (*item.served, item.flag) if served else (item.flag,)
+            made = flag(name, _annotation(item, kind, help, {}, names_of), default)
             flags[name] = grouped(made, str(item.extra.get("group", "")))
     return flags
 

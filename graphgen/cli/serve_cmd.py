@@ -15,11 +15,9 @@ from graphgen.cli.console import note, note_remarks, write_json
 from graphgen.cli.flags import (
     NO_OPTIONS,
     Command,
-    cache_flags,
-    cache_options,
-    field_flags,
     named_flag,
     options,
+    with_compile_flags,
     with_flags,
 )
 from graphgen.cli.model_flags import TRUST_FLAG
@@ -29,7 +27,8 @@ from graphgen.cli.speculation_flags import (
     read_speculation,
     speculation_parameters,
 )
-from graphgen.config.option_groups import ADAPTERS, CACHES, PROGRAMS, RANKS, SERVER
+from graphgen.config.compile_config import CompileConfig
+from graphgen.config.option_groups import ADAPTERS, CACHES, PROGRAMS, SERVER
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -48,18 +47,6 @@ _MODEL_FLAGS = options(
         help="Tokens of a prompt and its answer: the model's limit, at most 2048.",
     ),
     named_flag(
-        int | None, "--tensor-parallel-size", "-tp", min=1, help="Ranks to split the model over."
-    ),
-    named_flag(
-        int | None,
-        "--pipeline-parallel-size",
-        "-pp",
-        "--pp-degree",
-        min=1,
-        help="Stages of a pipeline, each with as many ranks.",
-        rich_help_panel=RANKS,
-    ),
-    named_flag(
         str | None, "--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."
     ),
     named_flag(
@@ -75,13 +62,6 @@ _MODEL_FLAGS = options(
         metavar="N,N,...",
         help="Split long prompts into chunks of this many tokens: 128.",
         rich_help_panel=PROGRAMS,
-    ),
-    named_flag(
-        int | None,
-        "--block-size",
-        min=1,
-        help="Keep caches in blocks of this many tokens, which equal prefixes share.",
-        rich_help_panel=CACHES,
     ),
     named_flag(
         int | None,
@@ -200,12 +180,6 @@ _ADAPTERS = {
 # The environment variable of keys, and the bytes of a file of them.
 _KEY = "GRAPHGEN_API_KEY"
 _MOST_KEYS = 1 << 20
-# Fields of the compilation that adapters need.
-_SLOTS = ("max_loras", "max_lora_rank")
-# The field of the compilation that speculation needs.
-_LENGTH = "speculation_length"
-# The field of machines, which a launch knows.
-_NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +189,7 @@ class ServeFlags:
     Attributes:
         model: those of :class:`~graphgen.runtime.aws_config.served_options.ServedFlags`.
         server: those of :class:`~graphgen.runtime.server.server_options.ServerOptions`.
+        compiled: options of the compilation that the server's own flags give.
         notes: remarks on flags without effect.
         device: auto, cpu or neuron.
         speculation: what proposes tokens.
@@ -223,54 +198,46 @@ class ServeFlags:
 
     model: Values
     server: Values
+    compiled: Values
     notes: tuple[str, ...]
     speculation: SpeculationFlags = NO_SPECULATION
     device: str = "auto"
     trust_artifacts: bool = False
 
 
-NO_FLAGS = ServeFlags({}, {}, ())
+NO_FLAGS = ServeFlags({}, {}, {}, ())
 
 
 def with_serve_flags(command: Command) -> Command:
     """Give a command these flags in place of its parameter ``flags``."""
-    speculation = {**speculation_parameters(), **field_flags(_LENGTH, *_SLOTS, _NODES)}
-    flags = {**_MODEL_FLAGS, **_SERVER_FLAGS, **cache_flags(), **speculation}
+    flags = {**_MODEL_FLAGS, **_SERVER_FLAGS, **speculation_parameters()}
     return with_flags("flags", flags, _collected)(command)
 
 
 def _collected(given: Values) -> ServeFlags:
     from graphgen.cli.model_flags import read_adapters, read_buckets
+    from graphgen.runtime.aws_config.served_options import element_type
 
     chunks = cast("str | None", given["chunked_prefill_size"])
-    model = {
-        name: given[name]
-        for name in ("max_num_seqs", "max_model_len", "tensor_parallel_size", "dtype")
-    }
-    model["pipeline_parallel_size"] = given["pipeline_parallel_size"]
-    model |= {name: given[name] for name in ("artifact", "weights", "block_size", _NODES)}
-    model["num_blocks"] = given["num_gpu_blocks_override"]
+    model = {name: given[name] for name in ("max_num_seqs", "max_model_len", "weights")}
     model["override"] = given["override_neuron_config"]
-    model["caches"] = cache_options(given) or None
     model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
     model["artifact"] = given["artifact"] or _stated_artifact()
-    speculation = read_speculation(given)
-    model |= {
-        _LENGTH: None,
-        "verify_lengths": (),
-        **speculation.requested(NO_OPTIONS.updated({_LENGTH: given[_LENGTH]})),
+    compiled = {
+        "dtype": element_type(cast("str | None", given["dtype"])),
+        "cache_blocks": given["num_gpu_blocks_override"],
     }
     own = {"api_key", "api_key_file", "allowed_hosts", "lora", "special_tokens_in_messages"}
     own |= {"chat_template_kwargs"}
     server = {_ADAPTERS.get(name, name): given[name] for name in _SERVER_FLAGS if name not in own}
     server["adapters"] = read_adapters("--lora", cast("list[str] | None", given["lora"]))
-    model["slots"] = {name: given[name] for name in _SLOTS if given[name] is not None}
     server["api_keys"] = _api_keys(given)
     server["allowed_hosts"] = _hosts(given)
     server["special_in_messages"] = _special_in_messages(given)
     server["template_arguments"] = _template_arguments(given)
     device, trust = str(given["device"]), bool(given["trust_artifacts"])
-    return ServeFlags(model, server, _notes(given), speculation, device, trust)
+    speculation = read_speculation(given)
+    return ServeFlags(model, server, compiled, _notes(given), speculation, device, trust)
 
 
 def _stated_artifact() -> Path | None:
@@ -385,11 +352,14 @@ AsJson = Annotated[
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
 
+# Requests take turns after each step, and the element type has names of vLLM's.
+@with_compile_flags(without=("dtype", "steps_per_launch"), defaults={"tp": None}, served=True)
 @with_serve_flags
 def serve(
     model: Model = None,
     model_option: ModelOption = None,
     served_model_name: Name = None,
+    compile_options: CompileConfig = NO_OPTIONS,
     flags: ServeFlags = NO_FLAGS,
     as_json: AsJson = False,
 ) -> None:
@@ -414,13 +384,19 @@ def serve(
     from graphgen.runtime.distributed.process_group import launched
 
     with launched(end_process) as group:
-        ended_well = _serve(name, served_model_name or name, flags, group, as_json=as_json)
+        named = (name, served_model_name or name)
+        ended_well = _serve(named, compile_options, flags, group, as_json=as_json)
     if not ended_well:
         raise typer.Exit(1)
 
 
 def _serve(
-    model: str, name: str, flags: ServeFlags, group: ProcessGroup | None, *, as_json: bool
+    named: tuple[str, str],
+    asked: CompileConfig,
+    flags: ServeFlags,
+    group: ProcessGroup | None,
+    *,
+    as_json: bool,
 ) -> bool:
     """Open MODEL and serve it under a name; False if the server has failed."""
     from graphgen.cli.launched_inputs import launch_options
@@ -431,13 +407,14 @@ def _serve(
     from graphgen.runtime.server.http_server import run_server
     from graphgen.runtime.server.server_options import ServerOptions
 
+    model, name = named
     server = ServerOptions(name, **flags.server)  # pyright: ignore[reportArgumentType]
     for text in (*flags.notes, *_device_notes(model, flags.device)):
         note(text)
     if group is None or group.place.index == 0:
         # Only process 0 of a launch listens. The model may take minutes to load.
         check_address(server.host, server.port)
-    options, sharing = _options(model, flags)
+    options, sharing = _options(model, asked, flags)
     if group is not None:
         options = launch_options(group, model, options)
     server = replace(server, prefix_sharing=sharing)
@@ -461,13 +438,14 @@ def _serve(
     return lead(engine.session, work) is not False
 
 
-def _options(model: str, flags: ServeFlags) -> tuple[EngineOptions, bool]:
+def _options(model: str, asked: CompileConfig, flags: ServeFlags) -> tuple[EngineOptions, bool]:
     """The options to open MODEL with, and whether equal prompts are processed once."""
     from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
     from graphgen.runtime.aws_config.served_override import read_override
     from graphgen.runtime.speculation.speculator import check_in_step
 
-    model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
+    asked = asked.updated({**flags.compiled, **flags.speculation.requested(asked)})
+    model_flags = ServedFlags(compile=asked, **flags.model)  # pyright: ignore[reportArgumentType]
     options = served_options(model, model_flags)
     options = replace(options, trust_artifacts=flags.trust_artifacts)
     speculates = flags.speculation.is_asked

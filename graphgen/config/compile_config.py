@@ -258,7 +258,11 @@ class CompileConfig(RankConfig):
         group=groups.CACHES,
     )
     cache_blocks: int = option(
-        integer(0), 0, "blocks of the caches; by default as many as all rows need.", flag=None
+        integer(0),
+        0,
+        "blocks of the caches; by default as many as all rows need.",
+        flag=None,
+        served=("--num-gpu-blocks-override",),
     )
     kernels: str = option(
         words(KERNELS_AUTO, KERNELS_ON, KERNELS_OFF),
@@ -381,6 +385,7 @@ class CompileConfig(RankConfig):
         "",
         "the pass that quantizes the weights, as pipelines write it; empty for none.",
         flag=None,
+        served=("--quantized",),
         pipeline=False,
     )
     keep_quantized: bool = option(

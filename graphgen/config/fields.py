@@ -468,8 +468,9 @@ def option(type: ValueType[object] | None, default: T, doc: str = "", **extra: o
         doc: one sentence, for all pages; empty where the docstring of the class has it.
         extra: what readers of the class look at besides. Options of a compilation have ``flag``,
             the help of the command-line flag if it is not ``doc``, ``None`` for no flag;
-            ``flag_name``, its name if it is not the field's; ``requested``, whether commands ask
-            for the default too; ``pipeline``, whether ``default{...}`` has the option.
+            ``flag_name``, its name if it is not the field's; ``served``, those of vLLM's server;
+            ``requested``, whether commands ask for the default too; ``pipeline``, whether
+            ``default{...}`` has the option.
     """
     return field(default=default, metadata={_TYPE: type, _DOC: doc, **extra})
 
@@ -496,6 +497,11 @@ class TypedField(Generic[T]):
     def required(self) -> bool:
         """True if a value must be given."""
         return self.default is MISSING
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The names that the flag has besides where vLLM's server has it."""
+        return cast("tuple[str, ...]", self.extra.get("served", ()))
 
     @property
     def flag(self) -> str:

@@ -41,6 +41,7 @@ class RankConfig:
         1,
         "ranks the model is split over; 1 leaves out the sharding phase.",
         flag="Ranks to split the model over.",
+        served=("--tensor-parallel-size", "-tp"),
         requested=True,
     )
     parallelism: str = option(
@@ -58,6 +59,7 @@ class RankConfig:
         1,
         "stages of layers, each of tp ranks.",
         flag="Stages of layers, each of --tp ranks; by default 1.",
+        served=("--pipeline-parallel-size", "-pp"),
         group=groups.RANKS,
     )
     nodes: int = option(

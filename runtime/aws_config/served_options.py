@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import fields_of
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import is_artifact, open_artifact
+from graphgen.runtime.aws_config.attribute import CompileSetting
+from graphgen.runtime.aws_config.attribute_table import attributes_of
 from graphgen.runtime.aws_config.compile_settings import compile_settings
 from graphgen.runtime.aws_config.environment import check_nodes
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
@@ -24,18 +27,10 @@ from graphgen.runtime.engine import EngineOptions, locate_checkpoint
 DEFAULT_ROWS, DEFAULT_LENGTH = 8, 2048
 # Tokens of a prompt that one launch takes, so that others wait no longer than for these.
 DEFAULT_CHUNK = 128
-# Attributes that a flag of the server gives: the field of ServedFlags, and the flag.
-_BY_FLAG = {
-    "tp_degree": ("tensor_parallel_size", "--tensor-parallel-size"),
-    "pp_degree": ("pipeline_parallel_size", "--pipeline-parallel-size"),
+# Attributes of sizes that a flag gives: the field of ServedFlags, and the flag.
+_SIZE_FLAGS: Final = {
     "batch_size": ("max_num_seqs", "--max-num-seqs"),
     "seq_len": ("max_model_len", "--max-model-len"),
-    "torch_dtype": ("dtype", "--dtype"),
-    "pa_block_size": ("block_size", "--block-size"),
-    "pa_num_blocks": ("num_blocks", "--num-gpu-blocks-override"),
-    "kv_cache_quant": ("caches", "--kv-cache-quant"),
-    "kv_quant_config": ("caches", "--kv-cache-quant"),
-    "speculation_length": ("speculation_length", "--speculation-length"),
 }
 # Element types by the names that vLLM gives them; auto is the checkpoint's own.
 _DTYPES = {**ELEMENTS, "float": "f32", "half": "f16", "auto": "as-declared"}
@@ -50,40 +45,25 @@ class ServedFlags:
     Attributes:
         max_num_seqs: rows of the cache: sequences that are answered at a time.
         max_model_len: slots of a row: tokens of a prompt and its answer.
-        tensor_parallel_size: ranks.
-        pipeline_parallel_size: stages of a pipeline, each with as many ranks.
-        nodes: machines that the ranks fill in order.
-        dtype: element type, with the names of torch or of graphgen.
+        compile: the options of the compilation that are given.
         override: the JSON object of ``--override-neuron-config``.
         chunk: tokens of the programs that take long prompts in parts; empty for the default.
         artifact: folder to start from; it is written if it does not exist.
         weights: folder of prepared weights.
-        block_size: slots of a block of a paged cache; without it each sequence has a row.
-        num_blocks: number of blocks, by default as many as all rows need.
-        caches: fields of a compilation that quantize caches, by name.
-        speculation_length: k, tokens of a row that a step verifies, where something proposes them.
-        verify_lengths: fewer tokens that further programs verify.
-        slots: fields of a compilation that are about adapters, by name.
-        experts: groups of ranks with different experts.
     """
 
     max_num_seqs: int | None = None
     max_model_len: int | None = None
-    tensor_parallel_size: int | None = None
-    pipeline_parallel_size: int | None = None
-    nodes: int | None = None
-    dtype: str | None = None
+    compile: CompileConfig = field(default_factory=CompileConfig)
     override: str = "{}"
     chunk: tuple[int, ...] = ()
     artifact: Path | None = None
     weights: Path | None = None
-    block_size: int | None = None
-    num_blocks: int | None = None
-    caches: Mapping[str, object] | None = None
-    speculation_length: int | None = None
-    verify_lengths: tuple[int, ...] = ()
-    slots: Mapping[str, object] | None = None
-    experts: int | None = None
+
+
+def element_type(name: str | None) -> str | None:
+    """An element type by the name that torch, vLLM or graphgen gives it."""
+    return name and _DTYPES.get(name, name)
 
 
 def served_options(model: str, flags: ServedFlags) -> EngineOptions:
@@ -99,17 +79,11 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         GraphgenError: GG0901 to GG0904 and GG0906 for the override, GG0705 for flags, GG0904 for
             variables that make this process one of several nodes.
     """
-    speculates = flags.speculation_length is not None
+    speculates = "speculation_length" in flags.compile.given
     base = _compiled(model, flags)
     override = read_override(flags.override, speculates=speculates)
     changes = _overridden(flags, override.programs, base or _fresh(model, flags))
-    wanted: dict[str, object] = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
-    ranks = {
-        "tp": flags.tensor_parallel_size,
-        "pp_degree": flags.pipeline_parallel_size,
-        "nodes": flags.nodes,
-    }
-    requested = {**wanted, **ranks, **_without_sizes(changes)}
+    requested = {**flags.compile.asked, **_without_sizes(changes)}
     if base is None:
         requested = {"prefill_batch": (1,), **requested}
     if override.prompts:
@@ -122,14 +96,10 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     override.ranks.check(ranks_of_all, current_place())
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
-    requested |= {**(flags.caches or {}), **(flags.slots or {})}
-    requested["speculation_length"] = flags.speculation_length
-    requested["verify_lengths"] = flags.verify_lengths or None
-    requested["moe_ep_degree"] = flags.experts
     chunk = _chunk(flags, override.chunked, base, length)
     if not _sizes(changes, "batch") and "rows" not in changes:
         if base is None:
-            rows, requested["rows"] = _row_groups(flags, changes, rows or DEFAULT_ROWS)
+            rows, requested["rows"] = _row_groups(requested, rows or DEFAULT_ROWS)
         elif base.rows:
             requested["rows"] = rows
     return EngineOptions(
@@ -157,16 +127,14 @@ def _ranks(requested: Mapping[str, object], base: CompileConfig | None) -> int:
     return asked.tp * (given if place is None else stages_of_launch(given, os.environ))
 
 
-def _row_groups(
-    flags: ServedFlags, changes: Mapping[str, object], rows: int
-) -> tuple[int, int | None]:
+def _row_groups(requested: Mapping[str, object], rows: int) -> tuple[int, int | None]:
     """Rows of a call of the token programs, and of the cache where those are more.
 
     With stages of a pipeline a call takes one group of the rows, of which each stage has one.
     Programs that verify tokens, and ranks that have rows of their own, take all rows.
     """
-    stages = flags.pipeline_parallel_size or 1
-    whole = flags.speculation_length or "attention_dp_degree" in changes
+    stages = cast(int, requested.get("pp_degree", 1))
+    whole = requested.get("speculation_length") or "attention_dp_degree" in requested
     if stages == 1 or rows % stages or whole:
         return rows, None
     return rows // stages, rows
@@ -190,8 +158,8 @@ def _blocks(
     """
     given = {"pa_block_size": override.block_size, "pa_num_blocks": override.num_blocks}
     _check_flags({name: value for name, value in given.items() if value is not None}, flags)
-    size = flags.block_size or override.block_size
-    blocks = flags.num_blocks or override.num_blocks
+    size = flags.compile.page_cache or override.block_size
+    blocks = flags.compile.cache_blocks or override.num_blocks
     if size is not None and override.paged is False:
         raise GraphgenError(
             "GG0705",
@@ -202,7 +170,7 @@ def _blocks(
         compiled = None if base is None else base.page_cache or base.max_len
         size = compiled or length
     if blocks is not None and not size and not (base is not None and base.page_cache):
-        name = "--num-gpu-blocks-override" if flags.num_blocks else "pa_num_blocks"
+        name = "--num-gpu-blocks-override" if flags.compile.cache_blocks else "pa_num_blocks"
         raise GraphgenError(
             "GG0705",
             f"{name} {blocks} without blocks",
@@ -222,7 +190,7 @@ def _compiled(model: str, flags: ServedFlags) -> CompileConfig | None:
 def _fresh(model: str, flags: ServedFlags) -> CompileConfig:
     """The configuration without overrides of a model to compile."""
     rows, length = flags.max_num_seqs or DEFAULT_ROWS, flags.max_model_len or _length(model)
-    made = CompileConfig(tp=flags.tensor_parallel_size or 1, prefill_batch=(1,))
+    made = CompileConfig(tp=flags.compile.tp, prefill_batch=(1,))
     return made.serving(batch=rows, max_len=length)
 
 
@@ -264,12 +232,13 @@ def _overridden(
     if not given:
         return {}
     torch = {ours: theirs for theirs, ours in ELEMENTS.items()}
-    element = _DTYPES.get(flags.dtype or "", flags.dtype) or base.dtype
-    if flags.dtype is None and any(given.get(name) is True for name in _OF_BF16):
+    asked = flags.compile.over(base)
+    element = asked.dtype
+    if "dtype" not in flags.compile.given and any(given.get(name) is True for name in _OF_BF16):
         # vLLM takes the type of the checkpoint, which these kernels are for; none is on a CPU.
         element = "bf16"
     plain: dict[str, object] = {
-        "tp_degree": flags.tensor_parallel_size or base.tp,
+        "tp_degree": asked.tp,
         "batch_size": flags.max_num_seqs or base.cache_rows,
         "seq_len": flags.max_model_len or base.max_len,
         "enable_bucketing": True,
@@ -293,13 +262,27 @@ _OF_BF16 = ("qkv_kernel_enabled", "mlp_kernel_enabled")
 
 def _check_flags(given: Mapping[str, object], flags: ServedFlags) -> None:
     """Refuse an attribute beside the flag that gives it too (GG0705)."""
-    for name, (field, flag) in _BY_FLAG.items():
-        if name in given and getattr(flags, field) is not None:
+    for name in given:
+        for flag in _flags_of(name, flags):
             raise GraphgenError(
                 "GG0705",
                 f"--override-neuron-config has {name}, which {flag} gives too",
                 help="leave one of them out",
             )
+
+
+def _flags_of(name: str, flags: ServedFlags) -> Iterator[str]:
+    """The flags that are given for the fields which an attribute sets."""
+    size, of_size = _SIZE_FLAGS.get(name, ("", ""))
+    if size and getattr(flags, size) is not None:
+        yield of_size
+    effect = attributes_of("NeuronConfig")[name].cpu
+    # The numbers of a quantized cache go with the request for one.
+    also = ("kv_cache_quant",) if name == "kv_quant_config" else ()
+    for set_field in (*also, *(effect.fields if isinstance(effect, CompileSetting) else ())):
+        if set_field in flags.compile.given:
+            option = fields_of(CompileConfig)[set_field]
+            yield (*option.served, option.flag)[0]
 
 
 def _without_sizes(changes: Mapping[str, object]) -> Mapping[str, object]:

@@ -10,9 +10,14 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final, cast
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS
-from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
+from graphgen.runtime.aws_config.served_options import (
+    ServedFlags,
+    element_type,
+    served_options,
+)
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import EngineOptions
 
@@ -231,40 +236,43 @@ def served_flags(config: Any, blocks: int) -> ServedFlags:
     """The flags of ``graphgen serve`` for vLLM's configuration; arguments as above."""
     lora = config.lora_config
     artifact = os.environ.get(COMPILED_ARTIFACTS)
-    slots = {"max_loras": lora.max_loras, "max_lora_rank": lora.max_lora_rank} if lora else None
     longest = int(config.model_config.max_model_len)
     ranks = int(config.parallel_config.tensor_parallel_size)
     length, *fewer = verified_lengths(config) or [None]
     chunk = min(_CHUNK, int(config.scheduler_config.max_num_batched_tokens))
+    asked = CompileConfig.of(
+        tp=ranks,
+        dtype=element_type(_element(config.model_config.dtype)),
+        page_cache=int(config.cache_config.block_size),
+        cache_blocks=blocks,
+        speculation_length=length,
+        verify_lengths=tuple(size for size in fewer if size is not None) or None,
+        max_loras=lora.max_loras if lora else None,
+        max_lora_rank=lora.max_lora_rank if lora else None,
+        moe_ep_degree=ranks if config.parallel_config.enable_expert_parallel else None,
+    )
     return ServedFlags(
         max_num_seqs=int(config.scheduler_config.max_num_seqs),
         max_model_len=longest,
-        tensor_parallel_size=ranks,
-        dtype=_element(config.model_config.dtype),
+        compile=asked,
         override=json.dumps(override_of(config)),
         chunk=(chunk,) if chunk < longest else (),
         artifact=Path(artifact) if artifact else None,
-        block_size=int(config.cache_config.block_size),
-        num_blocks=blocks,
-        speculation_length=length,
-        verify_lengths=tuple(size for size in fewer if size is not None),
-        slots=slots,
-        experts=ranks if config.parallel_config.enable_expert_parallel else None,
     )
+
+
+# Options of a model that its draft has not.
+_OF_TARGET = ("max_loras", "max_lora_rank", "moe_ep_degree")
 
 
 def draft_options(config: Any, blocks: int) -> EngineOptions:
     """The options of a draft model, on one rank; arguments and errors as of `model_options`."""
     of_target = served_flags(config, blocks)
+    asked = {n: v for n, v in of_target.compile.asked.items() if n not in _OF_TARGET}
     draft = config.speculative_config.draft_model_config
+    own = {"tp": 1, "dtype": element_type(_element(draft.dtype))}
     flags = replace(
-        of_target,
-        tensor_parallel_size=1,
-        dtype=_element(draft.dtype),
-        override="{}",
-        artifact=None,
-        slots=None,
-        experts=None,
+        of_target, compile=CompileConfig.of(**asked).updated(own), override="{}", artifact=None
     )
     return served_options(draft.model, flags)
 

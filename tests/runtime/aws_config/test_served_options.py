@@ -9,7 +9,11 @@ import pytest
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config import served_options as served_options_module
-from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
+from graphgen.runtime.aws_config.served_options import (
+    ServedFlags,
+    element_type,
+    served_options,
+)
 from graphgen.runtime.aws_config.served_override import read_override
 from tests.oracles.small_gguf import write_small_model
 
@@ -30,19 +34,22 @@ def test_the_model_limits_the_defaults(model: str):
 
 
 def test_flags_have_the_meaning_of_vllms(model: str):
-    flags = ServedFlags(2, 256, tensor_parallel_size=4, nodes=2, dtype="bfloat16", chunk=(32,))
+    flags = ServedFlags(2, 256, CompileConfig.of(tp=4, nodes=2, dtype="bf16"), chunk=(32,))
     options = served_options(model, flags)
     assert (options.batch, options.max_len, options.chunk) == (2, 256, (32,))
     assert options.compile.asked == {"prefill_batch": (1,), "dtype": "bf16", "tp": 4, "nodes": 2}
-    assert served_options(model, ServedFlags(dtype="auto")).dtype == "as-declared"
+    names = ("auto", "bfloat16", "half", "bf16", None)
+    assert [element_type(name) for name in names] == ["as-declared", "bf16", "f16", "bf16", None]
 
 
 def test_blocks_are_compiled_in(model: str):
-    options = served_options(model, ServedFlags(block_size=16, num_blocks=40))
+    options = served_options(
+        model, ServedFlags(compile=CompileConfig.of(page_cache=16, cache_blocks=40))
+    )
     assert options.compile.asked["page_cache"] == 16
     assert options.compile.asked["cache_blocks"] == 40
     with pytest.raises(GraphgenError, match="without blocks"):
-        served_options(model, ServedFlags(num_blocks=40))
+        served_options(model, ServedFlags(compile=CompileConfig.of(cache_blocks=40)))
 
 
 def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
@@ -52,11 +59,13 @@ def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
         ).compile.asked
         return given.get("page_cache"), given.get("cache_blocks")
 
-    flags = ServedFlags(block_size=16, num_blocks=40)
+    flags = ServedFlags(compile=CompileConfig.of(page_cache=16, cache_blocks=40))
     sizes = '"pa_block_size": 16, "pa-num-blocks": 40'
     assert blocks(f"{{{sizes}}}") == blocks("{}", flags) == (16, 40)
     assert blocks(f'{{"is_block_kv_layout": true, {sizes}}}') == (16, 40)
-    assert blocks('{"is_block_kv_layout": true}', ServedFlags(block_size=8)) == (8, None)
+    assert blocks(
+        '{"is_block_kv_layout": true}', ServedFlags(compile=CompileConfig.of(page_cache=8))
+    ) == (8, None)
     # As in a NeuronConfig, a block is as long as a sequence.
     assert blocks('{"is_block_kv_layout": true}') == (512, None)
     assert blocks('{"is_block_kv_layout": true}', ServedFlags(max_model_len=256)) == (256, None)
@@ -68,12 +77,35 @@ def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
 def test_caches_are_quantized_by_flags_or_attributes(model: str):
     caches = {"kv_cache_quant": True, "kv_cache_dtype": "int8"}
     wanted = {"prefill_batch": (1,), **caches}
-    assert served_options(model, ServedFlags(caches=caches)).compile.asked == wanted
+    assert (
+        served_options(model, ServedFlags(compile=CompileConfig.of(**caches))).compile.asked
+        == wanted
+    )
     attributes = '{"kv_cache_quant": true, "kv_quant_config": {"quant_dtype": "int8"}}'
     by_override = served_options(model, ServedFlags(override=attributes)).compile.asked
     assert caches.items() <= by_override.items()
     with pytest.raises(GraphgenError, match="kv_cache_quant, which --kv-cache-quant gives too"):
-        served_options(model, ServedFlags(override=attributes, caches=caches))
+        served_options(model, ServedFlags(compile=CompileConfig.of(**caches), override=attributes))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "override", "flag"),
+    [
+        ("quantization", "quantize-weights", '{"quantized": true}', "--quantized"),
+        ("flash_decoding", True, '{"flash_decoding_enabled": true}', "--flash-decoding"),
+        ("heads", "auto", '{"torch_dtype": "float32"}', ""),
+        ("dtype", "bf16", '{"torch_dtype": "float32"}', "--dtype"),
+    ],
+)
+def test_a_flag_and_an_attribute_of_one_field_exclude_each_other(
+    model: str, field: str, value: object, override: str, flag: str
+):
+    flags = ServedFlags(compile=CompileConfig.of(**{field: value}), override=override)
+    if not flag:
+        assert served_options(model, flags).compile.asked[field] == value
+        return
+    with pytest.raises(GraphgenError, match=f"which {flag} gives too"):
+        served_options(model, flags)
 
 
 def test_an_override_ends_the_sharing_of_prefixes():
@@ -110,13 +142,13 @@ def test_an_override_asks_for_prompts_in_parts(model: str):
 
 def test_an_override_may_state_the_ranks_of_the_only_process(model: str):
     stated = '{"world_size": 2, "start_rank_id": 0, "local-ranks-size": 2}'
-    flags = ServedFlags(tensor_parallel_size=2)
+    flags = ServedFlags(compile=CompileConfig.of(tp=2))
     wanted = served_options(model, flags)
     assert served_options(model, replace(flags, override=stated)) == wanted
     with pytest.raises(GraphgenError, match="the only process has 2 of 2 ranks") as caught:
         served_options(model, replace(flags, override='{"start_rank_id": 1}'))
     assert "graphgen launch" in (caught.value.help or "")
-    stages = ServedFlags(pipeline_parallel_size=2, override='{"local_ranks_size": 2}')
+    stages = ServedFlags(compile=CompileConfig.of(pp_degree=2), override='{"local_ranks_size": 2}')
     assert served_options(model, stages).compile.asked["pp_degree"] == 2
 
 
@@ -174,7 +206,7 @@ def test_parts_and_whole_prompts_exclude_each_other(model: str):
 )
 def test_an_override_without_effect_is_an_error(model: str, override: str, code: str, what: str):
     with pytest.raises(GraphgenError) as caught:
-        served_options(model, ServedFlags(tensor_parallel_size=1, override=override))
+        served_options(model, ServedFlags(compile=CompileConfig.of(tp=1), override=override))
     assert caught.value.code == code
     assert what in str(caught.value)
 
@@ -186,8 +218,8 @@ def test_stages_have_a_group_of_the_rows_each(model: str):
         seqs: int | None = None,
         verified: int | None = None,
     ) -> tuple[int | None, object]:
-        flags = ServedFlags(seqs, pipeline_parallel_size=stages, override=override)
-        options = served_options(model, replace(flags, speculation_length=verified))
+        asked = CompileConfig.of(pp_degree=stages, speculation_length=verified)
+        options = served_options(model, ServedFlags(seqs, compile=asked, override=override))
         return options.batch, options.compile.asked.get("rows")
 
     assert rows(2) == (4, 8)

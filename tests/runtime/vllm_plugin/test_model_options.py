@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.served_options import ServedFlags
 from graphgen.runtime.checkpoint.interfaces import TensorInfo
@@ -99,11 +100,8 @@ def test_flags_follow_from_the_configuration(monkeypatch: pytest.MonkeyPatch):
     assert served_flags(configuration(), 65) == ServedFlags(
         max_num_seqs=4,
         max_model_len=512,
-        tensor_parallel_size=2,
-        dtype="bfloat16",
+        compile=CompileConfig.of(tp=2, dtype="bf16", page_cache=32, cache_blocks=65),
         chunk=(128,),
-        block_size=32,
-        num_blocks=65,
     )
     monkeypatch.setenv("NEURON_COMPILED_ARTIFACTS", "compiled")
     given = {"override_neuron_config": {"quantized": True}}
@@ -113,16 +111,16 @@ def test_flags_follow_from_the_configuration(monkeypatch: pytest.MonkeyPatch):
     flags = served_flags(config, 65)
     assert flags.override == '{"quantized": true}'
     assert flags.artifact == Path("compiled")
-    assert (flags.slots, flags.chunk) == ({"max_loras": 3, "max_lora_rank": 8}, (16,))
+    assert (flags.compile.max_loras, flags.compile.max_lora_rank, flags.chunk) == (3, 8, (16,))
     # Each rank has experts of its own.
-    assert flags.experts == 2
+    assert flags.compile.moe_ep_degree == 2
     check_supported(config)
     assert served_flags(configuration(model__max_model_len=100), 9).chunk == ()
 
 
 @pytest.mark.parametrize(
     ("proposed", "read", "sizes"),
-    [(None, 0, (None, ())), (3, 0, (4, ())), (3, 16, (16, (4,))), (3, 4, (4, ()))],
+    [(None, 0, (0, ())), (3, 0, (4, ())), (3, 16, (16, (4,))), (3, 4, (4, ()))],
 )
 def test_programs_verify_what_is_proposed_and_read(
     proposed: int | None, read: int, sizes: tuple[int | None, tuple[int, ...]]
@@ -133,7 +131,7 @@ def test_programs_verify_what_is_proposed_and_read(
     )
     check_supported(config)
     flags = served_flags(config, 65)
-    assert (flags.speculation_length, flags.verify_lengths) == sizes
+    assert (flags.compile.speculation_length, flags.compile.verify_lengths) == sizes
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.artifact import open_artifact
 from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
 from graphgen.runtime.engine import open_engine
@@ -232,7 +233,7 @@ def test_a_share_of_memory_and_experts_of_each_rank(tmp_path: Path):
 def test_weights_and_caches_in_eight_bits_are_those_of_our_server(folder: Path, tmp_path: Path):
     override = {"quantized": True, "quantization_type": "per_channel_symmetric"}
     override |= {"quantization_dtype": "int8", "kv_cache_quant": True}
-    flags = ServedFlags(1, LENGTH, dtype="float32", override=json.dumps(override))
+    flags = ServedFlags(1, LENGTH, CompileConfig.of(dtype="f32"), json.dumps(override))
     options = served_options(str(folder), flags)
     ours, _ = open_engine(str(folder), options, lambda _: [[0]], 1, Silent())
     texts, expected = prompts(12), list[list[int]]()
