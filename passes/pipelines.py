@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.config.compile_config import CompileConfig
+from graphgen.config.compile_config import (
+    AdapterOptions,
+    CacheOptions,
+    CompileConfig,
+    ProgramOptions,
+)
 from graphgen.config.fields import integer, list_of, option
 from graphgen.config.option_words import (
     ACTIVATIONS_STATIC,
@@ -15,6 +20,7 @@ from graphgen.config.option_words import (
     DTYPES,
     KERNELS_ON,
 )
+from graphgen.config.rank_config import RankConfig
 from graphgen.errors import GraphgenError
 from graphgen.passes.attention.absorb_latent_projections import AbsorbLatentProjections
 from graphgen.passes.attention.tile_attention import TileAttention
@@ -99,7 +105,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
     adapted = config.max_loras > 0 and config.target == "cpu" and bool(_kernels(config))
     own = {
         "canonicalize": _canonicalize(config),
-        "quantize": [*parse_pipeline(config.quantization), *_narrow_caches(config)],
+        "quantize": [*parse_pipeline(config.quantization), *narrow_caches(config)],
         "specialize": _specialize(config),
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
@@ -135,13 +141,13 @@ def _attention(config: CompileConfig) -> list[Pass]:
     return [tiles, *kernels] if config.target == "cpu" else [*kernels, tiles]
 
 
-def _several_steps(config: CompileConfig) -> list[Pass]:
+def _several_steps(config: ProgramOptions) -> list[Pass]:
     """Programs of several decode steps; by name, since the pass needs NumPy."""
     count = config.steps_per_launch
     return parse_pipeline(f"unroll-steps{{steps={count}}}") if count > 1 else []
 
 
-def _stages(config: CompileConfig) -> list[Pass]:
+def _stages(config: RankConfig) -> list[Pass]:
     """Layers in stages of a pipeline, when every rank's program is whole."""
     count = config.pp_degree
     return [PipelineStages(count, config.target)] if count > 1 else []
@@ -178,7 +184,7 @@ def _canonicalize(config: CompileConfig) -> list[Pass]:
     ]
 
 
-def _adapters(config: CompileConfig) -> list[Pass]:
+def _adapters(config: AdapterOptions) -> list[Pass]:
     """Adapters before all that lays out, quantizes, splits or fuses projections."""
     slots, rank, targets = config.max_loras, config.max_lora_rank, config.lora_target_modules
     return [MultiLora(slots, rank, targets)] if slots else []
@@ -189,7 +195,7 @@ def _adapter_forms(config: CompileConfig) -> list[Pass]:
     return [AdapterForms(target=config.target)] if config.max_loras else []
 
 
-def _narrow_caches(config: CompileConfig) -> list[Pass]:
+def narrow_caches(config: CacheOptions) -> list[Pass]:
     """Caches in 8 bits; before heads are laid out, so that scales go with them."""
     narrow = QuantizeCache(config.kv_cache_dtype, config.cache_scale, config.kv_cache_ranges)
     return [narrow] if config.kv_cache_quant else []
@@ -277,7 +283,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
     ]
 
 
-def _shared_prompts(config: CompileConfig) -> list[Pass]:
+def _shared_prompts(config: RankConfig) -> list[Pass]:
     """The order of tokens that ranks share, and the slots of windowed layers that they need."""
     form, balance = config.cp_form, config.cp_balance
     ranks = config.tp, config.cp_degree, config.attention_dp_degree
@@ -289,7 +295,7 @@ def _shared_prompts(config: CompileConfig) -> list[Pass]:
     ]
 
 
-def _pages(config: CompileConfig) -> list[Pass]:
+def _pages(config: CacheOptions) -> list[Pass]:
     """Caches in blocks; after the ranks have their heads."""
     return [PageCache(config.page_cache, config.cache_blocks)] if config.page_cache else []
 

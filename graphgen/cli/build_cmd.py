@@ -106,7 +106,7 @@ def build(
     config = _config(model, small := "mini" if mini else twin, compile_options)
     types = () if small else _weight_types(model, dtype, config)
     module = _module(config, dtype, phase, small, layers, find_target(target), types)
-    _change(module, tp, compile_options.heads, _narrow_caches(compile_options))
+    _change(module, tp, compile_options)
     write_module(module, output, as_json=as_json)
 
 
@@ -173,19 +173,13 @@ def _weight_types(model: str, dtype: str, config: Mapping[str, object]) -> tuple
     return weight_dtypes_of_folder(Path(model), _declared(config))
 
 
-def _narrow_caches(config: CompileConfig) -> Sequence[Pass]:
-    """The pass that quantizes caches, if it is requested."""
-    from graphgen.passes.quantization.quantize_cache import QuantizeCache
-
-    pass_ = QuantizeCache(config.kv_cache_dtype, config.cache_scale, config.kv_cache_ranges)
-    return [pass_] if config.kv_cache_quant else []
-
-
-def _change(module: Module, tp: int, strategy: str, caches: Sequence[Pass]) -> None:
+def _change(module: Module, tp: int, options: CompileConfig) -> None:
     """Quantize the caches, and split the model over its ranks."""
     from graphgen.passes.core import run_pipeline
+    from graphgen.passes.pipelines import narrow_caches
 
-    passes = _split(tp, strategy, caches) if tp > 1 else caches
+    caches = narrow_caches(options)
+    passes = _split(tp, options.heads, caches) if tp > 1 else caches
     note_remarks(run_pipeline(module, passes))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from graphgen.config import option_groups as groups
 from graphgen.config.bucket_ladder import bucket_ladder, chunk_sizes
@@ -42,12 +42,10 @@ C = TypeVar("C", bound="CompileConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileConfig(RankConfig):
-    """All that the programs of a model depend on, beside the model itself.
+class ProgramOptions:
+    """The programs: sizes of calls, buckets, forms, and how tokens are chosen."""
 
-    The help of each field is its documentation; ``graphgen pipeline default`` prints it. ``given``
-    has the names of the fields that somebody set, which count beside an artifact's own values.
-    """
+    GROUP: ClassVar[str] = groups.PROGRAMS
 
     batch: tuple[int, ...] = option(list_of(integer()), (1,), "sizes of B.", flag=None)
     prefill_batch: tuple[int, ...] = option(
@@ -74,84 +72,189 @@ class CompileConfig(RankConfig):
     dims: tuple[str, ...] = option(
         list_of(text()), (), "sizes of symbols of any name, as in ``dims=[N=8]``.", flag=None
     )
-    rules: tuple[str, ...] = option(
-        list_of(text()),
-        (),
-        "layouts of weights, inputs and outputs over the ranks, as in ``rules=[*.w1:{tp,-,-}]``.",
+    latent_attention: str = option(
+        words(*LATENT_FORMS),
+        LATENT_AUTO,
+        "the form of the pass ``absorb-latent-projections``: whether attention over latent vectors "
+        "reads them itself (``absorb``) or keys and values made of them (``expand``).",
+        flag="Form of attention over latent vectors (DeepSeek): absorb, expand or what costs "
+        "least, the default.",
+    )
+    attention_block: str = option(
+        text(),
+        TILES_AUTO,
+        "tokens and slots of the tiles that ``tile-attention`` computes attention in, as in "
+        "``256x512``; ``auto`` for what costs least, ``off`` for no tiles.",
+        flag="Tokens and slots of a tile of attention (256x512), off, or what costs least, the "
+        "default.",
+    )
+    steps_per_launch: int = option(
+        integer(1),
+        1,
+        "decode steps that one launch makes beside those of one, where programs choose tokens.",
+        flag="Decode steps a launch, 1 by default; more need --on-device-sampling.",
+    )
+    outline: bool = option(
+        boolean(),
+        False,
+        "whether layers that compute the same become one function, as the last step.",
         flag=None,
     )
-    min_rows: int = option(
-        integer(), 8, "rows a 16-bit product with a weight is padded to.", flag=None
+    hidden_states: bool = option(
+        boolean(),
+        False,
+        "whether programs return the hidden states before each layer and after the last norm too.",
+        flag=None,
+        pipeline=False,
     )
+    inputs_embeds: bool = option(
+        boolean(),
+        False,
+        "whether programs take embeddings in the place of tokens.",
+        flag=None,
+        pipeline=False,
+    )
+    sampling: str = option(
+        text(),
+        "",
+        "the pass that lets programs choose tokens, as pipelines write it; empty for logits.",
+        flag=None,
+        pipeline=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions:
+    """Caches of keys and values."""
+
+    GROUP: ClassVar[str] = groups.CACHES
+
     roll_window_cache: bool = option(
         boolean(),
         False,
         "whether layers with a window have caches that hold no more than it.",
         flag="Caches of layers with a sliding window hold no more than the window.",
-        group=groups.CACHES,
     )
     kv_cache_quant: bool = option(
         boolean(),
         False,
         "whether caches hold 8-bit numbers.",
         flag="Keep keys and values in 8 bits.",
-        group=groups.CACHES,
     )
     kv_cache_dtype: str = option(
         words(*CACHE_DTYPES),
         CACHE_DTYPES[0],
         "of the numbers of quantized caches.",
         flag="Numbers of quantized caches; by default f8e4m3.",
-        group=groups.CACHES,
     )
     kv_cache_scale: str = option(
         words("auto", *CACHE_SCALES),
         "auto",
         "granularity of the scales of a quantized cache; auto is per_token for int8, else none.",
         flag="Scale granularity of a quantized cache; by default per_token for int8, else none.",
-        group=groups.CACHES,
     )
     kv_cache_ranges: str = option(
         text(),
         "",
         "the file of ``graphgen calibrate`` that per_tensor, per_key and per_channel read.",
         flag="File of graphgen calibrate, for scales per_tensor, per_key and per_channel.",
-        group=groups.CACHES,
+    )
+    page_cache: int = option(
+        integer(0),
+        0,
+        "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",
+        flag="Keep caches in blocks of this many tokens; by default each sequence has a row.",
+        flag_name="--block-size",
+    )
+    cache_blocks: int = option(
+        integer(0),
+        0,
+        "blocks of the caches; by default as many as all rows need.",
+        flag=None,
+        served=("--num-gpu-blocks-override",),
+    )
+
+    @property
+    def cache_scale(self) -> str:
+        """The scales of quantized caches, ``auto`` resolved."""
+        given = self.kv_cache_scale
+        return DEFAULT_CACHE_SCALE[self.kv_cache_dtype] if given == "auto" else given
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionOptions:
+    """Element types."""
+
+    GROUP: ClassVar[str] = groups.PRECISION
+
+    dtype: str = option(
+        words(*DTYPES, "as-declared"),
+        "f32",
+        "element type of weights, activations and caches.",
+        flag="Element type; as-declared is the checkpoint's own.",
+        requested=True,
+        group="",
+        pipeline=False,
+    )
+    weight_dtypes: tuple[str, ...] = option(
+        list_of(text()),
+        (),
+        "weights of a type of their own, ``f32:*norm.weight``.",
+        flag=None,
+        pipeline=False,
     )
     rpl_reduce_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "of row-parallel sums, which ranks send each other.",
         flag="Element type of row-parallel sums over ranks; by default f32.",
-        group=groups.PRECISION,
     )
     attention_dtype: str = option(
         words(ATTENTION_OF_MODEL, *DTYPES),
         ATTENTION_OF_MODEL,
         "of queries, keys and values inside attention; ``model`` for that of the hidden states.",
         flag="Element type of queries, keys and values in attention; by default the model's.",
-        group=groups.PRECISION,
     )
     softmax_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "of the softmax of attention.",
         flag="Element type of the softmax of attention; by default f32.",
-        group=groups.PRECISION,
     )
     router_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "element type of the logits of routers.",
         flag="Element type of the logits of routers, before experts are chosen; by default f32.",
-        group=groups.PRECISION,
     )
     cast_logits_dtype: str = option(
         words(*DTYPES),
         DTYPES[0],
         "element type that logits are rounded to.",
         flag="Element type that logits are rounded to; by default f32.",
-        group=groups.PRECISION,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationOptions:
+    """Weights and activations in narrow numbers."""
+
+    GROUP: ClassVar[str] = groups.QUANTIZATION
+
+    quantization: str = option(
+        text(),
+        "",
+        "the pass that quantizes the weights, as pipelines write it; empty for none.",
+        flag=None,
+        served=("--quantized",),
+        pipeline=False,
+    )
+    keep_quantized: bool = option(
+        boolean(),
+        False,
+        "whether weights of a GGUF file stay in the 4 or 8 bits of its blocks.",
+        flag="Keep the weights of a GGUF file in the 4 or 8 bits that it stores.",
+        pipeline=False,
     )
     activation_quantization_type: str = option(
         words(*ACTIVATIONS),
@@ -159,7 +262,6 @@ class CompileConfig(RankConfig):
         "rows that narrow weights are multiplied by become 8-bit numbers too, with a scale a row "
         "(``dynamic``), a product, found beforehand (``static``), or a group (``blocks``).",
         flag="8-bit activations beside narrow weights: dynamic (a scale a row), static or blocks.",
-        group=groups.QUANTIZATION,
     )
     activation_ranges: str = option(
         text(),
@@ -168,7 +270,6 @@ class CompileConfig(RankConfig):
         "it those of the checkpoint.",
         flag="File of graphgen calibrate, for static activations; by default the checkpoint's "
         "scales.",
-        group=groups.QUANTIZATION,
     )
     activation_quantization_weights: tuple[str, ...] = option(
         list_of(text()),
@@ -182,31 +283,34 @@ class CompileConfig(RankConfig):
         "largest absolute value of activations that are quantized; 0 for any.",
         flag=None,
     )
-    max_loras: int = option(
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertOptions:
+    """Mixtures of experts."""
+
+    GROUP: ClassVar[str] = groups.EXPERTS
+
+    moe_ep_degree: int = option(
+        integer(1),
+        1,
+        "groups of the ranks that have experts of their own; the ranks of a group share each of "
+        "them.",
+        flag="Groups of the ranks with experts of their own, a divisor of --tp; by default 1.",
+    )
+    moe_prefill_ep_degree: int = option(
         integer(0),
         0,
-        "slots for adapters (LoRA), which each row may have another one of; 0 for none.",
-        flag="Adapters (LoRA) that programs hold at once, a different one for each sequence.",
-        group=groups.ADAPTERS,
-    )
-    max_lora_rank: int = option(
-        integer(1),
-        16,
-        "largest rank of an adapter.",
-        group=groups.ADAPTERS,
-    )
-    lora_target_modules: tuple[str, ...] = option(
-        list_of(text()),
-        (),
-        "projections with adapters, as ``q_proj``; all but embeddings, heads, routers.",
-        flag=None,
+        "``moe_ep_degree`` of the programs that read prompts, if theirs is another; experts are "
+        "then held twice. 0 for the same.",
+        flag="Groups of the ranks with experts of their own while prompts are read, if not "
+        "--moe-ep-degree: experts are then held twice.",
     )
     expert_dispatch: str = option(
         words(*EXPERT_DISPATCH),
         DISPATCH_AUTO,
         "the form of the pass ``dispatch-experts``: how tokens get to the experts of a mixture.",
         flag="Dispatch of tokens to the experts of a mixture; by default the cheapest form.",
-        group=groups.EXPERTS,
     )
     expert_block_size: int = option(
         integer(0),
@@ -229,41 +333,29 @@ class CompileConfig(RankConfig):
         "tokens, others are dropped; 0 for places for all.",
         flag="Places of an expert over its share of the tokens, which drops others; none by "
         "default.",
-        group=groups.EXPERTS,
     )
-    latent_attention: str = option(
-        words(*LATENT_FORMS),
-        LATENT_AUTO,
-        "the form of the pass ``absorb-latent-projections``: whether attention over latent vectors "
-        "reads them itself (``absorb``) or keys and values made of them (``expand``).",
-        flag="Form of attention over latent vectors (DeepSeek): absorb, expand or what costs "
-        "least, the default.",
-        group=groups.PROGRAMS,
-    )
-    attention_block: str = option(
-        text(),
-        TILES_AUTO,
-        "tokens and slots of the tiles that ``tile-attention`` computes attention in, as in "
-        "``256x512``; ``auto`` for what costs least, ``off`` for no tiles.",
-        flag="Tokens and slots of a tile of attention (256x512), off, or what costs least, the "
-        "default.",
-        group=groups.PROGRAMS,
-    )
-    page_cache: int = option(
-        integer(0),
-        0,
-        "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",
-        flag="Keep caches in blocks of this many tokens; by default each sequence has a row.",
-        flag_name="--block-size",
-        group=groups.CACHES,
-    )
-    cache_blocks: int = option(
-        integer(0),
-        0,
-        "blocks of the caches; by default as many as all rows need.",
+    return_router_logits: bool = option(
+        boolean(),
+        False,
+        "whether programs return the logits of the router of each mixture of experts too.",
         flag=None,
-        served=("--num-gpu-blocks-override",),
+        pipeline=False,
     )
+    return_expert_index: bool = option(
+        boolean(),
+        False,
+        "whether programs return the experts of each token in each mixture too.",
+        flag=None,
+        pipeline=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelOptions:
+    """Kernels in the place of ops."""
+
+    GROUP: ClassVar[str] = groups.PROGRAMS
+
     kernels: str = option(
         words(KERNELS_AUTO, KERNELS_ON, KERNELS_OFF),
         KERNELS_AUTO,
@@ -271,7 +363,6 @@ class CompileConfig(RankConfig):
         "norms and activations calls that its compiler documents; "
         "``auto``: in the runtime where the kernels are built, and not in pipelines.",
         flag="Kernels in C++ for products with weights; by default where they are built.",
-        group=groups.PROGRAMS,
     )
     native_kernels: tuple[str, ...] = option(
         list_of(text()),
@@ -282,19 +373,22 @@ class CompileConfig(RankConfig):
     kernel_artifacts: str = option(
         text(), "", "the manifest of kernels in NKI; docs/kernels.md.", flag=None
     )
-    steps_per_launch: int = option(
-        integer(1),
-        1,
-        "decode steps that one launch makes beside those of one, where programs choose tokens.",
-        flag="Decode steps a launch, 1 by default; more need --on-device-sampling.",
-        group=groups.PROGRAMS,
+    min_rows: int = option(
+        integer(), 8, "rows a 16-bit product with a weight is padded to.", flag=None
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculationOptions:
+    """Programs that verify proposed tokens."""
+
+    GROUP: ClassVar[str] = groups.SPECULATION
+
     speculation_length: int = option(
         integer(0),
         0,
         "tokens a row that programs of the phase verify take at once; 0 for no such programs.",
         flag="Tokens that a speculative step verifies, the last one included; 0 for none.",
-        group=groups.SPECULATION,
     )
     verify_lengths: tuple[int, ...] = option(
         list_of(integer()),
@@ -316,55 +410,6 @@ class CompileConfig(RankConfig):
         "row and those proposed; 0 for no such programs.",
         flag=None,
     )
-    outline: bool = option(
-        boolean(),
-        False,
-        "whether layers that compute the same become one function, as the last step.",
-        flag=None,
-    )
-    dtype: str = option(
-        words(*DTYPES, "as-declared"),
-        "f32",
-        "element type of weights, activations and caches.",
-        flag="Element type; as-declared is the checkpoint's own.",
-        requested=True,
-        pipeline=False,
-    )
-    weight_dtypes: tuple[str, ...] = option(
-        list_of(text()),
-        (),
-        "weights of a type of their own, ``f32:*norm.weight``.",
-        flag=None,
-        pipeline=False,
-    )
-    hidden_states: bool = option(
-        boolean(),
-        False,
-        "whether programs return the hidden states before each layer and after the last norm too.",
-        flag=None,
-        pipeline=False,
-    )
-    return_router_logits: bool = option(
-        boolean(),
-        False,
-        "whether programs return the logits of the router of each mixture of experts too.",
-        flag=None,
-        pipeline=False,
-    )
-    return_expert_index: bool = option(
-        boolean(),
-        False,
-        "whether programs return the experts of each token in each mixture too.",
-        flag=None,
-        pipeline=False,
-    )
-    inputs_embeds: bool = option(
-        boolean(),
-        False,
-        "whether programs take embeddings in the place of tokens.",
-        flag=None,
-        pipeline=False,
-    )
     feature_layers: tuple[int, ...] = option(
         list_of(integer()),
         (),
@@ -380,29 +425,50 @@ class CompileConfig(RankConfig):
         flag=None,
         pipeline=False,
     )
-    quantization: str = option(
-        text(),
-        "",
-        "the pass that quantizes the weights, as pipelines write it; empty for none.",
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions:
+    """Adapters (LoRA) beside projections."""
+
+    GROUP: ClassVar[str] = groups.ADAPTERS
+
+    max_loras: int = option(
+        integer(0),
+        0,
+        "slots for adapters (LoRA), which each row may have another one of; 0 for none.",
+        flag="Adapters (LoRA) that programs hold at once, a different one for each sequence.",
+    )
+    max_lora_rank: int = option(
+        integer(1),
+        16,
+        "largest rank of an adapter.",
+    )
+    lora_target_modules: tuple[str, ...] = option(
+        list_of(text()),
+        (),
+        "projections with adapters, as ``q_proj``; all but embeddings, heads, routers.",
         flag=None,
-        served=("--quantized",),
-        pipeline=False,
     )
-    keep_quantized: bool = option(
-        boolean(),
-        False,
-        "whether weights of a GGUF file stay in the 4 or 8 bits of its blocks.",
-        flag="Keep the weights of a GGUF file in the 4 or 8 bits that it stores.",
-        pipeline=False,
-        group=groups.QUANTIZATION,
-    )
-    sampling: str = option(
-        text(),
-        "",
-        "the pass that lets programs choose tokens, as pipelines write it; empty for logits.",
-        flag=None,
-        pipeline=False,
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileConfig(
+    AdapterOptions,
+    SpeculationOptions,
+    KernelOptions,
+    ExpertOptions,
+    QuantizationOptions,
+    PrecisionOptions,
+    CacheOptions,
+    ProgramOptions,
+    RankConfig,
+):
+    """All that the programs of a model depend on, beside the model itself.
+
+    The help of each field is its documentation; ``graphgen pipeline default`` prints it. ``given``
+    has the names of the fields that somebody set, which count beside an artifact's own values.
+    """
 
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -415,12 +481,6 @@ class CompileConfig(RankConfig):
     def cache_rows(self) -> int:
         """Rows of a cache, at least those of the largest call."""
         return self.rows or max((*self.batch, *self.prefill_batch, *self.verify_batch))
-
-    @property
-    def cache_scale(self) -> str:
-        """The scales of quantized caches, ``auto`` resolved."""
-        given = self.kv_cache_scale
-        return DEFAULT_CACHE_SCALE[self.kv_cache_dtype] if given == "auto" else given
 
     @property
     def max_len(self) -> int:

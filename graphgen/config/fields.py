@@ -514,14 +514,24 @@ class TypedField(Generic[T]):
 def fields_of(cls: type[DataclassInstance]) -> Mapping[str, TypedField[object]]:
     """The fields of a dataclass by name, by annotation where :func:`option` gives no type.
 
-    A field that instances are not compared by is none of their options.
+    A field that instances are not compared by is none of their options. Without a ``group`` of its
+    own a field has the ``GROUP`` of the class that declares it.
     """
     hints = get_type_hints(cls)
-    return {item.name: _typed(item, hints[item.name]) for item in fields(cls) if item.compare}
+    homes = {
+        name: getattr(each, "GROUP", "")
+        for each in reversed(cls.__mro__)
+        for name in vars(each).get("__annotations__", ())
+    }
+    return {
+        item.name: _typed(item, hints[item.name], homes[item.name])
+        for item in fields(cls)
+        if item.compare
+    }
 
 
-def _typed(item: Field[object], hint: object) -> TypedField[object]:
-    extra = dict(item.metadata)
+def _typed(item: Field[object], hint: object, group: str) -> TypedField[object]:
+    extra = {**({"group": group} if group else {}), **item.metadata}
     kind = extra.pop(_TYPE, None) or type_of(hint)
     doc = str(extra.pop(_DOC, ""))
     return TypedField(item.name, cast("ValueType[object]", kind), item.default, doc, extra)

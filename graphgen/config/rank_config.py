@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import cast
+from typing import ClassVar, cast
 
 from graphgen.config import option_groups as groups
-from graphgen.config.fields import boolean, integer, option, words
+from graphgen.config.fields import boolean, integer, list_of, option, text, words
 from graphgen.config.option_words import (
     BALANCE_AUTO,
     BALANCE_OFF,
@@ -33,6 +33,8 @@ CHOSEN_FIELDS = (
 class RankConfig:
     """The target, its ranks, and what they divide; a part of :class:`CompileConfig`."""
 
+    GROUP: ClassVar[str] = groups.RANKS
+
     target: str = option(
         words(target_names), "cpu", "device that programs are legalized for.", flag=None
     )
@@ -43,6 +45,7 @@ class RankConfig:
         flag="Ranks to split the model over.",
         served=("--tensor-parallel-size", "-tp"),
         requested=True,
+        group="",
     )
     parallelism: str = option(
         words(MANUAL, AUTO),
@@ -52,7 +55,6 @@ class RankConfig:
         flag="auto: choose flash decoding, ranks that share prompts or sequences, and their kind, "
         "by predicted time.",
         pipeline=False,
-        group=groups.RANKS,
     )
     pp_degree: int = option(
         integer(1),
@@ -60,7 +62,6 @@ class RankConfig:
         "stages of layers, each of tp ranks.",
         flag="Stages of layers, each of --tp ranks; by default 1.",
         served=("--pipeline-parallel-size", "-pp"),
-        group=groups.RANKS,
     )
     nodes: int = option(
         integer(1),
@@ -69,24 +70,6 @@ class RankConfig:
         "of each and one between them, where that takes less.",
         flag="Machines that --tp ranks fill in order: sums over them are made in stages where that "
         "takes less; by default 1.",
-        group=groups.RANKS,
-    )
-    moe_ep_degree: int = option(
-        integer(1),
-        1,
-        "groups of the ranks that have experts of their own; the ranks of a group share each of "
-        "them.",
-        flag="Groups of the ranks with experts of their own, a divisor of --tp; by default 1.",
-        group=groups.EXPERTS,
-    )
-    moe_prefill_ep_degree: int = option(
-        integer(0),
-        0,
-        "``moe_ep_degree`` of the programs that read prompts, if theirs is another; experts are "
-        "then held twice. 0 for the same.",
-        flag="Groups of the ranks with experts of their own while prompts are read, if not "
-        "--moe-ep-degree: experts are then held twice.",
-        group=groups.EXPERTS,
     )
     cp_degree: int = option(
         integer(1),
@@ -94,7 +77,6 @@ class RankConfig:
         "ranks that share the tokens of a prompt, each with the heads of all of them; the others "
         "divide heads.",
         flag="Ranks that share the tokens of a prompt, a divisor of --tp; by default 1.",
-        group=groups.RANKS,
     )
     cp_form: str = option(
         words(*CP_FORMS),
@@ -103,7 +85,6 @@ class RankConfig:
         "tokens for heads, or passes blocks of keys on in a ring.",
         flag="Form of attention over ranks that share a prompt; by default the one that costs "
         "least.",
-        group=groups.RANKS,
     )
     cp_balance: str = option(
         words(BALANCE_AUTO, BALANCE_ON, BALANCE_OFF),
@@ -112,14 +93,12 @@ class RankConfig:
         "masks leave all ranks as much to do.",
         flag="Balance the tokens of a prompt, so that all ranks of a ring do equal work; by "
         "default where that costs less.",
-        group=groups.RANKS,
     )
     mlp_cp_degree: int = option(
         integer(1),
         1,
         "ranks that share the tokens of a prompt in the MLP too: 1 or cp_degree.",
         flag="Ranks that share the tokens of a prompt in the MLP too: --cp-degree; by default 1.",
-        group=groups.RANKS,
     )
     weight_gather_length: int = option(
         integer(0),
@@ -127,7 +106,6 @@ class RankConfig:
         "least tokens a row of prefill and chunk programs that may gather weights where they use "
         "them, if that sends less than tokens do; 0 for none.",
         flag="Least tokens of prompts that may gather weights; by default 1024, 0 for none.",
-        group=groups.RANKS,
     )
     attention_dp_degree: int = option(
         integer(1),
@@ -135,7 +113,6 @@ class RankConfig:
         "groups of the ranks with attention and caches for rows of their own.",
         flag="Groups of the ranks with attention and caches for sequences of their own, a divisor "
         "of --tp; by default 1.",
-        group=groups.RANKS,
     )
     heads: str = option(
         words(*HEAD_STRATEGIES),
@@ -143,7 +120,6 @@ class RankConfig:
         "the strategy of the pass ``heads``.",
         flag="Distribution of key-value heads over ranks; by default auto.",
         flag_name="--group-query-attention",
-        group=groups.RANKS,
     )
     flash_decoding: bool = option(
         boolean(),
@@ -151,7 +127,6 @@ class RankConfig:
         "whether ranks that share a key-value head divide the slots of its cache, where each would "
         "hold a copy.",
         flag="Divide caches over the ranks that share a key-value head, in place of copies.",
-        group=groups.RANKS,
     )
     flash_decoding_ranks: int = option(
         integer(0),
@@ -160,7 +135,12 @@ class RankConfig:
         "hold each key-value head once.",
         flag="Ranks that divide the slots of a cache with --flash-decoding; by default the fewest "
         "that hold each head once.",
-        group=groups.RANKS,
+    )
+    rules: tuple[str, ...] = option(
+        list_of(text()),
+        (),
+        "layouts of weights, inputs and outputs over the ranks, as in ``rules=[*.w1:{tp,-,-}]``.",
+        flag=None,
     )
 
     def __post_init__(self) -> None:
