@@ -379,7 +379,7 @@ class KernelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeculationOptions:
+class VerifyOptions:
     """Programs that verify proposed tokens."""
 
     GROUP: ClassVar[str] = groups.SPECULATION
@@ -455,7 +455,7 @@ class AdapterOptions:
 @dataclass(frozen=True, kw_only=True)
 class CompileConfig(
     AdapterOptions,
-    SpeculationOptions,
+    VerifyOptions,
     KernelOptions,
     ExpertOptions,
     QuantizationOptions,
