@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphgen.config.compile_config import CompileConfig
+from graphgen.config.compile_config import CallSizes, CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.cpu.processes import share_ranks
@@ -55,8 +55,8 @@ _TURN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """The request to open a model.
+class EngineOptions(CallSizes):
+    """The request to open a model, its sizes among them.
 
     Attributes:
         compile: the options of the compilation. ``dtype`` may be ``as-declared`` for the
@@ -64,12 +64,6 @@ class EngineOptions:
             are given, and has its own for the others.
         batch: rows; ``None`` for one per prompt.
         fewer_rows: numbers of rows below ``batch`` that a new model's decode programs take, too.
-        max_len: slots of a cache row; ``None`` for enough for prompts and new tokens.
-        max_context: longest prompt; ``None`` for ``max_len``.
-        context: prefill buckets; empty for powers of two.
-        tokens: decode buckets; empty for powers of two.
-        chunk: tokens of the programs that take long prompts in parts; empty for none.
-        bucketing: False for one bucket per phase.
         turns: rows go on, as in a conversation: a new model gets chunk programs for short messages
             where ``chunk`` is empty.
         served: prompts of all lengths follow: a new model gets all buckets of short prompts, and
@@ -86,12 +80,6 @@ class EngineOptions:
     compile: CompileConfig = field(default_factory=CompileConfig)
     batch: int | None = None
     fewer_rows: tuple[int, ...] = ()
-    max_len: int | None = None
-    max_context: int | None = None
-    context: tuple[int, ...] = ()
-    tokens: tuple[int, ...] = ()
-    chunk: tuple[int, ...] = ()
-    bucketing: bool = True
     turns: bool = False
     served: bool = False
     async_mode: bool = False
@@ -107,15 +95,7 @@ class EngineOptions:
 
     def sized(self, config: CompileConfig, batch: int, max_len: int) -> CompileConfig:
         """``config`` for these sizes, with the requested buckets (GG0705)."""
-        sized = config.serving(
-            batch=batch,
-            max_len=max_len,
-            max_context=self.max_context or 0,
-            context=self.context,
-            tokens=self.tokens,
-            chunk=self.chunk,
-            bucketing=self.bucketing,
-        )
+        sized = self.of(config, batch, max_len)
         fewer = sorted(rows for rows in self.fewer_rows if rows < batch)
         return replace(sized, batch=(*fewer, batch))
 

@@ -253,15 +253,7 @@ def _layers(flags: str) -> list[OptionLayer]:
 
 def _demand(batch: int, sizes: CallSizes, options: CompileConfig) -> CompileConfig:
     longest = sizes.max_len or max((*sizes.tokens, *sizes.context, 0)) or _POSITIONS
-    return options.serving(
-        batch=batch,
-        max_len=longest,
-        max_context=sizes.max_context or 0,
-        context=sizes.context,
-        tokens=sizes.tokens,
-        chunk=sizes.chunk,
-        bucketing=sizes.bucketing,
-    )
+    return sizes.of(options, batch, longest)
 
 
 def _built(

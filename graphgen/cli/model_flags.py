@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from graphgen.cli.flags import Command, flag, named_flag, options, with_flags
+from graphgen.config.compile_config import CallSizes
 from graphgen.config.fields import integer, option, optional
 from graphgen.config.option_groups import ADAPTERS, PROGRAMS
 from graphgen.errors import GraphgenError
@@ -243,18 +244,6 @@ _SIZE_FLAGS = options(
     ),
     group=PROGRAMS,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CallSizes:
-    """The values of the flags, under the names of the engine's options."""
-
-    max_len: int | None = None
-    max_context: int | None = None
-    context: tuple[int, ...] = ()
-    tokens: tuple[int, ...] = ()
-    chunk: tuple[int, ...] = ()
-    bucketing: bool = True
 
 
 NO_SIZES = CallSizes()

@@ -549,3 +549,36 @@ class CompileConfig(
     def over(self, base: C) -> C:
         """``base`` with the values that are given here."""
         return base.updated(self.asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSizes:
+    """The sizes that calls of a model are compiled for, as they are requested.
+
+    Attributes:
+        max_len: slots of a cache row; ``None`` for enough.
+        max_context: longest prompt; ``None`` for ``max_len``.
+        context: prefill buckets; empty for powers of two.
+        tokens: decode buckets; empty for powers of two.
+        chunk: tokens of the programs that take long prompts in parts; empty for none.
+        bucketing: False for one bucket per phase.
+    """
+
+    max_len: int | None = None
+    max_context: int | None = None
+    context: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
+    bucketing: bool = True
+
+    def of(self, config: C, batch: int, max_len: int) -> C:
+        """``config`` for calls of ``batch`` rows and sequences of ``max_len`` tokens (GG0705)."""
+        return config.serving(
+            batch=batch,
+            max_len=max_len,
+            max_context=self.max_context or 0,
+            context=self.context,
+            tokens=self.tokens,
+            chunk=self.chunk,
+            bucketing=self.bucketing,
+        )
