@@ -229,19 +229,22 @@ def _check_attrs(definition: OpDef, given: Mapping[str, AttrValue]) -> Attrs:
             raise GraphgenError(
                 "GG0104",
                 f"{definition.name} has no attribute '{key}'",
-                help=f"it has {', '.join(sorted(known)) or 'none'}",
+                help=did_you_mean(key, sorted(known))
+                or f"it has {', '.join(sorted(known)) or 'none'}",
             )
     out: dict[str, AttrValue] = {}
     for attr in definition.attrs:
         value = given.get(attr.name, attr.default)
         if isinstance(value, _Required):
             raise GraphgenError("GG0104", f"{definition.name} needs the attribute '{attr.name}'")
-        if not _KINDS[attr.kind](value) or (attr.choices and value not in attr.choices):
-            wanted = " | ".join(attr.choices) if attr.choices else _KIND_NAMES[attr.kind]
+        accepts, noun = _KINDS[attr.kind]
+        if not accepts(value) or (attr.choices and value not in attr.choices):
+            wanted = " | ".join(attr.choices) if attr.choices else noun
+            near = did_you_mean(value, attr.choices) if isinstance(value, str) else ""
             raise GraphgenError(
                 "GG0104",
                 f"{definition.name}: attribute '{attr.name}' is {value!r}, not {wanted}",
-                help=f"graphgen.dtype({value!r})" if value in DTYPES else "",
+                help=f"graphgen.dtype({value!r})" if value in DTYPES else near,
             )
         out[attr.name] = value
     return attrs_of(out)
@@ -279,35 +282,21 @@ def _is_names(value: object) -> bool:
     )
 
 
-_KINDS: dict[str, Callable[[object], bool]] = {
-    "integer": _is_int,
-    "integers": _is_ints,
-    "number": lambda value: isinstance(value, float),
-    "text": lambda value: isinstance(value, str),
-    "dim": _is_dim,
-    "dims": _is_dims,
-    "element": lambda value: isinstance(value, DType) and not value.is_token,
-    "literal": lambda value: isinstance(value, Literal),
-    "groups": _is_groups,
-    "string": lambda value: isinstance(value, str),
-    "types": _is_types,
-    "names": _is_names,
-    "boolean": lambda value: isinstance(value, bool),
-}
-
-_KIND_NAMES = {
-    "integer": "an integer",
-    "integers": "a list of integers",
-    "number": "a float",
-    "text": "a word",
-    "dim": "an integer or a symbol",
-    "dims": "a list of integers and symbols",
-    "element": "an element type",
-    "literal": "a literal",
-    "groups": "lists of ranks",
-    "string": "a text",
-    "types": "a list of tensor types",
-    "boolean": "true or false",
+# By kind, what a value must be, and the words for it.
+_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "integer": (_is_int, "an integer"),
+    "integers": (_is_ints, "a list of integers"),
+    "number": (lambda value: isinstance(value, float), "a float"),
+    "text": (lambda value: isinstance(value, str), "a word"),
+    "dim": (_is_dim, "an integer or a symbol"),
+    "dims": (_is_dims, "a list of integers and symbols"),
+    "element": (lambda value: isinstance(value, DType) and not value.is_token, "an element type"),
+    "literal": (lambda value: isinstance(value, Literal), "a literal"),
+    "groups": (_is_groups, "lists of ranks"),
+    "string": (lambda value: isinstance(value, str), "a text"),
+    "types": (_is_types, "a list of tensor types"),
+    "names": (_is_names, "a list of names"),
+    "boolean": (lambda value: isinstance(value, bool), "true or false"),
 }
 
 _inferred: dict[tuple[str, Attrs, tuple[TensorType, ...]], tuple[TensorType, ...]] = {}

@@ -317,6 +317,11 @@ def test_wrong_operands_are_named(golden: Callable[[str, str], None]):
             {"kind": "add", "replica_groups": (0, 1)},
             "all_reduce: attribute 'replica_groups' is (0, 1), not lists of ranks",
         ),
+        (
+            "conditional",
+            {"branches": "f"},
+            "conditional: attribute 'branches' is 'f', not a list of names",
+        ),
     ],
 )
 def test_wrong_attributes_are_named(name: str, given: dict[str, object], message: str):
@@ -324,6 +329,20 @@ def test_wrong_attributes_are_named(name: str, given: dict[str, object], message
         make_attrs(name, given)  # pyright: ignore[reportArgumentType]
     assert caught.value.code == "GG0104"
     assert caught.value.what == message
+
+
+@pytest.mark.parametrize(
+    ("given", "help"),
+    [
+        ({"dimension": (0,), "kind": "add"}, "did you mean dimensions?"),
+        ({"axis": (0,)}, "it has dimensions, kind"),
+        ({"dimensions": (0,), "kind": "maxi"}, "did you mean maximum?"),
+    ],
+)
+def test_nearest_names_of_attributes_and_words(given: dict[str, object], help: str):
+    with pytest.raises(GraphgenError) as caught:
+        make_attrs("reduce", given)  # pyright: ignore[reportArgumentType]
+    assert caught.value.help == help
 
 
 def test_defaults_are_filled_in():

@@ -35,7 +35,7 @@ def small_model(folder: Path, share: float) -> tuple[Path, Path]:
 
 def generated(model: Path, **requested: object) -> tuple[Session, CompileConfig]:
     """A session after 2 prompts and 3 new tokens each, and its settings."""
-    options = EngineOptions(CompileConfig.of(kv_cache_quant=True, **requested))
+    options = EngineOptions(CompileConfig.of(**{"kv_cache_quant": True, **requested}))
     engine, prompts = open_engine(
         str(model),
         options,

@@ -53,7 +53,7 @@ class Ask:
         requested = {"dtype": "f32", "tp": self.tp, "pp_degree": self.stages}
         # As ``graphgen generate`` has it: several ranks choose the most probable tokens themselves.
         chosen = on_device_pass(sampling, None, self.tp > 1 and not self.drawn)
-        options = EngineOptions(CompileConfig.of(**requested, sampling=chosen), max_len=64)
+        options = EngineOptions(CompileConfig.of(**{**requested, "sampling": chosen}), max_len=64)
         try:
             engine, prompts = open_engine(
                 self.model, options, lambda t: [t.encode(text) for text in TEXTS], NEW, Silent()

@@ -13,6 +13,7 @@ import torch
 from starlette.testclient import TestClient
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.progress import Silent
 from graphgen.runtime.server.application import make_application
@@ -53,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(folder: Path) -> Engine:
     """The model with one slot, which adapters take in turn."""
     options = EngineOptions(
-        {"max_loras": 1, "max_lora_rank": 4}, batch=2, max_len=32, bucketing=False
+        CompileConfig.of(max_loras=1, max_lora_rank=4), batch=2, max_len=32, bucketing=False
     )
     return open_engine(str(folder / "base"), options, lambda _: [[0]], 1, Silent())[0]
 

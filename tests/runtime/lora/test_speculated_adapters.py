@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
@@ -36,7 +37,10 @@ DRAFTS: dict[str, dict[str, Any]] = {
 def opened(folder: Path, **requested: object) -> tuple[Engine, LoadedAdapters]:
     """The model with slots for two adapters, which are loaded."""
     options = EngineOptions(
-        {"max_loras": 2, "max_lora_rank": 4, **requested}, batch=3, max_len=32, bucketing=False
+        CompileConfig.of(**{"max_loras": 2, "max_lora_rank": 4, **requested}),
+        batch=3,
+        max_len=32,
+        bucketing=False,
     )
     engine, _ = open_engine(str(folder / "base"), options, lambda _: [[0]], 1, Silent())
     adapters = LoadedAdapters(engine.session, engine.model)

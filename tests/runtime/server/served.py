@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.progress import Silent
 from graphgen.runtime.server.application import make_application
@@ -60,7 +61,7 @@ def engine_of(
         path = Path(folder) / "small.gguf"
         write_small_model(path, SHAPE)
         options = EngineOptions(
-            requested,
+            CompileConfig.of(**requested),
             batch=ROWS,
             max_len=LENGTH,
             max_context=CHUNK,

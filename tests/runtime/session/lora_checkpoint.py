@@ -54,7 +54,7 @@ def write_model(folder: Path, **changes: object) -> None:
 
 def settings(**options: object) -> CompileConfig:
     """For three rows of up to 32 tokens in f32."""
-    return CompileConfig.of(dtype="f32", **options).serving(batch=ROWS, max_len=32)
+    return CompileConfig.of(**{"dtype": "f32", **options}).serving(batch=ROWS, max_len=32)
 
 
 def with_adapters(slots: int = 2, **options: object) -> CompileConfig:
