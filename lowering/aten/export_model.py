@@ -21,8 +21,16 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)\n\s*(.*)')
 _DYNAMIC_ROPE = {"dynamic_frequency_update"}
 
 
-def export(model: object, args: object, kwargs: object = None) -> ExportedProgram:
+def export(
+    model: object, args: object, kwargs: object = None, dynamic_shapes: object = None
+) -> ExportedProgram:
     """Export ``model(*args, **kwargs)`` without gradients and dropout.
+
+    Args:
+        model: a module of torch.
+        args: a tuple of its arguments.
+        kwargs: further ones by name.
+        dynamic_shapes: those of ``torch.export``; by default all sizes are those of the arguments.
 
     Raises:
         GraphgenError: GG0705 unless given a model and a tuple of arguments, and for a model that
@@ -46,7 +54,13 @@ def export(model: object, args: object, kwargs: object = None) -> ExportedProgra
         warnings.simplefilter("ignore", FutureWarning)
         try:
             with _quietly():
-                return torch.export.export(model.eval(), given, named, strict=False)
+                return torch.export.export(
+                    model.eval(),
+                    given,
+                    named,
+                    dynamic_shapes=cast("dict[str, object] | None", dynamic_shapes),
+                    strict=False,
+                )
         except Exception as error:
             branch = _branch_on_data(error)
             if branch is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, cast
 
 from graphgen.build.source_location import source_name
@@ -150,14 +151,20 @@ def _size(made: object, names: Names) -> Argument:
     raise GraphgenError("GG0104", f"an argument that is a {type(made).__name__} has no like here")
 
 
-def place_of(meta: Mapping[str, object]) -> Loc:
+def place_of(meta: Mapping[str, object], library: str = "") -> Loc:
     """Locate a node: innermost line of the model's own code, and module path as scope.
 
     Args:
         meta: of a node; ``stack_trace`` is Python's text of the frames outside of torch, and
             ``nn_module_stack`` has a pair of path and class for each module, outermost first.
+        library: a folder with layers that are not the model's own code, as torch's are.
     """
     frames = _FRAME.findall(str(meta.get("stack_trace") or ""))
+    frames = [
+        frame
+        for frame in frames
+        if not library or PurePath(library) not in PurePath(frame[0]).parents
+    ] or frames
     own = [frame for frame in frames if not _OF_TORCH.search(frame[0])] or frames
     file, line = own[-1] if own else ("?", "0")
     name = source_name(file).replace(" ", "_") if own else file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -196,16 +196,67 @@ def _decompositions(known: frozenset[str], ops: int) -> Any:
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class Inlining:
+    """The program that an exported one becomes a part of.
+
+    Attributes:
+        b: its builder, outside of any scope.
+        inputs: the values of the exported program's inputs, by name.
+        prefix: what names of parameters, buffers and modules lose, as that of a wrapping module.
+        library: a folder with layers that are not the model's own code.
+        rules: rules of further ops, whose meaning this program gives.
+    """
+
+    b: Builder
+    inputs: Mapping[str, Value]
+    prefix: str = ""
+    library: str = ""
+    rules: Mapping[str, Rule] = field(default_factory=dict[str, Rule])
+
+
+def inline_exported(
+    program: ExportedProgram, name: str, into: Inlining
+) -> tuple[list[Value], Mapping[str, Array]]:
+    """Append an exported program to another one.
+
+    Its sizes B and S are those of the other program. Parameters become weights of that, under
+    their names without the prefix; a weight of this name that it has already is the same.
+
+    Args:
+        program: of :func:`decomposed`.
+        name: what error messages call it.
+        into: the other program.
+
+    Returns:
+        The results in order, and the values of parameters and buffers that became weights, by name.
+
+    Raises:
+        GraphgenError: as :func:`read_exported`, and GG0502 for a buffer that the program changes.
+    """
+    reader = _ExportedReader(program, name, into)
+    reader.check()
+    reader.interface()
+    reader.ops()
+    return reader.returned(), reader.weights
+
+
 class _ExportedReader:
     """Reader of one program."""
 
-    def __init__(self, program: ExportedProgram, name: str) -> None:
+    def __init__(self, program: ExportedProgram, name: str, into: Inlining | None = None) -> None:
         self.program = program
         self.name = name
-        self.module = Module(clean_name(name.rpartition("/")[2], "exported"))
-        self.module.meta["format"] = "torch.export"
-        self.function = self.module.add(Function("main", MAIN))
-        self.b = Builder(self.function, self.module)
+        self.into = into
+        self.own: Mapping[str, Rule] = {} if into is None else into.rules
+        if into is None:
+            self.module = Module(clean_name(name.rpartition("/")[2], "exported"))
+            self.module.meta["format"] = "torch.export"
+            self.function = self.module.add(Function("main", MAIN))
+            self.b = Builder(self.function, self.module)
+        else:
+            assert into.b.module is not None
+            self.module, self.function, self.b = into.b.module, into.b.function, into.b
         self.made: dict[Node, Sequence[Value | ComplexValue]] = {}
         self.weights: dict[str, Array] = {}
         self.states: dict[str, Array] = {}
@@ -218,7 +269,15 @@ class _ExportedReader:
     def check(self) -> None:
         """Refuse ops without a rule before reading any."""
         nodes = [node for node in self.program.graph.nodes if is_op(node)]
-        check_known([(op_name(node), place_of(node.meta)) for node in nodes], self.name)
+        called = [(op_name(node), self._place(node)) for node in nodes]
+        check_known([pair for pair in called if pair[0] not in self.own], self.name)
+
+    def _place(self, node: Node) -> Loc:
+        """The line of the model and the module that a node comes from."""
+        if self.into is None:
+            return place_of(node.meta)
+        found = place_of(node.meta, self.into.library)
+        return loc(found.file, found.line, f"{found.scope}.".removeprefix(self.into.prefix)[:-1])
 
     def interface(self) -> None:
         """Declare inputs, weights and states; build small constants as literals."""
@@ -244,6 +303,8 @@ class _ExportedReader:
         signature = self.program.graph_signature
         target = spec.target or node.name
         mutated = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
+        if self.into is not None and spec.kind.name == "USER_INPUT":
+            return self.into.inputs[node.name]
         if spec.kind.name == "USER_INPUT":
             return self._declare(
                 Role.STATE if node.name in mutated else Role.INPUT, node.name, node
@@ -251,6 +312,13 @@ class _ExportedReader:
         held = self._held(target)
         if held is None:
             raise GraphgenError("GG0705", f"the program has no value of {target}", where=self.name)
+        if target in mutated and self.into is not None:
+            raise GraphgenError(
+                "GG0502",
+                f"the buffer {target.removeprefix(self.into.prefix)} is changed by the program",
+                where=self.name,
+                help="keep keys and values in the cache of NeuronAttentionBase",
+            )
         if target in mutated:
             value = self._declare(Role.STATE, target, node)
             self.states[self.names[target]] = array_of(held)
@@ -267,6 +335,11 @@ class _ExportedReader:
         return cast("Tensor", found) if hasattr(found, "numel") else None
 
     def _declare(self, role: Role, target: str, node: Node) -> Value:
+        if self.into is not None:
+            name = clean_name(target.removeprefix(self.into.prefix), f"arg{len(self.made)}")
+            type_ = type_of(node.meta["val"], self.sizes)
+            self.names[target] = name
+            return self.b.weight(name, type_.dtype, type_.shape)
         name = self.names[target] = claim_name(
             clean_name(target, f"arg{len(self.made)}"), self.taken
         )
@@ -300,13 +373,14 @@ class _ExportedReader:
                     self._read(node)
 
     def _read(self, node: Node) -> None:
-        place = self.b.loc = place_of(node.meta)
+        place = self.b.loc = self._place(node)
         op = op_name(node)
         try:
             given = arguments_of(node, self._value, self.sizes)
             call = AtenCall(self.b, op, given, types_of(node, self.sizes))
             parts = makes_complex(node) or any(map(is_complex, given.values()))
-            made = complex_rule(op)(call) if parts else rule_of(op)(call)
+            rule = self.own.get(op) or (complex_rule(op) if parts else rule_of(op))
+            made = rule(call)
         except GraphgenError as error:
             error.where = error.where or repr(place)
             error.note = error.note or f"{op}, {node.format_node()}"
@@ -331,6 +405,18 @@ class _ExportedReader:
                 help="return torch.view_as_real of it",
             )
         return made
+
+    def returned(self) -> list[Value]:
+        """The results, where another program goes on with them."""
+        self.b.loc = None
+        (last,) = [node for node in self.program.graph.nodes if node.op == "output"]
+        specs = self.program.graph_signature.output_specs
+        pairs = zip(specs, cast("Sequence[Node]", last.args[0]), strict=True)
+        return [
+            self._returned(node, self.name)
+            for spec, node in pairs
+            if spec.kind.name == "USER_OUTPUT"
+        ]
 
     def results(self) -> None:
         """Declare the outputs: results, and new values of the states."""

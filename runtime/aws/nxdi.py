@@ -10,8 +10,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from graphgen.errors import GraphgenError
-
 # Type checkers and editors call no __getattr__: the names of the table below, for them.
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
@@ -151,6 +149,15 @@ if TYPE_CHECKING:
         initialize_moe_module,
     )
     from graphgen.runtime.aws_nxdi.row_sampling import prepare_sampling_params
+    from graphgen.runtime.aws_nxdi.torch_layers import (
+        ColumnParallelLinear,
+        CustomRMSNorm,
+        NeuronAttentionBase,
+        ParallelEmbedding,
+        RotaryEmbedding,
+        RowParallelLinear,
+        apply_rotary_pos_emb,
+    )
 
 _HERE = "graphgen.runtime"
 # Names of families in those of their classes.
@@ -203,6 +210,15 @@ _MODULES = {
     "aws_nxdi.application_base": ("NeuronApplicationBase",),
     "aws_nxdi.base_model": ("ModelWrapper", "NeuronBaseModel"),
     "aws_nxdi.row_sampling": ("prepare_sampling_params",),
+    "aws_nxdi.torch_layers": (
+        "ColumnParallelLinear",
+        "CustomRMSNorm",
+        "NeuronAttentionBase",
+        "ParallelEmbedding",
+        "RotaryEmbedding",
+        "RowParallelLinear",
+        "apply_rotary_pos_emb",
+    ),
     "aws_nxdi.causal_lm": ("CausalLMOutput", "NeuronBaseForCausalLM"),
     "aws_nxdi.model_classes": _classes((*_LLAMA_LIKE, *_MIXTURES, *_OTHERS)),
     "aws_nxdi.moe_modules": (
@@ -229,19 +245,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-# Names of features to come, for the refusal.
-_UNBUILT = {
-    "NeuronAttentionBase": (
-        "tracing of PyTorch modules",
-        "describe the model as a graphgen.models.Family: see docs/aws-compatibility.md",
-    ),
-}
-
-
 def __getattr__(name: str) -> object:
-    if name in _UNBUILT:
-        feature, remedy = _UNBUILT[name]
-        raise GraphgenError("GG0904", f"{name}: {feature} is not built yet", help=remedy)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__} has no attribute '{name}'")
     return getattr(import_module(f"{_HERE}.{_HOMES[name]}"), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
@@ -40,6 +41,7 @@ from graphgen.runtime.aws_nxdi.base_model import (
     ModelWrapper,
     NeuronBaseModel,
     check_wrappers,
+    is_traced,
     tags_of,
 )
 from graphgen.runtime.aws_nxdi.compiled_folder import (
@@ -57,9 +59,16 @@ from graphgen.runtime.aws_nxdi.compiler_args import (
 )
 from graphgen.runtime.aws_nxdi.fused_programs import build_programs, own_weights, with_draft
 from graphgen.runtime.aws_nxdi.input_snapshots import capture_from_environment
+from graphgen.runtime.aws_nxdi.module_behavior import ModuleBehavior
 from graphgen.runtime.aws_nxdi.neuron_hlo import NeuronPrograms, compile_if_possible
 from graphgen.runtime.aws_nxdi.program_forms import ProgramForms
-from graphgen.runtime.aws_nxdi.state_dict import StateDict, checkpoint_of, read_state_dict
+from graphgen.runtime.aws_nxdi.state_dict import (
+    StateDict,
+    checkpoint_of,
+    read_state_dict,
+    with_buffers,
+)
+from graphgen.runtime.aws_nxdi.traced_family import TracedFamily
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, declared_types
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -74,7 +83,7 @@ from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 _LAYOUTS = "weights_to_skip_layout_optimization"
 
 
-class NeuronApplicationBase:
+class NeuronApplicationBase(ModuleBehavior):
     """An application over one model: the base of the causal-LM classes.
 
     Args:
@@ -146,6 +155,8 @@ class NeuronApplicationBase:
             GraphgenError: GG0902 for a model of another family.
         """
         family = cls._model_cls.registered_family()
+        if is_traced(cls._model_cls):
+            return
         found = config.to_hf().get("model_type", family.model_type)
         if found not in (family.model_type, *family.other_types):
             raise GraphgenError(
@@ -180,6 +191,8 @@ class NeuronApplicationBase:
         check_eagle(self.config)
         check_fused(self.config)
         made = compile_settings(self.neuron_config, target, self.model_config())
+        if made.tp > 1:
+            made = replace(made, rules=(*made.rules, *self._layout_rules()))
         if made.dtype != AS_DECLARED:
             return made
         path = locate(self.model_path, plain_names=True) or Path(self.model_path)
@@ -187,10 +200,18 @@ class NeuronApplicationBase:
 
     def model_config(self) -> Mapping[str, object]:
         """The model as a ``config.json``, with the scheme of a quantized checkpoint."""
-        family = self._model_cls.registered_family()
-        model = {"model_type": family.model_type, **self.config.to_hf()}
+        family, stated = self._model_cls.registered_family(), self.config.to_hf()
+        model = {"model_type": family.model_type, **stated}
+        if isinstance(family, TracedFamily):
+            model |= {"model_type": family.model_type}
+            family.remember(model, self.config)
         stored = stored_quantization(self.neuron_config, model)
         return {**model, "quantization_config": stored} if stored else model
+
+    def _layout_rules(self) -> Sequence[str]:
+        """The layouts that the layers of a model in PyTorch state."""
+        family = self._model_cls.registered_family()
+        return family.rules(self.model_config()) if isinstance(family, TracedFamily) else ()
 
     def _print_notes(self, target: str = "cpu") -> None:
         """Print remarks about the attributes and variables on stderr, each once.
@@ -270,6 +291,9 @@ class NeuronApplicationBase:
         names, model = own_weights(module), self.model_config()
         path = quantized_checkpoint(self.neuron_config) or self.model_path
         made = checkpoint_of(type(self), str(path), self.config, model, names)
+        family = self._model_cls.registered_family()
+        if isinstance(family, TracedFamily):
+            made = with_buffers(made, family.held, names)
         made = checkpoint_with_heads(self.neuron_config, made, self.model_path)
         made = with_draft(made, self.config, module)
         check_checkpoint(made, module)
@@ -484,7 +508,19 @@ class NeuronApplicationBase:
             Name to tensor: torch tensors once torch is imported, otherwise NumPy arrays.
         """
         read = read_state_dict(model_path, cls.state_dict_prefixes(), config.to_hf())
-        return cls.convert_hf_to_neuron_state_dict(read, config)
+        made = cls.convert_hf_to_neuron_state_dict(read, config)
+        if getattr(config, "tie_word_embeddings", False):
+            cls.update_state_dict_for_tied_weights(made)
+        return made
+
+    def state_dict(self) -> StateDict:
+        """The weights at :attr:`model_path`, as :meth:`get_state_dict` names them."""
+        return self.get_state_dict(self.model_path, self.config)
+
+    @classmethod
+    def model_cls(cls) -> type[NeuronBaseModel]:
+        """The class of the model."""
+        return cls._model_cls
 
     @classmethod
     def state_dict_prefixes(cls) -> tuple[str, str]:
@@ -502,6 +538,14 @@ class NeuronApplicationBase:
             config: the configuration.
         """
         return state_dict
+
+    @staticmethod
+    def update_state_dict_for_tied_weights(state_dict: StateDict) -> None:
+        """Add what shares its tensor with another name; called for a model with a tied head.
+
+        Does nothing unless overridden: a family reads the head of a tied model under the name of
+        its embedding.
+        """
 
     @staticmethod
     def load_hf_model(model_path: str) -> object:

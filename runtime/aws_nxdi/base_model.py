@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from graphgen.exec.decode_steps import STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE
 from graphgen.models import register_family
 from graphgen.models.family import Family
+from graphgen.models.registry import forget_family
 from graphgen.runtime.aws_config.draft_checks import is_fused
 from graphgen.runtime.aws_config.inference_config import InferenceConfig
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.user_arrays import UserArray, as_user_array
+
+if TYPE_CHECKING:
+    from graphgen.runtime.aws_nxdi.traced_family import TracedFamily
 
 CONTEXT_ENCODING = "context_encoding_model"
 TOKEN_GENERATION = "token_generation_model"
@@ -43,44 +47,136 @@ def tags_of(config: NeuronConfig) -> tuple[str, ...]:
     return tuple(made)
 
 
-class NeuronBaseModel:
-    """A model: names the family that describes its computation.
+class _ModelClass(type):
+    """The class of models: those that describe themselves in PyTorch are modules of it."""
 
-    A subclass sets :attr:`family`, and its class is the ``_model_cls`` of an application. Modules
-    of PyTorch (``init_model``) are not traced: the computation is the family's ``body`` and
-    ``head``.
+    def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, object]) -> _ModelClass:
+        """Make a class; with ``init_model`` one that extends ``torch.nn.Module``, too."""
+        describes = "init_model" in space or any(hasattr(base, "init_model") for base in bases)
+        if describes:
+            # Only here: families describe their models without torch.
+            from torch import nn
+
+            if not any(issubclass(base, nn.Module) for base in bases):
+                bases = (*bases, nn.Module)
+        return super().__new__(mcs, name, bases, space)
+
+
+class NeuronBaseModel(metaclass=_ModelClass):
+    """A model: a family that describes its computation, or modules of PyTorch.
+
+    A subclass sets :attr:`family`, or defines ``setup_attr_for_model`` and ``init_model``, which
+    sets ``embed_tokens``, ``layers``, ``norm`` and ``lm_head``: it is a ``torch.nn.Module`` then,
+    and traced. Its class is the ``_model_cls`` of an application.
+
+    Args:
+        config: of the model, for one in PyTorch.
+        optimize_inference: no effect: caches and on-device sampling are parts of the programs.
 
     Attributes:
         family: the model's family.
+        sampler, kv_mgr: ``None``: the programs sample, and have the caches.
+        sequence_dimension: ``None``: ranks divide tokens as the configuration says.
     """
 
     family: ClassVar[Family[Any]]
+    sampler: None = None
+    kv_mgr: None = None
+    sequence_dimension: int | None = None
 
-    def __init__(self, *arguments: object, **values: object) -> None:
-        raise GraphgenError(
-            "GG0904",
-            f"{type(self).__name__} names a model's family, and its objects do not compute",
-            help="give the class to an application: _model_cls; NeuronLlamaForCausalLM(MODEL_PATH, "
-            "config).to_cpu() runs a model",
-        )
+    def __init__(self, config: object = None, optimize_inference: bool = True) -> None:
+        described = cast(Any, self)
+        if not is_traced(type(self)):
+            raise GraphgenError(
+                "GG0904",
+                f"{type(self).__name__} names a model's family, and its objects do not compute",
+                help="give the class to an application: _model_cls; NeuronLlamaForCausalLM("
+                "MODEL_PATH, config).to_cpu() runs a model",
+            )
+        super().__init__()
+        described.config = config
+        described.neuron_config = getattr(config, "neuron_config", None)
+        if hasattr(self, "setup_attr_for_model"):
+            described.setup_attr_for_model(config)
+        described.init_model(config)
 
     @classmethod
     def registered_family(cls) -> Family[Any]:
         """The family, known to the process from now on.
 
         Raises:
-            GraphgenError: GG0904 for a class that describes the model in PyTorch, GG0501 for a
-                model type that belongs to another family.
+            GraphgenError: GG0904 for a class that describes no model, and for one in PyTorch with
+                a ``forward`` of its own, GG0501 for a model type that belongs to another family.
         """
+        if is_traced(cls):
+            return _registered_class(cls)
         family = getattr(cls, "family", None)
-        if family is None or hasattr(cls, "init_model"):
+        if family is None:
             raise GraphgenError(
                 "GG0904",
-                f"{cls.__name__} describes a model by modules of PyTorch, which are not traced",
-                help="set the class attribute family: a graphgen.models.Family with body and head",
+                f"{cls.__name__} describes no model",
+                help="set the class attribute family: a graphgen.models.Family with body and head; "
+                "or define init_model, which makes the modules of PyTorch",
             )
         register_family(family)
         return family
+
+    def forward(
+        self,
+        input_ids: Any,
+        attention_mask: object = None,
+        position_ids: Any = None,
+        seq_ids: object = None,
+        **others: object,
+    ) -> Any:
+        """Logits [B,S,V] of prompts ``input_ids`` [B,S], without a cache, as PyTorch computes them.
+
+        Compiled programs do the same of what :meth:`get_model_output` and ``lm_head`` compute.
+        """
+        hidden = self.get_model_output(input_ids=input_ids, position_ids=position_ids)
+        return cast(Any, self).lm_head(hidden[0])
+
+    def get_model_output(self, *args: Any, **given: Any) -> tuple[Any, ...]:
+        """Hidden states [B,S,E] after the last norm, and no caches; a subclass may override it.
+
+        Args:
+            args: ``input_ids`` s32 [B,S].
+            given: that, or ``inputs_embeds`` [B,S,E]; ``position_ids`` s32 [B,S], -1 at padding.
+                Masks follow from positions, and other arguments have no effect.
+        """
+        # Only here: the layers are those of torch.
+        from graphgen.runtime.aws_nxdi.decoder_layers import run_layers
+
+        described, x = cast(Any, self), given.get("inputs_embeds")
+        if x is None:
+            x = described.embed_tokens(args[0] if args else given["input_ids"])
+        x = run_layers(described.layers, x, given.get("position_ids"))
+        return described.norm(x), None
+
+
+def is_traced(cls: type) -> bool:
+    """True for a class that describes its model in PyTorch."""
+    return hasattr(cls, "init_model")
+
+
+def _registered_class(cls: type[NeuronBaseModel]) -> TracedFamily:
+    """The family of a class in PyTorch; a class of the same name that is made later replaces it."""
+    from graphgen.runtime.aws_nxdi.traced_family import traced_family
+
+    if getattr(cls, "forward", None) is not NeuronBaseModel.forward:
+        raise GraphgenError(
+            "GG0904",
+            f"{cls.__name__} has a forward of its own, which is not built",
+            help="override get_model_output, which gives hidden states, and set lm_head to a "
+            "module that gives logits; or give the class to a ModelWrapper with an input_generator",
+        )
+    made = vars(cls).get("_traced_family")
+    if made is None:
+        made = traced_family(cls)
+        setattr(cls, "_traced_family", made)  # noqa: B010 - of the class itself, not of its bases
+    forget_family(made.model_type)
+    register_family(made)
+    return made
 
 
 def check_wrappers(models: Sequence[ModelWrapper], config: NeuronConfig) -> None:

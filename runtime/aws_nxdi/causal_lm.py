@@ -302,10 +302,6 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             self.adapters.give(rows, ids)
         return draw
 
-    def __call__(self, *args: object, **kwargs: object) -> CausalLMOutput | tuple[object, ...]:
-        """See :meth:`forward`."""
-        return self.forward(*args, **kwargs)  # pyright: ignore[reportArgumentType]
-
     def reset(self) -> None:
         """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
         self.kv_cache_populated = False

@@ -14,6 +14,7 @@ from graphgen.eval import Array
 from graphgen.eval.arithmetic import NUMPY
 from graphgen.passes.quantization.schemes import weight_scheme
 from graphgen.runtime.aws_config.quantization_rows import quantized_checkpoint, scale_scheme
+from graphgen.runtime.aws_nxdi.base_model import is_traced
 from graphgen.runtime.aws_nxdi.user_arrays import as_numpy, as_user_array, is_tensor
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
@@ -97,7 +98,7 @@ def checkpoint_of(
         for name in ("get_state_dict", "convert_hf_to_neuron_state_dict")
         if getattr(kind, name).__qualname__ != getattr(Base, name).__qualname__
     ]
-    if not own:
+    if not own and not is_traced(kind.model_cls()):
         # A GGUF file's weights stay narrow if it is the quantized checkpoint.
         keep = model_path == str(quantized_checkpoint(config.neuron_config))
         found = open_path(model_path, config.to_hf() if keep else None)
@@ -109,6 +110,23 @@ def checkpoint_of(
         if name not in tensors and key in tensors:
             tensors[name] = tensors.pop(key)
     return StateDictCheckpoint(model_path, model, tensors)
+
+
+def with_buffers(
+    checkpoint: Checkpoint, held: Mapping[str, Array], names: Collection[str]
+) -> Checkpoint:
+    """A checkpoint with the buffers of a model in PyTorch that it does not hold itself.
+
+    Args:
+        checkpoint: of the model.
+        held: values of the buffers, by name.
+        names: of the weights that the programs read.
+    """
+    found = checkpoint.tensors()
+    lacking = {name: held[name] for name in names if name not in found and name in held}
+    if not lacking or not isinstance(checkpoint, StateDictCheckpoint):
+        return checkpoint
+    return checkpoint.extended(lacking)
 
 
 class ConfiguredCheckpoint:
@@ -154,6 +172,10 @@ class StateDictCheckpoint:
         self.path: Final = Path(model_path)
         self.config: Final[Mapping[str, object]] = config
         self._arrays = {name: as_numpy(value) for name, value in tensors.items()}
+
+    def extended(self, arrays: Mapping[str, Array]) -> StateDictCheckpoint:
+        """The same with more tensors."""
+        return StateDictCheckpoint(str(self.path), self.config, {**self._arrays, **arrays})
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by name; see :class:`Checkpoint`."""

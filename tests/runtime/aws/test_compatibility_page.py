@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.errors import GraphgenError
 from graphgen.runtime.aws import nxdi
 from tests.oracles.families import ORACLES, save
 
@@ -27,12 +26,6 @@ def test_names_of_the_page_exist(name: str):
 
 def test_every_class_of_a_model_is_on_the_page():
     assert {name for name in nxdi.__all__ if name.endswith("ForCausalLM")} <= set(NAMES)
-
-
-def test_names_to_come_are_refused_with_their_feature():
-    with pytest.raises(GraphgenError, match=r"NeuronAttentionBase: .* not built yet") as error:
-        _ = nxdi.NeuronAttentionBase
-    assert error.value.code == "GG0904"
 
 
 def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

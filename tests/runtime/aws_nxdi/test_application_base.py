@@ -210,7 +210,7 @@ def test_more_compiler_arguments_drop_no_default(llama: Checkpoint):
         def get_compiler_args(self) -> str:
             return "--enable-mixed-precision-accumulation -O1"
 
-    args = [model.compiler_args for model in Tuned(llama.path, llama.config()).models]
+    args = [str(model.compiler_args) for model in Tuned(llama.path, llama.config()).models]
     assert all("--enable-mixed-precision-accumulation" in text for text in args)
     assert all("--lnc=" in text and "-O2" not in text for text in args)
 

@@ -159,15 +159,14 @@ def test_tensors_that_are_missing_after_the_conversion_are_named(checkpoint: Che
     assert "model.layers.0.self_attn.q_proj.weight" in str(error.value)
 
 
-def test_a_model_in_pytorch_is_refused_by_name(llama: Checkpoint):
-    class TorchModel(NeuronBaseModel):
-        def init_model(self, config: object) -> None:
-            """As AWS's models build their modules."""
+def test_a_class_that_describes_no_model_is_refused_by_name(llama: Checkpoint):
+    class Empty(NeuronBaseModel):
+        pass
 
     class Application(NeuronLlamaForCausalLM):
-        _model_cls = TorchModel
+        _model_cls = Empty
 
-    with pytest.raises(GraphgenError, match="modules of PyTorch, which are not traced") as error:
+    with pytest.raises(GraphgenError, match="Empty describes no model") as error:
         Application(llama.path, llama.config())
     assert error.value.code == "GG0904"
 
