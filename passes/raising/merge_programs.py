@@ -91,7 +91,7 @@ def _read_leading(
 PHASES = ("prefill", "decode")
 
 
-def join(programs: Sequence[tuple[str, Module]]) -> Module:
+def join(programs: Sequence[tuple[str, Module]], *, phases: bool = True) -> Module:
     """Merge modules of one program each; they share weights and states by name.
 
     Where an input or an output differs in size from program to program, its logical size is a
@@ -101,6 +101,7 @@ def join(programs: Sequence[tuple[str, Module]]) -> Module:
     Args:
         programs: a name for the only program of each module, and the module; they become part of
             the result. One called ``prefill`` or ``decode``, or so up to a dot, is of that phase.
+        phases: False for programs without phases, whatever they are called.
 
     Raises:
         GraphgenError: GG0205 for what is called the same and is not, GG0107 for a name given twice,
@@ -112,7 +113,11 @@ def join(programs: Sequence[tuple[str, Module]]) -> Module:
         if (module.level, module.mesh) != (joined.level, joined.mesh):
             what = f"{name} is at level {module.level}, {programs[0][0]} at {joined.level}"
             raise GraphgenError("GG0205", what, help="import programs of one form together")
-        _add(joined, name, module, only=len(programs) == 1)
+        phase = name.partition(".")[0] if phases else MAIN
+        if phases and len(programs) > 1 and phase not in PHASES:
+            help_ = "write prefill=FILE decode=FILE; several of a phase are prefill.128 and so on"
+            raise GraphgenError("GG0705", f"'{name}' says no phase of a program", help=help_)
+        _add(joined, name, module, phase)
     widen_states([module for _, module in programs])
     sizes = _SizeMerger(joined)
     for row in dict.fromkeys(name for _, module in programs for name in module.interface):
@@ -123,15 +128,11 @@ def join(programs: Sequence[tuple[str, Module]]) -> Module:
     return joined
 
 
-def _add(joined: Module, name: str, module: Module, *, only: bool) -> None:
-    """The functions of ``module``, its program under ``name``."""
+def _add(joined: Module, name: str, module: Module, phase: str) -> None:
+    """Add the functions of ``module``, its program under ``name``."""
     found = module.programs()
     if len(found) != 1:
         raise GraphgenError("GG0705", f"{name} has {len(found)} programs, not one")
-    phase = name.partition(".")[0]
-    if not only and phase not in PHASES:
-        help_ = "write prefill=FILE decode=FILE; several of a phase are prefill.128 and so on"
-        raise GraphgenError("GG0705", f"'{name}' says no phase of a program", help=help_)
     found[0].phase = phase if phase in PHASES else MAIN
     found[0].name = name
     for function in module.functions.values():

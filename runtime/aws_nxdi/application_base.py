@@ -42,6 +42,7 @@ from graphgen.runtime.aws_nxdi.base_model import (
     NeuronBaseModel,
     check_wrappers,
     is_traced,
+    own_sub_models,
     tags_of,
 )
 from graphgen.runtime.aws_nxdi.compiled_folder import (
@@ -50,6 +51,7 @@ from graphgen.runtime.aws_nxdi.compiled_folder import (
     WriteFiles,
     open_compiled,
     open_folder,
+    write_alone,
     write_compiled,
 )
 from graphgen.runtime.aws_nxdi.compiler_args import (
@@ -64,9 +66,21 @@ from graphgen.runtime.aws_nxdi.neuron_hlo import NeuronPrograms, compile_if_poss
 from graphgen.runtime.aws_nxdi.program_forms import ProgramForms
 from graphgen.runtime.aws_nxdi.state_dict import (
     StateDict,
+    StateDictCheckpoint,
     checkpoint_of,
     read_state_dict,
     with_buffers,
+)
+from graphgen.runtime.aws_nxdi.sub_models import (
+    RunningSubModels,
+    TracedSubModels,
+    open_sub_models,
+    refuse_attributes,
+    refuse_target,
+    require_sub_models,
+    start_sub_models,
+    trace_sub_models,
+    write_sub_models,
 )
 from graphgen.runtime.aws_nxdi.traced_family import TracedFamily
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, declared_types
@@ -121,7 +135,8 @@ class NeuronApplicationBase(ModuleBehavior):
         self.neuron_config: NeuronConfig = made.neuron_config
         self.is_compiled = False
         self.draft_folder: Path | None = None
-        self.models: list[ModelWrapper] = self._wrappers()
+        self.models: list[ModelWrapper] = self._wrappers() if self.has_family() else []
+        self._sub_models: RunningSubModels | None = None
         self._running: ProgramForms | None = None
 
     def _config(
@@ -154,6 +169,9 @@ class NeuronApplicationBase(ModuleBehavior):
         Raises:
             GraphgenError: GG0902 for a model of another family.
         """
+        if not cls.has_family():
+            refuse_attributes(config.neuron_config)
+            return
         family = cls._model_cls.registered_family()
         if is_traced(cls._model_cls):
             return
@@ -165,6 +183,11 @@ class NeuronApplicationBase(ModuleBehavior):
                 help="use the class of the model's family",
             )
 
+    @classmethod
+    def has_family(cls) -> bool:
+        """True if the class has a model, and not only what is appended to :attr:`models`."""
+        return hasattr(cls, "_model_cls")
+
     def get_compiler_args(self) -> str | None:
         """More arguments of ``neuronx-cc``, which are merged with the default ones."""
         return None
@@ -172,7 +195,7 @@ class NeuronApplicationBase(ModuleBehavior):
     @property
     def is_loaded_to_neuron(self) -> bool:
         """True if the model can run."""
-        return self._running is not None
+        return self._running is not None or self._sub_models is not None
 
     # Preparation
 
@@ -200,6 +223,8 @@ class NeuronApplicationBase(ModuleBehavior):
 
     def model_config(self) -> Mapping[str, object]:
         """The model as a ``config.json``, with the scheme of a quantized checkpoint."""
+        if not self.has_family():
+            return self.config.to_hf()
         family, stated = self._model_cls.registered_family(), self.config.to_hf()
         model = {"model_type": family.model_type, **stated}
         if isinstance(family, TracedFamily):
@@ -326,8 +351,13 @@ class NeuronApplicationBase(ModuleBehavior):
                 cannot be written, GG0904 for sub-models beside those of the family, GG10xx for
                 programs that ``neuronx-cc`` does not compile.
         """
-        check_wrappers(self.models, self.neuron_config)
+        check_wrappers(self.models, self.neuron_config if self.has_family() else None)
         folder, settings = Path(compiled_model_path), self.neuron_config
+        sub_models = self._writer_of_sub_models()
+        if not self.has_family():
+            write_alone(folder, self.config, require_sub_models(sub_models, type(self).__name__))
+            self.is_compiled = True
+            return
         device = self._device(folder, debug)
         built = self.build()
         checkpoint = self.checkpoint(built.module)
@@ -342,9 +372,31 @@ class NeuronApplicationBase(ModuleBehavior):
             device,
             keep_weights=keep,
             draft=eagle_checkpoint(self.config, self.model_path) if writes else None,
+            sub_models=sub_models,
         )
         write_compiled(folder, parts, self.progress)
         self.is_compiled = True
+
+    def _own_sub_models(self) -> list[ModelWrapper]:
+        """Return the sub-models with inputs of their own."""
+        return own_sub_models(self.models, self.neuron_config if self.has_family() else None)
+
+    def _traced_sub_models(self) -> tuple[TracedSubModels, Checkpoint]:
+        """The programs and the weights of sub-models with inputs of their own."""
+        model = self.model_config()
+        with self.progress.task("tracing sub-models"):
+            tp = cast(int, self.neuron_config.value("tp_degree"))
+            traced = trace_sub_models(self._own_sub_models(), model, tp)
+        state = self.get_state_dict(self.model_path, self.config)
+        return traced, traced.checkpoint(StateDictCheckpoint(self.model_path, model, state))
+
+    def _writer_of_sub_models(self) -> WriteFiles | None:
+        """A writer of the sub-models with inputs of their own, if there are any."""
+        if not (models := self._own_sub_models()):
+            return None
+        refuse_target(models, self.target())
+        traced, checkpoint = self._traced_sub_models()
+        return lambda folder: write_sub_models(folder, traced, checkpoint, self.progress)
 
     def _device(self, folder: Path, debug: bool) -> WriteFiles | None:
         """A writer of the programs for the Neuron target, if one is configured."""
@@ -383,8 +435,14 @@ class NeuronApplicationBase(ModuleBehavior):
                 ranks.
         """
         self._refuse_part_of_ranks(start_rank_id, local_ranks_size)
-        self._print_notes()
         folder = Path(compiled_model_path)
+        if self.has_family():
+            self._print_notes()
+        if models := self._own_sub_models():
+            self._sub_models = open_sub_models(folder, models, self.progress)
+        if not self.has_family():
+            self.is_compiled = True
+            return self
         artifact = open_compiled(folder, self.compile_config(), self.model_config())
         configure(artifact.model.settings.tp * artifact.model.settings.pp_degree)
         programs = artifact.programs(self.progress)
@@ -463,6 +521,12 @@ class NeuronApplicationBase(ModuleBehavior):
         Raises:
             GraphgenError: GG05xx for the model, GG06xx for its weights.
         """
+        check_wrappers(self.models, self.neuron_config if self.has_family() else None)
+        if models := self._own_sub_models():
+            traced, state = self._traced_sub_models()
+            self._sub_models = start_sub_models(traced, models, state, self.progress)
+        if not self.has_family():
+            return self
         built = self.build()
         checkpoint = self.checkpoint(built.module)
         weights = put_weights(weights_of(checkpoint, built.module), self.progress)

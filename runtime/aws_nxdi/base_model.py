@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -179,35 +179,56 @@ def _registered_class(cls: type[NeuronBaseModel]) -> TracedFamily:
     return made
 
 
-def check_wrappers(models: Sequence[ModelWrapper], config: NeuronConfig) -> None:
+def own_sub_models(
+    models: Sequence[ModelWrapper], config: NeuronConfig | None
+) -> list[ModelWrapper]:
+    """The sub-models beside those of the family.
+
+    Args:
+        models: of an application.
+        config: says which the family has; ``None`` for an application without a family.
+    """
+    known = () if config is None else tags_of(config)
+    return [model for model in models if model.tag not in known]
+
+
+def check_wrappers(models: Sequence[ModelWrapper], config: NeuronConfig | None) -> None:
     """Refuse sub-models that would be left out, or compiled otherwise than they say (GG0904).
 
     Args:
         models: of an application, as a program has changed them.
-        config: says which there are.
+        config: says which the family has; ``None`` for an application without a family.
     """
-    known, tags = tags_of(config), [model.tag for model in models]
-    remedy = f"an application compiles {', '.join(known)}, each once, of its family's programs"
-    if other := [tag for tag in tags if tag not in known]:
-        what = f"models: '{other[0]}' is a sub-model beside those of the family, which is not built"
-        raise GraphgenError("GG0904", f"{what} yet", help=remedy)
-    if sorted(tags) != sorted(known):
-        what = f"models: {', '.join(tags) or 'none'}, and the programs of all tags belong together"
-        raise GraphgenError("GG0904", what, help=remedy)
-    for model in models:
+    tags = [model.tag for model in models]
+    if twice := next((tag for tag in tags if tags.count(tag) > 1), None):
+        what = f"models: two sub-models are called '{twice}'"
+        raise GraphgenError("GG0904", what, help="give one of both another tag")
+    if config is None:
+        return
+    known = tags_of(config)
+    found = [model for model in models if model.tag in known]
+    if len(found) < len(known):
+        shown = ", ".join(model.tag for model in found) or "none"
+        what = f"models: {shown}, and the programs of all tags belong together"
+        help_ = f"an application compiles {', '.join(known)}, each once, of its family's programs"
+        raise GraphgenError("GG0904", what, help=help_)
+    for model in found:
         if type(model).input_generator is not ModelWrapper.input_generator:
             raise GraphgenError(
                 "GG0904",
                 f"models: the input_generator of '{model.tag}' is never called: programs have the "
                 "inputs of their family",
-                help="leave the method out, or import a module of PyTorch with its own inputs: "
-                "graphgen import",
+                help="append a ModelWrapper with a tag of its own: it is traced with its inputs",
             )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ModelWrapper:
-    """The programs of one tag: one for each bucket.
+    """The programs of one tag: one for each bucket, or for each tuple of its own inputs.
+
+    A subclass with an ``input_generator`` and a tag that the family has not is a sub-model of its
+    own: ``model_cls(config, **model_init_kwargs)``, a module of PyTorch, is traced with each tuple
+    of inputs. Once the application is loaded, it is called as the module is.
 
     Attributes:
         config: the application's configuration.
@@ -216,13 +237,28 @@ class ModelWrapper:
         compiler_args: the command line of ``neuronx-cc`` without input and output.
         buckets: the sizes that programs are compiled for: tokens of a prompt for context encoding,
             attended tokens for token generation and speculation.
+        model_init_kwargs: further arguments of ``model_cls``.
+        program: computes, once a sub-model of its own is loaded.
     """
 
     config: InferenceConfig
-    model_cls: type[NeuronBaseModel]
+    model_cls: Callable[..., object]
     tag: str
-    compiler_args: str = ""
+    compiler_args: str | None = ""
     buckets: Sequence[int] = ()
+    model_init_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    program: Callable[[Sequence[object]], object] | None = field(default=None, init=False)
+
+    def __call__(self, *inputs: object) -> Any:
+        """Compute the module on ``inputs`` (GG0908 before the application is loaded)."""
+        if self.program is None:
+            raise GraphgenError(
+                "GG0908",
+                f"the sub-model '{self.tag}' cannot be called",
+                help="compile(path) and load(path), or to_cpu(), of an application with it in "
+                "models; sub-models of a family run in its forward",
+            )
+        return self.program(inputs)
 
     def input_generator(self) -> list[tuple[UserArray, ...]]:
         """Example inputs, one tuple a bucket: zeros, in torch if the program imported it.

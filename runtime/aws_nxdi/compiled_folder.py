@@ -9,13 +9,14 @@
     manifest.json module.gg compiled/ tokenizer/ the artifact: programs, as graphgen reads them
     hlo/TAG/_tp0_bkN/model/graph.hlo             programs for a Neuron target, if one is configured
     hlo/TAG/_tp0_bkN/graph.neff ...              and compiled, where neuronx-cc is installed
+    sub_models/                                  an artifact of the sub-models beside the family's
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,7 +43,8 @@ from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.tokenizer.tokenizer_folder import copy_own
 
 # Folders that only a compilation writes.
-_FOLDERS = ("weights", "compiled", "tokenizer", "hlo")
+SUB_MODELS = "sub_models"
+_FOLDERS = ("weights", "compiled", "tokenizer", "hlo", SUB_MODELS)
 # The folder of a draft that has programs of its own; it stays where the weights do.
 DRAFT_FOLDER = "draft"
 # Writes files into a folder.
@@ -62,6 +64,7 @@ class CompiledParts:
         keep_weights: take the weights that the folder has.
         compile: compile the programs, too.
         draft: the draft to write, which has programs of its own.
+        sub_models: writes those with inputs of their own into a folder.
     """
 
     built: BuiltModel
@@ -72,6 +75,7 @@ class CompiledParts:
     keep_weights: bool = False
     compile: bool = True
     draft: EagleCheckpoint | None = None
+    sub_models: WriteFiles | None = None
 
 
 def write_compiled(folder: Path, parts: CompiledParts, progress: Progress) -> None:
@@ -84,19 +88,11 @@ def write_compiled(folder: Path, parts: CompiledParts, progress: Progress) -> No
         GraphgenError: GG0704 if it cannot be written, GG0703 for weights to keep that are not
             there or of another layout.
     """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(folder.parent, f".{folder.name}.partial-") as scratch:
-            new = scratch / "new"
-            _write_new(new, folder, parts, progress)
-            gone = _FOLDERS if parts.keep_weights else (*_FOLDERS, DRAFT_FOLDER)
-            _publish(new, folder, scratch, gone)
-    except OSError as error:
-        raise GraphgenError(
-            "GG0704",
-            f"cannot write the compiled model {folder}: {error.strerror or error}",
-            help="free some space or choose another folder",
-        ) from error
+    with _replacing(folder) as scratch:
+        new = scratch / "new"
+        _write_new(new, folder, parts, progress)
+        gone = _FOLDERS if parts.keep_weights else (*_FOLDERS, DRAFT_FOLDER)
+        _publish(new, folder, scratch, gone)
 
 
 def _write_new(new: Path, folder: Path, parts: CompiledParts, progress: Progress) -> None:
@@ -113,13 +109,40 @@ def _write_new(new: Path, folder: Path, parts: CompiledParts, progress: Progress
     if parts.keep_weights:
         artifact = take_weights(artifact, open_folder(folder))
     if parts.compile:
-        _compile_all(artifact, folder / "compiled", progress)
+        compile_all(artifact, folder / "compiled", progress)
     if parts.draft is not None:
         parts.draft.save(new / DRAFT_FOLDER)
     parts.config.save(new)
     _copy_tokenizer(source, new)
     if parts.device is not None:
         parts.device(new / "hlo")
+    if parts.sub_models is not None:
+        parts.sub_models(new / SUB_MODELS)
+
+
+def write_alone(folder: Path, config: InferenceConfig, sub_models: WriteFiles) -> None:
+    """Write the folder of an application with sub-models alone, whole or not at all (GG0704)."""
+    with _replacing(folder) as scratch:
+        new = scratch / "new"
+        new.mkdir()
+        config.save(new)
+        sub_models(new / SUB_MODELS)
+        _publish(new, folder, scratch, (*_FOLDERS, DRAFT_FOLDER))
+
+
+@contextmanager
+def _replacing(folder: Path) -> Generator[Path]:
+    """A folder beside ``folder`` for what is to replace its contents (GG0704)."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(folder.parent, f".{folder.name}.partial-") as scratch:
+            yield scratch
+    except OSError as error:
+        raise GraphgenError(
+            "GG0704",
+            f"cannot write the compiled model {folder}: {error.strerror or error}",
+            help="free some space or choose another folder",
+        ) from error
 
 
 def tokenizer_of(path: Path) -> Tokenizer | None:
@@ -131,7 +154,7 @@ def tokenizer_of(path: Path) -> Tokenizer | None:
     return load_tokenizer(path) if has else None
 
 
-def _compile_all(artifact: Artifact, earlier: Path, progress: Progress) -> None:
+def compile_all(artifact: Artifact, earlier: Path, progress: Progress) -> None:
     """Compile the programs into the artifact, or copy those that ``earlier`` has; no links."""
     programs = artifact.programs(progress)
     names = [function.name for function in artifact.model.module.programs()]

@@ -349,7 +349,7 @@ def _exported(name: str, module: nn.Module, compute: Any, args: Sequence[Any]) -
         def forward(self, *args: Tensor) -> object:
             return compute(self.traced, *args)
 
-    _keep_lines_of(module)
+    keep_lines_of(module)
     rows, tokens = torch.export.Dim("B", max=1 << 20), torch.export.Dim("S", min=2, max=1 << 20)
     sizes = {0: rows, 1: tokens} if args[0].shape[1] > 1 else {0: rows}
     try:
@@ -361,7 +361,7 @@ def _exported(name: str, module: nn.Module, compute: Any, args: Sequence[Any]) -
     return decomposed(made, name)
 
 
-def _keep_lines_of(model: nn.Module) -> None:
+def keep_lines_of(model: nn.Module) -> None:
     """Let torch note lines in all methods of a model's classes; by default ``forward`` alone."""
     import torch
     from torch.fx import proxy

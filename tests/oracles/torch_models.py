@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -13,6 +13,8 @@ from graphgen.runtime.aws.nxdi import (
     ColumnParallelLinear,
     CustomRMSNorm,
     InferenceConfig,
+    ModelWrapper,
+    NeuronApplicationBase,
     NeuronAttentionBase,
     NeuronBaseForCausalLM,
     NeuronBaseModel,
@@ -244,3 +246,109 @@ def configured(path: Path, tp: int, **given: Any) -> InferenceConfig:
     options = {"batch_size": 2, "seq_len": 32, "torch_dtype": torch.float32, **given}
     settings = NeuronConfig(tp_degree=tp, **options)
     return InferenceConfig(settings, load_config=load_pretrained_config(path))
+
+
+class SteeredModel(nn.Module):
+    """A decoder without NxD's attention: caches in buffers, and a vector that steers each row."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+        self.heads, self.width = config.num_attention_heads, config.hidden_size
+        self.embed = ParallelEmbedding(config.vocab_size, self.width)
+        self.steering = nn.Linear(config.steering_size, self.width)
+        self.layers = nn.ModuleList()
+        settings = config.neuron_config
+        shape = (settings.batch_size, settings.seq_len, self.heads, self.width // self.heads)
+        for layer in range(config.num_hidden_layers):
+            parts = {name: ColumnParallelLinear(self.width, self.width) for name in "qkv"}
+            out = RowParallelLinear(self.width, self.width)
+            up = ColumnParallelLinear(self.width, config.intermediate_size)
+            down = RowParallelLinear(config.intermediate_size, self.width)
+            self.layers.append(nn.ModuleDict({**parts, "out": out, "up": up, "down": down}))
+            for name in ("keys", "values"):
+                self.register_buffer(f"{name}_{layer}", torch.zeros(shape), persistent=False)
+        self.head = ColumnParallelLinear(self.width, config.vocab_size, bias=False)
+
+    def forward(
+        self, input_ids: torch.Tensor, position_ids: torch.Tensor, steer: torch.Tensor
+    ) -> torch.Tensor:
+        x = self.embed(input_ids) + self.steering(steer)[:, None]
+        rows = torch.arange(input_ids.shape[0])[:, None]
+        slots = torch.arange(self.get_buffer("keys_0").shape[1])
+        seen = slots[None, None, None] <= position_ids[:, None, :, None]
+        for number, layer in enumerate(self.layers):
+            part: Any = layer
+            q, k, v = (part[name](x).unflatten(-1, (self.heads, -1)) for name in "qkv")
+            keys = self.get_buffer(f"keys_{number}")
+            values = self.get_buffer(f"values_{number}")
+            keys.index_put_((rows, position_ids), k)
+            values.index_put_((rows, position_ids), v)
+            scores = torch.einsum("bshd,bchd->bhsc", q, keys) / q.shape[-1] ** 0.5
+            weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+            out = torch.einsum("bhsc,bchd->bshd", weights, values).flatten(2)
+            x = x + part["out"](out)
+            x = x + part["down"](functional.gelu(part["up"](x)))
+        return self.head(x)
+
+
+class SteeredWrapper(ModelWrapper):
+    """Prompts or single tokens, with the vector that steers them."""
+
+    def __init__(self, config: Any, tag: str, lengths: list[int]):
+        super().__init__(config, SteeredModel, tag)
+        self.lengths = lengths
+
+    def input_generator(self) -> list[Any]:
+        config = cast(Any, self.config)
+        batch, size = config.neuron_config.batch_size, config.steering_size
+        return [
+            (
+                torch.zeros((batch, length), dtype=torch.int32),
+                torch.arange(length, dtype=torch.int32).expand(batch, -1).contiguous(),
+                torch.zeros((batch, size)),
+            )
+            for length in self.lengths
+        ]
+
+
+class SteeredApplication(NeuronApplicationBase):
+    """Two sub-models over the same weights and caches."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.models.append(SteeredWrapper(self.config, "prompt_model", [4, 5]))
+        self.models.append(SteeredWrapper(self.config, "token_model", [1]))
+
+    def forward(self, input_ids: Any, position_ids: Any, steer: Any) -> Any:
+        model = self.models[0 if input_ids.shape[1] > 1 else 1]
+        return model(input_ids, position_ids, steer)
+
+
+class ScoredForCausalLM(OwnLlamaForCausalLM):
+    """A causal LM beside a sub-model with inputs of its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.models.append(ScoreWrapper(self.config, ScoreModel, "score_model"))
+
+    def score(self, logits: Any) -> Any:
+        """``log_softmax`` of logits, and how sure they are."""
+        return self.models[-1](logits)
+
+
+class ScoreModel(nn.Module):
+    """Two results without a weight."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+
+    def forward(self, logits: torch.Tensor) -> dict[str, torch.Tensor]:
+        scores = logits.log_softmax(-1)
+        return {"scores": scores, "best": scores.amax(-1)}
+
+
+class ScoreWrapper(ModelWrapper):
+    """The logits of two rows."""
+
+    def input_generator(self) -> list[Any]:
+        return [(torch.zeros((2, cast(Any, self.config).vocab_size)),)]

@@ -337,7 +337,7 @@ def test_sub_models_that_would_be_left_out_are_refused_by_their_tag(
 
     kind = NeuronLlamaForCausalLM._model_cls
     added = refused(lambda models, config: models.append(ModelWrapper(config, kind, "second")))
-    assert "'second' is a sub-model beside those of the family" in added
+    assert "'second' is a sub-model beside those of the family without inputs" in added
     left_out = refused(lambda models, _: models.__delitem__(slice(1, None)))
     assert "models: context_encoding_model, and" in left_out
     own = refused(
