@@ -1,4 +1,4 @@
-"""The program that moves the slots of accepted nodes, made from the states of a module."""
+"""Programs that move slots and rows of caches, made from the states of a module."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def kv_move_module(module: Module, count: int, target: str = "cpu") -> Module:
             other than caches.
     """
     states, layouts = module.entries(Role.STATE), module.entries(Role.LAYOUT)
-    rows = _checked_rows(states, bool(layouts))
+    rows = _checked_rows(states, bool(layouts), "speculate without a tree")
 
     def build(b: Builder) -> None:
         ids = b.input("seq_ids", s32, (rows,), domain=(0, rows))
@@ -94,6 +94,42 @@ def kv_move_module(module: Module, count: int, target: str = "cpu") -> Module:
     return made
 
 
+ROW_ORDER, FROM_ROWS = "row_order", "from_rows"
+
+
+def row_order_module(module: Module, target: str = "cpu") -> Module:
+    """A module with one program ``row_order`` over the states of another module.
+
+    Its input is ``from_rows`` s32 [R]: row r of every state becomes what row ``from_rows[r]`` was
+    before the call, as beam search wants it. All slots of a row are moved by ``kv_move``, whatever
+    form the states have; in a paged cache rows keep their blocks.
+
+    Args:
+        module: with caches [R,M,K,D].
+        target: what the program will run on.
+
+    Raises:
+        GraphgenError: GG0304 as of :func:`kv_move_module`.
+    """
+    states, layouts = module.entries(Role.STATE), module.entries(Role.LAYOUT)
+    rows = _checked_rows(states, bool(layouts), "generate with num_beams=1")
+
+    def build(b: Builder) -> None:
+        sources = b.input(FROM_ROWS, s32, (rows,), domain=(0, rows - 1))
+        for row in layouts:
+            b.function.block.add_arg(row.physical, row.name)
+        for row in states:
+            state = b.state(row.name, row.physical.dtype, row.physical.shape)
+            slots = b.iota(s32, (rows, row.logical.shape[1]), 1)
+            ids = (sources, b.iota(s32, (rows,), 0))
+            places = [_places(b, row, each, slots) for each in ids]
+            b.set_state(state, b.op(KV_MOVE, state, *places[0], *places[1]))
+
+    made = StatesProgram(ROW_ORDER, "move", "sharded").made(module, build)
+    run_pipeline(made, [Legalize(target)])
+    return made
+
+
 def _places(b: Builder, row: Entry, ids: Value, slots: Value) -> tuple[Value, Value]:
     """Rows s32 [n] and slots s32 [n,m] of a state for slots of plain rows."""
     if row.last:
@@ -107,21 +143,21 @@ def _places(b: Builder, row: Entry, ids: Value, slots: Value) -> tuple[Value, Va
     return layout.place_of(b, table, ids, slots)
 
 
-def _checked_rows(states: list[Entry], paged: bool) -> int:
-    """R of all states (GG0304)."""
+def _checked_rows(states: list[Entry], paged: bool, remedy: str) -> int:
+    """R of all states; ``remedy`` is what to do where they are not caches (GG0304)."""
     for row in states:
         logical, physical = row.logical.shape, row.physical.shape
         if len(logical) != 4 or len(physical) != 4:
             raise GraphgenError(
                 "GG0304",
                 f"kv_move: {row.name} is {row.physical.text}, and no cache [R,M,K,D]",
-                help="speculate without a tree",
+                help=remedy,
             )
         if row.sharding is not None and row.sharding.dims[1]:
             raise GraphgenError(
                 "GG0304",
                 f"kv_move: the slots of {row.name} are divided among ranks",
-                help="speculate without a tree, or leave out flash_decoding",
+                help=f"{remedy}, or leave out flash_decoding",
             )
         if not paged and physical[0] != logical[0]:
             raise GraphgenError(

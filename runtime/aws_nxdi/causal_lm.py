@@ -310,6 +310,16 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         if self._running is not None:
             self._running.session.lengths[:] = 0
 
+    def order_rows(self, sources: Sequence[int]) -> None:
+        """Let the first rows of the cache become what rows ``sources`` were, as beams go on.
+
+        Rows keep their adapters: beams of one prompt have the same.
+
+        Raises:
+            GraphgenError: GG0304 for states that are not caches.
+        """
+        self.running().session.order_rows(range(len(sources)), sources)
+
     def reset_kv_cache(self) -> None:
         """Forget all sequences and set the cache to zeros."""
         self.reset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -110,4 +110,8 @@ class GenerationModel(Protocol):
 
     def reset(self) -> None:
         """Forget all sequences."""
+        ...
+
+    def order_rows(self, sources: Sequence[int]) -> None:
+        """Let the first rows of the cache become what rows ``sources`` were."""
         ...

@@ -76,7 +76,6 @@ REFUSED: tuple[RefusedArgument, ...] = (
     RefusedArgument(("constraints", "force_words_ids"), "constrained beam search", _ONE_SEQUENCE),
     RefusedArgument(("num_beam_groups", "diversity_penalty"), "group beam search", _ONE_SEQUENCE,
                     (1, 0)),
-    RefusedArgument(("num_beams",), "beam search", _ONE_SEQUENCE, (1,)),
     RefusedArgument(("penalty_alpha", "low_memory"), "contrastive search", _ONE_TOKEN, (0,)),
     RefusedArgument(("dola_layers",), "DoLa decoding", _ONE_TOKEN),
     RefusedArgument(("guidance_scale", "negative_prompt_ids", "negative_prompt_attention_mask"),
@@ -144,8 +143,13 @@ try:
         PreTrainedConfig,
         StoppingCriteriaList,
     )
-    from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
+    from transformers.generation import (
+        GenerateBeamDecoderOnlyOutput,
+        GenerateDecoderOnlyOutput,
+        GenerationMode,
+    )
 
+    from graphgen.runtime.aws_nxdi.beam_search import BeamModel, check_beams
     from graphgen.runtime.aws_nxdi.token_loop import TokenLoop, TokenStreamer
 except ImportError as _error:
     raise GraphgenError(
@@ -158,8 +162,9 @@ except ImportError as _error:
 class HuggingFaceGenerationAdapter(GenerationMixin):
     """An application as a model of transformers that generates.
 
-    ``generate`` takes transformers' arguments: greedy decoding and sampling with all logits
-    processors, stopping criteria and streamers. Each call starts with empty rows.
+    ``generate`` takes transformers' arguments: greedy decoding, sampling and beam search with all
+    logits processors, stopping criteria and streamers. Each call starts with empty rows; a beam
+    takes a row.
 
     Prompts may be padded on either side: a token's position is the number of tokens before it in
     its row, and new tokens stand after the prompts as given. Right-padded prompts therefore give
@@ -430,6 +435,27 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         parts: dict[str, Any] = {"scores": loop.scores, "logits": loop.logits}
         return GenerateDecoderOnlyOutput(sequences=sequences, **parts)  # pyright: ignore[reportArgumentType]
 
+    def _beam_search(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        **kwargs: object,
+    ) -> torch.Tensor | GenerateBeamDecoderOnlyOutput:
+        """The search that ``generate`` calls for beams: transformers' own, over this cache."""
+        if has_eagle(self.neuron_model) or has_fused(self.neuron_model):
+            refuse_with_proposals("num_beams", "leave it out")
+        check_beams(self.neuron_model, kwargs.get("sampling_params"))
+        prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
+        self._check_sizes(prompts.lengths, input_ids, generation_config)
+        processors = cast("Sequence[ScoreProcessor]", logits_processor)
+        ignore_padding(processors, input_ids.shape[1] - prompts.lengths)
+        hook = cast("Callable[..., None] | None", kwargs.get("input_capture_hook"))
+        beams = BeamModel(self.neuron_model, prompts, self.config, kwargs.get("adapter_ids"), hook)
+        with _one_torch_thread():
+            return beams.search(logits_processor, stopping_criteria, generation_config)
+
     def _assisted_decoding(
         self,
         input_ids: torch.Tensor,
@@ -491,7 +517,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         """Refuse more sequences or tokens than the programs hold (GG0705, GG0701)."""
         batch = cast(int, self.neuron_config.value("batch_size"))
         if len(ids) > batch:
-            answers = how.num_return_sequences or 1
+            answers = max(how.num_return_sequences or 1, how.num_beams or 1)
             times = f" ({len(ids) // answers} prompts x {answers})" if answers > 1 else ""
             raise GraphgenError(
                 "GG0705",

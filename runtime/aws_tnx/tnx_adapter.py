@@ -82,6 +82,10 @@ class TnxApplication:
         """Forget all sequences."""
         self.model.reset_generation()
 
+    def order_rows(self, sources: Sequence[int]) -> None:
+        """Let the first rows of the cache become what rows ``sources`` were, as beams go on."""
+        self.model.session.order_rows(range(len(sources)), sources)
+
     def forward(
         self,
         input_ids: torch.Tensor,

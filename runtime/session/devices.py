@@ -149,8 +149,40 @@ class SlotMoves:
         return self._made
 
 
+class RowOrder:
+    """Reorders the rows of all states by one program, made at the first call from the states.
+
+    Args:
+        programs: of the session.
+    """
+
+    def __init__(self, programs: ExecutableCache) -> None:
+        self._programs: Final = programs
+        self._made: ExecutableCache | None = None
+
+    def launch(
+        self, values: Mapping[str, DeviceValue], sources: Ints
+    ) -> dict[str, list[DeviceValue]]:
+        """The states after the call, one value a rank; the given ones are gone.
+
+        Args:
+            values: states and layouts by name.
+            sources: s32 [R], the row that each row becomes.
+        """
+        module = self._programs.module
+        if self._made is None:
+            # Only here: what searches no beams runs without the passes.
+            from graphgen.passes.programs.cache_programs import row_order_module
+
+            self._made = self._programs.beside(row_order_module(module))
+        kept = {row.name for role in (Role.STATE, Role.LAYOUT) for row in module.entries(role)}
+        given = {name: value for name, value in values.items() if name in kept}
+        inputs = {"from_rows": put([np.ascontiguousarray(sources, np.int32)] * module.ranks)}
+        return self._made.get("row_order").launch({**given, **inputs})
+
+
 # Calls whose arguments are words and arrays.
-_PLAIN = ("prepare", "warm_feed", "empty", "use_layout", "copy", "move_slots")
+_PLAIN = ("prepare", "warm_feed", "empty", "use_layout", "copy", "move_slots", "order_rows")
 # The input that steps hand tokens to, and the names of their places beside it.
 _TOKENS, _SOURCE = "tokens", "handed."
 
@@ -220,6 +252,7 @@ class SessionDevices:
         self.row_copy: Final = RowCopy(programs, rows, blocks)
         self._feed: Final = TokenTransfer(programs)
         self._moves: Final = SlotMoves(programs, rows, nodes)
+        self._order: Final = RowOrder(programs)
         self._outputs: Final = outputs
         self._adapters: Final = adapters
         if adapters is not None:
@@ -297,6 +330,11 @@ class SessionDevices:
         words = ([*map(int, rows)], [[*map(int, slots)] for slots in moves])
         self._note("move_slots", *words, arrays={"lengths": lengths})
         self._keep_states(self._moves.launch(self.values, lengths, rows, moves))
+
+    def order_rows(self, sources: Ints) -> None:
+        """Let each row become another one, ``sources`` s32 [R], in all states (GG0304)."""
+        self._note("order_rows", arrays={"sources": sources})
+        self._keep_states(self._order.launch(self.values, sources))
 
     def repeat(self, call: DeviceCall) -> None:
         """Make a call that another process has made."""

@@ -278,6 +278,16 @@ class Session:
         self.devices.move_slots(seq_ids, moves, self.lengths)
         self.changes += 1
 
+    def order_rows(self, seq_ids: Sequence[int], sources: Sequence[int]) -> None:
+        """Let rows ``seq_ids`` become what rows ``sources`` were, in all states (GG0304)."""
+        order = np.arange(self.rows, dtype=np.int32)
+        order[list(seq_ids)] = list(sources)
+        if (order == np.arange(self.rows)).all():
+            return
+        self.devices.order_rows(order)
+        self.lengths = self.lengths[order]
+        self.changes += 1
+
     @property
     def copies_rows(self) -> bool:
         """True if :meth:`copy_row` finds the rows of all states."""

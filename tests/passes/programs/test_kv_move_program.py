@@ -1,4 +1,4 @@
-"""The program that moves slots of a cache: one meaning, whatever the states look like."""
+"""Programs that move slots and rows of a cache: one meaning, whatever the states look like."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphgen.ir import Module, Role
 from graphgen.ops import verify
 from graphgen.passes.equiv.equiv import equivalent
 from graphgen.passes.equiv.paired_run import CompareOptions
-from graphgen.passes.programs.cache_programs import kv_move_module
+from graphgen.passes.programs.cache_programs import kv_move_module, row_order_module
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import build_model
 from graphgen.text import parse, print_module
@@ -111,3 +111,35 @@ def test_rings_are_turned(folder: Path):
 def test_rows_divided_among_ranks_are_refused(folder: Path):
     with pytest.raises(GraphgenError, match="are divided among ranks"):
         moves(folder, tp=2, heads="SHARD_OVER_BATCH", batch=(4,))
+
+
+ORDER = np.array([2, 2, 0, 3], np.int32)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tp": 2}, {"roll_window_cache": True}])
+def test_rows_become_others_at_once(folder: Path, changes: dict[str, object]):
+    config = CompileConfig(batch=(2,), rows=4, context=(8,), tokens=(16,)).updated(changes)
+    module = row_order_module(build_model(open_checkpoint(folder).config, config).module)
+    verify(module)
+    rng = np.random.default_rng(4)
+    states = {
+        row.name: rng.normal(size=row.physical.dims).astype(np.float32)
+        for row in module.entries(Role.STATE)
+    }
+    made = module.evaluate({**states, "from_rows": ORDER})
+    for name, before in states.items():
+        np.testing.assert_array_equal(np.asarray(made[name]), before[ORDER])
+
+
+def test_rows_keep_their_blocks(folder: Path):
+    config = CompileConfig(batch=(2,), rows=4, context=(8,), tokens=(16,), page_cache=4)
+    module = row_order_module(build_model(open_checkpoint(folder).config, config).module)
+    rng, table = np.random.default_rng(1), np.random.default_rng(2).permutation(16).reshape(4, 4)
+    states = {
+        row.name: rng.normal(size=row.physical.dims).astype(np.float32)
+        for row in module.entries(Role.STATE)
+    }
+    layout = {"from_rows": ORDER, "block_table": table.astype(np.int32)}
+    made = module.evaluate({**states, **layout})
+    for name, before in states.items():
+        np.testing.assert_array_equal(np.asarray(made[name])[table], before[table[ORDER]])

@@ -21,6 +21,9 @@ from tests.oracles.applications import open_application, write_checkpoint
 
 # Fields of GenerationConfig that generate follows, in transformers' code or in ours.
 FOLLOWED = {
+    "num_beams",
+    "early_stopping",
+    "length_penalty",
     "max_length",
     "max_new_tokens",
     "min_length",
@@ -65,8 +68,6 @@ FOLLOWED = {
 }
 # Fields that change nothing in transformers either, unless a refused one is set too.
 PARTS = {
-    "early_stopping",
-    "length_penalty",
     "assistant_lookbehind",
     "target_lookbehind",
     "assistant_ensemble_weight",
@@ -95,7 +96,6 @@ def test_every_setting_of_transformers_is_followed_or_refused():
 @pytest.mark.parametrize(
     ("options", "feature"),
     [
-        ({"num_beams": 4}, "beam search"),
         ({"num_beams": 4, "num_beam_groups": 2}, "group beam search"),
         ({"num_beams": 4, "force_words_ids": [[5]]}, "constrained beam search"),
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive search"),
@@ -124,8 +124,8 @@ def test_modes_that_are_not_built_are_refused_by_name(
 
 
 def test_settings_of_a_generation_config_are_refused_too(adapter: Any):
-    config = GenerationConfig(num_beams=2, max_new_tokens=2)
-    with pytest.raises(GraphgenError, match="num_beams of generate: beam search is not built"):
+    config = GenerationConfig(dola_layers="low", max_new_tokens=2)
+    with pytest.raises(GraphgenError, match="dola_layers of generate: DoLa decoding is not built"):
         adapter.generate(IDS, generation_config=config)
 
 

@@ -33,6 +33,9 @@ class Scripted:
     made: list[torch.Tensor] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
     given: list[torch.Tensor] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
 
+    def order_rows(self, sources: object) -> None:
+        raise AssertionError(sources)
+
     def reset(self) -> None:
         self.resets += 1
 
