@@ -33,7 +33,6 @@ from graphgen.runtime.aws_config.value_kinds import (
     nested,
 )
 
-_GATELESS = Refused("an expert without a gate", "leave it out: experts have a gate")
 _NO_KERNELS = NoEffect("kernels exist on Neuron devices only")
 _ORDINARY = "leave it out: ordinary ops compute the same"
 
@@ -126,7 +125,7 @@ EXPERTS = owned_by(
         BOOL,
         True,
         "whether experts have a gate",
-        _GATELESS,
+        DescribesModel("whether experts have a gate"),
         source="M21",
         decision="the references say False, the library does True; no model that is known has "
         "experts without a gate, so the library counts",
@@ -242,7 +241,7 @@ ROUTED_EXPERTS = owned_by(
     _model("intermediate_size", COUNT, REQUIRED, "M02", "size inside an expert"),
     _model("top_k", COUNT, REQUIRED, "M02", "experts of a token"),
     _model("hidden_act", TEXT, REQUIRED, "M02", "activation"),
-    _model("glu_mlp", BOOL, REQUIRED, "M02", "whether experts have a gate: True"),
+    _model("glu_mlp", BOOL, REQUIRED, "M02", "whether experts have a gate"),
     _model("bias", BOOL, False, "M03", "biases of the projections"),
     _model("normalize_top_k_affinities", BOOL, False, "M09", "weights that sum to 1"),
     _idle(

@@ -92,6 +92,7 @@ def _allowed(mixture: MixtureConfig, name: str) -> tuple[object, ...]:
     form, router = mixture.form, mixture.router
     sums_to_one = (True, False) if router.over == "chosen" else (router.normalize,)
     found: dict[str, tuple[object, ...]] = {
+        "glu_mlp": (True,),
         "glu_type": (form.glu,),
         "hidden_act_scaling_factor": (form.activation_scale,),
         "hidden_act_bias": (form.up_offset,),

@@ -182,7 +182,7 @@ SIZES = owned_by(
         BOOL,
         False,
         "whether a prompt longer than the largest bucket is cut",
-        Refused("cutting prompts that are too long", "cut the prompt, or raise max_context_length"),
+        RunTimeSetting("prompts that are cut after the tokens of the largest bucket"),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from graphgen.runtime.aws_config.inference_config import InferenceConfig
 from graphgen.runtime.aws_config.lora_settings import lora_config, with_adapter_files
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
-from graphgen.runtime.aws_nxdi.forward_inputs import RowInput, read_rows
+from graphgen.runtime.aws_nxdi.forward_inputs import RowInput, cut_rows, read_rows
 from graphgen.runtime.aws_nxdi.row_adapters import RowAdapters, refuse_adapters
 from graphgen.runtime.aws_nxdi.row_sampling import RandomNumbers, row_draw
 from graphgen.runtime.aws_nxdi.user_arrays import UserArray, as_numpy, as_user_array
@@ -278,9 +279,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         like = inputs_embeds if input_ids is None else input_ids
         if input_capture_hook is not None:
             input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
-        rows = read_rows(
-            ids, attention_mask, position_ids, seq_ids, lengths=running.session.lengths
-        )
+        lengths = running.session.lengths
+        rows = self._cut(read_rows(ids, attention_mask, position_ids, seq_ids, lengths=lengths))
         draw = self._prepare_rows(running.session, rows, sampling_params, adapter_ids)
         with running.chosen(
             hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
@@ -289,6 +289,28 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         self.kv_cache_populated = True
         output = _output(result, like)
         return output if return_dict is not False else tuple(output)
+
+    @property
+    def prompt_limit(self) -> int | None:
+        """Tokens that longer prompts are cut to, where the configuration allows it."""
+        if not self.neuron_config.value("allow_input_truncation"):
+            return None
+        return max(self.running().model.settings.context)
+
+    def _cut(self, rows: Sequence[RowInput]) -> Sequence[RowInput]:
+        """The rows of a call, cut where prompts are too long and the configuration allows it."""
+        if (most := self.prompt_limit) is None:
+            return rows
+        made, cut = cut_rows(rows, most)
+        self.note_cut(cut)
+        return made
+
+    def note_cut(self, count: int) -> None:
+        """Print that prompts were cut, if any were."""
+        if count:
+            shown = "a prompt is" if count == 1 else f"{count} prompts are"
+            note = f"{shown} cut to the first {self.prompt_limit} tokens: allow_input_truncation"
+            print(f"note: {note}", file=sys.stderr)
 
     def _prepare_rows(
         self, session: Session, rows: Sequence[RowInput], sampling_params: object, ids: object

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +70,15 @@ def read_rows(
         )
         for index, row in enumerate(rows)
     ]
+
+
+def cut_rows(rows: Sequence[RowInput], most: int) -> tuple[list[RowInput], int]:
+    """The rows of a call with prompts of ``most`` tokens at most, and how many were cut.
+
+    The first tokens stay, as in NxD Inference.
+    """
+    cut = [replace(row, tokens=row.tokens[:most]) if row.start == 0 else row for row in rows]
+    return cut, sum(a.tokens != b.tokens for a, b in zip(rows, cut, strict=True))
 
 
 def _rows(seq_ids: object, batch: int, rows: int) -> Integers:

@@ -41,7 +41,12 @@ from graphgen.runtime.aws_nxdi.generation_model import (
     GenerationModel,
     ScoreProcessor,
 )
-from graphgen.runtime.aws_nxdi.prompt_rows import check_mask, prompt_rows, repeated
+from graphgen.runtime.aws_nxdi.prompt_rows import (
+    PromptRows,
+    check_mask,
+    prompt_rows,
+    repeated,
+)
 from graphgen.runtime.checkpoint.hub import is_plain_name, locate
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.sampling_params import settings_of_params
@@ -400,7 +405,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
                 )
             given = (input_ids, logits_processor, stopping_criteria, generation_config)
             return self._assisted_decoding(*given, **kwargs)
-        prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
+        prompts = self._prompts(input_ids, kwargs.get("attention_mask"))
         self._check_sizes(prompts.lengths, input_ids, generation_config)
         params = cast("torch.Tensor | None", kwargs.get("sampling_params"))
         rows, processors = len(input_ids), cast("Sequence[ScoreProcessor]", logits_processor)
@@ -447,7 +452,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         if has_eagle(self.neuron_model) or has_fused(self.neuron_model):
             refuse_with_proposals("num_beams", "leave it out")
         check_beams(self.neuron_model, kwargs.get("sampling_params"))
-        prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
+        prompts = self._prompts(input_ids, kwargs.get("attention_mask"))
         self._check_sizes(prompts.lengths, input_ids, generation_config)
         processors = cast("Sequence[ScoreProcessor]", logits_processor)
         ignore_padding(processors, input_ids.shape[1] - prompts.lengths)
@@ -470,7 +475,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         if kwargs.get("adapter_ids") is not None:
             refuse_with_proposals("adapter_ids", "leave it out")
         check_assisted(settings, kwargs.get("input_capture_hook"))
-        prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
+        prompts = self._prompts(input_ids, kwargs.get("attention_mask"))
         self._check_sizes(prompts.lengths, input_ids, generation_config)
         params = cast("torch.Tensor | None", kwargs.get("sampling_params"))
         choices = self._choices(
@@ -512,6 +517,15 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         if device is None:
             return made
         return device_rows(made, cast(SpeculatingModel, self.neuron_model).running().session)
+
+    def _prompts(self, input_ids: torch.Tensor, mask: object) -> PromptRows:
+        """The prompts, cut where they are too long and the configuration allows it."""
+        found = prompt_rows(input_ids, cast("torch.Tensor | None", mask))
+        most = getattr(self.neuron_model, "prompt_limit", None)
+        if most is None:
+            return found
+        cast(Any, self.neuron_model).note_cut(int((found.lengths > most).sum()))
+        return found.cut(most)
 
     def _check_sizes(self, lengths: torch.Tensor, ids: torch.Tensor, how: GenerationConfig) -> None:
         """Refuse more sequences or tokens than the programs hold (GG0705, GG0701)."""

@@ -102,12 +102,13 @@ class RouterTopK:
 
 
 class ExpertMLPs:
-    """The gated MLPs of a mixture.
+    """The MLPs of a mixture, gated or not.
 
     Weights in the scope ``expert_mlps.mlp_op`` are ``gate_up_proj.weight`` [E,H,2I], gates first,
     and ``down_proj.weight`` [E,I,H]; with ``bias`` also ``gate_up_proj.bias`` [E,2I] and
     ``down_proj.bias`` [E,H]. The bias of the up projection is that of the checkpoint, without
-    ``hidden_act_bias``.
+    ``hidden_act_bias``. With ``glu_mlp=False`` an expert is ``down(act(up(x)))``, and
+    ``up_proj.weight`` [E,H,I] and ``up_proj.bias`` [E,I] take the place of the fused ones.
 
     Args:
         routed_experts_mlp_config: the options; without it ``values`` are those.
@@ -125,7 +126,7 @@ class ExpertMLPs:
         self.config = config.freeze(type(self).__name__)
         self.form = _form(config)
         if not config.value("glu_mlp"):
-            raise _unbuilt("glu_mlp = False", "an expert without a gate", "set glu_mlp=True")
+            _check_ungated(self.form)
         if self._word("hidden_act") not in ACTIVATIONS:
             shown = f"hidden_act = {self._word('hidden_act')!r}"
             raise _unbuilt(shown, "this activation", f"one of {', '.join(ACTIVATIONS)}")
@@ -162,9 +163,14 @@ class ExpertMLPs:
         if self.config.value("normalize_top_k_affinities") and self._count("top_k") > 1:
             weights = normalized(b, weights)
         with b.scope("expert_mlps.mlp_op"):
+            gated = bool(self.config.value("glu_mlp"))
+            made = self._parameters if gated else self._ungated
+            form = self.form.attributes()
+            if not gated:
+                form["up_offset"] = 1.0
             return b.op(
-                *("experts", x, indices, weights, *self._parameters(b, x.dtype)),
-                **{"activation": self._word("hidden_act"), **self.form.attributes()},
+                *("experts", x, indices, weights, *made(b, x.dtype)),
+                **{"activation": self._word("hidden_act"), **form},
                 dtype=dtype or x.dtype,
             )
 
@@ -183,6 +189,25 @@ class ExpertMLPs:
             if self.form.bias:
                 biases.append(b.weight("bias", dtype, (count, width)))
         return [gate, up, down, *biases]
+
+    def _ungated(self, b: Builder, dtype: DType) -> list[Value]:
+        """The same of experts without a gate: ``act(up(x))`` times a gate of 0 x + 1.
+
+        The op ``experts`` has its activation on what it calls the gate, whose factor is the other
+        product plus an offset.
+        """
+        count, width = self._count("num_experts"), self._count("hidden_size")
+        inner, biases = self._count("intermediate_size"), list[Value]()
+        with b.scope("up_proj"):
+            up = b.transpose(b.weight("weight", dtype, (count, width, inner)), [0, 2, 1])
+            if self.form.bias:
+                bias = b.weight("bias", dtype, (count, inner))
+                biases = [bias, b.full(0, bias.type)]
+        with b.scope("down_proj"):
+            down = b.transpose(b.weight("weight", dtype, (count, inner, width)), [0, 2, 1])
+            if self.form.bias:
+                biases.append(b.weight("bias", dtype, (count, width)))
+        return [up, b.full(0, up.type), down, *biases]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +294,18 @@ def _form(config: RoutedExpertsMLPOpsConfig) -> ExpertForm:
         up_bounds=(bound("up_clamp_lower_limit", -inf), bound("up_clamp_upper_limit", inf)),
         modulate="input" if early else "output",
     )
+
+
+def _check_ungated(form: ExpertForm) -> None:
+    """Refuse options of a gate for experts without one (GG0903)."""
+    plain = ExpertForm(bias=form.bias, modulate=form.modulate)
+    if form != plain:
+        raise GraphgenError(
+            "GG0903",
+            "ExpertMLPs: glu_mlp = False with options of a gate: glu_type, "
+            "hidden_act_scaling_factor, hidden_act_bias and bounds of gate and up projection",
+            help="leave them out, or set glu_mlp=True",
+        )
 
 
 def _unbuilt(shown: str, feature: str, remedy: str) -> GraphgenError:

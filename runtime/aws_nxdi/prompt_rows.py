@@ -39,6 +39,17 @@ class PromptRows:
 
         return torch.cat([self.given, sequences[:, self.given.shape[1] :]], dim=1)
 
+    def cut(self, most: int) -> PromptRows:
+        """The same with the first ``most`` tokens of longer prompts in the cache.
+
+        Processors and criteria see the prompts as they are.
+        """
+        right, mask, positions = (
+            part[:, :most] for part in (self.right, self.mask, self.positions)
+        )
+        lengths = self.lengths.clamp(max=most)
+        return PromptRows(self.given, self.left, right, mask, positions, lengths)
+
 
 def prompt_rows(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> PromptRows:
     """Read a padded batch; a token's position is the number of tokens before it in its row.

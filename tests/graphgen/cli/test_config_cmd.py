@@ -58,12 +58,12 @@ def test_the_effect_is_that_of_the_target(tmp_path: Path):
 
 
 def test_errors_are_shown_after_all_that_could_be_read(tmp_path: Path):
-    path = written(tmp_path, seq_len=64, sequence_paralel=True, allow_input_truncation=True)
+    path = written(tmp_path, seq_len=64, sequence_paralel=True, padded_hidden_size=64)
     result = graphgen("config", path)
     assert result.exit_code == 1
     assert "seq_len" in result.stdout
     assert "did you mean sequence_parallel_enabled" in result.stderr
-    assert "too long is not built yet" in result.stderr
+    assert "a padded hidden size is not built yet" in result.stderr
     assert "specialize" not in result.stdout
 
 

@@ -327,7 +327,7 @@ def test_the_documented_target_of_an_eagle_draft_is_taken(model_path: str):
 @pytest.mark.parametrize(
     ("program", "feature"),
     [
-        (lambda path: only(path, allow_input_truncation=True), "cutting prompts"),
+        (lambda path: only(path, padded_hidden_size=64), "a padded hidden size"),
     ],
 )
 def test_features_to_come_are_refused_by_name(

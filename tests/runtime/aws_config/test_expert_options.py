@@ -143,7 +143,6 @@ def test_options_that_programs_follow_reach_the_compilation():
     [
         ({"capacity_factor": 0.0}, "GG0903", "above 0"),
         ({"capacity_factor": 1.0, "moe_mask_padded_tokens": True}, "GG0903", "exclude"),
-        ({"glu_mlp": False}, "GG0904", "an expert without a gate"),
         ({"tp_degree": 8, "hybrid_sharding_config": SAME}, "GG0903", "must be tp_degree"),
         (
             {"tp_degree": 4, "moe_ep_degree": 4, "hybrid_sharding_config": SAME},
@@ -211,6 +210,7 @@ def test_options_that_agree_with_the_model_are_taken(model: Any, given: dict[str
     ("model", "given", "code", "text"),
     [
         (MIXTRAL, {"glu_type": "swiglu"}, "GG0903", "glu_type = 'swiglu': .* mixtral has 'glu'"),
+        (MIXTRAL, {"glu_mlp": False}, "GG0903", "glu_mlp = False: .* mixtral has True"),
         (MIXTRAL, {"normalize_top_k_affinities": False}, "GG0903", "has True"),
         (MIXTRAL, {"disable_normalize_top_k_affinities": True}, "GG0903", "has False"),
         (QWEN, {"normalize_top_k_affinities": True}, "GG0903", "qwen2_moe has False"),

@@ -103,9 +103,9 @@ def test_a_rule_broken_by_assignments_is_found_when_the_configuration_is_used():
 
 def test_an_assigned_request_for_an_unbuilt_feature_is_refused_at_once():
     config = NeuronConfig()
-    with pytest.raises(GraphgenError, match="too long is not built yet"):
-        config.allow_input_truncation = True
-    config.allow_input_truncation = False
+    with pytest.raises(GraphgenError, match="a padded hidden size is not built yet"):
+        config.padded_hidden_size = 64
+    config.padded_hidden_size = None
 
 
 def test_two_values_of_one_attribute_are_refused():
@@ -191,7 +191,7 @@ def test_inspection_finds_all_errors():
             "tp_degre": 2,
             "seq_len": "long",
             "max_context_length": 64,
-            "allow_input_truncation": True,
+            "padded_hidden_size": 64,
             "on_device_sampling_config": {"topk": 1, "top_p": 0.5},
             "max_length": 256,
         }

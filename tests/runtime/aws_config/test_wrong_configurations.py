@@ -175,13 +175,11 @@ LATER = [
     Case({"direct_cast": False}, "KVQuantizationConfig"),
     Case({"lora_bias": "all"}, "LoraServingConfig"),
     case(start_rank_id=8, world_size=16, local_ranks_size=8, tp_degree=16),
-    case(allow_input_truncation=True),
     case(is_prefix_caching=True, is_block_kv_layout=True),
     case(is_chunked_prefill=True, is_block_kv_layout=True),
     case(windowed_context_encoding_size=512),
     case(quantization_type="blockwise_symmetric", quantized=True, quantized_checkpoints_path="q"),
     Case({"dtype": "float64"}, "RouterConfig"),
-    Case({"glu_mlp": False}, "MoENeuronConfig"),
 ]
 FILES = [
     Case({"tp_degree": 2, "sequence_parallel": False}, from_file=True, named="sequence_parallel"),

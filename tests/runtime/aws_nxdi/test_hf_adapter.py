@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -319,3 +320,28 @@ def test_the_checkpoints_generation_config_is_the_default(tmp_path: Any):
     torch.manual_seed(0)
     assert torch.equal(ours, pair[1].generate(**prompts()))
     assert ours.shape == (BATCH, 12)
+
+
+def test_prompts_that_are_too_long_are_cut_where_that_is_allowed(
+    llama: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    _, reference = llama
+    reference.save_pretrained(tmp_path)
+    limits: dict[str, Any] = {"max_context_length": 6, "seq_len": 32}
+    made = open_application(tmp_path, **limits, allow_input_truncation=True)
+    ids = prompts()["input_ids"][:2]
+    ids = torch.where(ids == PAD, 7, ids)
+    options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": PAD}
+    got = HuggingFaceGenerationAdapter(made).generate(
+        ids, attention_mask=torch.ones_like(ids), **options
+    )
+    short = ids[:, :6]
+    wanted = reference.generate(short, attention_mask=torch.ones_like(short), **options)
+    assert torch.equal(got[:, :9], ids)
+    assert torch.equal(got[:, 9:], wanted[:, 6:])
+    assert "2 prompts are cut to the first 6 tokens" in capsys.readouterr().err
+    logits = [made.forward(part).logits for part in (ids, short)]
+    assert torch.equal(*logits)
+    assert "a prompt is cut" not in capsys.readouterr().err
+    with pytest.raises(GraphgenError, match="GG0701"):
+        open_application(tmp_path, **limits).forward(ids)

@@ -104,6 +104,38 @@ def test_a_module_of_no_options_is_the_softmax_of_all_experts_that_sums_to_one()
     np.testing.assert_allclose(y, expected(given)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_experts_without_a_gate_are_one_product_and_an_activation(bias: bool):
+    options = MoENeuronConfig(glu_mlp=False)
+    moe = initialize_moe_module(SIZES, neuron_config=options, experts_bias=bias)
+    given = inputs(program(moe))
+    up, down = (given[f"mlp.expert_mlps.mlp_op.{p}_proj.weight"] for p in ("up", "down"))
+    assert (up.shape, down.shape) == ((E, H, INNER), (E, INNER, H))
+    x, (y,) = given["x"], results(moe, given)
+    logits = x @ given["mlp.router.linear_router.weight"].T
+    affinities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    added = [np.zeros((E, size), np.float32) for size in (INNER, H)]
+    if bias:
+        added = [given[f"mlp.expert_mlps.mlp_op.{p}_proj.bias"] for p in ("up", "down")]
+    for token, chosen in enumerate(np.argsort(-logits, axis=-1, kind="stable")[:, :K]):
+        weights = affinities[token, chosen] / affinities[token, chosen].sum()
+        wanted = np.zeros(H, np.float32)
+        for expert, weight in zip(chosen, weights, strict=True):
+            h = x[token] @ up[expert] + added[0][expert]
+            h = h / (1 + np.exp(-h))
+            wanted += weight * (h @ down[expert] + added[1][expert])
+        np.testing.assert_allclose(y[token], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_experts_without_a_gate_keep_their_meaning_over_ranks(ranks: int):
+    moe = initialize_moe_module(SIZES, neuron_config=MoENeuronConfig(glu_mlp=False))
+    module = program(moe)
+    given = make_workload(module)
+    verdicts = validate(module, parse(f"default{{tp={ranks}}}"), given)
+    assert all(verdict.ok for verdict in verdicts)
+
+
 def test_the_options_of_a_moe_neuron_config_reach_its_module():
     options = MoENeuronConfig(
         router_config=RouterConfig.from_kwargs(router_act_fn="sigmoid", router_dtype="float32"),
@@ -258,7 +290,11 @@ def test_m16_the_mappings_of_blocks_can_be_turned_off():
         (lambda: RouterTopK(4, 5, 8), "GG0903", "top_k must be from 1 to num_experts"),
         (lambda: RouterTopK(4, 2, 8, act_fn="tanh"), "GG0902", "softmax or sigmoid"),
         (lambda: RouterTopK(4, 2, 8, dtype="float64"), "GG0904", "router of this type"),
-        (lambda: ExpertMLPs(**{**ROUTED, "glu_mlp": False}), "GG0904", "an expert without a gate"),
+        (
+            lambda: ExpertMLPs(**{**ROUTED, "glu_mlp": False, "glu_type": "swiglu"}),
+            "GG0903",
+            "options of a gate",
+        ),
         (lambda: ExpertMLPs(**{**ROUTED, "hidden_act": "mish"}), "GG0904", "activation"),
         (lambda: ExpertMLPs(**ROUTED, capacity_factor=1.25), "GG0904", "capacity of one module"),
         (lambda: ExpertMLPs(**ROUTED, top_kk=2), "GG0901", "did you mean top_k"),
