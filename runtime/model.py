@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +19,7 @@ from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
 
 if TYPE_CHECKING:
     from graphgen.models.medusa import MedusaShape
-    from graphgen.passes.core import PassReport
+    from graphgen.passes.core import Pass, PassReport
     from graphgen.passes.core.journal import Journal
     from graphgen.targets import Accelerator
 
@@ -122,6 +123,7 @@ def build_model(
     *,
     every_token: bool = False,
     journal: Journal | None = None,
+    report: Callable[[float], None] | None = None,
 ) -> BuiltModel:
     """Build, specialize for every bucket, and legalize for the CPU.
 
@@ -131,6 +133,7 @@ def build_model(
         every_token: instead of the programs of generation, build one prefill program of the
             largest bucket that returns the logits of every token.
         journal: records every rewrite.
+        report: called with the fraction of the passes that have run.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 if it cannot be split
@@ -145,7 +148,13 @@ def build_model(
     if every_token:
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
     module, steps = logical_module(model, config, every_token=every_token)
-    steps += [*chosen, *steps_of(run_pipeline(module, default(config), journal=journal))]
+    passes, ran = default(config), itertools.count(1)
+
+    def after(_: Pass, __: Module) -> None:
+        if report is not None:
+            report(next(ran) / len(passes))
+
+    steps += [*chosen, *steps_of(run_pipeline(module, passes, journal=journal, after=after))]
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
 
 

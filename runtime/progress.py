@@ -34,8 +34,9 @@ class Silent:
 class TerminalProgress:
     """Shows tasks that take longer than a moment, with the fraction done."""
 
-    # Shorter tasks get no line in a log.
+    # Shorter tasks get no line in a log, and longer ones a line with the fraction done this often.
     SILENT_SECONDS = 0.5
+    LINE_SECONDS = 5.0
 
     def __init__(self) -> None:
         # In a notebook stderr is a file, and rich shows the line in the cell.
@@ -49,10 +50,22 @@ class TerminalProgress:
             with self._line(title) as report:
                 yield report
         else:
-            yield lambda _: None
+            yield self._lines(title)
         seconds = time.perf_counter() - start
         if seconds >= self.SILENT_SECONDS:
             print(printable(f"{title} ... {seconds:.1f} s"), file=sys.stderr, flush=True)
+
+    def _lines(self, title: str) -> Report:
+        """A receiver that prints a line every few seconds."""
+        last = time.perf_counter()
+
+        def report(done: float) -> None:
+            nonlocal last
+            if time.perf_counter() - last >= self.LINE_SECONDS:
+                last = time.perf_counter()
+                print(printable(f"{title}: {done:.0%}"), file=sys.stderr, flush=True)
+
+        return report
 
     @contextmanager
     def _line(self, title: str) -> Generator[Callable[[float], None]]:

@@ -17,6 +17,7 @@ from graphgen.cli.demo_draft import (
     prepare_draft,
 )
 from graphgen.cli.demo_settings import adapters_of_prompts, make_config, model_class
+from graphgen.errors import GraphgenError
 from graphgen.runtime.accuracy.accuracy_check import (
     AccuracyReport,
     LayerSearch,
@@ -35,7 +36,9 @@ from graphgen.runtime.accuracy.tolerances import (
     parse_tolerance_map,
 )
 from graphgen.runtime.aws_config.compile_settings import sampling_defaults
+from graphgen.runtime.aws_config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws_nxdi.causal_lm import NeuronBaseForCausalLM
+from graphgen.runtime.aws_nxdi.state_dict import open_path
 from graphgen.runtime.benchmark.benchmark_report import benchmark_tables, run_benchmark
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.generation import Completion, GenerationRequest, generate
@@ -168,6 +171,8 @@ def run_demo(given: DemoArguments) -> None:
 def _prepare(app: NeuronBaseForCausalLM, given: DemoArguments) -> bool:
     """Compile and load; False if the command line ends there."""
     if given.get("--compile-dry-run"):
+        if (missing := missing_weights(app)) is not None:
+            note(f"{missing.where}: {missing.what}: the programs are built, and nothing else")
         built = app.build()
         programs = ", ".join(function.name for function in built.module.programs())
         write_stdout(f"Dry run: the programs {programs} were built\n")
@@ -177,12 +182,25 @@ def _prepare(app: NeuronBaseForCausalLM, given: DemoArguments) -> bool:
         return True
     folder = str(given.get("--compiled-model-path"))
     if not given.get("--skip-compile"):
+        if (missing := missing_weights(app)) is not None:
+            # Before minutes of work for programs that no weights fit.
+            raise missing
         app.compile(folder, debug=bool(given.get("--hlo-debug")))
         write_stdout(f"Compiled into {folder}\n")
     if given.get("--compile-only"):
         return False
     app.load(folder)
     return True
+
+
+def missing_weights(app: NeuronBaseForCausalLM) -> GraphgenError | None:
+    """The error of opening the checkpoint, where it cannot be opened (GG06xx)."""
+    path = quantized_checkpoint(app.neuron_config) or app.model_path
+    try:
+        open_path(str(path), app.model_config())
+    except GraphgenError as error:
+        return error
+    return None
 
 
 def _tokenizer(app: NeuronBaseForCausalLM, given: DemoArguments) -> Tokenizer:

@@ -273,8 +273,8 @@ class NeuronApplicationBase(ModuleBehavior):
         self._print_notes()
         settings = self.compile_config()
         configure(settings.tp * settings.pp_degree)
-        with self.progress.task("building the graph"):
-            return build_programs(self._built_config(), self.config, settings)
+        with self.progress.task("building the graph") as report:
+            return build_programs(self._built_config(), self.config, settings, report)
 
     def _built_config(self) -> Mapping[str, object]:
         """The model as a ``config.json``, with the form of its heads of Medusa."""
@@ -403,9 +403,9 @@ class NeuronApplicationBase(ModuleBehavior):
         if (target := self.target()) is None:
             return None
         self._print_notes(target)
-        with self.progress.task(f"lowering for {target}"):
+        with self.progress.task(f"lowering for {target}") as report:
             settings = self.compile_config(target)
-            built = build_programs(self._built_config(), self.config, settings)
+            built = build_programs(self._built_config(), self.config, settings, report)
         options = plan_options(self.neuron_config, target, self.get_compiler_args() or "")
         programs = NeuronPrograms(built, self.models, options, debug)
         return compile_if_possible(programs, folder, self.progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.exec.speculative_step import DRAFT
@@ -16,7 +16,10 @@ from graphgen.runtime.speculation.fused_model import JoinedCheckpoint, build_fus
 
 
 def build_programs(
-    model: Mapping[str, object], config: InferenceConfig, settings: CompileConfig
+    model: Mapping[str, object],
+    config: InferenceConfig,
+    settings: CompileConfig,
+    report: Callable[[float], None] | None = None,
 ) -> BuiltModel:
     """The programs of a model, or of a model and its draft.
 
@@ -24,12 +27,13 @@ def build_programs(
         model: its ``config.json``.
         config: of the application.
         settings: what it requests.
+        report: called with the fraction of the passes that have run.
     """
     if is_fused(config.neuron_config):
         own = fused_settings(config, settings)
         built = build_fused_model(model, settings, fused_draft(config).config, own)
     else:
-        built = build_model(model, settings)
+        built = build_model(model, settings, report=report)
     if settings.target != CPU and config.neuron_config.value("layer_boundary_markers"):
         # Only here: most configurations want none.
         from graphgen.passes.core import run_pipeline

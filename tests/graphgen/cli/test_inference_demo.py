@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from graphgen.cli.demo_settings import check_arguments, make_config
 from graphgen.models import known_shape
 from graphgen.runtime import executable_cache
 from graphgen.runtime.aws_config.expert_config import RouterConfig
+from graphgen.runtime.aws_nxdi.model_classes import NeuronLlamaForCausalLM
+from graphgen.runtime.progress import TerminalProgress
 from tests.graphgen.cli.conftest import ROOT
 from tests.graphgen.cli.demo_model import HEAD, Demo
 from tests.oracles.lora_adapters import random_factors, save_adapter
@@ -89,6 +92,55 @@ def test_compile_only_and_dry_run(demo: Demo, tmp_path: Path, monkeypatch: pytes
     only = demo(f"{HEAD} {sizes} --compile-only")
     assert only.status == 0, only.err
     assert only.out == "Compiled into new\n"
+
+
+def tutorial_of(shape: dict[str, Any], folder: Path, flags: str) -> str:
+    """The tutorial's first command at its own lengths, for a folder with a configuration alone."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(shape))
+    sizes = {
+        "MODEL": str(folder),
+        "--local_ranks_size 2": "--local_ranks_size 8",
+        "--tp-degree 2": "--tp-degree 8",
+        "--max-context-length 32 --seq-len 48": "--max-context-length 12288 --seq-len 12800",
+    }
+    line = TUTORIAL
+    for old, new in sizes.items():
+        line = line.replace(old, new)
+    return f"{line} {flags}"
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_405b_needs_a_configuration_alone(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(TerminalProgress, "LINE_SECONDS", 0.0)
+    shape = {**known_shape("llama-3.1-405b"), "num_hidden_layers": 6}
+    made = demo(tutorial_of(shape, tmp_path / "model", "--compile-dry-run"))
+    assert made.status == 0, made.err
+    lines = made.err.splitlines()
+    (about,) = [line for line in lines if "nothing else" in line]
+    assert "HERE/model" in about
+    shown = [line for line in lines if line.startswith("building the graph: ")]
+    done = [int(line.split()[-1].rstrip("%")) for line in shown]
+    assert len(done) > 5
+    assert done == sorted(done)
+    assert done[-1] == 100
+    assert lines.index(about) < lines.index(shown[0])
+    assert "prefill.b1.s12288" in made.out
+    assert "decode.b1.c12800" in made.out
+
+
+def test_a_folder_without_weights_is_refused_before_anything_is_built(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def built(*_: object) -> None:
+        raise AssertionError("the graph was built")
+
+    monkeypatch.setattr(NeuronLlamaForCausalLM, "build", built)
+    made = demo(tutorial_of(dict(known_shape("llama-3.1-405b")), tmp_path / "model", ""))
+    assert made.status != 0
+    assert "error[GG0601]" in made.err
 
 
 def test_an_answer_in_memory_with_a_captured_step(demo: Demo, tmp_path: Path):
