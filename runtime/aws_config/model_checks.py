@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, cast
@@ -30,15 +30,7 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
         GraphgenError: GG0903 for ``qk_layernorm`` of a model without such norms, and for 8-bit
             products of an MLP whose weights are not quantized.
     """
-    quantized = config.value("quantized") or model.get("quantization_config")
-    if config.value("quantized_mlp_kernel_enabled") and not quantized:
-        raise GraphgenError(
-            "GG0903",
-            f"{config.owner}.quantized_mlp_kernel_enabled = True: the weights of the MLP are not "
-            "quantized",
-            help="set quantized=True with quantized_checkpoints_path, or give a quantized "
-            "checkpoint",
-        )
+    check_quantized_mlp(config.value, config.owner, model)
     normalizes = bool(getattr(read_model_config(model), "qk_norm", False))
     if config.value("qk_layernorm") and not normalizes:
         raise GraphgenError(
@@ -46,6 +38,27 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
             f"{config.owner}.qk_layernorm = True: a model of type {model.get('model_type')} does "
             "not normalize queries and keys",
             help="leave qk_layernorm out: the model's own configuration decides",
+        )
+
+
+def check_quantized_mlp(
+    read: Callable[[str], object], owner: str, model: Mapping[str, object]
+) -> None:
+    """Refuse 8-bit products of an MLP whose weights are not quantized (GG0903).
+
+    Args:
+        read: gives an attribute by its name.
+        owner: the class of the attributes.
+        model: a ``config.json``.
+    """
+    quantized = read("quantized") or model.get("quantization_config")
+    if read("quantized_mlp_kernel_enabled") and not quantized:
+        raise GraphgenError(
+            "GG0903",
+            f"{owner}.quantized_mlp_kernel_enabled = True: the weights of the MLP are not "
+            "quantized",
+            help="set quantized=True with quantized_checkpoints_path, or give a quantized "
+            "checkpoint",
         )
 
 

@@ -16,6 +16,7 @@ from graphgen.runtime.aws_config.attribute import CompileSetting
 from graphgen.runtime.aws_config.attribute_table import attributes_of
 from graphgen.runtime.aws_config.compile_settings import compile_settings
 from graphgen.runtime.aws_config.environment import check_nodes
+from graphgen.runtime.aws_config.model_checks import check_quantized_mlp
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_config.served_override import ServedOverride, read_override
 from graphgen.runtime.aws_config.value_kinds import ELEMENTS
@@ -82,7 +83,8 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     speculates = "speculation_length" in flags.compile.given
     base = _compiled(model, flags)
     override = read_override(flags.override, speculates=speculates)
-    changes = _overridden(flags, override.programs, base or _fresh(model, flags))
+    given = override.programs
+    changes = _overridden(flags, given, base or _fresh(model, flags, given))
     requested = {**flags.compile.asked, **_without_sizes(changes)}
     if base is None:
         requested = {"prefill_batch": (1,), **requested}
@@ -91,9 +93,8 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     rows, slots = flags.max_num_seqs, flags.max_model_len
     if base is None:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
-    ranks_of_all = _ranks(requested, base)
-    check_nodes(os.environ, ranks_of_all)
-    override.ranks.check(ranks_of_all, current_place())
+    check_nodes(os.environ, of_all := _ranks(requested, base))
+    override.ranks.check(of_all, current_place())
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
     chunk = _chunk(flags, override.chunked, base, length)
@@ -187,8 +188,14 @@ def _compiled(model: str, flags: ServedFlags) -> CompileConfig | None:
     return None
 
 
-def _fresh(model: str, flags: ServedFlags) -> CompileConfig:
-    """The configuration without overrides of a model to compile."""
+def _fresh(model: str, flags: ServedFlags, given: Mapping[str, object]) -> CompileConfig:
+    """The configuration without overrides of a model to compile.
+
+    Products of 8 bits are refused where its weights are not quantized (GG0903).
+    """
+    if given.get("quantized_mlp_kernel_enabled"):
+        stored = locate_checkpoint(model).config
+        check_quantized_mlp(given.get, NeuronConfig.__name__, stored)
     rows, length = flags.max_num_seqs or DEFAULT_ROWS, flags.max_model_len or _length(model)
     made = CompileConfig(tp=flags.compile.tp, prefill_batch=(1,))
     return made.serving(batch=rows, max_len=length)

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from tests.graphgen.cli.conftest import ROOT, done, error, graphgen
+from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.small_gguf import HEAD_DIM, KV_HEADS, LAYERS, write_small_model
 
 
@@ -130,6 +131,51 @@ def test_a_draft_of_vllm_s_flags_proposes_tokens(tmp_path: Path, adaptive: tuple
         "generate", model, "--prompt", "a", "--max-new-tokens", 230, "--ignore-eos", "--json"
     )
     assert made["choices"][0]["text"] == json.loads(plain.stdout)["outputs"][0]["text"]
+
+
+# The server command of the 405B tutorial's second scenario, with lengths of a small model.
+SECOND = (
+    *("--max-num-seqs", 1, "--max-model-len", 128, "--tensor-parallel-size", 2),
+    *("--device", "neuron", "--use-v2-block-manager"),
+)
+PROPOSING = ("--speculative-max-model-len", 128, "--num-speculative-tokens", 7)
+OVERRIDE = '"quantized-mlp-kernel-enabled":true, "quantization-type":"per_channel_symmetric"}'
+
+
+def answer(*flags: object) -> str:
+    """What a server with these flags answers to a prompt, greedily."""
+    process, facts = start(*flags, "--served-model-name", "s", UNSAFE_FP8FNCAST="1")
+    url = facts["url"]
+    ready(url)
+    body = {"model": "s", "prompt": "a b", "max_tokens": 24, "ignore_eos": True, "temperature": 0}
+    made = httpx2.post(f"{url}/v1/completions", json=body, timeout=120).json()
+    process.terminate()
+    process.communicate(timeout=60)
+    return made["choices"][0]["text"]
+
+
+@pytest.mark.slow
+def test_the_server_of_the_tutorials_second_scenario_starts_as_printed(tmp_path: Path):
+    target, draft, stored = (tmp_path / name for name in ("target", "draft", "stored"))
+    for folder, layers in ((target, 2), (draft, 1)):
+        save(ORACLES["llama"].model(vocab_size=300, num_hidden_layers=layers), folder)
+        save_tokenizer(folder)
+    done("quantize", target, "-o", stored, "--quantization-dtype", "f8e4m3", "--format", "nxdi")
+    flags = ("--model", stored, *SECOND, "--override-neuron-config")
+    proposing = ("--speculative-model", draft, *PROPOSING)
+    printed = answer(*flags, '{"enable_fused_speculation":true, ' + OVERRIDE, *proposing)
+    assert len(printed) > 5
+    assert printed == answer(*flags, "{" + OVERRIDE)
+
+
+@pytest.mark.slow
+def test_products_of_8_bits_are_refused_for_a_plain_model(tmp_path: Path):
+    save(ORACLES["llama"].model(vocab_size=300), tmp_path / "plain")
+    save_tokenizer(tmp_path / "plain")
+    flags = ("serve", tmp_path / "plain", "--override-neuron-config", "{" + OVERRIDE)
+    refused = " ".join(error(*flags).split())
+    assert "quantized_mlp_kernel_enabled = True: the weights of the MLP are not" in refused
+    assert "graphgen repro" not in refused
 
 
 @pytest.mark.parametrize(
