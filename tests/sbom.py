@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
 from typing import Final
 
 from packaging.utils import canonicalize_name
@@ -67,18 +68,26 @@ def component(package: str, version: str, hashes: list[str]) -> Json:
     }
 
 
-def vendored() -> Json:
-    """The JavaScript that pages hold."""
-    found = _VENDORED.search((PAGES / "dagre.VERSION.md").read_text("utf-8"))
-    assert found is not None, "dagre.VERSION.md names no version"
+def vendored() -> list[Json]:
+    """The JavaScript of others that pages hold."""
+    return [_library(note) for note in sorted(PAGES.glob("*.VERSION.md"))]
+
+
+def _library(note: Path) -> Json:
+    text = note.read_text("utf-8")
+    found, file = _VENDORED.search(text), re.match(r"`([^`]+)`", text)
+    assert found is not None, f"{note.name} names no version"
+    assert file is not None, f"{note.name} names no file"
     name, version = found["name"], found["version"]
-    digest = hashlib.sha256((PAGES / "dagre.min.js").read_bytes()).hexdigest()
+    digest = hashlib.sha256((PAGES / file[1]).read_bytes()).hexdigest()
+    stated = re.search(r"([A-Z][\w.-]+(?: or [\w.-]+)*), see `[\w.]+LICENSE`", text)
+    assert stated is not None, f"{note.name} names no licence"
     return {
         "type": "library",
         "name": name,
         "version": version,
         "purl": f"pkg:npm/{name.replace('@', '%40')}@{version}",
-        "licenses": [{"license": {"id": "MIT"}}],
+        "licenses": [{"expression": stated[1].replace(" or ", " OR ")}],
         "hashes": [{"alg": "SHA-256", "content": digest}],
     }
 
@@ -98,7 +107,7 @@ def bill() -> Json:
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": own},
-        "components": [*rows, vendored()],
+        "components": [*rows, *vendored()],
     }
 
 

@@ -50,7 +50,9 @@ def test_the_bill_names_what_is_installed_and_what_is_vendored():
     rows = made["components"]
     assert isinstance(rows, list)
     named = {row["name"]: row for row in rows if isinstance(row, dict)}
-    assert set(named) == {*packages(), "@dagrejs/dagre"}
+    assert set(named) == {*packages(), "@dagrejs/dagre", "dompurify", "marked"}
     assert named["numpy"]["version"] == packages()["numpy"][0]
     assert named["@dagrejs/dagre"]["purl"] == "pkg:npm/%40dagrejs/dagre@3.1.3"
+    assert named["marked"]["licenses"] == [{"expression": "MIT"}]
+    assert named["dompurify"]["licenses"] == [{"expression": "MPL-2.0 OR Apache-2.0"}]
     assert all(row["licenses"] for row in named.values())

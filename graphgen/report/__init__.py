@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from graphgen.json_value import Json
-from graphgen.report.html_page import explore_page, trace_page
+from graphgen.report.html_page import chat_page, explore_page, trace_page
 
-__all__ = ["Json", "explore_page", "trace_page"]
+__all__ = ["Json", "chat_page", "explore_page", "trace_page"]

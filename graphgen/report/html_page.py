@@ -12,16 +12,29 @@ from importlib.resources import files
 from graphgen.json_value import Json
 
 # Files of graphgen.pages: scripts in the order of their use.
-_LIBRARY = "dagre"
+_LIBRARIES = {"dagre.min.js": "dagre", "marked.umd.js": "marked", "purify.min.js": "purify"}
 _TRACE = ("elements.js", "trace.js")
 
 _EXPLORE = (
-    f"{_LIBRARY}.min.js",
+    "dagre.min.js",
     "elements.js",
     *(f"explore_{name}.js" for name in ("store", "regions", "layout", "colours", "canvas")),
     *(f"explore_{name}.js" for name in ("mesh", "detail", "paths", "times", "overview", "memory")),
     *(f"explore_{name}.js" for name in ("search", "pairs", "pane")),
     "explore.js",
+)
+
+_CHAT = (
+    "marked.umd.js",
+    "purify.min.js",
+    "elements.js",
+    *(f"chat_{name}.js" for name in ("markdown", "tokens", "kept")),
+    "chat.js",
+)
+# The page of a server asks that server alone, and only DOMPurify may make elements of text.
+_SERVED = (
+    "connect-src 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types dompurify"
 )
 
 
@@ -46,6 +59,13 @@ def explore_page(title: str, data: Json, blocks: Mapping[str, str]) -> str:
     return _page("explore", title, data, _EXPLORE, blocks)
 
 
+def chat_page() -> tuple[str, str]:
+    """The page of ``graphgen serve``, and the Content-Security-Policy to send with it."""
+    style, script = _style("chat"), _scripts(_CHAT)
+    page = _filled("chat", {"title": "graphgen serve", "style": style, "script": script})
+    return page, f"{_policy(style, script)}; {_SERVED}"
+
+
 def _page(
     name: str,
     title: str,
@@ -55,7 +75,7 @@ def _page(
 ) -> str:
     # Only "</" and "<!--" are special inside a script element.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    style, script = _file("page.css") + _file(f"{name}.css"), "\n".join(map(_script, scripts))
+    style, script = _style(name), _scripts(scripts)
     parts = {
         "title": html.escape(title),
         "policy": _policy(style, script),
@@ -64,6 +84,10 @@ def _page(
         "data": text,
         "blocks": "\n".join(_block(key, block) for key, block in (blocks or {}).items()),
     }
+    return _filled(name, parts)
+
+
+def _filled(name: str, parts: Mapping[str, str]) -> str:
     head, *rest = _file(f"{name}.html").split("{{")
     out = [head]
     for piece in rest:
@@ -85,12 +109,20 @@ def _file(name: str) -> str:
     return (files("graphgen.pages") / name).read_text(encoding="utf-8")
 
 
+def _style(name: str) -> str:
+    return _file("page.css") + _file(f"{name}.css")
+
+
+def _scripts(names: tuple[str, ...]) -> str:
+    return "\n".join(map(_script, names))
+
+
 def _script(name: str) -> str:
     """A script; one of a library with its licence, and without the name of its source map."""
     text = _file(name)
-    if not name.startswith(f"{_LIBRARY}."):
+    if name not in _LIBRARIES:
         return text
-    notice = _file(f"{_LIBRARY}.LICENSE")
+    notice = _file(f"{_LIBRARIES[name]}.LICENSE")
     lines = [line for line in text.splitlines() if not line.startswith("//# sourceMappingURL")]
     return "\n".join([f"/*! {name}", notice, "*/", *lines])
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
-from importlib.resources import files
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from graphgen.json_value import Json
+from graphgen.report import chat_page
 from graphgen.runtime.server.adapter_routes import adapter_routes
 from graphgen.runtime.server.answer_request import read_chat, read_completion
 from graphgen.runtime.server.api_error import ApiError
@@ -25,23 +25,17 @@ from graphgen.runtime.server.request_log import RequestLog
 from graphgen.runtime.server.response_request import read_response
 from graphgen.runtime.server.routes import AnswerEndpoint, Service
 
-# The page runs its own script and style, and talks to this server only.
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:"
-)
+_page = cache(chat_page)
 
 
-@cache
-def page_text() -> str:
-    """The HTML of the page."""
-    return files("graphgen.runtime.server").joinpath("try_page.html").read_text("utf-8")
-
-
-async def try_page(request: Request) -> HTMLResponse:
-    """Answer with the page."""
-    headers = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
-    return HTMLResponse(page_text(), headers=headers)
+async def _show_page(request: Request) -> HTMLResponse:
+    page, policy = _page()
+    headers = {
+        "content-security-policy": policy,
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
+    return HTMLResponse(page, headers=headers)
 
 
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -123,7 +117,7 @@ def _facts(service: Service) -> list[Route]:
         return JSONResponse(document)
 
     return [
-        Route("/", try_page),
+        Route("/", _show_page),
         Route("/openapi.json", openapi),
         Route("/v1/models", models),
         Route("/v1/models/{name:path}", model),
