@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphgen.cli.capacity_report import (
+    capacity_json,
+    capacity_text,
+    emit_models,
+    hour_prices,
+    target_of,
+)
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
 from graphgen.cli.flags import (
@@ -18,22 +24,18 @@ from graphgen.cli.flags import (
     with_field_flags,
 )
 from graphgen.cli.model_flags import OF_EACH_NODE
-from graphgen.cli.plan_report import emit_nodes
-from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, PlotFile, check_plot
+from graphgen.cli.shared_options import AsJson, Lnc, PlotFile, check_plot
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import integer, option, optional
 from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
-from graphgen.report.table import Table, render
-from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
+from graphgen.targets import accelerator
 
 if TYPE_CHECKING:
     from graphgen.lowering.plan.adapter_capacity import AdapterCapacity
-    from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
+    from graphgen.lowering.plan.capacity_plan import CapacityPlan
     from graphgen.lowering.plan.fitting_changes import FittingChange
     from graphgen.lowering.plan.ladder_advice import LadderAdvice
-    from graphgen.lowering.plan.measure import CoreUse
     from graphgen.targets import Accelerator
 
 
@@ -91,6 +93,12 @@ class PlanSizes:
         "",
         f"To serve on; with --nodes: {OF_EACH_NODE[0].lower()}{OF_EACH_NODE[1:]}",
         metavar="TYPE",
+    )
+    price: str = option(
+        None,
+        "",
+        "USD of an hour: of the advised instance, or TYPE=USD,...; by default published ones.",
+        metavar="PRICE",
     )
 
     def adapters(self, demand: CompileConfig) -> CompileConfig:
@@ -175,6 +183,25 @@ class PlanSizes:
                 "GG0705", f"{name} has no meaning with --search", help=f"leave out {name}"
             )
 
+    def check_no_model(self, rules: str, tp: int, plot: object) -> None:
+        """Refuse what has no meaning for all models together (GG0705)."""
+        if not self.instance:
+            what = "no MODEL is given"
+            raise GraphgenError("GG0705", what, help="give a model, or --instance TYPE for all")
+        given = {
+            "--nodes": self.nodes > 1,
+            "--search": self.search,
+            "--lengths": self.lengths is not None,
+            "--lora-rank": self.lora_rank is not None,
+            "--price": bool(self.price),
+            "--rules aws": rules == "aws",
+            "--tp": bool(tp),
+            "--plot": plot is not None,
+        }
+        for name in [name for name, is_given in given.items() if is_given]:
+            what = f"{name} has no meaning without MODEL"
+            raise GraphgenError("GG0705", what, help=f"give a model, or leave out {name}")
+
     def check_nodes(self, demand: CompileConfig, rules: str, plot: object) -> None:
         """Refuse --nodes with what it compares itself, or has no use for (GG0705)."""
         if self.instance and self.nodes == 1 and (self.search or self.lengths is not None):
@@ -197,6 +224,16 @@ class PlanSizes:
 NO_SIZES = PlanSizes()
 
 
+PlannedTarget = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="inf2, trn1, trn2 or trn3; by default that of --instance, or trn2.",
+    ),
+]
+
+
 @with_field_flags("sizes", PlanSizes)
 @with_compile_flags(
     without=[
@@ -214,9 +251,14 @@ NO_SIZES = PlanSizes()
 )
 def plan(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A checkpoint, a config.json, or a known shape.")
-    ],
-    target: AcceleratorName = DEFAULT_ACCELERATOR,
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A checkpoint, a config.json, or a name of graphgen models; "
+            "with --instance alone all of these.",
+        ),
+    ] = "",
+    target: PlannedTarget = "",
     sizes: PlanSizes = NO_SIZES,
     dtype: Annotated[
         Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type.")
@@ -242,6 +284,7 @@ def plan(
     meshes of --tp ranks, and marks the one with which a request takes the least time; with
     --parallelism auto the memory is that of this one. --nodes compares layouts on several nodes:
     one mesh over all, stages of a pipeline, and whole models, with the links between nodes.
+    --instance without MODEL says which known models fit it.
 
     \b
     Examples:
@@ -253,11 +296,42 @@ def plan(
       graphgen plan llama-3.1-8b --target trn2 --tp 4 --lengths requests.csv
       graphgen plan llama-3.1-8b --target trn2 --tp 32 --seq 131072 --parallelism auto
       graphgen plan deepseek-v3 --target trn2 --nodes 16
+      graphgen plan llama-3.1-8b --instance inf2.8xlarge
+      graphgen plan --instance trn1.2xlarge
     """
     check_plot(plot)
-    where = accelerator(target, lnc)
+    where = accelerator(target_of(target, sizes.instance), lnc)
     demand = sizes.checked(compile_options.over(sizes.demand(dtype)), rules, tp, plot)
+    if not model:
+        sizes.check_no_model(rules, tp, plot)
+        emit_models(as_json, where, demand, sizes.instance)
+        return
+    note(f"planning {model} for {where.name} ...")
+    _emit(as_json, model, where, demand, sizes, _Chosen(rules, tp, plot))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The values of further flags."""
+
+    rules: str
+    tp: int
+    plot: str | None
+
+
+def _emit(
+    as_json: bool,
+    model: str,
+    where: Accelerator,
+    demand: CompileConfig,
+    sizes: PlanSizes,
+    flags: _Chosen,
+) -> None:
+    """Print the answer for one model."""
+    rules, tp = flags.rules, flags.tp
     if sizes.nodes > 1:
+        from graphgen.cli.plan_report import emit_nodes
+
         emit_nodes(as_json, model, where, replace(demand, tp=tp or 1), sizes.nodes, sizes.instance)
     elif sizes.search:
         _emit_search(as_json, model, where, replace(demand, tp=tp), sizes.answer_tokens or 0)
@@ -269,8 +343,8 @@ def plan(
         advice = _advice(model, where, demand, sizes, tp)
         _emit_advice(as_json, model, advice)
         demand, tp = advice.demand, advice.demand.tp
-    if plot is not None:
-        _draw(plot, model, _plan(model, where, demand, rules, tp, sizes.instance))
+    if flags.plot is not None:
+        _draw(flags.plot, model, _plan(model, where, demand, rules, tp, sizes.instance))
 
 
 def _with_mesh(model: str, where: Accelerator, demand: CompileConfig) -> CompileConfig:
@@ -310,10 +384,11 @@ def _plan(
 
 def _emit_plan(as_json: bool, model: str, made: CapacityPlan, sizes: PlanSizes) -> None:
     held, changes = _capacity(made, sizes), _changes(model, made)
+    prices = hour_prices(sizes.price, made)
     emit(
         as_json,
-        lambda: _json(model, made, held, changes),
-        lambda: _text(model, made, held, changes),
+        lambda: capacity_json(model, made, held, changes, prices),
+        lambda: capacity_text(model, made, held, changes, prices),
     )
 
 
@@ -371,144 +446,3 @@ def _capacity(made: CapacityPlan, sizes: PlanSizes) -> AdapterCapacity | None:
 
     use, tp, slots = made.chosen.use, made.chosen.tp, made.demand.max_loras
     return adapter_capacity(use, sizes.lora_rank, slots, sizes.lora_reserve or 0, tp)
-
-
-def _text(
-    model: str,
-    made: CapacityPlan,
-    held: AdapterCapacity | None,
-    changes: Sequence[FittingChange],
-) -> str:
-    where, demand = made.target, made.demand
-    lines = [
-        f"{model}, {demand.dtype}, batch {demand.cache_rows}, {demand.max_len} positions "
-        f"on {where.name} ({where.core}, {_gb(where.hbm_bytes)} a core), rules {made.rules}",
-        *_experts(made),
-        "",
-        render(_degrees(made), sys.stdout),
-    ]
-    if made.chosen is None:
-        lines.append(f"no degree of {where.name} serves it")
-    else:
-        lines.append(_chosen(made, made.chosen))
-    if changes:
-        rows = [
-            [item.flags, str(item.tp), _gb(item.core_bytes), "yes" if item.fits else "no"]
-            for item in changes
-        ]
-        table = Table(["to fit, one of", "tp", "a core", "fits"], rows, 2)
-        lines += ["", render(table, sys.stdout)]
-    if held is not None:
-        lines.append(held.text)
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _experts(made: CapacityPlan) -> list[str]:
-    """The parameters of a mixture of experts, of which a token needs some."""
-    for use in (item.use for item in made.degrees if item.use is not None):
-        if use.active < use.parameters:
-            shown = [f"{count / 1e9:.2f} billion" for count in (use.parameters, use.active)]
-            stored = [_gb(size) for size in (use.weights_once, use.active_once)]
-            return [
-                f"{shown[0]} parameters, of which {shown[1]} compute a token; "
-                f"{stored[0]} as they are stored, of which a token reads {stored[1]}"
-            ]
-    return []
-
-
-def _degrees(made: CapacityPlan) -> Table:
-    headers = ["tp", "weights", "kv", "activations", "a core", "copies", "serves", ""]
-    rows = [
-        [str(item.tp), *_cells(item, made.rules), "yes" if item.serves else "no", item.why_not]
-        for item in made.degrees
-    ]
-    return Table(headers, rows, 5)
-
-
-def _cells(item: Degree, rules: str) -> list[str]:
-    use = item.use
-    if use is None:
-        return ["-", "-", "-", _gb(item.needs) if item.needs else "-", "-"]
-    sizes = (use.weights, use.kv, use.activations)
-    if rules == "aws":
-        # The guide counts weights and caches, each once, and divides them.
-        sizes = (use.weights_once // item.tp, use.kv_once // item.tp, 0)
-    parts = [*map(_gb, sizes), _gb(item.needs)]
-    return [*parts, f"{100 * use.replicated(item.tp):+.1f} %"]
-
-
-def _chosen(made: CapacityPlan, chosen: Degree) -> str:
-    cores = made.target.cores(made.instance) if made.instance else 0
-    where = f"{made.instance} ({cores} cores)" if made.instance else "no single instance"
-    text = f"tp {chosen.tp}: {where}\n"
-    if chosen.use is None:
-        return text
-    if chosen.use.heads:
-        text += f"heads: {chosen.use.heads}\n"
-    if chosen.use.copies:
-        text += f"{_gb(chosen.use.copies)} of a core's weights are second copies for prompts\n"
-    rows = [[item.kind, str(item.count), str(item.bytes)] for item in chosen.use.collectives]
-    if not rows:
-        return text
-    shown = Table(["collective of a decode step", "count", "bytes each"], rows, 2)
-    return f"{text}\n{render(shown, sys.stdout)}"
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
-
-
-def _json(
-    model: str,
-    made: CapacityPlan,
-    held: AdapterCapacity | None,
-    changes: Sequence[FittingChange],
-) -> Json:
-    return {
-        "model": model,
-        "target": made.target.name,
-        "lnc": made.target.lnc,
-        "core_bytes": made.target.hbm_bytes,
-        "batch": made.demand.cache_rows,
-        "seq": made.demand.max_len,
-        "context": max(made.demand.context),
-        "dtype": made.demand.dtype,
-        "roll_window_cache": made.demand.roll_window_cache,
-        "rules": made.rules,
-        "degrees": [_degree_json(item) for item in made.degrees],
-        "chosen": _degree_json(made.chosen) if made.chosen else None,
-        "instance": made.instance or None,
-        "to_fit": [asdict(item) for item in changes],
-        "sources": dict(made.target.sources),
-        **({} if held is None else {"adapters": dict(held.to_json())}),
-    }
-
-
-def _degree_json(item: Degree) -> dict[str, Json]:
-    return {
-        "tp": item.tp,
-        "serves": item.serves,
-        "why_not": item.why_not or None,
-        "core_bytes": item.needs,
-        "use": _use_json(item.use, item.tp) if item.use else None,
-    }
-
-
-def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
-    return {
-        "weights": use.weights,
-        "kv": use.kv,
-        "adapters": use.adapters,
-        "activations": use.activations,
-        "parameters": use.parameters,
-        "active_parameters": use.active,
-        "active_once": use.active_once,
-        "weights_once": use.weights_once,
-        "kv_once": use.kv_once,
-        "replicated": use.replicated(tp),
-        "second_copies": use.copies,
-        "heads": use.heads or None,
-        "collectives": [asdict(item) for item in use.collectives],
-        "programs": [asdict(item) for item in use.programs],
-        "items": [asdict(item) for item in use.items],
-    }

@@ -23,17 +23,34 @@ class Degree:
         use: what a core holds; ``None`` where the model cannot be split like that.
         needs: bytes of a core, as the rules count them.
         why_not: why this degree does not serve; empty where it does.
+        instance: the smallest instance with as many cores; empty where it does not serve, or none
+            has as many.
     """
 
     tp: int
     use: CoreUse | None
     needs: int
     why_not: str = ""
+    instance: str = ""
 
     @property
     def serves(self) -> bool:
         """True if the model can be split over ``tp`` ranks and fits."""
         return not self.why_not
+
+    @property
+    def prompt_s(self) -> float:
+        """Seconds to the first token of the longest prompt, at least; 0 where not known."""
+        return self.use.seconds("prefill") if self.use else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a decode step, at least; 0 where not known."""
+        return self.use.seconds("decode") if self.use else 0.0
+
+    def tokens_per_second(self, rows: int) -> float:
+        """Tokens a second of ``rows`` sequences, at most; 0 where not known."""
+        return rows / self.step_s if self.step_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +102,12 @@ def make_plan(
     most = _cores(target, instance, tp)
     looked = sorted(n for n in {*_candidates(target, rules), tp} - {0} if n <= most)
     degrees = tuple(_degrees(config, target, demand, rules, looked))
+    if instance:
+        degrees = tuple(replace(row, instance=instance if row.serves else "") for row in degrees)
     serving = [item for item in degrees if item.serves]
     wanted = [item for item in degrees if item.tp == tp] if tp else serving
     chosen = wanted[0] if wanted else None
-    serves = chosen is not None and chosen.serves
-    where = instance if instance and serves else _instance(target, chosen)
+    where = "" if chosen is None else chosen.instance
     return CapacityPlan(target, demand, rules, degrees, chosen, where)
 
 
@@ -143,7 +161,7 @@ def _degrees(
         raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
     # A configuration that cannot be read is refused before any degree is tried.
     period = layer_period(config)
-    one = estimate(config, _for_one_rank(demand), 1, period)
+    one = estimate(config, _for_one_rank(demand), 1, period, target)
     for tp in looked:
         yield _degree(config, target, demand, rules, one, tp, period)
 
@@ -171,7 +189,7 @@ def _degree(
 ) -> Degree:
     try:
         known = tp == 1 and demand == _for_one_rank(demand)
-        use = one if known else estimate(config, demand, tp, period)
+        use = one if known else estimate(config, demand, tp, period, target)
     except GraphgenError as error:
         use, refusal = None, error.what
     else:
@@ -181,7 +199,8 @@ def _degree(
         refusal = _aws_refusal(config, target, tp)
     if not refusal and needs > target.hbm_bytes:
         refusal = f"needs {needs / 1e9:.1f} GB of {target.hbm_bytes / 1e9:.1f} GB a core"
-    return Degree(tp, use, needs, refusal)
+    found = Degree(tp, use, needs, refusal)
+    return replace(found, instance=_instance(target, found))
 
 
 def _for_one_rank(demand: CompileConfig) -> CompileConfig:
@@ -211,8 +230,8 @@ def _aws_refusal(config: Mapping[str, object], target: Accelerator, tp: int) -> 
     return ""
 
 
-def _instance(target: Accelerator, chosen: Degree | None) -> str:
-    if chosen is None or not chosen.serves:
+def _instance(target: Accelerator, chosen: Degree) -> str:
+    if not chosen.serves:
         return ""
     enough = [name for name in target.instances if target.cores(name) >= chosen.tp]
     return min(enough, key=target.cores, default="")

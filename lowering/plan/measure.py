@@ -14,6 +14,7 @@ from graphgen.analysis.liveness import peak_memory
 from graphgen.config.compile_config import CompileConfig
 from graphgen.exec.adapters import adapter_rows, resident_rows
 from graphgen.ir import Dim, Entry, Function, Module, Op, Role, TensorType, Value, dtype
+from graphgen.lowering.cost.roofline import roofline
 from graphgen.models import build
 from graphgen.models.first_layers import first_layers, stated_layers
 from graphgen.models.registry import family_of
@@ -25,6 +26,7 @@ from graphgen.passes.quantization.cache_form import CACHE_ELEMENTS, stored_type
 from graphgen.passes.quantization.stored_readings import read_quantized
 from graphgen.passes.weights.weight_copies import weight_copies
 from graphgen.report.units import pattern
+from graphgen.targets import Accelerator
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -122,12 +124,16 @@ class ProgramUse:
         name: of the program, which says its bucket.
         weights, kv: that it reads.
         activations: intermediate values at its worst moment.
+        phase: ``prefill`` or ``decode``.
+        seconds: of a call, a bound from below; 0 without a device.
     """
 
     name: str
     weights: int
     kv: int
     activations: int
+    phase: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +202,24 @@ class CoreUse:
         once = self.weights_once + self.kv_once
         return tp * (self.weights + self.kv) / once - 1
 
+    def seconds(self, phase: str) -> float:
+        """The bound of a call of the longest program of a phase; 0 without a device."""
+        return max((each.seconds for each in self.programs if each.phase == phase), default=0.0)
 
-def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> CoreUse:
+
+def measure(
+    config: Mapping[str, object],
+    demand: CompileConfig,
+    tp: int,
+    device: Accelerator | None = None,
+) -> CoreUse:
     """Compile for ``tp`` ranks and count.
+
+    Args:
+        config: a ``config.json``; Hugging Face's names.
+        demand: the configuration to compile for.
+        tp: ranks.
+        device: whose rates bound the seconds of the programs; ``None`` for no seconds.
 
     Raises:
         GraphgenError: GG0304 where the model cannot be split over ``tp`` ranks; GG0501 to GG0503
@@ -210,7 +231,7 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
     needed = active_bytes(module)
     weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
     reports = run_pipeline(module, default(replace(demand, tp=tp)))
-    programs = tuple([_program(module, function) for function in module.programs()])
+    programs = tuple([_program(module, function, device) for function in module.programs()])
     items = _items(module)
     return CoreUse(
         weights=sum(item.bytes for item in items if item.kind == "weights"),
@@ -305,7 +326,11 @@ def _first_dense(config: Mapping[str, object]) -> int:
 
 
 def estimate(
-    config: Mapping[str, object], demand: CompileConfig, tp: int, period: int | None = None
+    config: Mapping[str, object],
+    demand: CompileConfig,
+    tp: int,
+    period: int | None = None,
+    device: Accelerator | None = None,
 ) -> CoreUse:
     """The same as :func:`measure`, from two short models where layers repeat.
 
@@ -314,20 +339,22 @@ def estimate(
     by 1 kB of 2 MB in decode programs of Gemma 3 with rolled caches.
 
     Args:
-        config, demand, tp: as for :func:`measure`.
+        config, demand, tp, device: as for :func:`measure`.
         period: what :func:`layer_period` says of ``config``, where that is known.
     """
     short = few_layers(config, period)
     if short is None:
-        return measure(config, demand, tp)
-    few, most = measure(short.few, demand, tp), measure(short.most, demand, tp)
+        return measure(config, demand, tp, device)
+    few, most = (measure(each, demand, tp, device) for each in (short.few, short.most))
     more = short.more
     sums = ("weights", "kv", "activations", "weights_once", "kv_once")
     sums += ("parameters", "active", "active_once", "copies", "adapters", "adapter_parameters")
     return replace(
         _grown(few, most, more, sums),
         collectives=_all_grown(few.collectives, most.collectives, more, ("count",)),
-        programs=_all_grown(few.programs, most.programs, more, ("weights", "kv", "activations")),
+        programs=_all_grown(
+            few.programs, most.programs, more, ("weights", "kv", "activations", "seconds")
+        ),
         items=_all_grown(few.items, most.items, more, ("count", "bytes")),
     )
 
@@ -396,14 +423,17 @@ _LAYER = re.compile(r"\.(\d+)\.")
 _KINDS = {Role.PARAM: "weights", Role.WEIGHT: "weights", Role.STATE: "caches"}
 
 
-def _program(module: Module, function: Function) -> ProgramUse:
+def _program(module: Module, function: Function, device: Accelerator | None) -> ProgramUse:
     held = {"weights": 0, "caches": 0}
     for value in function.args:
         row = module.interface.get(value.name or "")
         if row is not None and row.role in _KINDS:
             held[_KINDS[row.role]] += row.physical.nbytes
     activations = peak_memory(module, function).bytes
-    return ProgramUse(function.name, held["weights"], held["caches"], activations)
+    seconds = 0.0 if device is None else roofline(module, function, device).seconds
+    return ProgramUse(
+        function.name, held["weights"], held["caches"], activations, function.phase, seconds
+    )
 
 
 def _items(module: Module) -> tuple[MemoryItem, ...]:

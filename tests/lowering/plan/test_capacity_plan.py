@@ -8,6 +8,7 @@ import pytest
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.lowering.plan.bucket_seconds import program_bounds
 from graphgen.lowering.plan.capacity_plan import degrees_up_to_choice, make_plan
 from graphgen.lowering.plan.measure import estimate, few_layers, layer_period, measure
 from graphgen.models import known_shape, read_model_config
@@ -185,6 +186,25 @@ def test_an_instance_bounds_the_degrees_and_is_the_one_advised():
         make_plan(*given, instance="inf2.8xlarg")
     with pytest.raises(GraphgenError, match=r"needs more than the 2 cores of inf2\.8xlarge"):
         make_plan(*given, tp=4, instance="inf2.8xlarge")
+
+
+def test_times_are_those_of_a_mesh_and_instances_those_with_as_many_cores():
+    target, demand = accelerator("inf2"), demand_of(batch=2, seq=256, context=128)
+    plan = make_plan(LLAMA_8B, target, demand)
+    two = next(item for item in plan.degrees if item.tp == 2)
+    demand = replace(demand, target="inf2", tp=2)
+    bounds = program_bounds(LLAMA_8B, target, demand, ("prefill", "decode"), layer_period(LLAMA_8B))
+    assert two.prompt_s == pytest.approx(bounds["prefill", 128].seconds)
+    assert two.step_s == pytest.approx(bounds["decode", 256].seconds)
+    assert two.tokens_per_second(2) == pytest.approx(2 / two.step_s)
+    assert {item.tp: item.instance for item in plan.degrees} == {
+        1: "inf2.xlarge",
+        2: "inf2.xlarge",
+        4: "inf2.24xlarge",
+        8: "inf2.24xlarge",
+        12: "inf2.24xlarge",
+        24: "inf2.48xlarge",
+    }
 
 
 @pytest.mark.slow

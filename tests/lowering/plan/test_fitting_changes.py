@@ -57,7 +57,7 @@ def test_a_model_that_serves_needs_no_change():
 def test_a_large_mixture_that_needs_a_little_less():
     words = ("plan", "deepseek-v3", "--target", "trn2", "--tp", "32")
     shown = done(*words).stdout
-    assert "needs 25.9 GB of 25.8 GB a core" in shown
+    assert "tp 32: needs 25.9 GB of 25.8 GB a core" in shown
     assert "to fit, one of" in shown
     found = {item["flags"].split()[0]: item for item in facts(*words)["to_fit"]}
     # Its weights are stored in 8 bits.
