@@ -116,6 +116,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "device-kit": CommandEntry("neuron", "Write a test kit for a device, read its results.", "app"),
     "check": CommandEntry("neuron", "Predict what neuronx-cc will refuse."),
     "cost": CommandEntry("neuron", "Estimate a module's time on an accelerator."),
+    "models": CommandEntry("neuron", "List the models that plan, build and cost know by name."),
     "plan": CommandEntry("neuron", "Plan memory, ranks and instances for a model."),
     "hash": CommandEntry("neuron", "Print the compile cache keys of programs."),
     "config": CommandEntry("aws", "Show what AWS's configurations do here."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from graphgen.models.family import Family, ModelConfig
 from graphgen.models.family_module import build_module
 from graphgen.models.llama import LlamaConfig, read_llama
-from graphgen.models.named_shapes import SHAPES, shape_name
+from graphgen.models.named_shapes import SHAPES, SOURCES, shape_name
 from graphgen.models.program_form import PHASES, ExpertOutputs, ProgramForm
 from graphgen.models.registry import (
     FAMILIES,
@@ -24,6 +24,7 @@ __all__ = [
     "FAMILIES",
     "PHASES",
     "SHAPES",
+    "SOURCES",
     "ExpertOutputs",
     "Family",
     "LlamaConfig",

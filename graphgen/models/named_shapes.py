@@ -1,9 +1,16 @@
-"""Named configurations of published models, to build graphs without a checkpoint."""
+"""Named configurations of published models, to build graphs without a checkpoint.
+
+``sizes.json`` has those that a package states, with the page that it names, and the sources of
+those that stand here.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from importlib.resources import files
 from types import MappingProxyType
+from typing import cast
 
 from graphgen.models.dense_shapes import DENSE_SHAPES
 from graphgen.models.expert_shapes import EXPERT_SHAPES, QWEN, decoder
@@ -106,6 +113,11 @@ def _bloom(hidden: int, layers: int, heads: int) -> Mapping[str, object]:
     )
 
 
+_SIZES = cast(
+    Mapping[str, Mapping[str, object]],
+    json.loads(files("graphgen.models").joinpath("sizes.json").read_text("utf-8")),
+)
+PACKAGED = cast(Mapping[str, Mapping[str, object]], _SIZES["models"])
 SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "llama-3.1-8b": _llama_3_1(4096, 14336, 32, 32),
@@ -219,6 +231,14 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             }
         ),
         **DENSE_SHAPES,
+        **{name: cast(Mapping[str, object], row["config"]) for name, row in PACKAGED.items()},
+    }
+)
+# The page or the class of transformers that states a configuration; not of every one.
+SOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        **cast(Mapping[str, str], _SIZES["sources"]),
+        **{name: str(row["source"]) for name, row in PACKAGED.items()},
     }
 )
 # Models whose configuration is that of another one.
