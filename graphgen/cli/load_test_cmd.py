@@ -195,6 +195,7 @@ def load_test(
     prompts = make_prompts(count, test.sizes, flags.seed, test.count_tokens)
     with StepProgress() as progress:
         asyncio.run(test.run(loads, prompts, progress.step))
+    _check_answers(test.reports, api)
     _note_losses(test.reports)
     emit(as_json, test.json, test.text)
     if flags.results_dir:
@@ -293,6 +294,19 @@ def _stopped_by_interrupt(stop: asyncio.Event) -> Generator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+def _check_answers(reports: Sequence[LoadReport], api: Api) -> None:
+    """Refuse to report on a server that has answered no request (GG0705)."""
+    outcomes = [each for report in reports for each in report.result.outcomes]
+    if not outcomes or any(each.error_code is None for each in outcomes):
+        return
+    words = " ".join(outcomes[0].error_msg.split())
+    raise GraphgenError(
+        "GG0705",
+        f"{api.base} answered none of {len(outcomes)} requests: {words}",
+        help="OPENAI_API_BASE names the server; is it there, and does it know --model and the key?",
+    )
 
 
 def _note_losses(reports: Sequence[LoadReport]) -> None:

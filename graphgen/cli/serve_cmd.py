@@ -424,6 +424,9 @@ def _serve(
     note_remarks(engine.reports)
 
     def listening(url: str) -> None:
+        note(f"{server.name} warms up; {url}/ready answers 200 when it is done")
+
+    def ready(url: str) -> None:
         if as_json:
             write_json({"url": url, "model": server.name})
         else:
@@ -431,7 +434,7 @@ def _serve(
 
     def work() -> bool:
         flags.speculation.give(engine, model, options.compile, progress)
-        ended_well = run_server(engine, server, listening)
+        ended_well = run_server(engine, server, listening, ready)
         _note_saturation(engine)
         return ended_well
 

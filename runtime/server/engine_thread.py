@@ -121,6 +121,8 @@ class EngineThread:
         self._thread: Final = threading.Thread(target=self._main, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_failure: Callable[[], None] = lambda: None
+        self._on_ready: list[Callable[[], None]] = []
+        self._has_told = False
         self.ready = False
         self.failure: BaseException | None = None
 
@@ -129,6 +131,13 @@ class EngineThread:
         self._loop = asyncio.get_running_loop()
         self._on_failure = on_failure
         self._thread.start()
+
+    def when_ready(self, call: Callable[[], None]) -> None:
+        """Call on the event loop once ``prepare`` is done, or now; on the event loop."""
+        if self._has_told:
+            call()
+        else:
+            self._on_ready.append(call)
 
     def stop(self) -> None:
         """End the thread after its current step, and wait for it; what is open is cancelled."""
@@ -144,8 +153,7 @@ class EngineThread:
         Raises:
             EngineEndedError: the engine has ended.
         """
-        assert self._loop is not None, "start first"
-        group = RequestGroup(requests, time.monotonic(), self._loop)
+        group = RequestGroup(requests, time.monotonic(), self._loop_of())
         self._send(_Command("submit", group))
         return group
 
@@ -170,6 +178,9 @@ class EngineThread:
         try:
             self._prepare()
             self.ready = True
+            # The loop may have ended meanwhile.
+            with suppress(RuntimeError):
+                self._loop_of().call_soon_threadsafe(self._tell_ready)
             while self._wait():
                 self._obey()
                 self._step()
@@ -178,6 +189,16 @@ class EngineThread:
             self._end(error)
         else:
             self._end(None)
+
+    def _loop_of(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None, "start first"
+        return self._loop
+
+    def _tell_ready(self) -> None:
+        self._has_told = True
+        for call in self._on_ready:
+            call()
+        self._on_ready.clear()
 
     def _wait(self) -> bool:
         """Wait for work; False at the end."""

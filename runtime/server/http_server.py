@@ -90,14 +90,19 @@ def _adapters(engine: Engine, options: ServerOptions) -> LoadedAdapters | None:
 
 
 def run_server(
-    engine: Engine, options: ServerOptions, listening: Callable[[str], None] = lambda _: None
+    engine: Engine,
+    options: ServerOptions,
+    listening: Callable[[str], None] = lambda _: None,
+    ready: Callable[[str], None] = lambda _: None,
 ) -> bool:
     """Serve until SIGTERM or SIGINT, then finish what was accepted.
 
     Args:
         engine: the opened model.
         options: of the server.
-        listening: called with the URL once the server accepts connections; the warm-up may last.
+        listening: called with the URL once the server accepts connections; programs may still be
+            compiled.
+        ready: called with it once the warm-up is done, and requests are answered at once.
 
     Returns:
         False if the engine's thread ended by an exception.
@@ -128,6 +133,7 @@ def run_server(
             timeout_keep_alive=IDLE_SECONDS,
         ),
         listening,
+        ready,
     )
     # uvicorn raises the signal again at its end, which is to be an ordinary one.
     signal.signal(signal.SIGTERM, stop)
@@ -142,6 +148,7 @@ class DrainingServer(uvicorn.Server):
         service: what endpoints share; its options have the seconds that accepted requests have.
         config: of uvicorn, without a timeout.
         listening: called with the URL.
+        ready: called with it after the warm-up.
     """
 
     def __init__(
@@ -149,6 +156,7 @@ class DrainingServer(uvicorn.Server):
         service: Service,
         config: uvicorn.Config,
         listening: Callable[[str], None] = lambda _: None,
+        ready: Callable[[str], None] = lambda _: None,
     ) -> None:
         seconds = service.options.drain_timeout
         if seconds:
@@ -157,6 +165,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._listening = listening
+        self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -165,7 +174,9 @@ class DrainingServer(uvicorn.Server):
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-            self._listening(f"http://{host}:{port}")
+            url = f"http://{host}:{port}"
+            self._listening(url)
+            self._service.thread.when_ready(lambda: self._ready(url))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what was accepted, as far as the time allows."""

@@ -60,6 +60,8 @@ def start_log() -> None:
         logger.setLevel(logging.INFO)
     logging.getLogger("uvicorn.error").handlers = []
     logging.getLogger("uvicorn.error").propagate = True
+    # Its startup is complete before the programs are compiled.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
 class RequestLog:

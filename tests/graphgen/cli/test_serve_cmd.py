@@ -62,7 +62,8 @@ def test_a_server_starts_from_its_artifact_and_drains(tmp_path: Path):
     assert "note: the variable NEURON_RT_EXEC_TIMEOUT has no effect" in log
     process, facts = start(kept, "--served-model-name", "s")
     url = facts["url"]
-    ready(url)
+    # The address is written when it answers.
+    assert httpx2.get(f"{url}/ready").status_code == 200
     body = {"model": "s", "prompt": "a", "max_tokens": 200, "ignore_eos": True, "temperature": 0}
     answers: list[Any] = []
 
@@ -88,6 +89,7 @@ def test_a_server_starts_from_its_artifact_and_drains(tmp_path: Path):
     assert len(texts) == 1
     assert {made["usage"]["completion_tokens"] for _, made in answers} == {200}
     assert "compiling" not in log
+    assert "startup" not in log
     assert '"prompts"' not in log
 
 
