@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from graphgen.runtime.serving.serving_request import ServingRequest
 from graphgen.runtime.tokenizer.chat_template import check_arguments
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer
 from graphgen.runtime.tool_calls.answer_reader import AnswerReader
+from graphgen.runtime.tool_calls.default_prompt import with_default_tools
 
 # Fields by name, in their normal form.
 Fields = Mapping[str, object]
@@ -233,17 +235,47 @@ def _chat_prompt(fields: Fields, model: ServedModel, plan: ToolPlan) -> list[int
         arguments={**model.template_arguments, **given},
         tools=plan.shown,
     )
+    forms = _message_forms(messages, plan)
+    for form in forms[:-1]:
+        with suppress(_UnrenderedError):
+            return _rendered(encode, form)
+    try:
+        return _rendered(encode, forms[-1])
+    except _UnrenderedError as error:
+        raise error.refusal from error
+
+
+class _UnrenderedError(Exception):
+    """The template refuses messages; the next form of them may do."""
+
+    def __init__(self, refusal: ApiError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+def _rendered(
+    encode: Callable[[Sequence[Mapping[str, Json]]], list[int]],
+    messages: Sequence[Mapping[str, Json]],
+) -> list[int]:
     try:
         return encode(messages)
     except GraphgenError as error:
-        missing = any(message["content"] is None for message in messages)
-        if error.code != "GG0603" or not missing:
-            raise refusal(error, None if error.code == "GG0701" else "messages") from error
-    # Some templates read the content of calls without a text, too.
-    try:
-        return encode([{**one, "content": one["content"] or ""} for one in messages])
-    except GraphgenError as error:
-        raise refusal(error, None if error.code == "GG0701" else "messages") from error
+        made = refusal(error, None if error.code == "GG0701" else "messages")
+        raise (_UnrenderedError(made) if error.code == "GG0603" else made) from error
+
+
+def _message_forms(
+    messages: Sequence[dict[str, Json]], plan: ToolPlan
+) -> list[Sequence[Mapping[str, Json]]]:
+    """The messages in the forms to try, one after the other."""
+    forms: list[Sequence[Mapping[str, Json]]] = [messages]
+    if plan.prompt:
+        # Some templates refuse a system message.
+        forms = [with_default_tools(messages, plan.prompt, role=one) for one in ("system", "user")]
+    elif any(message["content"] is None for message in messages):
+        # Some templates read the content of calls without a text, too.
+        forms.append([{**one, "content": one["content"] or ""} for one in messages])
+    return forms
 
 
 def _given(body: Json, name: str) -> Json:

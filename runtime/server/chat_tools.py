@@ -12,12 +12,14 @@ from graphgen.json_value import Json, parse_json
 from graphgen.runtime.server.api_error import ApiError, refusal
 from graphgen.runtime.tool_calls.answer_reader import AnswerReader, Tool
 from graphgen.runtime.tool_calls.call_formats import call_reader, has_tools, reasoning_reader
+from graphgen.runtime.tool_calls.default_prompt import tool_prompt
 from graphgen.runtime.tool_calls.forced_calls import (
     ArgumentsReader,
     CallListReader,
     arguments_schema,
     calls_schema,
 )
+from graphgen.runtime.tool_calls.tagged_calls import TaggedCallReader
 
 # Makes the reader of one answer; takes ``reasons``.
 MakeReader = Callable[..., AnswerReader]
@@ -33,6 +35,7 @@ class ToolPlan:
         reader: reads an answer; ``None`` for answers of content alone.
         make: makes such readers.
         named: the answer is the call of a function that the request names.
+        prompt: shows the tools where the template does not; empty for none.
     """
 
     shown: Sequence[Json] = ()
@@ -40,6 +43,7 @@ class ToolPlan:
     reader: type[AnswerReader] | None = None
     make: MakeReader | None = None
     named: bool = False
+    prompt: str = ""
 
     @property
     def begins_reasoning(self) -> str:
@@ -56,8 +60,8 @@ def plan_tools(fields: Mapping[str, object], template: str | None) -> ToolPlan:
         template: the chat template.
 
     Raises:
-        ApiError: status 400 for a choice that contradicts the tools, for tools that the template
-            does not show, and for calls whose form is unknown.
+        ApiError: status 400 for a choice that contradicts the tools, and for a template that shows
+            tools, but whose form of calls is unknown.
     """
     given = cast("Sequence[Json]", fields["tools"])
     tools = [_tool(one) for one in given]
@@ -92,13 +96,15 @@ def _auto(
     tools: Sequence[Tool], template: str | None, given: Sequence[Json], most: int | None
 ) -> ToolPlan:
     """The plan of answers that decide by themselves whether they call a tool."""
-    forced = "tool_choice 'required', or a named function, works by a grammar"
     if not has_tools(template):
-        what = f"the chat template of this model shows no tools to it; {forced}"
-        raise ApiError(400, what, param="tools", code="unsupported_parameter")
+        reader, prompt = TaggedCallReader, tool_prompt(given)
+        return ToolPlan((), None, reader, partial(reader, tools, most=most), prompt=prompt)
     reader = call_reader(template)
     if reader is None:
-        what = f"the form in which this model calls tools is unknown; {forced}"
+        what = (
+            "the form in which this model calls tools is unknown; tool_choice 'required', or a "
+            "named function, works by a grammar"
+        )
         raise ApiError(400, what, param="tools", code="unsupported_parameter")
     return ToolPlan(given, None, reader, partial(reader, tools, most=most))
 

@@ -25,6 +25,7 @@ from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.request_fields import CHAT_FIELDS, COMPLETION_FIELDS, LABELS, UNBUILT
 from graphgen.runtime.serving import serving_engine
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer
+from graphgen.runtime.tool_calls.answer_reader import AnswerParts
 from tests.oracles.tool_templates import TAGGED
 from tests.runtime.server.served import NAME, URL, Live, live, service_of, small_engine
 from tests.runtime.server.test_answers import events
@@ -179,9 +180,69 @@ def test_a_forced_call_works_without_tools_in_the_template(client: TestClient):
     body = {**BODY, "tool_choice": "required", "parallel_tool_calls": False}
     choice = client.post(CHAT, json=body).json()["choices"][0]
     assert len(calls_of(choice)) == 1
-    refused = client.post(CHAT, json=BODY).json()["error"]
-    assert (refused["param"], refused["code"]) == ("tools", "unsupported_parameter")
-    assert "shows no tools" in refused["message"]
+
+
+# A template without tools, and one that refuses a system message, as Gemma's.
+PLAIN = "{% for m in messages %}|{{ m.role }}:{{ m.content }}{% endfor %}|a:"
+REFUSING = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PLAIN
+)
+CALLED = [
+    {"role": "user", "content": "Look."},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "look", "arguments": '{"ok": true}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "llama"},
+    {"role": "tool", "tool_call_id": "call_1", "content": "naïve"},
+]
+SHOWN = (
+    'Look.|assistant:<tool_call>\n{"name": "look", "arguments": {"ok": true}}\n</tool_call>'
+    "|user:<tool_response>\nllama\n</tool_response>\n<tool_response>\nnaïve\n</tool_response>|a:"
+)
+
+
+def prompt_of(template: str, **body: Any) -> str:
+    """The prompt of a request to a model with room for more than the small one has."""
+    model = replace(service_of(engine_with(template)).model, limit=4096)
+    made = read_chat({**BODY, "max_tokens": 4, **body}, model)
+    return model.tokenizer.decode(made.requests[0].prompt)
+
+
+@pytest.mark.parametrize(("template", "role"), [(PLAIN, "system"), (REFUSING, "user")])
+def test_a_template_without_tools_gets_them_as_text(template: str, role: str):
+    shown = prompt_of(template, messages=CALLED)
+    head, _, rest = shown.partition("Look.")
+    assert head.lstrip().startswith(f"|{role}:You can call these functions")
+    for given in TOOLS:
+        assert json.dumps(given, ensure_ascii=False) in head
+    assert f"Look.{rest}" == SHOWN
+
+
+def test_a_system_message_keeps_its_text_after_the_tools():
+    messages = [{"role": "system", "content": "Be short."}, *MESSAGES]
+    shown = prompt_of(PLAIN, messages=messages)
+    assert shown.count("|system:") == 1
+    assert "plain text.\n\nBe short.|user:count to 3|a:" in shown
+
+
+def test_calls_of_a_template_without_tools_are_read():
+    model = replace(service_of(engine_with(PLAIN)).model, limit=4096)
+    made = read_chat({**BODY, "max_tokens": 4}, model)
+    assert made.reader is not None
+    reader = made.reader()
+    pieces = [*reader.push(TWO), *reader.end()]
+    found = AnswerParts()
+    found.take(pieces)
+    assert found.content == "So:"
+    assert [call.name for call in found.calls] == ["look", "now"]
 
 
 def test_schemas_that_tools_refer_to_are_kept():
