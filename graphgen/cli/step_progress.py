@@ -63,6 +63,8 @@ class StepProgress:
 
     def _show(self) -> None:
         with self._lock:
+            if not self._step:
+                return
             if self._terminal:
                 line = f"\r\x1b[K  {printable(self._step)}, {self.elapsed:.0f} s"
                 print(line, end="", file=sys.stderr, flush=True)
