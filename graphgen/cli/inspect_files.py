@@ -74,12 +74,16 @@ def _folder(path: Path, largest: int) -> Inspection | None:
     from graphgen.lowering.neuron import describe
     from graphgen.lowering.open import list_dumps
     from graphgen.runtime.artifact import is_artifact, is_for_device
+    from graphgen.runtime.checkpoint.hf_folder import absent_files
     from graphgen.runtime.checkpoint.listing import checkpoint_files, list_checkpoint
 
     if is_artifact(path) and not is_for_device(path):
         return _artifact(path, largest)
     files = checkpoint_files(path)
     if files:
+        if absent := absent_files(path):
+            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            note(f"incomplete: the index names {absent[0]}{more}, not in the folder")
         return _checkpoint(list_checkpoint(files), largest, quantization_of(path))
     try:
         found = describe(path)

@@ -123,6 +123,20 @@ def tensor_names(folder: Path) -> list[str]:
     return []
 
 
+def absent_files(folder: Path) -> list[str]:
+    """The files that the index of a folder names and that are not there (GG0601).
+
+    Empty where one file has all weights.
+    """
+    for kind in _WEIGHT_FORMATS:
+        if is_there(folder / kind.whole):
+            return []
+        if is_there(folder / kind.index):
+            names = dict.fromkeys(read_index(folder / kind.index).values())
+            return [name for name in names if not is_file(folder / name)]
+    return []
+
+
 def read_index(path: Path) -> dict[str, str]:
     """The ``weight_map`` of an index: the file each tensor is in (GG0601)."""
     found = read_json_object(path).get("weight_map")

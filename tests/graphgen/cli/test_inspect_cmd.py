@@ -163,6 +163,19 @@ def test_a_large_file_is_summarized_by_itself(step: Path, monkeypatch: pytest.Mo
     assert "highest id" in done("inspect", step).stdout
 
 
+def test_a_folder_without_a_file_of_its_index_says_so(tmp_path: Path):
+    names = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+    save_file({"w": np.zeros(2, np.float32)}, tmp_path / names[0])
+    index = {"weight_map": dict(zip("wvu", names, strict=True))}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    shown = done("inspect", tmp_path)
+    assert shown.stdout.startswith("safetensors: 1 tensors")
+    assert f"incomplete: the index names {names[1]} and 1 more, not in the folder" in shown.stderr
+    save_file({"v": np.zeros(2, np.float32)}, tmp_path / names[1])
+    save_file({"u": np.zeros(2, np.float32)}, tmp_path / names[2])
+    assert done("inspect", tmp_path).stderr == ""
+
+
 def test_a_safetensors_file_and_a_folder_of_them(tmp_path: Path):
     arrays = {f"layers.{i}.w": np.zeros((4, 2), np.float32) for i in range(3)}
     save_file(arrays, tmp_path / "a-00001-of-2.safetensors", {"format": "pt"})
