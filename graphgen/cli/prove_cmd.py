@@ -42,6 +42,12 @@ Domains = Annotated[
     list[str] | None,
     typer.Option("--domain", metavar="NAME=[0,9]", help="Values that callers give; assumed."),
 ]
+Narrow = Annotated[
+    str,
+    typer.Option(
+        "--narrow", metavar="TYPES", help="Types that numbers are to be kept in: s8,f8e4m3fn,..."
+    ),
+]
 
 
 def prove(
@@ -49,6 +55,7 @@ def prove(
     right: Right = "",
     relate: Relate = None,
     domain: Domains = None,
+    narrow: Narrow = "",
     check: Check = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +65,9 @@ def prove(
     states and prepared weights. Each is proved; or proved in real arithmetic, that is but for
     rounding, with the places whose rounding differs; or unknown, with the ops at which the relation
     is lost. Nothing that the passes have recorded is used.
+    With --narrow, numbers in these types are not rounded: a payload times its scale is the number.
+    The scale is proved to cover the largest magnitude if it is measured; else the output names the
+    range that is assumed.
     --check proves again what a certificate states that 'compile --prove' or 'lower --prove' wrote,
     from the files beside it; what was edited is refused (GG0710).
     Exit status 0 when all are proved, also in real arithmetic, 1 when not, 2 on an error.
@@ -68,26 +78,31 @@ def prove(
       graphgen opt a.gg -p 'small{tp=2,target=trn2}' -o b.gg
       graphgen prove a.gg b.gg
       graphgen prove a.gg b.gg --json
+      graphgen prove a.gg quantized.gg --narrow s8
       graphgen lower a.gg --target trn2 --to hlo -o programs/ --prove
       graphgen prove --check programs/proved.certificate.json
     """
     from graphgen.lowering.certificate import check_certificate
 
     if check is not None:
-        if left or right:
-            raise typer.BadParameter("takes no modules: it names them", param_hint="'--check'")
+        if left or right or narrow:
+            what = "takes no modules and no types: it names them"
+            raise typer.BadParameter(what, param_hint="'--check'")
         found = check_certificate(check)
     elif not left or not right:
         raise typer.BadParameter("give two modules, or --check CERTIFICATE", param_hint="'A B'")
     else:
-        found = _proved(left, right, relate or [], domain or [])
+        found = _proved(left, right, relate or [], domain or [], narrow)
     emit(as_json, lambda: _facts(found), lambda: _text(found))
     if not found.complete:
         raise typer.Exit(1)
 
 
-def _proved(left: str, right: str, relate: list[str], domain: list[str]) -> RefinementProof:
+def _proved(
+    left: str, right: str, relate: list[str], domain: list[str], narrow: str
+) -> RefinementProof:
     """Prove two modules equal; of what is left open, look for numbers that refute it."""
+    from graphgen.ir import dtype
     from graphgen.lowering.rank_program import (
         as_whole_program,
         is_foreign,
@@ -106,7 +121,7 @@ def _proved(left: str, right: str, relate: list[str], domain: list[str]) -> Refi
         after, relation = as_whole_program(before, after, layouts)
     elif layouts:
         raise typer.BadParameter("is for a program of another tool", param_hint="'--relate'")
-    found = prove_refinement(before, after)
+    found = prove_refinement(before, after, [dtype(name) for name in narrow.split(",") if name])
     assumed = (*found.assumptions, *[f"the elements of {text}" for text in domain])
     found = replace(found, assumptions=assumed, relation=relation or found.relation)
     return with_counterexamples(before, after, found)

@@ -17,10 +17,10 @@ from graphgen.passes.proof.block_places import place_atom
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
 from graphgen.passes.proof.floats import (
     CHOOSING,
-    PLAIN,
     ProofLevel,
     Rounding,
     narrowed,
+    span,
     whole_number,
 )
 from graphgen.passes.proof.integers import (
@@ -37,6 +37,7 @@ from graphgen.passes.proof.integers import (
     smaller,
 )
 from graphgen.passes.proof.movement_rules import number
+from graphgen.passes.proof.narrow_numbers import as_number, is_within
 from graphgen.passes.proof.rebuild import flat_function
 from graphgen.passes.proof.sums import in_order, integer_of_sum, summed, truth_of_sum, variable_name
 from graphgen.passes.proof.terms import Node, Term
@@ -189,7 +190,13 @@ def _convert(e: Elements, op: Op, index: Index) -> Term | None:
     value = e.at(op.operands[0], index)
     if source is target:
         return value
-    if source.is_float and target.is_float:
+    narrow = e.level is ProofLevel.REAL and target in e.terms.narrow
+    both_floats = source.is_float and target.is_float
+    if narrow and both_floats and not is_within(e.terms, value, target):
+        return _made(e, op, e.terms.node("fn", "convert", span(target), EMPTY, value))
+    if target.is_float and e.is_payload(op.operands[0]):
+        return _made(e, op, narrowed(e.terms, as_number(e.terms, value), target, level=e.level))
+    if both_floats:
         return _made(e, op, narrowed(e.terms, value, target, level=e.level))
     if isinstance(value, bool | Node) and is_truth(source):
         return choose(e.terms, value, number(e.terms, target, 1), number(e.terms, target, 0))
@@ -208,7 +215,7 @@ def _made(e: Elements, op: Op, term: Term) -> Term:
 
 @element_rule("dot_general")
 def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
-    if not op.operands[0].dtype.is_float or not op.operands[1].dtype.is_float:
+    if not all(x.dtype.is_float or e.is_payload(x) for x in op.operands):
         return None
     sides = [("lhs", op.operands[0]), ("rhs", op.operands[1])]
     contracted = op.attrs.integers("lhs_contracting_dims")
@@ -224,7 +231,8 @@ def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
         for axis in range(operand.type.rank):
             if axis not in place:
                 place[axis] = next(free)
-        factors.append(e.at(operand, tuple(place[axis] for axis in range(operand.type.rank))))
+        factor = e.at(operand, tuple(place[axis] for axis in range(operand.type.rank)))
+        factors.append(factor if operand.dtype.is_float else as_number(e.terms, factor))
     sizes = [op.operands[0].shape[axis] for axis in contracted]
     ranges = list(zip(sums, sizes, strict=True))
     if e.level is ProofLevel.EXACT:
@@ -248,6 +256,8 @@ def sum_of_products(
 ) -> Term:
     """A sum of products that are rounded to ``to``, as the op's type holds it."""
     made = _made(e, op, summed(e.terms, "add", to, _named_ranges(ranges), body))
+    if not op.results[0].dtype.is_float:
+        return made
     return narrowed(e.terms, made, op.results[0].dtype, level=e.level)
 
 
@@ -275,7 +285,7 @@ def _sum(
     if not e.deep:
         return _plain_sum(e, op, kind, [*[v for v, _ in ranges], *[n for _, n in ranges], body])
     if e.level is not ProofLevel.EXACT:
-        chosen = kind in CHOOSING and op.results[0].dtype in PLAIN
+        chosen = kind in CHOOSING and e.is_plain(op.results[0].dtype)
         to = None if chosen else e.rounding(op.results[0].dtype)
         return _made(e, op, summed(e.terms, kind, to, _named_ranges(ranges), body))
     types = tuple([x.dtype for x in op.operands])
@@ -287,7 +297,7 @@ def _sum(
 
 def _plain_sum(e: Elements, op: Op, kind: str, parts: Sequence[Term]) -> Term:
     """The same, with variables named by the height of the op in its program."""
-    if e.level is not ProofLevel.EXACT and kind in CHOOSING and op.results[0].dtype in PLAIN:
+    if e.level is not ProofLevel.EXACT and kind in CHOOSING and e.is_plain(op.results[0].dtype):
         return e.made_by(e.terms.node("sum", kind, None, None, *parts), op)
     types = tuple([x.dtype for x in op.operands])
     order = (op.name, op.attrs, *[x.shape for x in op.operands], *types)

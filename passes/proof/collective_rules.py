@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphgen.ir import Dim, Op
 from graphgen.passes.proof.elements import Elements, Index, element_rule
-from graphgen.passes.proof.floats import CHOOSING, PLAIN, ProofLevel
+from graphgen.passes.proof.floats import CHOOSING, ProofLevel
 from graphgen.passes.proof.integers import choose, div, is_zero, mod
 from graphgen.passes.proof.sums import in_order, summed, variable_name
 from graphgen.passes.proof.terms import Node, Term, Terms
@@ -67,7 +67,7 @@ def _over_ranks(e: Elements, op: Op, group: RankGroup, index: Index) -> Term | N
         order = (op.name, group.size, group.stride)
         made: Term = in_order(e.terms, kind, operand.dtype, order, ranges, body)
     else:
-        chosen = kind in CHOOSING and operand.dtype in PLAIN
+        chosen = kind in CHOOSING and e.is_plain(operand.dtype)
         to = None if chosen else e.rounding(operand.dtype)
         made = summed(e.terms, kind, to, ranges, body)
     return e.made_by(made, op) if isinstance(made, Node) else made

@@ -21,7 +21,15 @@ from graphgen.ir.dtype import Kind, f64
 from graphgen.ops import OPS
 from graphgen.ops.control import callees, renamed
 from graphgen.ops.traits import Trait
-from graphgen.passes.proof.floats import CHOOSING, PLAIN, ProofLevel, Rounding, span
+from graphgen.passes.proof.floats import (
+    CHOOSING,
+    PLAIN,
+    ProofLevel,
+    Rounding,
+    in_wide_type,
+    range_text,
+    span,
+)
 from graphgen.passes.proof.integers import fit, range_of
 from graphgen.passes.proof.rebuild import ANY_ORDER, FLAT, flat_function, function_term
 from graphgen.passes.proof.terms import Node, Term, Terms, size_name
@@ -74,6 +82,22 @@ SUMMING = (
 _FORMULAS: Mapping[str, Decomposition] = {
     "erf": lambda b, operands, attrs: [error_function(b, operands[0])],
 }
+
+
+# Ops that round floats to the nearest whole numbers.
+ROUNDING = ("round_nearest_even", "round_nearest_afz")
+# Rules of numbers that are kept in narrow types: payloads, and what is rounded to be one.
+PAYLOADS: dict[str, Rule] = {}
+
+
+def payload_rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register the rule of some ops whose result is a payload, or is rounded to be one."""
+
+    def wrap(rule: Rule) -> Rule:
+        PAYLOADS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return wrap
 
 
 # Rules that only deep elements use.
@@ -131,7 +155,7 @@ class Elements:
         ranges: lowest and highest element of arguments by name, if known.
         level: how far rounding counts.
         typed: of elements in real arithmetic, those of which types count; integers and truth
-            values are these, unless they are the bits of floats.
+            values are these, unless they are the bits of floats, or payloads.
         ranks: how values of ranks are related to others.
         result: number of the result of which a rule gives the element.
         bodies: text of each function that ops of the program may run.
@@ -166,6 +190,7 @@ class Elements:
     )
     _heights: dict[Value, int] = field(default_factory=dict[Value, int])
     _bits: dict[Value, bool] = field(default_factory=dict[Value, bool])
+    _payloads: dict[Value, bool] = field(default_factory=dict[Value, bool])
 
     def in_real_arithmetic(self) -> Elements:
         """The elements of the same values with rounding left out."""
@@ -185,7 +210,8 @@ class Elements:
         if related is not None:
             return related(self, index, self.ranks.rank)
         value = self._meaning(value)
-        if self.typed is not None and not value.dtype.is_float and not self.is_bits(value):
+        whole = not value.dtype.is_float and not self.is_bits(value)
+        if self.typed is not None and whole and not self.is_payload(value):
             return self.typed.at(value, index)
         known, key = self._known.setdefault(value, {}), (index, self.ranks.rank)
         found = known.get(key)
@@ -275,16 +301,45 @@ class Elements:
         value = self._meaning(value)
         found = self._bits.get(value)
         if found is None:
-            op, source = value.op, self._inner.get(value) or self.made.get(value)
+            op, source = value.op, self.source_of(value)
             reads = [source] if source is not None else op.operands if op is not None else []
             if op is not None and op.name == "bitcast_convert":
-                found = op.operands[0].dtype.is_float and not value.dtype.is_float
+                (inner,) = op.operands
+                held = inner.dtype.is_float or self.is_payload(inner)
+                found = held and not value.dtype.is_float
             elif op is None or op.name == "select" or OPS[op.name].has(Trait.DATA_MOVEMENT):
                 found = any(x.dtype is value.dtype and self.is_bits(x) for x in reads)
             else:
                 found = False
             self._bits[value] = found
         return found
+
+    def is_payload(self, value: Value) -> bool:
+        """True for integers that are numbers kept in a narrow type, moved, added or multiplied."""
+        if self.typed is None or not self.terms.narrow or value.dtype.is_float:
+            return False
+        value = self._meaning(value)
+        found = self._payloads.get(value)
+        if found is None:
+            source = self.source_of(value)
+            found = self._payloads[value] = (
+                self.is_payload(source) if source is not None else self._makes_payload(value)
+            )
+        return found
+
+    def _makes_payload(self, value: Value) -> bool:
+        op = value.op
+        if op is None or is_truth(value.dtype):
+            return False
+        if op.name == "bitcast_convert":
+            return value.dtype in self.terms.narrow and self.is_bits(op.operands[0])
+        if op.name == "convert" and op.operands[0].dtype.is_float:
+            return is_kept(value, self.terms.narrow)
+        if op.name in ("add", "multiply", "subtract", "negate", "dot_general", "convert"):
+            return all(map(self.is_payload, op.operands))
+        moved = op.name == "select" or OPS[op.name].has(Trait.DATA_MOVEMENT)
+        same = [x for x in op.operands if x.dtype is value.dtype]
+        return moved and any(map(self.is_payload, same))
 
     def summed(self, op: Op, axis: int, size: Dim) -> Dim:
         """The variable of a sum over dimension ``axis`` of the op's sum."""
@@ -320,11 +375,22 @@ class Elements:
         if op is None:
             operand = self._inner.get(value) or self.made.get(value)
             return self._argument(value, index) if operand is None else self.at(operand, index)
-        rule = RULES.get(op.name) if self.deep or op.name not in DEEP else None
         self.result = value.index
-        found = rule(self, op, index) if rule is not None else None
+        found = self._narrow_element(op, value, index)
+        if found is None:
+            rule = RULES.get(op.name) if self.deep or op.name not in DEEP else None
+            found = rule(self, op, index) if rule is not None else None
         self.terms.rules.add(f"opaque {op.name}" if found is None else f"element {op.name}")
         return self._opaque(op, value, index) if found is None else found
+
+    def _narrow_element(self, op: Op, value: Value, index: Index) -> Term | None:
+        """An element of a payload, or of what is rounded to be one."""
+        if self.level is not ProofLevel.REAL or not self.terms.narrow or op.name not in PAYLOADS:
+            return None
+        rounds = value.dtype.is_float and op.name in (*ROUNDING, "clamp")
+        if not rounds and not self.is_payload(value):
+            return None
+        return PAYLOADS[op.name](self, op, index)
 
     def _argument(self, value: Value, index: Index) -> Term:
         name = self.args.get(value)
@@ -366,7 +432,7 @@ class Elements:
         if OPS[op.name].has(Trait.COMMUTATIVE) and not ordered:
             parts = sorted(parts, key=self.terms.order)
         made, given = op.results[0].dtype, op.operands[0].dtype
-        chosen = op.name in CHOOSING and made in PLAIN
+        chosen = op.name in CHOOSING and self.is_plain(made)
         decided = op.name in ("compare", "is_finite") and given.is_float
         to = None if chosen or decided else self.rounding(made)
         how: object = op.attrs
@@ -374,7 +440,7 @@ class Elements:
             how = (op.attrs, given)
         if chosen and OPS[op.name].has(Trait.COMMUTATIVE) and not ordered:
             how = ANY_ORDER
-        if self.level is ProofLevel.REAL and op.name == "divide":
+        if self.level is ProofLevel.REAL and op.name in ("divide", "subtract"):
             return self.made_by(function_term(self.terms, op.name, to, how, parts), op)
         if self.level is not ProofLevel.EXACT and op.name in FLAT:
             return self.made_by(flat_function(self.terms, op.name, to, how, parts), op)
@@ -382,7 +448,16 @@ class Elements:
 
     def rounding(self, dtype: DType) -> Rounding:
         """Return the type, or the range, that an op with a result of this type rounds to."""
-        return span(dtype) if self.level is ProofLevel.REAL and dtype.is_float else dtype
+        if self.level is not ProofLevel.REAL or not dtype.is_float:
+            return dtype
+        if dtype in self.terms.narrow and span(dtype).dtype is dtype:
+            self.terms.assumed.add(range_text(dtype))
+        return span(in_wide_type(self.terms, dtype))
+
+    def is_plain(self, dtype: DType) -> bool:
+        """True for a type with the largest and smallest numbers of all others beside it."""
+        narrow = self.level is ProofLevel.REAL and dtype in self.terms.narrow
+        return dtype in PLAIN or narrow
 
     def made_by(self, node: Node, op: Op) -> Node:
         """The node, with the op as its maker if it is the first."""
@@ -399,6 +474,17 @@ class Elements:
     def fitted(self, value: Dim, type_: TensorType) -> Dim:
         """An integer result as its type holds it."""
         return fit(self.terms, value, type_.dtype)
+
+
+def is_kept(value: Value, narrow: frozenset[DType]) -> bool:
+    """True for a conversion of numbers that were rounded to whole ones, to a narrow type."""
+    op = value.op
+    if op is None or op.name != "convert" or value.dtype not in narrow:
+        return False
+    source = op.operands[0]
+    while source.op is not None and source.op.name == "clamp":
+        source = source.op.operands[1]
+    return source.dtype.is_float and source.op is not None and source.op.name in ROUNDING
 
 
 def bodies_of(module: Module) -> dict[str, str]:

@@ -17,7 +17,18 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, DType, TensorType
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly
-from graphgen.ir.dtype import bf16, decode, encode, f16, f32, f64, float_digits, highest, holds
+from graphgen.ir.dtype import (
+    bf16,
+    decode,
+    encode,
+    f16,
+    f32,
+    f64,
+    float_digits,
+    highest,
+    holds,
+    lowest,
+)
 from graphgen.ir.small_float import FORMATS, read_small
 from graphgen.passes.proof.integers import choose
 from graphgen.passes.proof.terms import Node, Term, Terms
@@ -63,6 +74,30 @@ Rounding = DType | Range
 def span(dtype: DType) -> Range:
     """The range of a type."""
     return Range(f32 if dtype is bf16 else dtype)
+
+
+def in_wide_type(terms: Terms, dtype: DType) -> DType:
+    """f32 for a narrow type of which real arithmetic leaves out the range."""
+    return f32 if dtype in terms.narrow else dtype
+
+
+def limit_of(dtype: DType) -> float:
+    """The largest magnitude of which numbers have a near one in a narrow type."""
+    most = float(min(-lowest(dtype), highest(dtype)))
+    # Up to half a step beyond the last whole number, that is the nearest one.
+    return most + 0.5 if dtype.is_integer else most
+
+
+def range_text(dtype: DType) -> str:
+    """The assumption that numbers are within the range of a narrow type, in words."""
+    most = limit_of(dtype) - (0.5 if dtype.is_integer else 0)
+    what = f"no number that is kept in {dtype.name}"
+    return f"{what} is beyond its range, times its scale if it has one: {-most:g} to {most:g}"
+
+
+def mask_text(dtype: DType) -> str:
+    """The assumption that the lowest number of a type masks, in words."""
+    return f"the lowest number of {dtype.name} is a mask: all others are far above it"
 
 
 @cache
@@ -133,6 +168,8 @@ def _fits(terms: Terms, term: Node, target: DType, *, level: ProofLevel) -> bool
             return isinstance(of, DType) and within(target, of)
         case "if":
             return all(fits(terms, cast(Term, part), target, level=level) for part in args[1:])
+        case "write":
+            return all(fits(terms, cast(Term, part), target, level=level) for part in args[-2:])
         case "fn" | "sum" | "op":
             if isinstance(args[1], DType):
                 return within(target, args[1])
@@ -156,6 +193,8 @@ def narrowed(
     terms: Terms, term: Term, target: DType, *, level: ProofLevel = ProofLevel.EXACT
 ) -> Term:
     """A float element converted to a type: itself, where the type has it."""
+    if level is ProofLevel.REAL:
+        target = in_wide_type(terms, target)
     if not isinstance(term, Node) or fits(terms, term, target, level=level):
         return term
     key = (term, target, level)

@@ -14,7 +14,7 @@ from graphgen.passes.proof.floats import PLAIN, ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
 from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
 from graphgen.passes.proof.sums import in_place_of, only_value, size_name, summed, variable_name
-from graphgen.passes.proof.terms import Node, Term, Terms, free_depth
+from graphgen.passes.proof.terms import Node, Term, Terms, atom_node, free_depth
 
 
 def _vector(e: Elements, op: Op, batch: Index, place: int) -> Dim:
@@ -75,6 +75,8 @@ def _scatter(e: Elements, op: Op, index: Index) -> Term | None:
     ]
     made = written(e.terms, ranges, here, new, e.at(operand, index))
     dtype = op.results[0].dtype
+    if e.is_payload(op.results[0]):
+        return made
     return e.of_type(made, dtype) if isinstance(made, Node) and made.kind == "write" else made
 
 
@@ -146,38 +148,62 @@ def _written_again(terms: Terms, args: tuple[object, ...]) -> Term:
 @element_rule("bitcast_convert", deep=True)
 def _bitcast_convert(e: Elements, op: Op, index: Index) -> Term | None:
     source, target = op.operands[0].dtype, op.results[0].dtype
-    if source.bits != target.bits or is_truth(source) or is_truth(target):
+    if is_truth(source) or is_truth(target):
         return None
+    if source.bits < target.bits:
+        size = op.operands[0].shape[-1]
+        part = e.terms.variable(f"part_{size_name(size)}", size)
+        return _joined(e, e.at(op.operands[0], (*index, part)), op, part)
+    if source.bits > target.bits:
+        return bits(e, e.at(op.operands[0], index[:-1]), op, (index[-1],))
     term = e.at(op.operands[0], index)
     if source is target:
         return term
     return bits(e, term, op)
 
 
-def bits(e: Elements, term: Term, op: Op) -> Term:
-    """A number whose bits are those of an element of another type."""
+def _joined(e: Elements, term: Term, op: Op, part: Dim) -> Term | None:
+    """The number whose parts, such as bytes, are an element at a variable; ``None`` if unknown."""
+    terms, node = e.terms, atom_node(e.terms, term)
+    if not isinstance(node, Node):
+        return None
+    name = variable_name(part)
+    if node.kind in ("if", "write") and name not in terms.symbols_of(node.args[-3]):
+        new, old = [_joined(e, _term(x), op, part) for x in node.args[-2:]]
+        if new is None or old is None:
+            return None
+        if node.kind == "if":
+            which = node.args[0]
+            assert isinstance(which, bool | Node)
+            return choose(terms, which, new, old)
+        return e.of_type(terms.node("write", *node.args[:-2], new, old), op.results[0].dtype)
+    whole = "bitcast_convert", op.operands[0].dtype, op.results[0].dtype
+    if node.kind == "fn" and node.args[:3] == whole and node.args[4:] == (part,):
+        return _term(node.args[3])
+    return None
+
+
+def _term(value: object) -> Term:
+    assert isinstance(value, bool | int | Poly | Node)
+    return value
+
+
+def bits(e: Elements, term: Term, op: Op, part: Index = ()) -> Term:
+    """A number whose bits are those of an element of another type, or a part of these."""
     terms, source, target = e.terms, op.operands[0].dtype, op.results[0].dtype
-    node = term
-    if isinstance(term, Poly) and len(term.terms) == 1 and term.terms[0][1] == 1:
-        (name,) = term.terms[0][0] if len(term.terms[0][0]) == 1 else ("",)
-        node = terms.atoms.get(name, term)
+    node = atom_node(terms, term)
     if isinstance(node, Node) and node.kind == "if":
         which, yes, no = node.args
         assert isinstance(which, bool | Node)
-        assert isinstance(yes, bool | int | Poly | Node)
-        assert isinstance(no, bool | int | Poly | Node)
-        return choose(terms, which, bits(e, yes, op), bits(e, no, op))
+        return choose(terms, which, *[bits(e, _term(x), op, part) for x in (yes, no)])
     if isinstance(node, Node) and node.kind == "write":
         *head, here, new, old = node.args
-        assert isinstance(new, bool | int | Poly | Node)
-        assert isinstance(old, bool | int | Poly | Node)
-        made = terms.node("write", *head, here, bits(e, new, op), bits(e, old, op))
-        return e.of_type(made, target)
-    if isinstance(node, Node) and node.args[:3] == ("bitcast_convert", source, target):
-        inner = node.args[3]
-        assert isinstance(inner, bool | int | Poly | Node)
-        return inner
-    return e.of_type(terms.node("fn", "bitcast_convert", target, source, term), target)
+        made = [bits(e, _term(x), op, part) for x in (new, old)]
+        return e.of_type(terms.node("write", *head, here, *made), target)
+    whole = "bitcast_convert", source, target
+    if isinstance(node, Node) and node.args[:3] == whole and len(node.args) == 4:
+        return _term(node.args[3])
+    return e.of_type(terms.node("fn", "bitcast_convert", target, source, term, *part), target)
 
 
 # ---- sorting -------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from math import prod
 
 from graphgen.ir import Attrs, Dim, DType, Literal, Op, Value
 from graphgen.ir.dims import Poly, Shape
+from graphgen.ir.dtype import f32, lowest
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
-from graphgen.passes.proof.floats import narrowed, whole_number
+from graphgen.passes.proof.floats import ProofLevel, mask_text, narrowed, whole_number
 from graphgen.passes.proof.integers import (
     at_most_zero,
     both,
@@ -54,11 +55,11 @@ def _constant(e: Elements, op: Op, index: Index) -> Term | None:
     small = prod(literal.shape) <= _LARGEST_TABLE
     read = literal.dtype.is_number or is_truth(literal.dtype)
     if read and (prod(literal.shape) == 1 or len(bytes(literal.data)) == literal.dtype.bytes):
-        return number(e.terms, literal.dtype, literal.values()[0])
+        return _scalar(e, literal.dtype, literal.values()[0])
     if read and small:
         values = literal.values()
         if len(set(map(repr, values))) == 1:
-            return number(e.terms, literal.dtype, values[0])
+            return _scalar(e, literal.dtype, values[0])
         place = _row_major(index, literal.shape)
         if isinstance(place, int):
             return number(e.terms, literal.dtype, values[place])
@@ -70,10 +71,21 @@ def _constant(e: Elements, op: Op, index: Index) -> Term | None:
     # Small ones of one content are one table.
     what = f"{literal.shape} {_digest(bytes(literal.data))}" if small else f"{id(literal)}"
     node = e.terms.node("at", f"literal {what}", literal.dtype, *index)
+    if read and small and all(literal.values()):
+        e.terms.nonzero.add(f"literal {what}")
     if literal.dtype.is_integer and small:
         whole = [int(x) for x in literal.values()]
         return e.terms.atom(node, min(whole), max(whole))
     return e.of_type(node, literal.dtype)
+
+
+def _scalar(e: Elements, dtype: DType, value: bool | float) -> Term:
+    """A number; where a narrow type is requested, its lowest one masks as that of f32 does."""
+    narrow = e.level is ProofLevel.REAL and dtype in e.terms.narrow
+    if narrow and dtype.is_float and value == lowest(dtype):
+        e.terms.assumed.add(mask_text(dtype))
+        return number(e.terms, f32, float(lowest(f32)))
+    return number(e.terms, dtype, value)
 
 
 @lru_cache(64)

@@ -12,6 +12,8 @@ class Status(StrEnum):
 
     PROVED: equal for all sizes and arguments, each element rounded alike.
     REAL: equal for all sizes and arguments in real arithmetic: rounding differs, ranges do not.
+    NARROW: equal in real arithmetic if numbers that the caller asks to keep in narrow types are not
+        rounded to these, and those of which that is assumed are within the ranges of these.
     REFUTED: the solver found sizes and arguments for which they differ.
     NOT_CONFIRMED: it did, and for these both programs compute the same in NumPy: the prover is
         wrong.
@@ -20,6 +22,7 @@ class Status(StrEnum):
 
     PROVED = "proved"
     REAL = "equal in real arithmetic"
+    NARROW = "equal but for narrow numbers"
     REFUTED = "refuted"
     NOT_CONFIRMED = "refuted wrongly"
     UNDECIDED = "undecided"

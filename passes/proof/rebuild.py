@@ -387,6 +387,8 @@ def function_term(terms: Terms, name: str, to: object, how: object, parts: Seque
             inverse = terms.node("fn", "divide", to, how, one, parts[1])
         if inverse is not None:
             return flat_function(terms, "multiply", to, how, [inverse, parts[0]])
+    if terms.narrow and name == "subtract" and isinstance(to, Range) and parts[0] is parts[1]:
+        return terms.node("const", repr(0.0))
     if name in FLAT and isinstance(to, Range):
         return flat_function(terms, name, to, how, parts)
     definition = OPS.get(name)
@@ -411,6 +413,17 @@ def _reciprocal(terms: Terms, term: Term) -> Node | None:
     return terms.node("const", repr(1 / number))
 
 
+# (terms, name, range, attributes, flat operands) -> the term without what cancels, if any does.
+Cancel = Callable[[Terms, str, object, object, list[Term]], Term | None]
+_CANCEL: list[Cancel] = []
+
+
+def cancelling(rule: Cancel) -> Cancel:
+    """Register what cancels in sums and products where numbers are kept in narrow types."""
+    _CANCEL.append(rule)
+    return rule
+
+
 def flat_function(terms: Terms, name: str, to: object, how: object, parts: Sequence[Term]) -> Node:
     """A sum or product of which the order of operands does not count."""
     flat: list[Term] = []
@@ -419,4 +432,8 @@ def flat_function(terms: Terms, name: str, to: object, how: object, parts: Seque
             flat += [_term(x) for x in part.args[3:]]
         else:
             flat.append(part)
+    for rule in _CANCEL if terms.narrow and isinstance(to, Range) else ():
+        found = rule(terms, name, to, how, flat)
+        if isinstance(found, Node):
+            return found
     return terms.node("fn", name, to, how, *sorted(flat, key=terms.order))

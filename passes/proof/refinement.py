@@ -9,18 +9,19 @@ computed, such as the sums after each layer, are looked for in the second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from graphgen.analysis import inlined
 from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.analysis.layers import scope_of
-from graphgen.ir import RANK, Dim, Function, Module, Op, Role, Value
+from graphgen.ir import RANK, Dim, DType, Function, Module, Op, Role, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly, symbols
 from graphgen.ops import OPS
 from graphgen.ops.traits import Trait
+from graphgen.passes.proof.choices import equal_in_cases
 from graphgen.passes.proof.cones import Cone, SharedValue
 from graphgen.passes.proof.congruence import congruent_values
 from graphgen.passes.proof.elements import Elements, Index, bodies_of, place_of
@@ -40,6 +41,7 @@ from graphgen.passes.proof.interface_relation import (
     unpacking,
 )
 from graphgen.passes.proof.movement_rules import PADDING
+from graphgen.passes.proof.narrow_numbers import narrow_type
 from graphgen.passes.proof.parting import parting_pair
 from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_equal import deep_recursion, rounding_place
@@ -59,8 +61,22 @@ _PART_STEPS = 20_000
 _MANY_OPS = 500
 
 
-def prove_refinement(before: Module, after: Module) -> RefinementProof:
-    """Compare all programs of ``after`` with those of ``before`` that they come from."""
+def prove_refinement(
+    before: Module, after: Module, narrow: Collection[DType] = ()
+) -> RefinementProof:
+    """Compare all programs of ``after`` with those of ``before`` that they come from.
+
+    Args:
+        before: the module that says what is meant.
+        after: the module to check.
+        narrow: types that the caller asks numbers to be kept in. Outputs that are not equal in real
+            arithmetic are compared again without rounding to these and without their ranges: they
+            may be :attr:`Status.NARROW`, and the assumptions name the ranges.
+
+    Raises:
+        GraphgenError: GG0302 for a type in ``narrow`` that is not a narrow one.
+    """
+    types = frozenset(map(narrow_type, narrow))
     claims: list[Claim] = []
     assumed: dict[str, None] = {}
     rules: set[str] = set()
@@ -73,7 +89,7 @@ def prove_refinement(before: Module, after: Module) -> RefinementProof:
             names = [name for name, _ in function.outputs]
             claims += [Claim(function.name, name, Status.UNDECIDED, why) for name in names]
             continue
-        found = _Program(before, after, source, inlined(after, function), known).prove()
+        found = _Program(before, after, source, inlined(after, function), known, types).prove()
         claims += found.claims
         assumed |= dict.fromkeys(found.assumptions)
         rules.update(found.rules)
@@ -173,6 +189,7 @@ class _Program:
     source: Function
     target: Function
     known: _Known = field(default_factory=_Known)
+    narrow: frozenset[DType] = frozenset()
     terms: Terms = field(default_factory=Terms)
     cuts: list[_Cut] = field(default_factory=list[_Cut])
     arbitrary: set[str] = field(default_factory=set[str])
@@ -207,7 +224,12 @@ class _Program:
                 self.arbitrary |= padded
                 found = self._attempt()
                 rules |= self.terms.rules
-        made = RefinementProof(found, self._assumptions(), rules=sorted(rules))
+            assumed = self._assumptions()
+            if self.narrow and any(c.status is Status.UNDECIDED for c in found):
+                found = _with_narrow(found, self._attempt(self.narrow))
+                rules |= self.terms.rules
+                assumed += tuple(sorted(self.terms.assumed))
+        made = RefinementProof(found, assumed, rules=sorted(rules))
         return replace(made, visited=self.visited)
 
     def _assumptions(self) -> tuple[str, ...]:
@@ -224,8 +246,8 @@ class _Program:
         whole = isinstance(rows, int) and rows == calls and self.source.arg("seq_ids") is not None
         return Promise(rows) if whole and isinstance(rows, int) else Promise()
 
-    def _attempt(self) -> list[Claim]:
-        self.terms = Terms(quotients=_has_tiles(self.target))
+    def _attempt(self, narrow: frozenset[DType] = frozenset()) -> list[Claim]:
+        self.terms = Terms(quotients=_has_tiles(self.target) or bool(narrow), narrow=narrow)
         self.cuts, self.of_rows, self.shared = [], {}, ({}, {})
         ranges = self._ranges()
         given = ranges, self.promise
@@ -291,7 +313,7 @@ class _Program:
         cone = self._cone(model, value, _MANY_OPS)
         if not cone.whole:
             return False
-        key = (self.promise.rows, cone.key)
+        key = (self.promise.rows, self.terms.narrow, cone.key)
         if key not in self.known.matches:
             self.known.matches[key] = self._compared(value, model)
         found = self.known.matches[key]
@@ -491,7 +513,7 @@ class _Program:
         if first is not None:
             return replace(first, output=name)
         cone = self._cone(model, value)
-        key = (self.promise.rows, *self._representation(name), cone.key)
+        key = (self.promise.rows, self.terms.narrow, *self._representation(name), cone.key)
         if key not in self.known.verdicts:
             self.terms.limit = self.terms.steps + _CLAIM_STEPS
             try:
@@ -560,6 +582,9 @@ class _Program:
             rows = self._index(value)[:1] if self._by_row(name) else ()
             if not self._same(a, b) and self._equal_otherwise(level, a, b):
                 a = b
+            if not self._same(a, b) and self.terms.narrow and level is ProofLevel.REAL:
+                # Numbers are kept in a narrow type before a write, those of the model after it.
+                a = b if equal_in_cases(self.terms, a, b, self._same) else a
             if self._same(a, b) and not self._rows_alone(b, rows):
                 why = "rows that are idle may reach others"
                 return Claim(self.target.name, name, Status.UNDECIDED, why)
@@ -579,7 +604,8 @@ class _Program:
         if not row.unpack:
             return False
         pack, unpack = packing(self.theirs, row), unpacking(self.theirs, row)
-        elements, ranks = self.theirs.elements, self.theirs.elements.ranks
+        level = ProofLevel.REAL if self.terms.narrow else ProofLevel.EXACT
+        elements, ranks = self.levels[level][1], self.theirs.elements.ranks
         made, whole = pack.outputs[0][1], pack.args[0]
         assert isinstance(elements.args, dict)
         elements.args[whole] = name
@@ -662,6 +688,18 @@ class _Program:
                 work += self.cuts[number].needs
         places = [self.cuts[number].place for number in sorted(seen) if not self.cuts[number].exact]
         return tuple(dict.fromkeys(places))
+
+
+def _with_narrow(plain: Sequence[Claim], narrow: Sequence[Claim]) -> list[Claim]:
+    """Claims of which those that are not proved are taken from a proof with narrow numbers."""
+    return [
+        old
+        if old.status is not Status.UNDECIDED
+        else new
+        if new.status is Status.UNDECIDED
+        else replace(new, status=Status.NARROW)
+        for old, new in zip(plain, narrow, strict=True)
+    ]
 
 
 def _relate_congruent(side: ProgramSide) -> None:

@@ -15,7 +15,7 @@ class Claim:
     Attributes:
         program: its name.
         output: the output's name.
-        status: proved, proved in real arithmetic, or undecided.
+        status: proved, proved in real arithmetic, or but for narrow numbers, or undecided.
         reason: of what is undecided, why, without names and places.
         pair: the ops of both programs at which the relation is lost, with their places.
         rounding: places in the second program whose rounding differs.
@@ -68,8 +68,9 @@ class RefinementProof:
 
     @property
     def open(self) -> list[Claim]:
-        """The claims that are not proved, not even in real arithmetic."""
-        return [c for c in self.claims if c.status not in (Status.PROVED, Status.REAL)]
+        """The claims that are not proved, not even in real arithmetic or but for narrow numbers."""
+        proved = (Status.PROVED, Status.REAL, Status.NARROW)
+        return [c for c in self.claims if c.status not in proved]
 
     @property
     def complete(self) -> bool:

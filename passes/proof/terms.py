@@ -78,6 +78,9 @@ class Terms:
         limit: of the steps; 0 for none.
         quotients: whether a quotient is a product with an inverse, a factor of a sum as any other.
             Tiles of attention divide after the sum; elsewhere terms only grow by it.
+        narrow: types of which real arithmetic leaves out the range, too: see ``narrow_numbers``.
+        assumed: what is assumed of numbers in these, in words.
+        nonzero: names of tables of numbers that are not zero.
     """
 
     bounds: dict[str, Bounds] = field(default_factory=dict[str, Bounds])
@@ -96,6 +99,9 @@ class Terms:
     steps: int = 0
     limit: int = 0
     quotients: bool = False
+    narrow: frozenset[DType] = frozenset()
+    assumed: set[str] = field(default_factory=set[str])
+    nonzero: set[str] = field(default_factory=set[str])
     _nodes: dict[tuple[object, ...], Node] = field(default_factory=dict[tuple[object, ...], Node])
     _names: dict[Node, str] = field(default_factory=dict[Node, str])
     _numbers: dict[Node, int] = field(default_factory=dict[Node, int])
@@ -288,6 +294,14 @@ class Terms:
 
 def _monomials(value: Dim) -> tuple[tuple[str, ...], ...]:
     return tuple([m for m, _ in value.terms if m]) if isinstance(value, Poly) else ()
+
+
+def atom_node(terms: Terms, term: Term) -> Term:
+    """The node of an integer that is one atom; any other term itself."""
+    if isinstance(term, Poly) and len(term.terms) == 1 and term.terms[0][1] == 1:
+        names = term.terms[0][0]
+        return terms.atoms.get(names[0], term) if len(names) == 1 else term
+    return term
 
 
 def bound_names(node: Node) -> list[str]:

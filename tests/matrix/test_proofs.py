@@ -6,7 +6,7 @@ import pytest
 
 from tests.matrix.axes import AXES, Cell, label
 from tests.matrix.holes import hole_of
-from tests.matrix.proofs import BASE, CLIPPED, OPEN, Report, alone, cells_alone, is_open, proved
+from tests.matrix.proofs import BASE, NARROW, OPEN, Report, alone, cells_alone, is_open, proved
 
 # Each value alone, but for families, which benchmarks.proofs has.
 PROVED = [c for c in cells_alone() if c["family"] == BASE["family"] and not is_open(c)]
@@ -17,7 +17,7 @@ PROVED = [c for c in cells_alone() if c["family"] == BASE["family"] and not is_o
 def test_a_value_alone_is_proved(cell: Cell) -> None:
     row = proved(cell, refute=False)
     assert (row["unknown"], row["refuted"], row["error"]) == (0, 0, "")
-    assert int(str(row["proved"])) + int(str(row["real"])) > 0
+    assert sum(int(str(row[name])) for name in ("proved", "real", "narrow")) > 0
 
 
 def test_every_value_has_a_cell_that_is_in_no_hole() -> None:
@@ -29,13 +29,21 @@ def test_every_value_has_a_cell_that_is_in_no_hole() -> None:
             assert hole_of(cell) is None
 
 
-def test_open_and_clipped_values_are_of_axes() -> None:
-    for table in (OPEN, CLIPPED):
+def test_open_and_narrow_values_are_of_axes() -> None:
+    for table in (OPEN, NARROW):
         assert all(set(values) <= set(AXES[axis]) for axis, values in table.items())
 
 
 def test_a_report_is_good_only_where_what_is_not_open_is_proved() -> None:
-    row = {"proved": 1, "real": 2, "unknown": 0, "refuted": 0, "error": "", "seconds": 0.5}
+    row = {
+        "proved": 1,
+        "real": 2,
+        "narrow": 0,
+        "unknown": 0,
+        "refuted": 0,
+        "error": "",
+        "seconds": 0.5,
+    }
     row |= {"cell": label(BASE), "reasons": {}, "places": {}}
     cells = {label(BASE): BASE}
     assert Report(cells, [row]).good
@@ -46,8 +54,9 @@ def test_a_report_is_good_only_where_what_is_not_open_is_proved() -> None:
     lost = {
         **row,
         "cell": label(paged),
-        "unknown": 3,
-        "reasons": {"why": 3},
+        "narrow": 1,
+        "unknown": 4,
+        "reasons": {"why": 4},
         "places": {"why": "@"},
     }
     report = Report({label(paged): paged}, [lost])
@@ -55,4 +64,4 @@ def test_a_report_is_good_only_where_what_is_not_open_is_proved() -> None:
     assert report.share == 0.5
     lines = list(report.lines())
     assert any(line.startswith("caches paged") for line in lines)
-    assert lines[-1] == "1 of 1 cells, 50.0% proved"
+    assert lines[-1] == "1 of 1 cells, 50.0% proved, 37.5% without narrow numbers"

@@ -36,6 +36,22 @@ def test_a_wrong_output_is_refuted_with_an_element_and_both_ops() -> None:
     assert any("all_reduce" in op for op in claim["pair"])
 
 
+def test_numbers_in_a_named_narrow_type_are_told_apart(folder: Path) -> None:
+    kept = WHOLE.replace(
+        "return y = %0",
+        "%1 = convert(%0) dtype=f16 : f16[2,4]\n"
+        "  %2 = convert(%1) dtype=f32 : f32[2,4]\n  return y = %2",
+    )
+    (folder / "kept.gg").write_text(kept)
+    assert graphgen("prove", "a.gg", "kept.gg").exit_code == 1
+    assert graphgen("prove", "a.gg", "kept.gg", "--narrow", "bf16").exit_code == 1
+    text = done("prove", "a.gg", "kept.gg", "--narrow", "f16").stdout
+    assert "@main: 1 equal but for narrow numbers\n" in text
+    assert "assumed: no number that is kept in f16 is beyond its range" in text
+    assert graphgen("prove", "a.gg", "wrong.gg", "--narrow", "f16").exit_code == 1
+    assert graphgen("prove", "a.gg", "kept.gg", "--narrow", "f32").exit_code == 2
+
+
 def test_the_same_module_is_proved_to_the_last_bit() -> None:
     assert facts("prove", "a.gg", "a.gg")["claims"][0]["status"] == "proved"
 

@@ -420,7 +420,37 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("x:f32[4]", "%y = bitcast_convert(%x) dtype=s32 : s32[4]"),
         Case("x:s8[4]", "%y = bitcast_convert(%x) dtype=u8 : u8[4]"),
         Case("x:f32[4]", "%y = bitcast_convert(%x) dtype=f32 : f32[4]"),
-        Case("x:s32[2]", "%y = bitcast_convert(%x) dtype=s8 : s8[2,4]", outside=True),
+        Case("x:s32[2]", "%y = bitcast_convert(%x) dtype=s8 : s8[2,4]"),
+        Case(
+            "x:f32[2]",
+            "%b = bitcast_convert(%x) dtype=u8 : u8[2,4]\n"
+            "%y = bitcast_convert(%b) dtype=f32 : f32[2]",
+        ),
+        Case(
+            "x:f32[3] z:f32[3] p:pred[3]",
+            "%a = bitcast_convert(%x) dtype=u8 : u8[3,4]\n"
+            "%b = bitcast_convert(%z) dtype=u8 : u8[3,4]\n"
+            "%q = broadcast_in_dim(%p) shape=[3,4] dimensions=[0] : pred[3,4]\n"
+            "%c = select(%q, %a, %b) : u8[3,4]\n"
+            "%y = bitcast_convert(%c) dtype=f32 : f32[3]",
+        ),
+        # Bytes of several numbers, in another order, and those of an argument.
+        Case(
+            "x:f32[2]",
+            "%b = bitcast_convert(%x) dtype=u8 : u8[2,4]\n"
+            "%c = reverse(%b) dimensions=[1] : u8[2,4]\n"
+            "%y = bitcast_convert(%c) dtype=f32 : f32[2]",
+            outside=True,
+        ),
+        Case(
+            "x:f32[2] z:f32[2] p:pred[2,4]",
+            "%a = bitcast_convert(%x) dtype=u8 : u8[2,4]\n"
+            "%b = bitcast_convert(%z) dtype=u8 : u8[2,4]\n"
+            "%c = select(%p, %a, %b) : u8[2,4]\n"
+            "%y = bitcast_convert(%c) dtype=f32 : f32[2]",
+            outside=True,
+        ),
+        Case("x:u8[2,4]", "%y = bitcast_convert(%x) dtype=s32 : s32[2]", outside=True),
     ),
     "sort": (
         Case("x:f32[5]", "%y = sort(%x) dimension=0 : f32[5]"),

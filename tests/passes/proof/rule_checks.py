@@ -112,7 +112,8 @@ class TermValues:
         if name == "bitcast_convert":
             source, target = str(how), str(to)
             kinds = {"f32": "f4", "s32": "i4", "s8": "i1", "u8": "u1"}
-            return np.array(values[0], kinds[source]).view(kinds[target]).item()
+            part = int(values[1]) if len(values) > 1 else 0
+            return np.array([values[0]], kinds[source]).view(kinds[target])[part].item()
         if name in ("float", "convert"):
             return float(values[0])
         if name == "compare":
@@ -120,6 +121,8 @@ class TermValues:
             return values[0] == values[1] if equal else values[0] < values[1]
         if name == "divide":
             return values[0] / values[1]
+        if name in ("maximum", "abs"):
+            return max(values) if name == "maximum" else abs(values[0])
         return {"add": sum, "multiply": prod, "product": prod}[str(name)](values)
 
     def written(self, node: Node, at: Mapping[str, int]) -> Number:

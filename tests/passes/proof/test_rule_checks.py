@@ -12,8 +12,10 @@ from graphgen.ir import Op, attrs_of
 from graphgen.ir.dims import Poly
 from graphgen.passes.proof import (
     block_places,
+    choices,
     equal_terms,
     integers,
+    narrow_numbers,
     products,
     prove_equal,
     rebuild,
@@ -38,14 +40,20 @@ PARTS = {
     "sums.is_infinite",
     *("split_sums.common_step", "split_sums.is_irregular", "split_sums.parted"),
     *("split_sums.total_range", "products.condition_ends"),
-    "rebuild.node_rule",
+    *("rebuild.node_rule", "rebuild.cancelling", "narrow_numbers.narrow_type"),
+    *("narrow_numbers.factors_of", "narrow_numbers.inverted", "narrow_numbers.is_measured"),
     *("sums.linear", "sums.sum_names"),
 }
-# Functions whose checks are in test_equal_terms, in those of sums, and in test_block_places.
+# Functions whose checks are in test_equal_terms, in those of sums, in test_block_places and in
+# test_narrow_numbers.
 COMPARED = {
     *("split_sums.in_parts", "equal_terms.equal_terms", "sums.merged"),
     *("block_places.place_atom", "block_places.place_of", "block_places.end_of"),
     *("block_places.owner_of", "block_places.written_in_block"),
+    *("choices.cases_of", "choices.equal_in_cases", "choices.within_choice"),
+    *("narrow_numbers.as_number", "narrow_numbers.bound_of", "narrow_numbers.covers"),
+    *("narrow_numbers.is_nonzero", "narrow_numbers.is_within", "narrow_numbers.kept_in"),
+    *("narrow_numbers.simplified", "narrow_numbers.unrounded"),
 }
 
 
@@ -77,7 +85,10 @@ def test_a_normal_form_keeps_the_value_of_terms(name: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [block_places, integers, rebuild, sums, split_sums, products, equal_terms, whole_numbers],
+    [
+        *(block_places, integers, rebuild, sums, split_sums, products, equal_terms),
+        *(whole_numbers, narrow_numbers, choices),
+    ],
     ids=lambda m: m.__name__[-8:],
 )
 def test_no_normal_form_is_without_a_check(module: ModuleType) -> None:

@@ -1,0 +1,363 @@
+"""Numbers that a caller asks to keep in narrow types are proved with right scales alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Module, TensorType, dtype
+from graphgen.ir.attrs import EMPTY, attrs_of
+from graphgen.ir.dims import symbol
+from graphgen.ir.dtype import f8e4m3, f16, f32, s8
+from graphgen.ir.types import tensor
+from graphgen.passes.proof.choices import cases_of, equal_in_cases, within_choice
+from graphgen.passes.proof.indexing_rules import written
+from graphgen.passes.proof.integers import choose
+from graphgen.passes.proof.narrow_numbers import bound_of, covers, is_nonzero
+from graphgen.passes.proof.pass_proof import Status
+from graphgen.passes.proof.rebuild import flat_function
+from graphgen.passes.proof.refinement import prove_refinement
+from graphgen.passes.proof.sums import summed
+from graphgen.passes.proof.terms import Node, Term
+from graphgen.text import parse
+from tests.passes.proof.normal_form_checks import ARRAYS, SIZES, TO, Drawn
+
+DRAWS = 150
+F8, S4 = dtype("f8e4m3fn"), dtype("s4")
+
+# ---- programs ------------------------------------------------------------------------------------
+
+MODEL = """
+  %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[4,6]"""
+SCALE = """
+  %a = abs(%w) : f32[6,8]
+  %m = reduce(%a) dimensions=[1] kind=maximum : f32[6]
+  %c = constant() value=f32[](MOST) : f32[]
+  %cb = broadcast_in_dim(%c) shape=[6] : f32[6]
+  %q = divide(%m, %cb) : f32[6]
+  %t = constant() value=f32[](1.1754944e-38) : f32[]
+  %tb = broadcast_in_dim(%t) shape=[6] : f32[6]
+  %s = maximum(%q, %tb) : f32[6]
+  %sb = broadcast_in_dim(%s) shape=[6,8] dimensions=[0] : f32[6,8]
+  %d = divide(%w, %sb) : f32[6,8]"""
+WHOLE = """
+  %r = round_nearest_even(%d) : f32[6,8]
+  %k = convert(%r) dtype=TYPE : TYPE[6,8]"""
+FLOAT = """
+  %k = convert(%d) dtype=TYPE : TYPE[6,8]"""
+SCALED = """
+  %f = convert(%k) dtype=f32 : f32[6,8]
+  %z = dot_general(%x, %f) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[4,6]
+  %u = broadcast_in_dim(%s) shape=[4,6] dimensions=[1] : f32[4,6]
+  %y = multiply(%z, %u) : f32[4,6]"""
+CLAMPED = """
+  %sb = constant() value=f32[](0.02) : f32[]
+  %sd = broadcast_in_dim(%sb) shape=[6,8] : f32[6,8]
+  %g = divide(%w, %sd) : f32[6,8]
+  %lo = constant() value=f32[](-MOST) : f32[]
+  %hi = constant() value=f32[](MOST) : f32[]
+  %d = clamp(%lo, %g, %hi) : f32[6,8]"""
+FIXED = """
+  %f = convert(%k) dtype=f32 : f32[6,8]
+  %v = multiply(%f, %sd) : f32[6,8]
+  %y = dot_general(%x, %v) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[4,6]"""
+MEASURED, STATIC = SCALE + WHOLE + SCALED, CLAMPED + WHOLE + FIXED
+BYTES = """
+  %n = bitcast_convert(%x) dtype=u8 : u8[4,8,4]
+  %i = bitcast_convert(%w) dtype=u8 : u8[6,8,4]
+  %p = concatenate(%n, %i) dimension=0 : u8[10,8,4]
+  %l = slice(%p) start_indices=[4,0,0] limit_indices=[10,8,4] : u8[6,8,4]
+  %b = bitcast_convert(LAST) dtype=f32 : f32[6,8]
+  %y = dot_general(%x, %b) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[4,6]"""
+
+
+def module(lines: str, **words: str) -> Module:
+    """A program with these lines, in which words are replaced."""
+    for word, text in words.items():
+        lines = lines.replace(word, text)
+    args = "\n  arg %x : f32[4,8]\n  arg %w : f32[6,8]"
+    text = f"func @f phase=decode {{{args}{lines}\n  return y = %y\n}}\n"
+    return parse(f"module @m level=target {{\n}}\n\n{text}", "case")
+
+
+def verdict(lines: str, narrow: Sequence[DType], **words: str) -> tuple[Status, Sequence[str]]:
+    """The verdict on the output of a program, and what is assumed."""
+    found = prove_refinement(module(MODEL), module(lines, **words), narrow)
+    (claim,) = found.claims
+    return claim.status, found.assumptions
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "most"),
+    [
+        (MEASURED, s8, "127.0"),
+        (MEASURED, s8, "127.5"),
+        (MEASURED, s8, "120.0"),
+        (MEASURED, S4, "7.5"),
+        (SCALE + FLOAT + SCALED, F8, "448.0"),
+        (SCALE + FLOAT + SCALED, f8e4m3, "240.0"),
+    ],
+)
+def test_a_scale_that_covers_the_largest_magnitude_needs_no_assumption(
+    lines: str, kind: DType, most: str
+) -> None:
+    words = {"TYPE": kind.name, "MOST": most}
+    assert verdict(lines, [kind], **words) == (Status.NARROW, ())
+    # Who does not ask for the type is not told that both are equal.
+    assert verdict(lines, [], **words)[0] is Status.UNDECIDED
+    assert verdict(lines, [f16], **words)[0] is Status.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "most"),
+    [(STATIC, s8, "127.0"), (CLAMPED + FLOAT + FIXED, F8, "448.0")],
+)
+def test_a_clamp_to_the_range_of_a_fixed_scale_is_assumed_to_clip_nothing(
+    lines: str, kind: DType, most: str
+) -> None:
+    status, assumed = verdict(lines, [kind], TYPE=kind.name, MOST=most)
+    assert status is Status.NARROW
+    assert [kind.name in text and "range" in text for text in assumed] == [True]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "words"),
+    [
+        # The largest weight is beyond the range.
+        (MEASURED, s8, {"MOST": "128.0"}),
+        (MEASURED, S4, {"MOST": "127.0"}),
+        (SCALE + FLOAT + SCALED, F8, {"MOST": "449.0"}),
+        (SCALE + FLOAT + SCALED, f8e4m3, {"MOST": "448.0"}),
+        # The largest one of a part of the inputs, of the signed weights, or of other weights.
+        (MEASURED, s8, {"MOST": "127.0", "reduce(%a)": "reduce(%w)"}),
+        (MEASURED, s8, {"MOST": "127.0", "kind=maximum": "kind=minimum"}),
+        # A payload with another scale, with none, or with the inverse of its own.
+        (
+            MEASURED,
+            s8,
+            {"MOST": "127.0", "broadcast_in_dim(%s) shape=[4": "broadcast_in_dim(%q) shape=[4"},
+        ),
+        (MEASURED, s8, {"MOST": "127.0", "multiply(%z, %u)": "add(%z, %z)"}),
+        (MEASURED, s8, {"MOST": "127.0", "multiply(%z, %u)": "divide(%z, %u)"}),
+        # Whole numbers below, or toward zero, which are up to a step away.
+        (MEASURED, s8, {"MOST": "127.0", "round_nearest_even": "floor"}),
+        (SCALE + FLOAT + SCALED, s8, {"MOST": "127.0"}),
+        # A clamp to less than the range, which clips what is within it.
+        (STATIC, s8, {"MOST": "7.0"}),
+        (STATIC, s8, {"MOST": "126.0"}),
+        (CLAMPED + FLOAT + FIXED, F8, {"MOST": "240.0"}),
+        (STATIC, s8, {"MOST": "127.0", "multiply(%f, %sd)": "multiply(%f, %f)"}),
+    ],
+)
+def test_wrong_scales_and_ranges_are_not_proved(
+    lines: str, kind: DType, words: dict[str, str]
+) -> None:
+    assert verdict(lines, [kind], **words, TYPE=kind.name)[0] is Status.UNDECIDED
+
+
+def test_numbers_that_are_stored_as_bytes_are_themselves() -> None:
+    assert verdict(BYTES, [], LAST="%l")[0] is Status.PROVED
+    turned = BYTES.replace("  %b =", "  %o = reverse(%l) dimensions=[2] : u8[6,8,4]\n  %b =")
+    assert verdict(turned, [], LAST="%o")[0] is Status.UNDECIDED
+    other = BYTES.replace("start_indices=[4,0,0]", "start_indices=[3,0,0]")
+    assert verdict(other.replace("[10,8,4] : u8[6", "[9,8,4] : u8[6"), [], LAST="%l")[0] is (
+        Status.UNDECIDED
+    )
+
+
+def test_a_wide_type_cannot_be_asked_for() -> None:
+    with pytest.raises(
+        GraphgenError, match="f32 is not a type that numbers are narrowed to"
+    ) as raised:
+        verdict(MODEL, [f32])
+    assert raised.value.code == "GG0302"
+
+
+# ---- rules ---------------------------------------------------------------------------------------
+
+# Rows of zeros, of numbers of one sign, and of both.
+ROWS = np.array([[0, 0, 0, 0], [-3, 1, -1, 0], [2, 3, 1, 2]], np.float64)
+TYPE: TensorType = tensor(f32, (3, 4))
+
+
+class Narrow(Drawn):
+    """Terms where numbers are kept in narrow types."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.terms.narrow, self.terms.quotients = frozenset((s8,)), True
+        self.values.given = {**ARRAYS, "y": ROWS}
+
+    def const(self, value: float) -> Node:
+        """A number."""
+        return self.terms.node("const", repr(value))
+
+    def element(self, row: str, column: str) -> Node:
+        """An element of y."""
+        return self.terms.node("at", "y", TYPE, symbol(row), symbol(column))
+
+    def largest(self, row: str, column: str) -> Term:
+        """The largest magnitude of a row."""
+        inner = self.terms.node("fn", "abs", None, EMPTY, self.element(row, column))
+        return summed(self.terms, "maximum", None, [(column, SIZES[column])], inner)
+
+    def scale(self, row: str, most: float) -> Node:
+        """The scale of a row."""
+        inverse = self.inverse(self.const(most))
+        share = flat_function(self.terms, "multiply", TO, EMPTY, [self.largest(row, "d"), inverse])
+        return self.terms.node("fn", "maximum", None, EMPTY, share, self.const(1e-30))
+
+    def inverse(self, term: Term) -> Node:
+        """One by a number."""
+        return self.terms.node("fn", "divide", TO, EMPTY, self.const(1.0), term)
+
+    def unless_zero(self, row: str, scale: Term) -> Term:
+        """A scale, or zero where the largest magnitude is."""
+        equal = attrs_of({"direction": "EQ"})
+        top = self.largest(row, "d")
+        same = self.terms.node("fn", "compare", None, equal, top, self.const(0.0))
+        return choose(self.terms, self.terms.node("truth", same), self.const(0.0), scale)
+
+    def factors(self) -> list[Term]:
+        """Factors of which some may cancel."""
+        row, scale = self.random.choice("ac"), self.scale(self.random.choice("ac"), 127.0)
+        which, y = self.fact(), self.element(row, self.random.choice("bd"))
+        pool: list[Term] = [
+            *(self.const(0.0), self.const(1.0), self.const(2.5), y, scale, self.inverse(scale)),
+            *(self.inverse(self.const(2.5)), self.unless_zero(self.random.choice("ac"), scale)),
+            *(choose(self.terms, which, x, y) for x in (scale, self.inverse(scale))),
+            choose(self.terms, which, self.const(4.0), scale),
+        ]
+        return self.random.sample(pool, self.random.randint(2, 5))
+
+
+@pytest.mark.parametrize("name", ["add", "multiply"])
+def test_what_cancels_in_sums_and_products_changes_no_value(name: str) -> None:
+    shorter = 0
+    for number in range(DRAWS):
+        d = Narrow(number)
+        parts = d.factors()
+        made = flat_function(d.terms, name, TO, EMPTY, parts)
+        raw = d.terms.node("fn", name, TO, EMPTY, *parts)
+        shorter += len(made.args) < len(raw.args)
+        wrong = d.differ(made, lambda at, raw=raw, d=d: d.of(raw, at), *parts)
+        assert not wrong, wrong
+    assert shorter > DRAWS // 10
+
+
+def test_a_largest_magnitude_covers_its_own_elements_alone() -> None:
+    d = Narrow(0)
+    row = d.largest("a", "d")
+    part = summed(
+        d.terms,
+        "maximum",
+        None,
+        [("e", 3)],
+        d.terms.node(
+            "fn",
+            "abs",
+            None,
+            EMPTY,
+            d.terms.node("at", "y", TYPE, symbol("a"), d.terms.variable("e", 3)),
+        ),
+    )
+    assert isinstance(row, Node)
+    assert isinstance(part, Node)
+    assert covers(d.terms, row, d.element("a", "b"))
+    for other in (d.element("c", "b"), d.read("x"), d.inverse(d.element("a", "b"))):
+        assert not covers(d.terms, row, other)
+    # Three of four elements: those of a variable of four may be another one.
+    assert not covers(d.terms, part, d.element("a", "b"))
+    assert covers(d.terms, part, d.terms.node("at", "y", TYPE, symbol("a"), 2))
+    assert not covers(d.terms, part, d.terms.node("at", "y", TYPE, symbol("a"), 3))
+
+
+def test_no_number_is_beyond_the_bound_of_its_product() -> None:
+    known = 0
+    for number in range(DRAWS):
+        d = Narrow(number)
+        scale = d.scale(d.random.choice("ac"), d.random.choice((7.0, 127.0)))
+        parts = [d.element(d.random.choice("ac"), d.random.choice("bd")), d.inverse(scale)]
+        term = d.terms.node("fn", "multiply", TO, EMPTY, *parts)
+        bound = bound_of(d.terms, term)
+        if bound is not None:
+            known += 1
+            assert all(abs(d.of(term, at)) <= bound * (1 + 1e-12) for at in d.places(term))
+    assert 0 < known < DRAWS
+
+
+def test_what_is_said_not_to_be_zero_is_not() -> None:
+    for number in range(DRAWS):
+        d = Narrow(number)
+        for part in d.factors():
+            if is_nonzero(d.terms, part):
+                assert all(d.of(part, at) != 0 for at in d.places(part))
+
+
+def write(d: Drawn, here: Node, new: Term, old: Term) -> Term:
+    """An element that is written where a condition holds."""
+    return written(d.terms, [("a", 3)], here, new, old)
+
+
+def old(d: Narrow) -> Term:
+    """An element that does not depend on what is written."""
+    return d.element("c", d.random.choice("bd"))
+
+
+def test_a_function_of_writes_is_the_write_of_the_function() -> None:
+    found = 0
+    for number in range(DRAWS):
+        d = Narrow(number)
+        here, other = d.fact(), d.fact()
+        parts = [
+            write(d, d.random.choice((here, here, other)), d.real(1), old(d)) for _ in range(2)
+        ]
+        if not all(isinstance(x, Node) and x.kind == "write" for x in parts):
+            continue
+        nodes = [x for x in parts if isinstance(x, Node)]
+
+        def product(x: list[Term], d: Narrow = d) -> Node:
+            return d.terms.node("fn", "multiply", TO, EMPTY, *x)
+
+        made = within_choice(d.terms, nodes, product)
+        if made is None:
+            continue
+        found += 1
+        raw = product(list(nodes))
+        wrong = d.differ(made, lambda at, raw=raw, d=d: d.of(raw, at), raw)
+        assert not wrong, wrong
+    assert found > 10
+
+
+def test_terms_that_are_equal_in_each_case_have_one_value() -> None:
+    found = 0
+    for number in range(DRAWS * 2):
+        d = Narrow(number)
+        here, other = d.fact(), d.fact()
+        new, before = d.read("y"), old(d)
+        times = d.random.choice((here, here, other))
+        twice = d.terms.node("fn", "add", TO, EMPTY, new, new)
+        both = d.terms.node("fn", "add", TO, EMPTY, before, d.random.choice((before, new)))
+        one = write(d, here, new, before)
+        a = d.terms.node("fn", "add", TO, EMPTY, one, one)
+        b = write(d, times, twice, both)
+        if d.random.random() < 0.3:
+            a, b = choose(d.terms, here, a, twice), choose(d.terms, here, b, twice)
+        if a is not b and equal_in_cases(d.terms, a, b, lambda x, y: x is y):
+            found += 1
+            wrong = d.differ(a, lambda at, b=b, d=d: d.of(b, at), a, b)
+            assert not wrong, wrong
+    assert found > 10
+
+
+def test_cases_of_another_condition_are_left_as_they_are() -> None:
+    d = Narrow(1)
+    one, two = d.terms.node("truth", d.read("p")), d.terms.node("le0", symbol("b") + -1)
+    y, zero = d.element("a", "b"), d.const(0.0)
+    first, second = choose(d.terms, one, y, zero), choose(d.terms, two, y, zero)
+    assert isinstance(first, Node)
+    found = cases_of(d.terms, first, [first, second])
+    assert found == (one, [y, second], [zero, second])
