@@ -154,7 +154,8 @@ class _Comparison:
         self.level += 1
         try:
             sides = [
-                [y for x in side for y in expansion.products(_term(x))] for side in (left, right)
+                [expansion.joined(y) for x in side for y in expansion.products(_term(x))]
+                for side in (left, right)
             ]
             return self._same_products(*sides)
         except TooManyProductsError:

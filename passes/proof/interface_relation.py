@@ -16,9 +16,13 @@ from graphgen.ir.dims import symbol
 from graphgen.ir.interface import Entry
 from graphgen.passes.proof.elements import Elements, Index, Ranks
 from graphgen.passes.proof.integers import choose
+from graphgen.passes.proof.rebuild import replaced
 from graphgen.passes.proof.terms import Node, Term, Terms
 
-_MAKERS = ("weights.global", "weights.rank", "adapter.rank")
+_ADAPTER = "adapter.rank"
+_MAKERS = ("weights.global", "weights.rank", _ADAPTER)
+# The variable that stands for the slot of an adapter.
+_SLOT = "slot_of_adapter"
 ACTIVE = "active row"
 # In terms that depend on which rows are active.
 MENTIONS_ROWS = "rows_of_call"
@@ -80,7 +84,8 @@ def side_of(
         sizes = {k: v for k, v in function.dims.items() if isinstance(v, int)}
         maker = bind_function(maker, sizes)
         for arg in maker.args:
-            _relate(side, arg, known, names, made, promise)
+            if not _relate_adapter(side, arg, name):
+                _relate(side, arg, known, names, made, promise)
         known |= dict(maker.outputs)
     for arg in function.args:
         _relate(side, arg, known, names, made, promise)
@@ -102,6 +107,10 @@ def _relate(
         ranks.related[arg] = lambda e, index, rank: rank
     elif name in known and known[name].type is arg.type:
         made[arg] = known[name]
+    elif row is not None and row.role is Role.SLOTTED and _has_one_slot(known.get(name), arg):
+        out = known[name]
+        ranks.related[arg] = lambda e, index, rank: _in_slot(e, out, index, rank)
+        ranks.sources[arg] = out
     elif row is not None and row.pack and row.role in (Role.STATE, Role.INPUT, Role.WEIGHT):
         pack = packing(side, row)
         names[pack.args[0]] = name
@@ -112,6 +121,37 @@ def _relate(
         names[arg] = name
         if name == "seq_ids" and promise.rows:
             ranks.related[arg] = lambda e, index, rank: _row(e, index, promise.rows)
+
+
+def _relate_adapter(side: ProgramSide, arg: Value, maker: str) -> bool:
+    """Relate an adapter that is prepared alone to that in some slot of the model's value."""
+    row = side.module.interface.get(arg.name or "")
+    if maker != _ADAPTER or row is None or row.role is not Role.SLOTTED:
+        return False
+    whole = row.logical
+    if arg.shape != (1, *whole.shape[1:]) or arg.dtype is not whole.dtype:
+        return False
+
+    def in_any_slot(e: Elements, index: Index, rank: Dim) -> Term:
+        slot = e.terms.variable(_SLOT, whole.shape[0])
+        node = e.terms.node("at", arg.name, whole, slot, *index[1:])
+        return e.of_type(node, whole.dtype)
+
+    side.elements.ranks.related[arg] = in_any_slot
+    return True
+
+
+def _has_one_slot(prepared: Value | None, arg: Value) -> bool:
+    """True if an argument holds in each slot what is prepared for one adapter."""
+    if prepared is None or prepared.dtype is not arg.dtype:
+        return False
+    return prepared.shape == (1, *arg.shape[1:])
+
+
+def _in_slot(e: Elements, prepared: Value, index: Index, rank: Dim) -> Term:
+    """The element of a prepared adapter in a slot."""
+    found = e.on_rank(prepared, (0, *index[1:]), rank)
+    return replaced(e.terms, found, {_SLOT: index[0]})
 
 
 def _row(e: Elements, index: Index, rows: int) -> Term:

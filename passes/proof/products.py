@@ -13,10 +13,11 @@ from itertools import pairwise
 from itertools import product as choices
 
 from graphgen.ir import Dim
+from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly, symbols
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.rebuild import replaced
-from graphgen.passes.proof.sums import Range, is_infinite, ranges_of, zero_of
+from graphgen.passes.proof.sums import Range, is_infinite, merged, ranges_of, zero_of
 from graphgen.passes.proof.terms import Node, Term, Terms, size_name, walked
 
 # A sum of more products is not multiplied out.
@@ -81,6 +82,22 @@ class Expansion:
         ):
             return self._multiplied([self.products(_term(x)) for x in term.args[3:]])
         return [SumOfProduct((), (term,))]
+
+    def joined(self, found: SumOfProduct) -> SumOfProduct:
+        """A sum of a product with variables that count as one, such as of ranks and of their parts.
+
+        A factor that is the same in each part, such as the scale of a group, is out of the inner
+        sum in one program, and in it in another one.
+        """
+        if len(found.ranges) < 2 or len(found.factors) < 2:
+            return found
+        product = self.terms.node("fn", "multiply", self.to, EMPTY, *found.factors)
+        body, ranges = merged(self.terms, product, list(found.ranges))
+        if len(ranges) == len(found.ranges):
+            return found
+        flat = isinstance(body, Node) and body.kind == "fn" and body.args[0] == "multiply"
+        factors = tuple(map(_term, body.args[3:])) if flat and isinstance(body, Node) else (body,)
+        return SumOfProduct(tuple(ranges), factors)
 
     def _multiplied(self, sides: Sequence[Sequence[SumOfProduct]]) -> list[SumOfProduct]:
         """The product of sums."""

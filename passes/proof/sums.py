@@ -390,6 +390,9 @@ def _single(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
         kept = where(terms, replaced(terms, yes, {name: value}), condition)
         made = choose(terms, condition, kept, zero)
         return summed(terms, "add", to, rest, made)
+    block = _single_block(terms, to, ranges, body)
+    if block is not None:
+        return block
     outer = [x for x in conjuncts(which) if not terms.symbols_of(x) & {n for n, _ in ranges}]
     if outer:
         # A condition that does not depend on what is summed over.
@@ -401,6 +404,47 @@ def _single(terms: Terms, to: object, ranges: list[Range], body: Term) -> Term |
             condition = both(terms, condition, part)
         made = summed(terms, "add", to, ranges, choose(terms, left, yes, zero))
         return choose(terms, condition, where(terms, made, condition), zero)
+    return None
+
+
+def _single_block(terms: Terms, to: object, ranges: list[Range], body: Node) -> Term | None:
+    """A sum of which a condition leaves one block of a variable, ``v div by = number``."""
+    which, yes = body.args[:2]
+    assert isinstance(which, Node)
+    for name, size in ranges:
+        found = only_block(terms, which, name)
+        if found is None or not isinstance(size, int) or size % found[1]:
+            continue
+        number, by = found
+        fresh = f"{name}_of_{by}"
+        value = number * by + terms.variable(fresh, by)
+        inside = both(
+            terms,
+            at_most_zero(terms, number * -1),
+            at_most_zero(terms, number + (1 - size // by)),
+        )
+        condition = both(terms, inside, replaced_truth(terms, which, {name: value}))
+        kept = where(terms, replaced(terms, _term(yes), {name: value}), condition)
+        rest = [pair for pair in ranges if pair[0] != name]
+        over = [*rest, (fresh, by)] if by > 1 else rest
+        return summed(terms, "add", to, over, choose(terms, condition, kept, zero_of(terms)))
+    return None
+
+
+def only_block(terms: Terms, which: Node, name: str) -> tuple[Dim, int] | None:
+    """``(number, by)`` of a condition that holds for one ``v div by`` of a variable alone."""
+    for fact in conjuncts(which):
+        value = fact.args[0]
+        if fact.kind != "eq0" or not isinstance(value, Poly):
+            continue
+        for monomial, factor in value.terms:
+            node = terms.atoms.get(monomial[0]) if len(monomial) == 1 else None
+            if node is None or node.kind != "div" or node.args[0] != symbol(name):
+                continue
+            number = (value + symbol(monomial[0]) * -factor) * -factor
+            if abs(factor) == 1 and name not in terms.symbols_of(number):
+                assert isinstance(node.args[1], int)
+                return number, node.args[1]
     return None
 
 
@@ -477,12 +521,25 @@ def merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[Ra
 
 
 def _side_by_side(terms: Terms, body: Term, outer: str, inner: str, size: int) -> bool:
-    """True if some integer of a term has ``outer * size + inner`` in it."""
-    return any(
-        (parts := dict(value.terms)).get((inner,), 0) * size == parts.get((outer,), 0) != 0
-        for value in polynomials(terms, body)
-        if {outer, inner} <= {m[0] for m, _ in value.terms if len(m) == 1}
-    )
+    """True if some integer of a term has ``outer * size + inner`` in it, or a quotient of that.
+
+    Its quotient by a number that divides the size is ``outer * (size / by) + inner div by``.
+    """
+    for value in polynomials(terms, body):
+        parts = {m[0]: factor for m, factor in value.terms if len(m) == 1}
+        if outer not in parts:
+            continue
+        if parts.get(inner, 0) * size == parts[outer]:
+            return True
+        for name, factor in parts.items():
+            node = terms.atoms.get(name)
+            if node is None or node.kind != "div" or node.args[0] != symbol(inner):
+                continue
+            by = node.args[1]
+            assert isinstance(by, int)
+            if size % by == 0 and factor * (size // by) == parts[outer]:
+                return True
+    return False
 
 
 def polynomials(terms: Terms, root: Term) -> Iterator[Poly]:

@@ -60,11 +60,6 @@ NARROW: Mapping[str, Mapping[str, str]] = {
 }
 # Values with which something is not proved yet, and why.
 OPEN: Mapping[str, Mapping[str, str]] = {
-    "weights": {
-        "stored 4 bits in groups": "groups that ranks part are multiplied otherwise",
-        "stored f8e4m3 in blocks": "blocks that ranks part are multiplied otherwise",
-        "stored MXFP4": "groups that ranks part are multiplied otherwise",
-    },
     "caches": {
         "rolled": "the cache forgets what the model's holds",
         "paged": "rows have blocks of their own, which nothing says",
@@ -78,7 +73,6 @@ OPEN: Mapping[str, Mapping[str, str]] = {
         ("2, in a ring", "2, in a balanced ring"), "parts of a softmax are joined with other maxima"
     ),
     "launches": {"several steps": "the model has no program of several steps"},
-    "adapters": {"two of rank 3": "products with adapters are joined otherwise"},
     "tiles of attention": {"3x5": "parts of a softmax are joined with other maxima"},
 }
 # Two ranks, and rows that groups may share: most options mean nothing on one rank.

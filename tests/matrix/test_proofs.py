@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.ir import attrs_of
+from graphgen.passes.proof.refinement import prove_refinement
 from tests.matrix.axes import AXES, Cell, label
+from tests.matrix.cells import cell_run, compiled
 from tests.matrix.holes import hole_of
 from tests.matrix.proofs import BASE, NARROW, OPEN, Report, alone, cells_alone, is_open, proved
 
@@ -27,6 +30,26 @@ def test_every_value_has_a_cell_that_is_in_no_hole() -> None:
             assert cell is not None
             assert cell[axis] == value
             assert hole_of(cell) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["slot", "rank"])
+def test_an_adapter_in_another_slot_or_of_another_rank_is_not_proved(wrong: str) -> None:
+    """A row takes the adapter of its number, and a rank its part of each adapter."""
+    cell = alone("adapters", "two of rank 3")
+    assert cell is not None
+    run = cell_run({**cell, "phases": "decode alone"})
+    module = compiled(run)
+    if wrong == "slot":
+        ops = [op for f in module.programs() for op in f.block if op.name == "compare"]
+        for op in ops:
+            if op.attrs["direction"] == "EQ":
+                op.attrs = attrs_of({**op.attrs, "direction": "NE"})
+    else:
+        maker = module.function("adapter.rank")
+        start = next(op for op in maker.block if op.name == "multiply")
+        maker.replace_uses(start.result, start.operands[1])
+    assert not prove_refinement(run.module, module).complete
 
 
 def test_open_and_narrow_values_are_of_axes() -> None:

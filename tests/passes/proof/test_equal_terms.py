@@ -11,7 +11,7 @@ from graphgen.ir import Dim
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly, symbol
 from graphgen.passes.proof.equal_terms import equal_terms
-from graphgen.passes.proof.integers import at_most_zero, choose, div
+from graphgen.passes.proof.integers import at_most_zero, choose, div, is_zero
 from graphgen.passes.proof.products import Expansion, TooManyProductsError
 from graphgen.passes.proof.rebuild import flat_function
 from graphgen.passes.proof.refinement import kept_where
@@ -217,3 +217,75 @@ def test_names_of_sizes_are_those_of_equal_sizes_alone():
     assert len(names) == 4
     assert size_name(symbol("B") + 1) == size_name(symbol("B") * 1 + 1)
     assert size_name(symbol("B")) == "pdf7e70e50215"
+
+
+def in_groups(terms: Terms, by: int) -> Term:
+    """The sum of 24 products, of which each ``by`` have a scale."""
+    k = terms.variable("k", 24)
+    parts = [element(terms, name, k) for name in "xw"]
+    return total(terms, product(terms, *parts, element(terms, "s", div(terms, k, by))), (k, 24))
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["scale of each", "scale of a sum"])
+@pytest.mark.parametrize(
+    ("by", "group", "same"),
+    [(8, "r", True), (8, "2 - r", False), (4, "r", False), (8, "0", False)],
+    ids=["groups", "another group", "smaller groups", "one group"],
+)
+def test_sums_of_ranks_with_a_scale_a_group_are_one_sum(
+    by: int, group: str, same: bool, scaled: bool
+) -> None:
+    terms = Terms()
+    r, j = terms.variable("r", 3), terms.variable("j", 8)
+    scale = element(terms, "s", {"r": r, "2 - r": r * -1 + 2, "0": 0}[group])
+    parts = [element(terms, name, r * 8 + j) for name in "xw"]
+    if scaled:
+        inner = total(terms, product(terms, *parts), (j, 8))
+        made = total(terms, product(terms, scale, inner), (r, 3))
+    else:
+        made = total(terms, product(terms, *parts, scale), (r, 3), (j, 8))
+    whole = in_groups(terms, by)
+    assert (whole is made or equal_terms(terms, whole, made)) == same
+
+
+@pytest.mark.parametrize(("width", "step", "same"), [(2, 4, True), (4, 2, False), (2, 2, False)])
+def test_variables_that_occur_in_quotients_alone_are_one(width: int, step: int, same: bool) -> None:
+    """``(8 * r + j) div width`` is ``r * (8 / width) + j div width``."""
+    terms = Terms()
+    k, r, j = terms.variable("k", 24), terms.variable("r", 3), terms.variable("j", 8)
+    whole = total(terms, element(terms, "x", div(terms, k, 2)), (k, 24))
+    place = div(terms, j, width) + r * step
+    made = total(terms, element(terms, "x", place), (r, 3), (j, 8))
+    assert (made is whole) == same
+
+
+@pytest.mark.parametrize(("by", "same"), [(3, True), (2, False)])
+def test_a_sum_of_which_a_condition_leaves_a_block_is_that_block(by: int, same: bool) -> None:
+    """Adapters: of all rows of all adapters those of one count."""
+    terms = Terms()
+    v, n, j = terms.variable("v", 6), terms.variable("n", 2), terms.variable("j", 3)
+    here = is_zero(terms, n + div(terms, v, by) * -1)
+    made = total(terms, choose(terms, here, element(terms, "a", v), zero_of(terms)), (v, 6))
+    block = total(terms, element(terms, "a", n * 3 + j), (j, 3))
+    assert (made is block) == same
+    # A number beyond all blocks leaves nothing.
+    none = is_zero(terms, div(terms, v, by) + -7)
+    assert total(terms, choose(terms, none, element(terms, "a", v), zero_of(terms)), (v, 6)) is (
+        zero_of(terms)
+    )
+
+
+def test_sums_of_blocks_and_of_joined_variables_have_the_value_of_the_sum() -> None:
+    for number in range(DRAWS):
+        d = Drawn(number)
+        name, size = d.random.choice((("b", 4), ("d", 4)))
+        by, other = d.random.choice((1, 2, 3, 4)), d.integer(0)
+        here = is_zero(d.terms, div(d.terms, symbol(name), by) + other * d.random.choice((-1, 1)))
+        body = choose(d.terms, here, d.real(1), zero_of(d.terms))
+        made = total(d.terms, body, (symbol(name), size))
+
+        def wanted(at: dict[str, int], d: Drawn = d, body: Term = body, name: str = name) -> float:
+            return sum(float(d.of(body, {**at, name: n})) for n in range(4))
+
+        wrong = d.differ(made, wanted, body)
+        assert not wrong, wrong

@@ -47,7 +47,7 @@ PARTS = {
 # Functions whose checks are in test_equal_terms, in those of sums, in test_block_places and in
 # test_narrow_numbers.
 COMPARED = {
-    *("split_sums.in_parts", "equal_terms.equal_terms", "sums.merged"),
+    *("split_sums.in_parts", "equal_terms.equal_terms", "sums.merged", "sums.only_block"),
     *("block_places.place_atom", "block_places.place_of", "block_places.end_of"),
     *("block_places.owner_of", "block_places.written_in_block"),
     *("choices.cases_of", "choices.equal_in_cases", "choices.within_choice"),
