@@ -20,6 +20,7 @@ from graphgen.json_value import Json
 from graphgen.lowering.hlo.partitioning import partitioning_of
 from graphgen.lowering.hlo.subcomputations import opcodes_inside
 from graphgen.passes.inspect.value_layouts import value_layouts
+from graphgen.passes.proof.value_verdicts import ORDER, ValueVerdict
 from graphgen.report.diff import ProgramDifference, diff_modules
 from graphgen.report.explore_data import ExploreData, ModuleColumns, OpTimes
 from graphgen.report.html_page import explore_page
@@ -89,6 +90,7 @@ def add_module(
     buffers: Json = None,
     sizes: Mapping[str, int] = MappingProxyType({}),
     times: OpTimes | None = None,
+    verdicts: Mapping[Value, ValueVerdict] | None = None,
 ) -> None:
     """Add programs, and the functions that they run, to the data of a page.
 
@@ -100,6 +102,7 @@ def add_module(
         buffers: memory by XLA's schedule, where the file states one.
         sizes: of all symbols, for which work is counted.
         times: of its ops, where they were measured.
+        verdicts: of a proof, on the module's values.
     """
     partitioned = partitioning_of(module)
     facts: dict[str, Json] = {"sizes": dict[str, Json](sizes)}
@@ -111,7 +114,10 @@ def add_module(
         for function in called(module, program):
             layouts |= value_layouts(module, function)
     layers = {op: name for item in items for op, name in item.layer_of.items()}
-    columns = ModuleColumns(module, programs, layouts, layers, sizes, times)
+    shown = None
+    if verdicts is not None:
+        shown = {v: (ORDER.index(x.status) + 1, x.relation) for v, x in verdicts.items()}
+    columns = ModuleColumns(module, programs, layouts, layers, sizes, times, shown)
     rows = [_program(item) for item in items]
     live = [_live(module, item) for item in items]
     data.add(title, {**module_json(module), **facts}, columns, rows, live, buffers)

@@ -19,17 +19,20 @@ from graphgen.cli.shared_options import (
     Dims,
     GivenRates,
     ModuleFile,
+    Narrow,
     OnlyProgram,
     ProfileFile,
+    narrow_types,
     parse_sizes,
 )
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.ir import DType, Module, Value
 from graphgen.json_value import Json
 from graphgen.read_file import is_file
 from graphgen.report.units import size
 
 if TYPE_CHECKING:
+    from graphgen.passes.proof.value_verdicts import ValueVerdict
     from graphgen.report.explore_data import OpTimes
 
 SecondFile = Annotated[
@@ -45,6 +48,9 @@ OpenIt = Annotated[bool, typer.Option("--open", help="Open the page in the brows
 Largest = Annotated[
     int, typer.Option("--largest", min=0, help="Number of largest tensors to list.")
 ]
+ProveIt = Annotated[
+    bool, typer.Option("--prove", help="Prove the second module from the first, value by value.")
+]
 
 
 def explore(
@@ -56,6 +62,8 @@ def explore(
     dims: Dims = "",
     profile: ProfileFile = None,
     rates: GivenRates = None,
+    prove: ProveIt = False,
+    narrow: Narrow = "",
     open_it: OpenIt = False,
     as_json: AsJson = False,
 ) -> None:
@@ -64,13 +72,16 @@ def explore(
     The page is one file that needs no server and fetches nothing. It colours ops by kind, flops,
     bytes, measured time, memory or sharding, searches, follows values to where they come from and
     who reads them, and has the memory over time with the buffers alive at any instant. Of two
-    modules the same ops are selected and unfolded in step, and those that differ are marked.
+    modules the same ops are selected and unfolded in step, and those that differ are marked. With
+    --prove the second one is proved from the first: its ops are coloured by verdict, and the
+    relation of each value is in words.
 
     \b
     Examples:
       graphgen explore step.hlo --open
       graphgen explore mini.gg -o mini.html
       graphgen explore before.hlo after.hlo -o compared.html
+      graphgen explore a.gg b.gg --prove -o proved.html
       graphgen explore model.gg --dims B=4,S=512,C=1024
       graphgen explore step.hlo --profile vm.xplane.pb --rates 150e9,25e9
     """
@@ -81,8 +92,14 @@ def explore(
     files = [file] if second is None else [file, second]
     if profile is None and rates is not None:
         raise GraphgenError("GG0705", "--rates has no effect without --profile")
+    if second is None and prove:
+        what = "--prove compares two modules, and one is given"
+        raise GraphgenError("GG0705", what, help="graphgen explore a.gg b.gg --prove")
+    if narrow and not prove:
+        raise GraphgenError("GG0705", "--narrow has no effect without --prove")
+    types = narrow_types(narrow) if prove else None
     times = None if profile is None else (profile, rates)
-    text, ops = explore_text(files, program, largest, parse_sizes(dims), times)
+    text, ops = explore_text(files, program, largest, parse_sizes(dims), times, types)
     write_text(page, text)
     counted = " and ".join(map(str, ops))
     emit(
@@ -102,6 +119,7 @@ def explore_text(
     largest: int,
     sizes: Mapping[str, int],
     profile: tuple[str, str | None] | None = None,
+    narrow: Sequence[DType] | None = None,
 ) -> tuple[str, list[int]]:
     """The page of one or two files, and the number of ops of each.
 
@@ -111,13 +129,19 @@ def explore_text(
         largest: number of largest tensors to list.
         sizes: of symbols.
         profile: a recording of the first module, and the rates of its bounds.
+        narrow: types that numbers are to be kept in, for a proof of the second module; ``None``
+            without a proof.
     """
     from graphgen.lowering.explorer import add_module, differences
+    from graphgen.passes.proof.refinement import prove_refinement
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
 
     data = ExploreData()
     modules = [read_module(file) for file in files]
+    verdicts: dict[Value, ValueVerdict] = {}
+    if narrow is not None:
+        prove_refinement(modules[0], modules[1], narrow, verdicts)
     for file, module in zip(files, modules, strict=True):
         items = overviews(module, programs_or_functions(module, program), largest)
         buffers = xla_buffers(file, module, program)
@@ -125,7 +149,8 @@ def explore_text(
         if profile is not None and module is modules[0]:
             times = recorded_times(file, module, *profile)
         bound = counted_sizes(module, sizes)
-        add_module(data, module, items, Path(file).name, buffers, bound, times)
+        proved = None if narrow is None or module is modules[0] else verdicts
+        add_module(data, module, items, Path(file).name, buffers, bound, times, proved)
     if len(modules) == 2:
         found = differences(modules[0], modules[1], program)
         if not found:

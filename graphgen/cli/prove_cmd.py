@@ -11,7 +11,7 @@ import typer
 
 from graphgen.cli.console import emit
 from graphgen.cli.module_file import read_module
-from graphgen.cli.shared_options import AsJson
+from graphgen.cli.shared_options import AsJson, Narrow, narrow_types
 from graphgen.json_value import Json
 
 if TYPE_CHECKING:
@@ -41,12 +41,6 @@ Relate = Annotated[
 Domains = Annotated[
     list[str] | None,
     typer.Option("--domain", metavar="NAME=[0,9]", help="Values that callers give; assumed."),
-]
-Narrow = Annotated[
-    str,
-    typer.Option(
-        "--narrow", metavar="TYPES", help="Types that numbers are to be kept in: s8,f8e4m3fn,..."
-    ),
 ]
 
 
@@ -102,7 +96,6 @@ def _proved(
     left: str, right: str, relate: list[str], domain: list[str], narrow: str
 ) -> RefinementProof:
     """Prove two modules equal; of what is left open, look for numbers that refute it."""
-    from graphgen.ir import dtype
     from graphgen.lowering.rank_program import (
         as_whole_program,
         is_foreign,
@@ -121,7 +114,7 @@ def _proved(
         after, relation = as_whole_program(before, after, layouts)
     elif layouts:
         raise typer.BadParameter("is for a program of another tool", param_hint="'--relate'")
-    found = prove_refinement(before, after, [dtype(name) for name in narrow.split(",") if name])
+    found = prove_refinement(before, after, narrow_types(narrow))
     assumed = (*found.assumptions, *[f"the elements of {text}" for text in domain])
     found = replace(found, assumptions=assumed, relation=relation or found.relation)
     return with_counterexamples(before, after, found)

@@ -13,7 +13,7 @@ from graphgen.analysis import free_symbols
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, Function, Module
+from graphgen.ir import Dim, DType, Function, Module, dtype
 from graphgen.numbers import whole_number
 
 if TYPE_CHECKING:
@@ -27,6 +27,19 @@ Dims = Annotated[
         "--dims", metavar="B=1,S=8", help="Sizes of the program's symbols, whatever their names."
     ),
 ]
+
+Narrow = Annotated[
+    str,
+    typer.Option(
+        "--narrow", metavar="TYPES", help="Types that numbers are to be kept in: s8,f8e4m3fn,..."
+    ),
+]
+
+
+def narrow_types(text: str) -> list[DType]:
+    """Read ``s8,f8e4m3fn``, the types of a proof that numbers are to be kept in (GG0102)."""
+    return [dtype(name) for name in text.replace(" ", "").split(",") if name]
+
 
 # Default sizes of programs that are run: small enough for NumPy.
 DEFAULT_TOKENS, DEFAULT_SLOTS = 8, 16

@@ -2,9 +2,10 @@
 // Colours of units by a rule, and the legend of the rule.
 
 const KINDS = ["product", "elementwise", "reduction", "movement", "composite", "collective", "control", "external", "source", "other"];
-const RULES = ["kind", "flops", "bytes", "time", "lost", "memory", "sharding", "difference"];
+const RULES = ["kind", "flops", "bytes", "time", "lost", "memory", "sharding", "difference", "proof"];
 // The rules that the page has data for.
 const rulesOf = (graphs, paired) => RULES.filter((rule) => (rule === "difference" ? paired
+  : rule === "proof" ? graphs.some((graph) => graph.proof)
   : !isTime(rule) || graphs.some((graph) => graph.took)));
 // Rules by a share of what the whole program has.
 const SHARED = new Set(["flops", "bytes", "time", "lost"]);
@@ -12,6 +13,9 @@ const SHARED = new Set(["flops", "bytes", "time", "lost"]);
 const LEAST_SHARE = 1e-4;
 const LEAST_TIME = 1e-3;
 const STATES = [["only here", "only"], ["same", "same"], ["changed", "changed"], ["not compared", "shade"]];
+// Verdicts of a proof on a value, from none to the worst.
+const PROOFS = [["not compared", "shade"], ["proved", "proved"], ["equal in real arithmetic", "real"],
+  ["equal but for narrow numbers", "narrow"], ["undecided", "unknown"], ["refuted", "only"]];
 
 const theme = {};
 
@@ -19,7 +23,7 @@ const theme = {};
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
   for (const name of ["ink", "soft", "small", "line", "paper", "shade", "accent", "hit", "group", "box", "from", "to", "path",
-    "cold", "hot", "only", "same", "changed", ...KINDS.map((kind) => `kind-${kind}`)]) {
+    "cold", "hot", "only", "same", "changed", "proved", "real", "narrow", "unknown", ...KINDS.map((kind) => `kind-${kind}`)]) {
     theme[name] = style.getPropertyValue(`--${name}`).trim();
   }
   theme.chroma = style.getPropertyValue("--chroma").trim();
@@ -62,8 +66,19 @@ function fillOf(unit, rule, whole) {
     if (unit.op >= 0 && !graph.runs[unit.op]) return theme[STATES[graph.state[unit.op]][1]];
     return differing(unit) ? theme.changed : theme.same;
   }
+  if (rule === "proof") return theme[PROOFS[graph.proof ? verdictOf(unit) : 0][1]];
   if (unit.kind === "group") return theme.group;
   return unit.arg >= 0 ? theme.shade : theme[`kind-${graph.kind(unit.op)}`];
+}
+
+// The worst verdict on the values of a unit.
+function verdictOf(unit) {
+  const { graph } = unit;
+  if (unit.arg >= 0) return graph.proof[unit.arg];
+  if (unit.verdict === undefined) {
+    unit.verdict = Math.max(0, ...unit.ops.map((op) => Math.max(0, ...graph.resultsOf(op).map((value) => graph.proof[value]))));
+  }
+  return unit.verdict;
 }
 
 // The number of ops that differ in a unit and in what its calls run.
@@ -132,6 +147,7 @@ function legendOf(rule, whole) {
     return make("span", { className: "key" }, mark, text);
   };
   if (rule === "kind") return KINDS.map((kind) => swatch(theme[`kind-${kind}`], kind));
+  if (rule === "proof") return PROOFS.map(([text, name]) => swatch(theme[name], text));
   if (rule === "difference") return STATES.map(([text, name]) => swatch(theme[name], text));
   if (rule === "sharding") return [make("span", { className: "soft" }, "one colour a sharding; whole values are plain")];
   if (rule === "memory") {

@@ -49,6 +49,7 @@ function showNode(pane, node) {
   if (!isOp || graph.results[node.op]) {
     facts.push(["type", make("code", {}, graph.typeOf(value))], ["bytes", size(graph.bytesOf(value))]);
     if (graph.layoutOf(value)) facts.push(["sharding", chip(graph.layoutOf(value))]);
+    if (graph.proof?.[value]) facts.push(["proof", PROOFS[graph.proof[value]][0]], ["relation", graph.relations[graph.relation[value]]]);
   }
   const outputs = (isOp ? graph.resultsOf(node.op) : [value]).flatMap((one) => graph.outputOf.get(one) ?? []);
   if (outputs.length) facts.push(["output", outputs.map((one) => one.name).join(", ")]);

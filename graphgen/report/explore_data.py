@@ -151,6 +151,8 @@ class ModuleColumns:
         layers: layer of ops without a scope of their own.
         sizes: of symbols, for which work is counted.
         times: of its ops, where they were measured.
+        verdicts: of a proof about the module, by value: the number of the verdict, 0 for none, and
+            the relation in words.
     """
 
     def __init__(
@@ -161,9 +163,13 @@ class ModuleColumns:
         layers: Mapping[Op, str],
         sizes: Mapping[str, int] = MappingProxyType({}),
         times: OpTimes | None = None,
+        verdicts: Mapping[Value, tuple[int, str]] | None = None,
     ) -> None:
         self.module = module
         self.times = times
+        self.verdicts = verdicts
+        self.judged: list[tuple[int, int]] = []
+        self.relations = Texts("")
         self.timed: list[tuple[float, float, float]] = []
         self.sizes = sizes
         self.functions = list(dict.fromkeys(programs))
@@ -214,6 +220,9 @@ class ModuleColumns:
         size = value.type.nbytes if value.type.static else None
         self.column["type"].append(self.types.place((shown_type(value), size)))
         self.column["layout"].append(self.shardings.place(self.layouts.get(value, "")))
+        if self.verdicts is not None:
+            number, relation = self.verdicts.get(value, (0, ""))
+            self.judged.append((number, self.relations.place(relation)))
 
     def _op(self, op: Op, names: Mapping[Value, str], numbers: dict[Value, int]) -> None:
         column, number = self.column, len(self.column["code"])
@@ -321,6 +330,7 @@ class ModuleColumns:
             "scopes": "\n".join(self.scope_names),
             "names": "\n".join(self.names),
             "runs": self.runs,
+            **({} if self.verdicts is None else {"relations": self.relations.json()}),
         }
 
     def columns(self) -> Columns:
@@ -331,6 +341,8 @@ class ModuleColumns:
         made.add("parents", self.scope_parents)
         for name, values in zip(_TIME_COLUMNS, zip(*self.timed, strict=True), strict=False):
             made.add_floats(name, values)
+        for name, numbers in zip(_PROOF_COLUMNS, zip(*self.judged, strict=True), strict=False):
+            made.add(name, list(numbers))
         return made
 
 
@@ -342,6 +354,8 @@ _OP_COLUMNS = (
 
 # Seconds that an op took and takes at least, and how often it ran; -1 for what is not known.
 _TIME_COLUMNS = ("took", "least", "ran")
+# The number of a value's verdict, and of its relation in words.
+_PROOF_COLUMNS = ("proof", "relation")
 _UNMEASURED: Final[tuple[float, float | None, float]] = (-1.0, None, 0.0)
 
 

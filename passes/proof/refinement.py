@@ -49,6 +49,12 @@ from graphgen.passes.proof.rebuild import replaced, where
 from graphgen.passes.proof.refinement_result import Claim, RefinementProof
 from graphgen.passes.proof.sums import variable_name
 from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps
+from graphgen.passes.proof.value_verdicts import (
+    ValueVerdict,
+    argument_text,
+    relation_text,
+    with_all_values,
+)
 
 # Names of variables that stand for values of both programs.
 SHARED = "value "
@@ -62,7 +68,10 @@ _MANY_OPS = 500
 
 
 def prove_refinement(
-    before: Module, after: Module, narrow: Collection[DType] = ()
+    before: Module,
+    after: Module,
+    narrow: Collection[DType] = (),
+    values: dict[Value, ValueVerdict] | None = None,
 ) -> RefinementProof:
     """Compare all programs of ``after`` with those of ``before`` that they come from.
 
@@ -72,6 +81,7 @@ def prove_refinement(
         narrow: types that the caller asks numbers to be kept in. Outputs that are not equal in real
             arithmetic are compared again without rounding to these and without their ranges: they
             may be :attr:`Status.NARROW`, and the assumptions name the ranges.
+        values: gets the verdict on each value of the programs of ``after`` that have no calls.
 
     Raises:
         GraphgenError: GG0302 for a type in ``narrow`` that is not a narrow one.
@@ -89,7 +99,10 @@ def prove_refinement(
             names = [name for name, _ in function.outputs]
             claims += [Claim(function.name, name, Status.UNDECIDED, why) for name in names]
             continue
-        found = _Program(before, after, source, inlined(after, function), known, types).prove()
+        program = _Program(before, after, source, inlined(after, function), known, types)
+        found = program.prove()
+        if values is not None:
+            values |= program.verdicts(found.claims)
         claims += found.claims
         assumed |= dict.fromkeys(found.assumptions)
         rules.update(found.rules)
@@ -195,6 +208,8 @@ class _Program:
     arbitrary: set[str] = field(default_factory=set[str])
     # Of shared values that are equal in active rows, the elements of dimension 0 of one row.
     of_rows: dict[str, int] = field(default_factory=dict[str, int])
+    # Values of the second program that were related without narrow numbers.
+    plain: frozenset[Value] = frozenset()
     # Places of the ops of the second program, made at the first use.
     places: dict[Op, str] = field(default_factory=dict[Op, str])
     # Ops that keys of pairs were made of.
@@ -225,12 +240,34 @@ class _Program:
                 found = self._attempt()
                 rules |= self.terms.rules
             assumed = self._assumptions()
+            self.plain = frozenset(self.shared[1])
             if self.narrow and any(c.status is Status.UNDECIDED for c in found):
                 found = _with_narrow(found, self._attempt(self.narrow))
                 rules |= self.terms.rules
                 assumed += tuple(sorted(self.terms.assumed))
         made = RefinementProof(found, assumed, rules=sorted(rules))
         return replace(made, visited=self.visited)
+
+    def verdicts(self, claims: Sequence[Claim]) -> dict[Value, ValueVerdict]:
+        """The verdicts on all values of the second program, after :meth:`prove`."""
+        models = {known.number: value for value, known in self.shared[0].items()}
+        found: dict[Value, ValueVerdict] = {}
+        for value, known in self.shared[1].items():
+            model, (_, _, choice, rows, *_) = models[known.number], known.form
+            assert isinstance(choice, int)
+            assert isinstance(rows, int)
+            offsets = next(islice(self._offsets(value, model), choice, None))
+            status = Status.REAL if self._places([known.number]) else Status.PROVED
+            status = status if value in self.plain else Status.NARROW
+            text = relation_text(model, offsets, rows, self.after.ranks)
+            found[value] = ValueVerdict(status, text)
+        arguments = {
+            value: argument_text(value.name or "", self.after.interface.get(value.name or ""), made)
+            for value in self.target.args
+            for made in (self.theirs.elements.source_of(value) is not None,)
+        }
+        outputs = {claim.output: claim.status for claim in claims}
+        return with_all_values(self.target, found, outputs, arguments)
 
     def _assumptions(self) -> tuple[str, ...]:
         if not self.promise.rows:

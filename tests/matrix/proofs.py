@@ -2,6 +2,7 @@
 
     python -m tests.matrix.proofs                     # each value alone; goes on where it stopped
     python -m tests.matrix.proofs --strength 2        # the cells in which every pair occurs
+    python -m tests.matrix.proofs --pairs --one-in 100  # pairs with all else plain, a sample
     python -m tests.matrix.proofs --only caches,experts --again
 
 Each row of the table is a value of an axis, with the outputs and states of the cells that have it:
@@ -19,6 +20,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import combinations
 from pathlib import Path
 
 from graphgen.ir import DType, dtype
@@ -85,7 +88,12 @@ Row = Mapping[str, object]
 
 def alone(axis: str, value: str) -> Cell | None:
     """The cell with a value that differs least from :data:`BASE`; ``None`` if there is none."""
-    waiting = deque([({**BASE, axis: value}, frozenset({axis}))])
+    return nearest({axis: value})
+
+
+def nearest(values: Cell) -> Cell | None:
+    """The cell with some values that differs least from :data:`BASE`; ``None`` without one."""
+    waiting = deque([({**BASE, **values}, frozenset(values))])
     while waiting:
         cell, fixed = waiting.popleft()
         hole = hole_of(cell)
@@ -116,6 +124,28 @@ def cells_alone() -> list[Cell]:
     """A cell for each value of each axis."""
     found = [alone(axis, value) for axis, values in AXES.items() for value in values]
     return list({label(cell): cell for cell in found if cell is not None}.values())
+
+
+def cells_of_pairs(one_in: int) -> list[Cell]:
+    """A cell for each pair of values of two options, none of which is plain, or a sample of these.
+
+    The families are no option. A pair that is in a hole whatever the others are has no cell.
+    """
+    options = [
+        (axis, value)
+        for axis, values in AXES.items()
+        for value in values
+        if axis != "family" and value != BASE[axis]
+    ]
+    pairs = [dict(pair) for pair in combinations(options, 2) if pair[0][0] != pair[1][0]]
+    chosen = [pair for pair in pairs if in_sample({**BASE, **pair}, one_in)]
+    found = [cell for pair in chosen if (cell := nearest(pair)) is not None]
+    return list({label(cell): cell for cell in found}.values())
+
+
+def in_sample(cell: Cell, one_in: int) -> bool:
+    """Whether a cell is in the sample of one in so many, which no other cell decides."""
+    return int(sha256(label(cell).encode()).hexdigest(), 16) % one_in == 0
 
 
 def proved(cell: Cell, *, refute: bool) -> Row:
@@ -259,7 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--strength", type=int, choices=(1, 2), default=1, help="values alone, or pairs")
+    add("--pairs", action="store_true", help="a cell for each pair of options, all else plain")
     add("--only", default="", help="axes, with commas, whose other values than the first are run")
+    add("--one-in", type=int, default=1, help="a sample: cells by the digest of their labels")
     add("--results", type=Path, default=RESULTS, help="file of JSON lines to go on with")
     add("--again", action="store_true", help="prove anew what is not proved")
     add("--keep", action="store_true", help="results also of sources that have changed")
@@ -269,6 +301,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     axes = [axis for axis in args.only.split(",") if axis]
     if axes:
         cells = [cell for cell in cells if any(cell[axis] != BASE[axis] for axis in axes)]
+    cells = [cell for cell in cells if in_sample(cell, args.one_in)]
+    cells = cells_of_pairs(args.one_in) if args.pairs else cells
     digest = "any" if args.keep else digest_of(ROOT, SOURCES)
     report = run_proofs(cells, JsonLines(args.results), digest, again=args.again)
     print(

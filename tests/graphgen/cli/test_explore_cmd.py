@@ -16,6 +16,7 @@ from tests.graphgen.cli.test_inspect_cmd import step
 from tests.lowering.hlo.test_unmodelled import OTHERS
 from tests.oracles.chromium import NO_BROWSER, Page, program
 from tests.oracles.html_data import columns, head, own_text, tables
+from tests.oracles.split_product import SPLIT, WHOLE
 
 __all__ = ["step"]
 
@@ -597,6 +598,43 @@ def test_two_modules_move_in_step(tmp_path: Path):
         assert page.complaints == []
     finally:
         page.close()
+
+
+def test_a_proof_colours_ops_by_verdict_and_says_the_relation_of_each_value(tmp_path: Path):
+    first, out = tmp_path / "a.gg", tmp_path / "page.html"
+    second, narrow = tmp_path / "b.gg", tmp_path / "narrow.html"
+    first.write_text(WHOLE)
+    wrong = "%4 = tanh(%3) : f32[2,4]\n  return y = %3\n  return z = %4"
+    text = SPLIT.replace("return y = %3", wrong).replace(
+        "%y : f32[2,4]\n", "%y : f32[2,4]\n  output %z : f32[2,4]\n"
+    )
+    second.write_text(text)
+    done("explore", first, second, "--prove", "-o", out)
+    page = opened(out, tmp_path / "profile", "#side=b&op=3&color=proof")
+    try:
+        assert "proof" in page.run(
+            "[...document.querySelectorAll('#rules option')].map((one) => one.value)"
+        )
+        detail = page.run(DETAIL)
+        assert "equal in real arithmetic" in detail
+        assert "equal to dot_general" in detail
+        assert "on every rank" in detail
+        page.go("side=b&op=2")
+        assert "on the way to all_reduce" in page.run(DETAIL)
+        # The first program has no such output.
+        page.go("side=b&op=4&color=proof")
+        assert "undecided" in page.run(DETAIL)
+        fills = "['3', '4'].map((name) => fillOf(panes[1].root.units.find("
+        fills += "(unit) => labelOf(unit) === name), 'proof', {}))"
+        assert page.run(fills) == page.run("[theme.real, theme.unknown]")
+        legend = page.run("document.querySelector('#legend').innerText")
+        assert "equal in real arithmetic" in legend
+        assert "undecided" in legend
+        assert page.complaints == []
+    finally:
+        page.close()
+    assert "one is given" in error("explore", first, "--prove", "-o", narrow)
+    assert "has no effect" in error("explore", first, second, "--narrow", "s8", "-o", narrow)
 
 
 def test_names_that_look_like_markup_stay_text(tmp_path: Path):
