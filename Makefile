@@ -30,7 +30,7 @@ DEV_STAMP := $(VENV)/.dev-stamp
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
 .PHONY: help demo test narrow slow exhaustive matrix mutants check format bench clean
-.PHONY: hashes audit sbom fuzz soak
+.PHONY: hashes audit sbom wheels fuzz soak
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -172,3 +172,7 @@ audit: $(TOOLS)/.stamp ## look for known vulnerabilities of the pinned packages
 sbom: $(RUNTIME_STAMP) ## write the bill of materials, build/sbom.cdx.json
 	@mkdir -p build
 	$(BIN)/python -m tests.sbom > build/sbom.cdx.json
+
+wheels: $(RUNTIME_STAMP) $(TOOLS)/.stamp ## build and check the sdist and the wheels, dist/
+	$(BIN)/python -m tests.wheels $(TOOLS)
+	$(BIN)/python -m tests.sbom > dist/sbom.cdx.json

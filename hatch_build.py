@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,10 @@ class KernelsHook(BuildHookInterface):  # pyright: ignore[reportMissingTypeArgum
         if version != "editable" and builder["is_current"]():
             build_data["artifacts"].append("graphgen/lowering/cpu_kernels/*.so")
             build_data["pure_python"] = False
-            build_data["infer_tag"] = True
+            # The library has no part of CPython: one wheel a platform. Whoever builds for an older
+            # C library or another machine (CXX) names the platform, as tests/wheels.py does.
+            platform = os.environ.get("GRAPHGEN_WHEEL_PLATFORM") or sysconfig.get_platform()
+            build_data["tag"] = "py3-none-" + platform.replace("-", "_").replace(".", "_")
 
     def _builder(self) -> dict[str, Any]:
         # The package cannot be imported before it is installed.

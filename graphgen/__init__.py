@@ -15,6 +15,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from graphgen.version import FOREIGN, has_foreign_package
+
+if has_foreign_package():
+    import warnings
+
+    warnings.warn(FOREIGN, stacklevel=2)
+
 _HOMES = {
     "graphgen.analysis.networkx_view": ("to_networkx",),
     "graphgen.build": ("Builder",),

@@ -610,7 +610,7 @@ def _plain(value: object) -> object:
 def _require_grammars(name: str) -> None:
     if find_spec("llguidance") is None:
         what = f"{name} needs llguidance, which is not installed"
-        raise GraphgenError("GG0705", what, help="pip install 'graphgen[serve]'")
+        raise GraphgenError("GG0705", what, help="pip install 'graphgen-compiler[serve]'")
 
 
 def _check_greedy(given: Mapping[str, object]) -> None:

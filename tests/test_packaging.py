@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 
 from graphgen.lowering.cpu_kernels.build_kernels import LIBRARY, compiler, is_current, source_files
 from graphgen.lowering.cpu_kernels.kernel_library import HANDLERS
+from graphgen.version import FOREIGN, __version__
+from tests.wheels import WheelError, compare, serves
 
 ROOT = Path(__file__).resolve().parents[1]
 COLLIDING = ("passes", "lowering", "runtime", "tests")
@@ -124,7 +128,8 @@ def test_the_wheel_holds_the_kernels_of_this_machine(wheel: Path, site: Path, tm
     (held,) = site.rglob("*.so")
     assert held == site / "graphgen" / LIBRARY.relative_to(ROOT)
     assert held.read_bytes() == LIBRARY.read_bytes()
-    assert not wheel.name.endswith("-none-any.whl")
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name == f"graphgen_compiler-{__version__}-py3-none-{platform}.whl"
     assert purity(site) == "false"
     said = run("-c", KERNELS, cwd=tmp_path, site=site)
     assert said.split() == sorted(HANDLERS)
@@ -201,3 +206,41 @@ def test_in_a_checkout_the_folders_are_imported_as_parts_of_graphgen():
         link = ROOT / "graphgen" / name
         assert not link.is_symlink() or link.readlink() == Path("..") / name
         assert link.resolve() == ROOT / name
+
+
+def test_the_import_names_another_projects_package_in_its_folder(tmp_path: Path):
+    package = tmp_path / "graphgen"
+    (package / "metric").mkdir(parents=True)
+    for name in ("__init__.py", "version.py"):
+        shutil.copy(ROOT / "graphgen" / name, package)
+    program = "import warnings; warnings.simplefilter('error'); import graphgen"
+    assert run("-c", program, cwd=tmp_path, site=tmp_path) == ""
+    (package / "metric" / "metric.py").touch()
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.stderr.splitlines()[-1] == f"UserWarning: {FOREIGN}"
+
+
+@pytest.mark.parametrize(
+    ("shown", "answer"),
+    [
+        ('consistent with the following platform\ntag: "manylinux_2_24_aarch64".', True),
+        ('platform tag: "manylinux_2_28_aarch64".', True),
+        ('platform tag: "manylinux_2_34_aarch64".', False),
+        ('platform tag: "manylinux_2_24_x86_64".', False),
+        ('platform tag: "linux_aarch64".', False),
+    ],
+)
+def test_a_wheel_serves_the_platforms_of_its_glibc_and_newer_ones(shown: str, answer: bool):
+    assert serves(shown, "aarch64") is answer
+
+
+def test_builds_that_differ_are_named(tmp_path: Path):
+    one, other = tmp_path / "a.whl", tmp_path / "b.whl"
+    one.write_bytes(b"1")
+    other.write_bytes(b"1")
+    compare([one], [other])
+    other.write_bytes(b"2")
+    with pytest.raises(WheelError, match=r"two builds of a\.whl differ"):
+        compare([one], [other])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from itertools import chain
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.hashed_requirements import FILES, ROOT, pinned
@@ -56,3 +59,11 @@ def test_the_bill_names_what_is_installed_and_what_is_vendored():
     assert named["marked"]["licenses"] == [{"expression": "MIT"}]
     assert named["dompurify"]["licenses"] == [{"expression": "MPL-2.0 OR Apache-2.0"}]
     assert all(row["licenses"] for row in named.values())
+
+
+def test_every_dependency_is_justified():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    stated = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    names = {Requirement(text).name for text in stated} - {project["name"]}
+    page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
+    assert set(re.findall(r"`([\w.-]+)`", page)) >= names

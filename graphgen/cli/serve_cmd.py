@@ -507,5 +507,5 @@ def _check_installed() -> None:
         raise GraphgenError(
             "GG0705",
             f"the server needs {', '.join(missing)}, which is not installed",
-            help="pip install 'graphgen[serve]'",
+            help="pip install 'graphgen-compiler[serve]'",
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMS = (".svg", ".png")
-INSTALL = "pip install 'matplotlib>=3.10,<4', or graphgen[plot]"
+INSTALL = "pip install 'matplotlib>=3.10,<4', or graphgen-compiler[plot]"
 # Colors that stay apart for color-blind readers (Okabe and Ito), by what they stand for.
 COLORS = {
     "compute": "#0072b2",

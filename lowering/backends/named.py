@@ -38,7 +38,7 @@ def check_backend(name: str) -> str:
         raise GraphgenError(
             "GG0705",
             "the backend iree needs IREE, which is not installed",
-            help="pip install 'graphgen[iree]'",
+            help="pip install 'graphgen-compiler[iree]'",
         )
     if is_backend_name(name):
         return name

@@ -212,7 +212,9 @@ def _opened(url: str) -> tuple[FileSystem, str]:
         from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
     except ImportError as error:
         what = f"the cache {url} is a URL, and fsspec is not installed"
-        raise GraphgenError("GG0705", what, help="pip install 'graphgen[cache]'") from error
+        raise GraphgenError(
+            "GG0705", what, help="pip install 'graphgen-compiler[cache]'"
+        ) from error
     try:
         system, path = cast("tuple[FileSystem, str]", url_to_fs(url))
     except Exception as error:

@@ -13,7 +13,7 @@ from typing import Final
 
 from graphgen.json_value import Json
 from graphgen.report.table import Table
-from graphgen.version import __version__
+from graphgen.version import FOREIGN, __version__, has_foreign_package
 
 NEURON_COMPILER: Final = "neuronx-cc"
 PACKAGES: Final = ("jaxlib", "jax", "numpy")
@@ -140,6 +140,7 @@ def machine_json() -> Json:
     available, limit = instruction_set_choice()
     return {
         "versions": {**versions()},
+        "foreign_package": has_foreign_package(),
         "cpu": {
             "name": cpu.name, "machine": cpu.machine, "cores": cpu.cores,
             "all_cores": cpu.all_cores, "instructions": {**cpu.instructions},
@@ -177,6 +178,8 @@ def _machine_rows() -> list[tuple[str, str]]:
 
     cpu = cpu_facts()
     rows = [(name, found or "not installed") for name, found in versions().items()]
+    if has_foreign_package():
+        rows.append(("in the way", FOREIGN))
     rows.append(("CPU", cpu.text()))
     if cpu.instructions:
         has = [name for name, there in cpu.instructions.items() if there]
@@ -193,6 +196,6 @@ def _extra_rows() -> list[tuple[str, str, str]]:
         purpose, _ = EXTRAS[extra]
         missing = [name for name, found in packages.items() if found is None]
         have = ", ".join(f"{name} {found}" for name, found in packages.items())
-        why = f"{', '.join(missing)} missing: pip install 'graphgen[{extra}]'"
+        why = f"{', '.join(missing)} missing: pip install 'graphgen-compiler[{extra}]'"
         rows.append((extra, purpose, why if missing else have))
     return rows

@@ -2,6 +2,7 @@
 
     python lowering/cpu_kernels/build_kernels.py
     graphgen doctor --build-kernels
+    CXX='python -m ziglang c++ -target aarch64-linux-gnu.2.28' python .../build_kernels.py
 
 The same source is compiled once per instruction set. The file ends with a digest of the sources and
 of all bytes before it: a library that is older than its sources or was changed is not loaded. Only
@@ -15,6 +16,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,6 +41,8 @@ OPTIONS: Final = (
     # GCC's own headers read undefined registers on purpose.
     *("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unknown-warning-option"),
 )
+# Without symbols and the number of a build, equal sources give equal bytes.
+LINKED: Final = ("-shared", "-s", "-Wl,--build-id=none")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mprfchw")
 _WIDE = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", *_AVX2)
 # Options of the file that is compiled for each instruction set, by machine.
@@ -57,7 +61,10 @@ class BuildError(Exception):
 
 
 def compiler() -> str | None:
-    """The C++ compiler: ``$CXX``, or the first that is installed; ``None`` without one."""
+    """The C++ compiler: ``$CXX``, or the first that is installed; ``None`` without one.
+
+    As in make, ``$CXX`` may hold options after the command.
+    """
     given = os.environ.get("CXX")
     if given:
         return given
@@ -117,9 +124,24 @@ def ffi_headers() -> Path:
     return Path(places[0]) / "include"
 
 
-def instruction_sets() -> dict[str, tuple[str, ...]]:
-    """The compiler's options for each instruction set of this machine."""
-    return dict(INSTRUCTION_SETS.get(platform.machine(), {"baseline": ()}))
+def machine_of(cxx: str) -> str:
+    """The machine that a compiler makes code for, such as ``aarch64``.
+
+    Read from its predefined macros, which GCC, clang and zig print alike, cross compilers too. A
+    compiler that names neither machine is taken for one of this machine's.
+    """
+    try:
+        macros = _run([*shlex.split(cxx), "-dM", "-E", "-x", "c++", os.devnull])
+    except BuildError:
+        # What it compiles says why.
+        return platform.machine()
+    named = (name for name in ("x86_64", "aarch64") if f"#define __{name}__ " in macros)
+    return next(named, platform.machine())
+
+
+def instruction_sets(machine: str = platform.machine()) -> dict[str, tuple[str, ...]]:
+    """The compiler's options for each instruction set of a machine, by default this one."""
+    return dict(INSTRUCTION_SETS.get(machine, {"baseline": ()}))
 
 
 def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Path, list[str]]:
@@ -131,15 +153,16 @@ def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Pat
         folder: where the object files go.
     """
     commands: dict[Path, list[str]] = {}
-    for name, own in instruction_sets().items():
+    command = shlex.split(cxx)
+    for name, own in instruction_sets(machine_of(cxx)).items():
         target = folder / f"{name}.o"
         source = str(FOLDER / "instruction_set.cc")
         space = f"-DGRAPHGEN_ISA={name}"
-        commands[target] = [cxx, *options, *own, space, "-c", source, "-o", str(target)]
+        commands[target] = [*command, *options, *own, space, "-c", source, "-o", str(target)]
     for source in sorted(FOLDER.glob("*.cc")):
         if source.name != "instruction_set.cc":
             target = folder / f"{source.stem}.o"
-            commands[target] = [cxx, *options, "-c", str(source), "-o", str(target)]
+            commands[target] = [*command, *options, "-c", str(source), "-o", str(target)]
     return commands
 
 
@@ -171,7 +194,7 @@ def _build(cxx: str, library: Path) -> Path:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(_run, commands.values()))
         made = objects / library.name
-        _run([cxx, "-shared", "-o", str(made), *map(str, commands)])
+        _run([*shlex.split(cxx), *LINKED, "-o", str(made), *map(str, commands)])
         linked = made.read_bytes()
         with made.open("ab") as file:
             file.write(seal([linked]))
@@ -179,13 +202,14 @@ def _build(cxx: str, library: Path) -> Path:
     return library
 
 
-def _run(command: Sequence[str]) -> None:
+def _run(command: Sequence[str]) -> str:
     try:
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from error
     if ran.returncode != 0:
         raise BuildError(f"{' '.join(command)}\n{ran.stderr.strip()}")
+    return ran.stdout
 
 
 def main() -> int:

@@ -34,6 +34,7 @@ def test_the_facts_are_those_of_this_process():
     found: Any = facts("doctor")
     assert list(found) == [
         "versions",
+        "foreign_package",
         "cpu",
         "compiler",
         "neuronx_cc",
@@ -121,7 +122,7 @@ def test_a_missing_package_says_how_it_is_installed(monkeypatch: pytest.MonkeyPa
         return None if name == "uvicorn" else real(name)
 
     monkeypatch.setattr(machine_facts, "package_version", without)
-    assert "uvicorn missing: pip install 'graphgen[serve]'" in done("doctor").stdout
+    assert "uvicorn missing: pip install 'graphgen-compiler[serve]'" in done("doctor").stdout
     assert facts("doctor")["extras"]["serve"]["uvicorn"] is None
 
 

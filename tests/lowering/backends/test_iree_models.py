@@ -13,7 +13,9 @@ from graphgen.lowering.backends.named import has_iree
 from tests.matrix import iree
 from tests.oracles.minis import MINIS
 
-needs_iree = pytest.mark.skipif(not has_iree(), reason="IREE is not installed: graphgen[iree]")
+needs_iree = pytest.mark.skipif(
+    not has_iree(), reason="IREE is not installed: graphgen-compiler[iree]"
+)
 
 
 @pytest.mark.slow

@@ -23,7 +23,9 @@ from graphgen.worker_process import WorkerProcess
 from tests.lowering.backends.test_triage import NESTED
 from tests.oracles.small_modules import function
 
-needs_iree = pytest.mark.skipif(not has_iree(), reason="IREE is not installed: graphgen[iree]")
+needs_iree = pytest.mark.skipif(
+    not has_iree(), reason="IREE is not installed: graphgen-compiler[iree]"
+)
 GIVEN = {"buf": np.arange(10, dtype=np.float32), "i": np.array(9), "j": np.array(0)}
 PLUGIN = """
 from jax._src import xla_bridge
@@ -108,7 +110,7 @@ def test_a_missing_iree_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(named, "find_spec", lambda name: None)
     with pytest.raises(GraphgenError, match="IREE, which is not installed") as caught:
         backend_called("iree")
-    assert "graphgen[iree]" in caught.value.help
+    assert "graphgen-compiler[iree]" in caught.value.help
 
 
 @pytest.fixture

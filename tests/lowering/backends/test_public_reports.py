@@ -180,7 +180,7 @@ def test_a_report_about_xla(report: str):
     assert judged("xla", function, given) == (WRONG if wrong else RIGHT)
 
 
-@pytest.mark.skipif(not has_iree(), reason="IREE is not installed: graphgen[iree]")
+@pytest.mark.skipif(not has_iree(), reason="IREE is not installed: graphgen-compiler[iree]")
 @pytest.mark.parametrize("report", OF_IREE)
 @pytest.mark.one_in(5)
 def test_a_report_about_iree(report: str):

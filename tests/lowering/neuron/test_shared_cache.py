@@ -235,4 +235,4 @@ def test_urls_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(GraphgenError, match="fsspec is not installed") as caught:
         open_cache("s3://bucket/x")
-    assert caught.value.help == "pip install 'graphgen[cache]'"
+    assert caught.value.help == "pip install 'graphgen-compiler[cache]'"
