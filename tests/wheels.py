@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import platform
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -30,6 +32,10 @@ MACHINES: Final = ("x86_64", "aarch64")
 ANY: Final = "any"
 # Bytes of a wheel at most: what a user waits for.
 LARGEST: Final = 12 << 20
+_AVAILABLE: Final = """
+from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
+print(*kernel_library().available)
+"""
 
 
 class WheelError(Exception):
@@ -126,11 +132,35 @@ def check(tools: Path, made: Sequence[Path]) -> None:
         size = wheel.stat().st_size
         if size > LARGEST:
             raise WheelError(f"{wheel.name} has {size} bytes, more than {LARGEST}")
+        if wheel.name.endswith(f"{platform.machine()}.whl"):
+            check_kernels(wheel)
         for machine in MACHINES:
             if wheel.name.endswith(f"{machine}.whl"):
                 shown = run([f"{tools}/bin/auditwheel", "show", str(wheel)], ROOT)
                 if not serves(shown, machine):
                     raise WheelError(f"{wheel.name} is not {platform_of(machine)}:\n{shown}")
+
+
+def check_kernels(wheel: Path) -> None:
+    """Compare the instruction sets that a wheel's kernels find on this CPU with the checkout's.
+
+    Raises:
+        WheelError: they differ, or the wheel's library is not loaded.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        of_wheel, of_checkout = (instruction_sets(place) for place in (folder, str(ROOT)))
+    if not of_wheel or of_wheel != of_checkout:
+        what = f"{wheel.name} has the kernels '{of_wheel}', the checkout '{of_checkout}'"
+        raise WheelError(f"{what}: graphgen doctor --build-kernels")
+
+
+def instruction_sets(place: str) -> str:
+    """The instruction sets of the kernels of a package in a folder, with this CPU."""
+    environment = {**os.environ, "PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryDirectory() as elsewhere:
+        return run([sys.executable, "-c", _AVAILABLE], Path(elsewhere), environment).strip()
 
 
 def serves(shown: str, machine: str) -> bool:

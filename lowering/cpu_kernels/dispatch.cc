@@ -4,6 +4,10 @@
 #include <string>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "attention.h"
 #include "linear.h"
 #include "norm.h"
@@ -44,21 +48,45 @@ struct Kernels {
     #isa, isa::RunLinear, isa::RunAttention, isa::RunRotation, isa::RunNorm, isa::RunTopK \
   }
 
+#if defined(__x86_64__)
+// What the CPU has and the kernel keeps across switches of threads. Read from CPUID, since
+// __builtin_cpu_supports answers no to everything where zig links its own runtime.
+struct Features {
+  bool avx2 = false, avx512 = false, avx512_bf16 = false;
+};
+
+bool HasBits(unsigned value, unsigned bits) { return (value & bits) == bits; }
+
+Features FeaturesOfCpu() {
+  unsigned a, b, c, d;
+  constexpr unsigned kFma = 1u << 12, kOsxsave = 1u << 27, kF16c = 1u << 29;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !HasBits(c, kFma | kOsxsave | kF16c)) return {};
+  unsigned kept, unused;
+  __asm__ volatile("xgetbv" : "=a"(kept), "=d"(unused) : "c"(0));
+  constexpr unsigned kYmm = 0x6, kZmm = 0xe6;
+  if (!HasBits(kept, kYmm) || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
+  // F, DQ, BW and VL of AVX-512.
+  constexpr unsigned kAvx2 = 1u << 5, kWide = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+  constexpr unsigned kVnni = 1u << 11, kBf16 = 1u << 5;
+  Features found;
+  found.avx2 = HasBits(b, kAvx2);
+  found.avx512 = found.avx2 && HasBits(b, kWide) && HasBits(kept, kZmm);
+  // Each CPU with bf16 products has those of bytes.
+  const bool bytes = HasBits(c, kVnni);
+  found.avx512_bf16 = found.avx512 && bytes && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 &&
+                      HasBits(a, kBf16);
+  return found;
+}
+#endif
+
 // The variants that this CPU can run, the best first.
 std::vector<Kernels> Available() {
   std::vector<Kernels> found;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  // Each CPU with bf16 products has those of bytes.
-  if (wide && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
-    found.push_back(GRAPHGEN_KERNELS(avx512_bf16));
-  }
-  if (wide) found.push_back(GRAPHGEN_KERNELS(avx512));
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    found.push_back(GRAPHGEN_KERNELS(avx2));
-  }
+  const Features cpu = FeaturesOfCpu();
+  if (cpu.avx512_bf16) found.push_back(GRAPHGEN_KERNELS(avx512_bf16));
+  if (cpu.avx512) found.push_back(GRAPHGEN_KERNELS(avx512));
+  if (cpu.avx2) found.push_back(GRAPHGEN_KERNELS(avx2));
 #endif
   found.push_back(GRAPHGEN_KERNELS(baseline));
   return found;
