@@ -244,14 +244,14 @@ def _times(item: Degree, rows: int) -> list[str]:
 def _instances(made: CapacityPlan, prices: HourPrices) -> list[str]:
     """The instance of each degree that serves, with the price of an hour."""
     rows = [
-        [str(item.tp), item.instance, prices.of(item.instance), _copies(item)]
+        [item.instance, str(item.tp), prices.of(item.instance), _copies(item)]
         for item in made.degrees
         if item.serves and item.instance
     ]
     lines = [f"{_BOUNDS}\n"]
     if rows:
-        headers = ["tp", "instance", f"{published_prices().currency} an hour", "copies"]
-        lines.append(render(Table(headers, rows, 0), sys.stdout))
+        headers = ["instance", "tp", f"{published_prices().currency} an hour", "copies"]
+        lines.append(render(Table(headers, rows, 3), sys.stdout))
     if prices.origin and rows:
         lines += ["prices:", *[f"  {part}" for part in prices.origin.split("; ")], ""]
     return lines

@@ -32,7 +32,7 @@ def test_an_instance_without_a_price_shows_a_dash():
     found = facts(*SMALL, "--tp", "64", "--target", "trn2")
     assert found["chosen"]["instance"] == "trn2.48xlarge"
     assert found["chosen"]["price"] is None
-    row = re.search(r"^64 +trn2\.48xlarge +(\S+)", done(*SMALL, "--target", "trn2").stdout, re.M)
+    row = re.search(r"^trn2\.48xlarge +64 +(\S+)", done(*SMALL, "--target", "trn2").stdout, re.M)
     assert row is not None
     assert row[1] == "-"
 
