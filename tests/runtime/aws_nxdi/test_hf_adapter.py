@@ -19,6 +19,9 @@ from tests.oracles.family_oracle import ALL_AT_ONCE
 
 PAD = 3
 NEW = 8
+# transformers counts padding as places of a chunk of attention: the logits of a padded row differ
+# by 0.2 from those of its prompt alone, which ours have.
+PADDING_COUNTS = ("llama4_text",)
 Pair = tuple[Any, Any]
 
 
@@ -53,6 +56,12 @@ def prompts(side: str = "left", seed: int = 0) -> dict[str, torch.Tensor]:
         ids[row, start : start + size] = torch.randint(4, 60, (size,), generator=generator)
         mask[row, start : start + size] = 1
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def compared_prompts(family: str) -> dict[str, torch.Tensor]:
+    """Prompts whose rows transformers continues as it continues each alone."""
+    given = prompts()
+    return {k: v[:1] for k, v in given.items()} if family in PADDING_COUNTS else given
 
 
 def both(pair: Pair, inputs: dict[str, Any], seed: int = 0, **options: Any) -> tuple[Any, Any]:
@@ -95,7 +104,7 @@ class Recorder:
 @pytest.mark.parametrize("family", CAUSAL_LM)
 @pytest.mark.one_in(5)
 def test_greedy_tokens_are_those_of_transformers(family: str, pair_of: Callable[[str], Pair]):
-    ours, theirs = both(pair_of(family), prompts(), max_new_tokens=NEW)
+    ours, theirs = both(pair_of(family), compared_prompts(family), max_new_tokens=NEW)
     assert torch.equal(ours, theirs)
     assert ours.dtype == torch.long
 
@@ -124,8 +133,9 @@ def test_right_padded_prompts_give_the_tokens_of_each_prompt_alone(
 def test_sampled_tokens_are_those_of_transformers(family: str, pair_of: Callable[[str], Pair]):
     # Only from random numbers that leave no doubt about the token: sums differ in the last bits.
     settings = {"do_sample": True, "top_k": 13, "top_p": 0.9, "temperature": 1.5}
+    given = compared_prompts(family)
     for seed in range(3):
-        ours, theirs = both(pair_of(family), prompts(), seed, max_new_tokens=NEW, **settings)
+        ours, theirs = both(pair_of(family), given, seed, max_new_tokens=NEW, **settings)
         assert torch.equal(ours, theirs)
 
 
