@@ -14,7 +14,7 @@ from itertools import islice, product
 from math import isfinite
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, DType, Op, Value
+from graphgen.ir import Dim, DType, Op, TensorType, Value
 from graphgen.ir.attrs import EMPTY, Attrs
 from graphgen.ir.dims import Poly, symbol, symbols
 from graphgen.ir.dtype import bf16, f16, f32
@@ -141,14 +141,27 @@ def covers(terms: Terms, largest: Node, x: Term) -> bool:
     assert isinstance(body, Node)
     inner = _term(body.args[3])
     names = dict(ranges)
+    whole = _whole_dimensions(terms, inner, names)
     for values in _values_of(terms, inner, x, names):
         inside = all(
-            terms.at_least(value, 0) and terms.at_most(value, names[name] + -1)
+            name in whole or (terms.at_least(value, 0) and terms.at_most(value, names[name] + -1))
             for name, value in values.items()
         )
         if inside and replaced(terms, inner, values) is x:
             return True
     return False
+
+
+def _whole_dimensions(terms: Terms, inner: Term, names: dict[str, Dim]) -> set[str]:
+    """The variables that run over a dimension of a value: each index of it is one of theirs."""
+    return {
+        name
+        for node in nodes_of(terms, inner)
+        if node.kind == "at" and isinstance(node.args[1], TensorType)
+        for index, size in zip(node.args[2:], node.args[1].shape, strict=False)
+        for name in names
+        if index == symbol(name) and names[name] == size
+    }
 
 
 def _values_of(

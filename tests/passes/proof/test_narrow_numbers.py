@@ -273,6 +273,10 @@ def test_a_largest_magnitude_covers_its_own_elements_alone() -> None:
     assert not covers(d.terms, part, d.element("a", "b"))
     assert covers(d.terms, part, d.terms.node("at", "y", TYPE, symbol("a"), 2))
     assert not covers(d.terms, part, d.terms.node("at", "y", TYPE, symbol("a"), 3))
+    # An index of the whole dimension is one of its own, whatever is known of a table that gives it.
+    table = d.terms.atom(d.read("x"))
+    assert covers(d.terms, row, d.terms.node("at", "y", TYPE, symbol("a"), table))
+    assert not covers(d.terms, part, d.terms.node("at", "y", TYPE, symbol("a"), table))
 
 
 def test_no_number_is_beyond_the_bound_of_its_product() -> None:
