@@ -146,7 +146,7 @@ class PlanSizes:
                 what = "--executable-bytes has no meaning without --lengths"
                 raise GraphgenError("GG0705", what, help="give --lengths FILE too")
             return
-        given = {"--seq": self.seq, "--context": self.context}
+        given = {"--seq": self.seq, "--context": self.context, "--price": self.price or None}
         names = [name for name, value in given.items() if value is not None]
         for name in [*names, *(["--rules aws"] if rules == "aws" else [])]:
             raise GraphgenError(
@@ -171,6 +171,7 @@ class PlanSizes:
             raise GraphgenError("GG0705", "--search needs ranks", help="give --tp N, at least 2")
         given = {
             "--lengths": self.lengths is not None,
+            "--price": bool(self.price),
             "--rules aws": rules == "aws",
             "--plot": plot is not None,
             "--parallelism auto": demand.parallelism == AUTO,
@@ -211,6 +212,7 @@ class PlanSizes:
             "--search": self.search,
             "--lengths": self.lengths is not None,
             "--lora-rank": self.lora_rank is not None,
+            "--price": bool(self.price),
             "--rules aws": rules == "aws",
             "--plot": plot is not None,
             "--parallelism auto": demand.parallelism == AUTO,

@@ -37,7 +37,7 @@ Narrow = Annotated[
 
 
 def narrow_types(text: str) -> list[DType]:
-    """Read ``s8,f8e4m3fn``, the types of a proof that numbers are to be kept in (GG0102)."""
+    """Read ``s8,f8e4m3fn``, the types of a proof that numbers are to be kept in (GG0101)."""
     return [dtype(name) for name in text.replace(" ", "").split(",") if name]
 
 

@@ -10,8 +10,8 @@ const isMessage = (found) =>
 // Messages and settings of the last visit; what is not of this form is passed over.
 function readKept() {
   try {
-    const { messages = [], settings = {} } = JSON.parse(localStorage.getItem(KEPT)) || {};
-    return { messages: messages.every(isMessage) ? messages : [], settings };
+    const { messages = [], settings } = JSON.parse(localStorage.getItem(KEPT)) || {};
+    return { messages: messages.every(isMessage) ? messages : [], settings: settings || {} };
   } catch {
     return { messages: [], settings: {} };
   }

@@ -133,7 +133,7 @@ def machine_of(cxx: str) -> str:
     try:
         macros = _run([*shlex.split(cxx), "-dM", "-E", "-x", "c++", os.devnull])
     except BuildError:
-        # What it compiles says why.
+        # Its first compilation fails with the reason.
         return platform.machine()
     named = (name for name in ("x86_64", "aarch64") if f"#define __{name}__ " in macros)
     return next(named, platform.machine())

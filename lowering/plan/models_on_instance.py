@@ -28,8 +28,7 @@ def models_on_instance(
 
     Yields:
         The name of each model and the largest degree that it can be split over; a model that the
-        demand does not fit, such as one of fewer positions, has a degree of one rank with the
-        reason.
+        demand does not fit has a degree of one rank with the reason.
     """
     for place, (name, config) in enumerate(shapes.items()):
         yield name, _largest(config, target, demand, target.cores(instance))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -101,15 +102,18 @@ def test_no_model_and_no_instance():
     )
 
 
-def test_the_first_line_of_progress_comes_before_any_work(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    said: list[str] = []
+@pytest.mark.parametrize(
+    "other", [("--nodes", "2"), ("--search", "--tp", "2"), ("--lengths", "a.csv")]
+)
+def test_a_price_is_of_one_plan(other: Sequence[str]):
+    said = error(*SMALL[:2], *other, "--price", "1")
+    assert f"--price has no meaning with {other[0]}" in said
 
+
+def test_the_first_line_of_progress_comes_before_any_work(monkeypatch: pytest.MonkeyPatch):
     def stopped(*_: object) -> None:
-        said.append(capsys.readouterr().err)
-        raise SystemExit
+        raise SystemExit(0)
 
-    monkeypatch.setattr("graphgen.cli.plan_cmd._plan", stopped)
-    done(*SMALL)
+    monkeypatch.setattr("graphgen.cli.plan_cmd._emit", stopped)
+    assert done(*SMALL).stderr.startswith("note: planning smollm2-135m for trn2 ...")
     assert capacity_report.target_of("", "") == "trn2"

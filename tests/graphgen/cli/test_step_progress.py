@@ -41,4 +41,4 @@ def test_an_error_leaves_no_line_before_it(monkeypatch: pytest.MonkeyPatch, step
         work()
     assert left(screen.getvalue()) == ""
     for step in steps:
-        assert f"  {step}, 0 s" in screen.getvalue()
+        assert f"  {step}, " in screen.getvalue()
