@@ -29,7 +29,8 @@ def with_default_tools(
 ) -> list[dict[str, Json]]:
     """Messages that such a template can render.
 
-    Calls become text of the assistant, and results, those of one turn together, text of the user.
+    Calls become text of the assistant, and results, those of one turn together with what the user
+    adds, text of the user: some templates refuse two turns of the user in a row.
 
     Args:
         messages: as templates read them.
@@ -44,6 +45,8 @@ def with_default_tools(
             if results:
                 text = f"{found.pop()['content']}\n{text}"
             found.append({"role": "user", "content": text})
+        elif results and message["role"] == "user" and isinstance(message["content"], str):
+            found[-1] = {**message, "content": f"{found[-1]['content']}\n\n{message['content']}"}
         else:
             found.append(_said(message))
         results = message["role"] == "tool"
