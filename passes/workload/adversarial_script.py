@@ -155,7 +155,7 @@ def whole_prompts(writer: CallWriter) -> None:
         spans = [Span(0, min(width, shape.attended)), Span(0, 1, left=True)]
         if number:
             spans.append(Span(0, widths[number - 1] + 1))
-        elif width > 2:
+        elif width > 3:  # half of three is one token, which there is
             spans.append(Span(0, width // 2, left=True))
         again = "in rows used again, " if writer.lengths else ""
         what = f"new sequences {again}one as long as its bucket"
