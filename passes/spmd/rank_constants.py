@@ -60,7 +60,7 @@ class RankNumbers:
         return [rule(NATIVE, op.attrs, [each[at] for each in given]) for at in range(self.ranks)]
 
     def why_not_own(self, cut: Op, groups: Groups, dim: int) -> str:
-        """True if a dynamic slice reads, on every rank, the rank's own part.
+        """Why a dynamic slice does not read, on every rank, the rank's own part.
 
         Args:
             cut: the dynamic slice.
@@ -68,7 +68,7 @@ class RankNumbers:
             dim: the dimension that the parts divide.
 
         Returns:
-            Empty if it does, else why it does not.
+            The reason; empty if it does.
         """
         whole, sizes = cut.operands[0].shape, cut.attrs.dims("slice_sizes")
         if any(a != b for at, (a, b) in enumerate(zip(whole, sizes, strict=True)) if at != dim):

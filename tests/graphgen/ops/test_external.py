@@ -11,6 +11,7 @@ from graphgen.ir.clone import clone_module
 from graphgen.lowering.hlo import emit_hlo
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import verify
+from graphgen.passes.equiv.choice_replay import chooses
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 
@@ -82,6 +83,16 @@ def test_it_cannot_be_evaluated(text: str, name: str):
     ) as caught:
         evaluate(parse(text).function("f"), {"x": np.zeros((2, 3), np.float32)})
     assert caught.value.code == "GG0403"
+
+
+ONE_RESULT = TEXT.replace("%v, %i", "%v").replace("  return i = %i\n", "")
+ONE_RESULT = ONE_RESULT.replace(",u32[2,2]]", "]").replace(", u32[2,2]", "")
+
+
+@pytest.mark.parametrize(("text", "chosen"), [(TEXT, True), (UNKNOWN, False), (ONE_RESULT, False)])
+def test_the_kernel_of_top_k_chooses_where_it_gives_places(text: str, chosen: bool):
+    (op,) = parse(text).function("f").block
+    assert (chooses(op) is not None) == chosen
 
 
 @pytest.mark.parametrize(("more", "written"), [("e80401", True), ("e80402", True), ("6001", False)])

@@ -111,7 +111,9 @@ def test_a_region_accumulates_in_a_wider_type(given: str, wide: str, dtype: type
 
 @pytest.mark.parametrize(("given", "wide"), [("f64", "f32"), ("i32", "f32"), ("i8", "ui16")])
 def test_a_region_of_no_wider_type_is_refused(given: str, wide: str):
-    with pytest.raises(GraphgenError, match="but its region combines") as caught:
+    with pytest.raises(
+        GraphgenError, match=f"reduce reads {given}, but its region combines {wide}\n"
+    ) as caught:
         read_stablehlo(reduced(given, wide))
     assert caught.value.code == "GG0203"
 

@@ -60,6 +60,13 @@ def test_integers_of_64_bits_are_compared_to_the_last_bit():
     assert difference("", 0, low, -(low + 1)).max_abs == pytest.approx(2.0**64)
 
 
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_integers_of_32_bits_and_more_are_no_quantized_values(kind: str):
+    a = np.array([100, 50], kind)
+    found = difference("", 0, a, a - np.array([1, 0], kind))
+    assert found.relative == (np.inf if np.dtype(kind).itemsize >= 4 else pytest.approx(0.01))
+
+
 def test_a_small_wrong_channel_beside_a_large_one_is_seen():
     rng = np.random.default_rng(1)
     a = rng.standard_normal((16, 4))

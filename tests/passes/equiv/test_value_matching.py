@@ -109,6 +109,16 @@ def test_numbers_find_the_value_made_by_the_same_kind_of_op():
     assert found.same(named(left, "p"), named(right, "k")) is False
 
 
+def test_a_small_wrong_element_beside_large_ones_is_not_the_same():
+    """Close to the largest numbers, and not to its own size."""
+    sizes = "%k = constant() value=f32[2,3](1.0,1.0,1e-10,1.0,1.0,1.0) : f32[2,3]"
+    wrong = sizes.replace("1e-10", "-1e-10")
+    lines = ("%y = multiply(%x, %k) : f32[2,3]", "return y = %y")
+    left, right, other = (traced(one, *lines) for one in (sizes, sizes, wrong))
+    assert matching(left, right).same(named(left, "y"), named(right, "y")) is True
+    assert matching(left, other).same(named(left, "y"), named(other, "y")) is False
+
+
 def test_operands_find_the_op_that_reads_the_counterparts():
     right = traced("%a = negate(%x) : f32[2,3]", "%z = exponential(%a) : f32[2,3]", "return y = %z")
     found = matching(LEFT, right)

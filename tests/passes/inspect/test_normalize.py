@@ -61,6 +61,13 @@ def test_names_that_are_kept():
     assert "%multiply.f32.4.0 = multiply(%p, " in kept
 
 
+def test_programs_are_numbered_from_zero():
+    programs = SMALL.partition("func @f")[2]
+    made = text(parse(SMALL + "".join(f"\nfunc @{name}{programs}" for name in ("a", "b"))))
+    names = [line.split()[1] for line in made.splitlines() if line.startswith("func")]
+    assert names == ["@program0", "@program1", "@program2"]
+
+
 def test_a_change_changes_few_lines():
     one = text(parse(SMALL)).splitlines()
     more = SMALL.replace("  %c = add(%0", "  %n = negate(%0) : f32[4]\n  %c = add(%n")

@@ -104,6 +104,33 @@ def test_conversions():
     assert found == [True, True, True, False, True, True, True, True]
 
 
+@pytest.mark.parametrize("direction", ["EQ", "NE", "LE"])
+@pytest.mark.parametrize("over", ["1.0", "-1.0", "0.0"])
+@pytest.mark.parametrize("number", ["-inf", "inf", "2.0"])
+def test_an_inverse_is_not_minus_infinity_in_real_arithmetic(
+    number: str, over: str, direction: str
+):
+    """It is for -0, which this arithmetic has not; programs ask so which zero is the larger one."""
+    function = parse(
+        "module @m level=logical {\n  input %x : f32[4]\n  output %y : pred[4]\n}\n\n"
+        "func @f phase=main {\n  arg %x : f32[4]\n"
+        f"  %o = constant() value=f32[]({over}) : f32[]\n"
+        "  %one = broadcast_in_dim(%o) shape=[4] dimensions=[] : f32[4]\n"
+        "  %inverse = divide(%one, %x) : f32[4]\n"
+        f"  %n = constant() value=f32[]({number}) : f32[]\n"
+        "  %c = broadcast_in_dim(%n) shape=[4] dimensions=[] : f32[4]\n"
+        f"  %y = compare(%inverse, %c) direction={direction} : pred[4]\n  return y = %y\n}}\n"
+    ).function("f")
+    ((_, value),) = function.outputs
+    exact = Elements(Terms(), {function.args[0]: "x"}, deep=True)
+    assert not isinstance(exact.at(value, (1,)), bool)
+    found = exact.in_real_arithmetic().at(value, (1,))
+    if (number, over) == ("-inf", "1.0") and direction != "LE":
+        assert found is (direction == "NE")
+    else:
+        assert not isinstance(found, bool)
+
+
 def test_a_quotient_of_unknown_sign_rounds_toward_zero():
     """Both ways to round are in the term, chosen by the sign."""
     text = TEXT.format(op="divide(%x, %c)", number=2, kind="s32", result="s32[8]")

@@ -85,6 +85,18 @@ def test_verdicts_follow_from_prediction_and_outcome(at: int, tmp_path: Path):
         assert "the end" in item.body
 
 
+@pytest.mark.parametrize(
+    ("instance", "said"), [("trn1.2xlarge", "trn1.2xlarge"), ("", "no instance")]
+)
+def test_an_issue_says_on_what_instance_it_is_seen(instance: str, said: str, tmp_path: Path):
+    content = results(case("op/a/f32", "refused", "compiled"))
+    content["facts"]["instance"] = instance
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(content))
+    (issue,) = read_kit_results(file).contradictions
+    assert f"\n* target trn1, LNC 1, {said}\n" in issue.body
+
+
 def without(*path: str | int) -> Callable[[Any], object]:
     def change(content: Any) -> object:
         *inner, last = path

@@ -142,6 +142,14 @@ def test_programs_verify_what_is_proposed_and_read(
             {"speculative_config": speculation("ngram", rejection_sample_method="synthetic")},
             "this speculative_config",
         ),
+        (
+            {"speculative_config": speculation("draft_model", parallel_drafting=True)},
+            "this speculative_config",
+        ),
+        (
+            {"speculative_config": speculation("draft_model", use_heterogeneous_vocab=True)},
+            "this speculative_config",
+        ),
         ({"parallel__nnodes": 2}, "--nnodes"),
         ({"model__is_multimodal_model": True}, "not of text"),
         ({"model__runner_type": "pooling"}, "a pooling model"),
