@@ -195,6 +195,22 @@ def test_before(made):
 def test_after(made):
     assert made == "1.00 kB"
 """
+# Collected after the last test, when pytest itself raises the warning.
+LEFT = """
+import gc, warnings
+
+class Left:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        warnings.warn("a process is still running", ResourceWarning)
+
+def test_leaves():
+    size(1000)
+    gc.disable()
+    Left(), Left()
+"""
 
 
 @pytest.mark.parametrize(
@@ -204,13 +220,16 @@ def test_after(made):
         (STRAY + SEES, "test_sees", ""),
         (STRAY + WARNS, "test_warns", "in a second run by itself"),
         (SHARED, "test_after", "in a second run by itself"),
+        (LEFT, "", ""),
+        (LEFT + SEES, "test_sees", ""),
     ],
-    ids=["stray", "seen", "warning", "fixture"],
+    ids=["stray", "seen", "warning", "fixture", "left", "left and seen"],
 )
 @pytest.mark.one_in(2)
 def test_a_kill_is_a_failure_of_a_test_that_executed_the_fault(
     text: str, killer: str, how: str, tmp_path: Path
 ):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     path = tmp_path / "test_one.py"
     path.write_text(f"import pytest\nfrom graphgen.report.units import size\n{text}")
     found = run_alone([path], 80.0, 60.0, UNITS)

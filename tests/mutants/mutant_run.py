@@ -210,7 +210,7 @@ def _run_tests(
         share = 1.0 if done or test == first else SHARE
         run = _FileRun(near, enough_s, share, done, reached)
         folder = f"--basetemp={scratch / str(len(waiting))}-{done}"
-        code = pytest.main([*OPTIONS, *QUIET, "-m", "not slow", folder, test], plugins=[run])
+        code = _pytest(["-m", "not slow", folder, test], run)
         # 1: only stray failures; 5: every test of the file is slow.
         if run.failed or (not run.stopped and code not in (0, 1, 5)):
             _tell(events, failed=run.failed or test, how="" if run.failed else repr(code))
@@ -218,7 +218,7 @@ def _run_tests(
         for number, stray in enumerate(dict.fromkeys(run.stray)):
             again = _FileRun(near, enough_s, 1.0, 0, reached, alone=True)
             folder = f"--basetemp={scratch / str(len(waiting))}-{done}-{number}"
-            pytest.main([*OPTIONS, *QUIET, folder, stray], plugins=[again])
+            _pytest([folder, stray], again)
             if again.failed:
                 _tell(events, failed=again.failed, how="in a second run by itself")
                 return
@@ -230,6 +230,19 @@ def _run_tests(
         if run.stopped and run.reached:
             waiting.append((test, run.done))
     _tell(events, failed="", how="")
+
+
+def _pytest(arguments: Sequence[str], run: _FileRun) -> int | pytest.ExitCode:
+    """The exit code of pytest, also where it ends by what tests have left behind.
+
+    pytest collects what is left when its session has ended, and raises for warnings about it.
+    """
+    try:
+        return pytest.main([*OPTIONS, *QUIET, *arguments], plugins=[run])
+    except (Warning, BaseExceptionGroup) as error:
+        if run.code is None or not _of_what_was_left(error):
+            raise
+        return run.code
 
 
 class _Near:
@@ -267,6 +280,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException | None]:
         yield error
 
 
+def _of_what_was_left(error: BaseException | None) -> bool:
+    """Whether an error is a warning about what was left behind, or some of these."""
+    return all(isinstance(cause, _LEFT_BEHIND) for cause in _causes(error))
+
+
 class _FileRun:
     """A plugin that runs a file from a test on until one fails or the file's share is spent.
 
@@ -277,6 +295,7 @@ class _FileRun:
         stray: names of tests that failed by a warning, or without executing the fault.
         stopped: whether its share was spent.
         done: number of its tests that ran, with those of earlier runs.
+        code: the exit code of pytest, once its session has ended.
     """
 
     def __init__(
@@ -293,6 +312,7 @@ class _FileRun:
         self.enough_s, self.share, self.done, self._reached = enough_s, share, done, reached
         self.failed, self.stopped = "", False
         self.stray: list[str] = []
+        self.code: int | pytest.ExitCode | None = None
         self.start = self.collected = time.process_time()
         self._alone = alone
         reached[1] = 0
@@ -336,11 +356,10 @@ class _FileRun:
     def _counts(self, error: BaseException | None) -> bool:
         """True for a failure that is of the fault."""
         executed = not self.near.faulty or self._reached[3] == 1 or self._reached[2] == 1
-        causes = list(_causes(error))
-        if all(isinstance(cause, _LEFT_BEHIND) for cause in causes):
+        if _of_what_was_left(error):
             return False
         # A warning of a computation comes again.
-        warned = all(isinstance(cause, Warning) for cause in causes)
+        warned = all(isinstance(cause, Warning) for cause in _causes(error))
         return executed and (self._alone or not warned)
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -350,6 +369,9 @@ class _FileRun:
         if nextitem is not None and in_tests > share * self.enough_s:
             self.stopped = True
             item.session.shouldstop = "its share is spent"
+
+    def pytest_sessionfinish(self, exitstatus: int | pytest.ExitCode) -> None:
+        self.code = exitstatus
 
 
 def _tell(events: int, **event: str) -> None:
