@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
@@ -146,7 +146,7 @@ class SpeculationOptions:
     draft: str = ""
     layers: int = 0
     lookup: int = 0
-    length: int = 5
+    length: int = field(kw_only=True)
     model: str = ""
     max_len: int = 0
     adaptive: bool = False

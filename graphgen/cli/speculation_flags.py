@@ -177,9 +177,14 @@ class SpeculationFlags:
                 tokens = load_tokenizer(locate_checkpoint(self.draft).path)
                 check_same_tokens(engine.tokenizer, tokens, self.draft)
             return
-        length = asked.speculation_length
         options = SpeculationOptions(
-            self.draft, self.layers, self.lookup, length, model, self.max_len, self.adaptive
+            self.draft,
+            self.layers,
+            self.lookup,
+            model,
+            self.max_len,
+            self.adaptive,
+            length=asked.speculation_length,
         )
         engine.speculator = open_speculator(engine, options, progress)
 

@@ -51,7 +51,7 @@ class GptjConfig:
         return self.n_positions
 
     def mini(self) -> GptjConfig:
-        """Two layers, up to four heads with the same rotated fraction, an odd vocabulary."""
+        """Two layers, up to four heads rotated whole or to the half, an odd vocabulary."""
         heads = min(self.n_head, 4)
         whole = self.rotary_dim * self.n_head == self.n_embd
         return replace(
@@ -65,7 +65,7 @@ class GptjConfig:
         )
 
     def wide(self) -> GptjConfig:
-        """Two layers, six or three heads with the same rotated fraction, large numbers."""
+        """Two layers, six or three heads rotated whole or to the half, large numbers."""
         heads = wide_heads(self.n_head)
         whole = self.rotary_dim * self.n_head == self.n_embd
         return replace(

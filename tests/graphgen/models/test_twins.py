@@ -6,6 +6,7 @@ import pytest
 
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
+from graphgen.models.gptj import GptjConfig
 from graphgen.models.registry import FAMILIES
 from graphgen.models.twins import TWINS, twin_buckets
 from tests.graphgen.cli.conftest import done, graphgen
@@ -39,6 +40,14 @@ def test_numbers_are_large_and_tensors_are_not(name: str):
     positions = [rows for rows in tables if 2**15 < rows < logits]
     assert (len(positions) == 1) == (name in ("gpt2", "opt-125m"))
     assert all(rows >= most for rows in positions)
+
+
+@pytest.mark.parametrize("rotated", [16, 64])
+def test_heads_are_rotated_whole_where_those_of_the_model_are(rotated: int):
+    full = GptjConfig(n_embd=1024, n_head=16, rotary_dim=rotated)
+    for twin in (full.mini(), full.wide()):
+        size = twin.n_embd // twin.n_head
+        assert twin.rotary_dim == (size if rotated == 64 else size // 2)
 
 
 def test_every_family_has_one():

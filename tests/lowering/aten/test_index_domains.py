@@ -22,7 +22,13 @@ class Reads(nn.Module):
         self.table = nn.Embedding(11, 3)
 
     def forward(
-        self, ids: Tensor, chosen: Tensor, places: Tensor, shifted: Tensor, free: Tensor
+        self,
+        ids: Tensor,
+        chosen: Tensor,
+        places: Tensor,
+        shifted: Tensor,
+        taken: Tensor,
+        free: Tensor,
     ) -> tuple[Tensor, ...]:
         weight = self.table.weight
         return (
@@ -30,11 +36,12 @@ class Reads(nn.Module):
             torch.index_select(weight, 0, chosen),
             weight[places],
             weight[shifted + 1],
+            weight.gather(0, taken.reshape(2, 2)),
             free * 2,
         )
 
 
-NAMES = ("ids", "chosen", "places", "shifted", "free")
+NAMES = ("ids", "chosen", "places", "shifted", "taken", "free")
 
 
 def test_inputs_have_the_domain_that_torch_accepts():
@@ -47,6 +54,7 @@ def test_inputs_have_the_domain_that_torch_accepts():
         "places": Domain(-11, 10),
         # Computed from what is given, and any number.
         "shifted": None,
+        "taken": Domain(0, 10),
         "free": None,
     }
     calls = make_workload(module).calls

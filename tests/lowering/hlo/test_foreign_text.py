@@ -59,6 +59,14 @@ BODIES = {
     "gather": "a = f32[8,4] parameter(0)\ni = s32[3,1] parameter(1)\nROOT r = gather(a, i), "
     "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
     "slice_sizes={1,4}",
+    "ragged rows": "a = f32[6,4] parameter(0)\nb = f32[3,4,5] parameter(1)\n"
+    "g = s32[3] parameter(2)\nROOT r = ragged-dot(a, b, g), "
+    "lhs_contracting_dims={1}, rhs_contracting_dims={1}, "
+    "lhs_ragged_dims={0}, rhs_group_dims={0}",
+    "ragged sum": "a = f32[4,6] parameter(0)\nb = f32[6,5] parameter(1)\n"
+    "g = s32[3] parameter(2)\nROOT r = ragged-dot(a, b, g), "
+    "lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
+    "lhs_ragged_dims={1}",
     "algorithm": "a = bf16[4,8] parameter(0)\nb = bf16[8,4] parameter(1)\nROOT d = f32[4,4] "
     "dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32",
     "batch norm": "x = f32[2,4] parameter(0)\ng = f32[4] parameter(1)\n"

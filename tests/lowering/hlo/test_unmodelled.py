@@ -11,7 +11,7 @@ from graphgen.ir import Module
 from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import ComputationField, InstructionField, ModuleField
-from graphgen.lowering.hlo_proto.shape import read_shape, write_shape
+from graphgen.lowering.hlo_proto.shape import HloShape, read_shape, write_shape
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 from graphgen.lowering.hlo_text.hlo_printer import print_hlo_text
@@ -247,6 +247,21 @@ def test_layouts_that_regions_leave_to_a_default_make_no_difference():
     bare = without_layouts(proto)
     assert len(bare) < len(proto)
     assert print_module(read_hlo(bare)) == print_module(read_hlo(proto))
+
+
+def nested(depth: int) -> HloShape:
+    """Tuples in each other."""
+    shape = HloShape("token")
+    for _ in range(depth):
+        shape = HloShape("tuple", members=(shape,))
+    return shape
+
+
+def test_tuples_are_read_32_deep_and_no_deeper():
+    assert read_shape(write_shape(nested(32))) == nested(32)
+    with pytest.raises(GraphgenError, match="deeper than 32") as raised:
+        read_shape(write_shape(nested(33)))
+    assert raised.value.code == "GG0801"
 
 
 PLAIN = """

@@ -437,3 +437,25 @@ def test_a_bias_that_two_siblings_share_is_not_joined():
     lines, _ = fused(module)
     assert sum("add(" in line for line in lines) == 2
     assert sum("dot_general(" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "dim"),
+    [(1, 1), (2, 0)],
+    ids=["one number for all outputs", "a number a row"],
+)
+def test_a_bias_that_is_not_one_number_an_output_is_not_joined(size: int, dim: int):
+    spread = f"shape=[2,2] dimensions=[{dim}] : f32[2,2]"
+    module = program(
+        {"q": "f32[2,4]", "k": "f32[2,4]", "d": f"f32[{size}]", "e": f"f32[{size}]"},
+        dot("p", "q", 2),
+        f"%d.wide = broadcast_in_dim(%d) {spread}",
+        "%a = add(%p, %d.wide) : f32[2,2]",
+        dot("r", "k", 2),
+        f"%e.wide = broadcast_in_dim(%e) {spread}",
+        "%b = add(%r, %e.wide) : f32[2,2]",
+        *RETURN[:2],
+    )
+    lines, _ = fused(module)
+    assert sum("add(" in line for line in lines) == 2
+    assert sum("dot_general(" in line for line in lines) == 1

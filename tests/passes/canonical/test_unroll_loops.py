@@ -158,6 +158,14 @@ def test_reasons(option: str, reason: str):
     assert miss.why.reason == "it turns 3 times, more than 2"
 
 
+@pytest.mark.parametrize("option", ["limit=3", "most_ops=9"])
+def test_a_loop_of_just_as_many_turns_and_ops_is_written_out(option: str):
+    module = parse(TEXT.replace("body=step", "body=step trip_count=3"))
+    assert ops(module)["while"] == 1
+    run_pipeline(module, pipeline(f"unroll-loops{{{option}}}"))
+    assert ops(module)["while"] == 0
+
+
 def test_options_are_checked():
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(parse(TEXT), pipeline("unroll-loops{limit=-1}"))

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from graphgen.ir import Module
+from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.inspect.result_json import bisection_json
+from graphgen.passes.inspect.explain import FailureReason
+from graphgen.passes.inspect.result_json import bisection_json, reason_json
 from graphgen.passes.validate.bisect import Culprit, bisect
 from graphgen.text import parse
 
@@ -58,6 +60,12 @@ def test_the_guilty_pass_is_counted_from_one_and_what_is_not_known_is_null(found
     names = ("first_wrong_op", "instead_of", "recovered", "recovered_pass", "varies")
     assert [part[name] for name in names] == [None] * len(names)
     assert (part["together"], part["silent"]) == ([], False)
+
+
+@pytest.mark.parametrize(("at", "value"), [("%x", "%x"), ("", None)])
+def test_a_near_miss_names_the_value_it_is_about(at: str, value: str | None):
+    reason = FailureReason("fold", "not constant", at, "", "add", "f", UNKNOWN, count=1, depth=0)
+    assert reason_json(reason)["value"] == value
 
 
 def test_parts_that_are_known_are_stated(found: Culprit):

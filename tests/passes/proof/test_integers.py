@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -21,9 +21,11 @@ from graphgen.passes.proof.integers import (
     either,
     fit,
     is_zero,
+    larger,
     mod,
     negated,
     range_of,
+    smaller,
 )
 from graphgen.passes.proof.terms import Node, Terms
 
@@ -52,6 +54,18 @@ def test_a_variable_that_fits_stays_and_one_that_may_not_becomes_an_atom():
 def test_quotients_and_rests_round_down(value: int, by: int):
     assert (div(Terms(), value, by), mod(Terms(), value, by)) == (value // by, value % by)
     assert div_by_size(Terms(), value, by) == value // by
+
+
+@pytest.mark.parametrize("extreme", [smaller, larger])
+def test_a_limit_of_a_limit_is_one_limit_and_that_of_a_multiple_is_not(
+    extreme: Callable[[Terms, Dim, Dim], Dim],
+):
+    terms = Terms()
+    count = terms.variable("i", 100)
+    inner, outer = (50, 20) if extreme is smaller else (20, 50)
+    limited = extreme(terms, count, inner)
+    assert extreme(terms, limited, outer) == extreme(terms, count, outer)
+    assert extreme(terms, limited * 2, outer) != extreme(terms, count, outer)
 
 
 def value_of(terms: Terms, term: Dim, known: dict[str, Dim]) -> int:

@@ -42,6 +42,14 @@ def number(value: int) -> str:
     )
 
 
+def counted(kind: str, size: int) -> str:
+    """The ops of ``%a``, twice the place of each element."""
+    return (
+        f"%i = iota() dtype={kind} shape=[{size}] dimension=0 : {kind}[{size}];"
+        f"%a = add(%i, %i) : {kind}[{size}]"
+    )
+
+
 # Argument, result, two programs, and the result of the proof.
 EQUAL = {
     "a slice of merged dimensions": (
@@ -80,6 +88,12 @@ EQUAL = {
         *("s32[B]", "s32[B]"),
         f"{number(7)}; %a = add(%x, %c) : s32[B]; %y = subtract(%a, %c) : s32[B]",
         "%y = reshape(%x) shape=[B] : s32[B]",
+    ),
+    "whole numbers that a narrower float holds": (
+        *("s32[B]", "s32[100]"),
+        f"{counted('f32', 100)}; %b = convert(%a) dtype=bf16 : bf16[100];"
+        "%y = convert(%b) dtype=s32 : s32[100]",
+        counted("s32", 100).replace("%a", "%y"),
     ),
     "the order of conditions": (
         *("s32[B]", "pred[B]"),

@@ -268,6 +268,23 @@ def test_work_is_divided_by_what_is_cut():
         assert way.work == whole.work // parts
 
 
+@pytest.mark.parametrize(
+    ("types", "use", "operands", "sent"),
+    [
+        # Of 2 rows 3 numbers in f32 and their places in s32.
+        ("f32[2,8]", "top_k(%x) k=3", "{-,tp}", 2 * 3 * (4 + 4)),
+        # Of 2 x 3 tokens and 4 heads the maximum and the sum of the scores in f32.
+        (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{-,-,-,-} {-,tp,-,-} {-,tp,-,-} {-,-,tp}", 24 * (4 + 4)),
+    ],
+)  # fmt: skip
+def test_what_each_rank_found_is_sent_to_the_other(types: str, use: str, operands: str, sent: int):
+    layouts = tuple(parse_sharding(text) for text in operands.split())
+    ways = strategies(op_of(types, use), PAIR, ("tp",))
+    (way,) = [way for way in ways if way.in_shardings == layouts]
+    # Each of two ranks sends it once.
+    assert (way.sent, way.collectives) == (2 * sent, 1)
+
+
 def test_what_is_read_of_a_part_of_a_row_is_whole():
     """A rank that reads the first slots of its part has all of the part, on whichever axes."""
     op = op_of("f32[2,8,4,8] s32[2]", "cache_read(%x, %w) attended=8 rows=in_place parts=2")

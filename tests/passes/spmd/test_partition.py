@@ -11,11 +11,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING
 from graphgen.exec.session import Runner
 from graphgen.ir import Module
 from graphgen.lowering.cpu import compile_program
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.workload.make_workload import make_workload
 from graphgen.text import parse
 from tests.oracles import jax_llama as plain
 from tests.passes.raising.test_raise_composites import STYLES, raised, script_of
@@ -92,3 +94,33 @@ def test_a_row_of_the_interface_that_does_not_divide_over_the_mesh_is_refused(na
         run_pipeline(parse(ODD), pipeline(f"shard{{tp=2,rules=[{name}:{{tp,-}}]}},partition"))
     assert caught.value.code == "GG0304"
     assert caught.value.what == f"{name} f32[3,5]: 3 does not divide over tp = 2"
+
+
+# Kernels of 2 entries in space: no size of theirs is one of the batch's.
+GROUPED = """\
+module @m level=canonical {
+  input %x : f32[8,6,3]
+  weight %w : f32[2,3,4]
+  output %y : f32[2,5,4]
+}
+
+func @f phase=main {
+  arg %x : f32[8,6,3]
+  arg %w : f32[2,3,4]
+  %y = convolution(%x, %w) dim_labels="b0f_0io->b0f" batch_group_count=4 dtype=f32 : f32[2,5,4]
+  return y = %y
+}
+"""
+
+
+def test_groups_of_a_batch_are_divided():
+    module = parse(GROUPED)
+    workload = make_workload(module, 1)
+    (whole,) = Runner(module, workload, arithmetic=MEANING).outcomes()
+    rules = "x:{tp,-,-},w:{-,-,tp},y:{-,-,tp}"
+    run_pipeline(module, pipeline(f"shard{{tp=2,rules=[{rules}]}},partition,cse,dce"))
+    (op,) = [op for op in module.programs()[0].ops if op.name == "convolution"]
+    assert [value.type.text for value in op.operands] == ["f32[4,6,3]", "f32[2,3,2]"]
+    assert op.attrs.integer("batch_group_count") == 2
+    (parts,) = Runner(module, workload, arithmetic=MEANING).outcomes()
+    np.testing.assert_allclose(parts["y"], whole["y"], rtol=1e-9)

@@ -12,7 +12,7 @@ from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, parse_pipeline
 from graphgen.passes.inspect.result_json import bisection_json
 from graphgen.passes.validate import PassChecks, validate
-from graphgen.passes.validate.bisect import Culprit, bisect_verdicts
+from graphgen.passes.validate.bisect import Culprit, bisect, bisect_verdicts
 from graphgen.passes.validate.failure_predicate import at_fault
 from graphgen.passes.validate.minify import Minifier
 from graphgen.passes.validate.verdict_text import bisection_text
@@ -129,9 +129,20 @@ def test_bisect_finds_what_validate_calls_wrong(name: str):
     assert (culprit.number, culprit.item) == (1, item)
     guilty = verdicts[1].guilty
     assert str(culprit.application) == str(guilty)
+    # A pass that is to blame as a whole has no rewrite to stop before.
+    assert (culprit.fuel == 0) == (guilty is None)
     if guilty is not None:
         assert root in guilty.root
         assert print_module(culprit.good) != print_module(culprit.bad)
+
+
+def test_an_oracle_blames_a_pass_without_rewrites_as_a_whole(monkeypatch: pytest.MonkeyPatch):
+    # The default of users; the suite runs with contracts, which refuse silent passes.
+    monkeypatch.setenv("GRAPHGEN_VERIFY", "1")
+    culprit = bisect(parse(TEXT), around(Silent()), lambda m: "(%z, %a)" in print_module(m))
+    assert culprit is not None
+    assert (culprit.number, culprit.silent, culprit.raising) == (1, True, None)
+    assert (culprit.fuel, culprit.application) == (0, None)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,11 +18,19 @@ PAD = 2
 Pair = tuple[Any, Any, Path]
 
 
-def opened(folder: Path, **options: Any) -> Any:
+def loaded(folder: Path, **options: Any) -> TnxModel:
     model = tnx.GPT2ForSamplingWithContextBroadcasting.from_pretrained(
         folder, batch_size=3, n_positions=32, tp_degree=1, **options
     )
     model.to_neuron()
+    return model
+
+
+def opened(folder: Path, **options: Any) -> Any:
+    return adapted(folder, loaded(folder, **options))
+
+
+def adapted(folder: Path, model: TnxModel) -> Any:
     return tnx.HuggingFaceGenerationModelAdapter(AutoConfig.from_pretrained(folder), model)
 
 
@@ -118,3 +126,18 @@ def test_programs_that_choose_tokens(pair: Pair, dynamic: bool):
     drawn = adapter.generate(**padded(), **options, do_sample=True, top_k=2)
     assert drawn.shape == best.shape
     assert not torch.equal(drawn, best)
+
+
+def test_programs_keep_at_least_as_many_tokens_as_the_model_says(pair: Pair):
+    _, reference, folder = pair
+    generation = tnx.GenerationConfig(do_sample=True, dynamic=True, top_p_min_tokens=1)
+    model = loaded(folder, neuron_config=tnx.NeuronConfig(on_device_generation=generation))
+    adapter = adapted(folder, model)
+    options: dict[str, Any] = {"max_length": 24, "pad_token_id": PAD}
+    best = reference.generate(**padded(), **options, do_sample=False)
+    options |= {"do_sample": True, "top_k": 5, "top_p": 1e-3, "temperature": 10.0}
+    assert torch.equal(adapter.generate(**padded(), **options), best)
+    generation.top_p_min_tokens = 3
+    model.update_generation_config(generation)
+    torch.manual_seed(7)
+    assert not torch.equal(adapter.generate(**padded(), **options), best)

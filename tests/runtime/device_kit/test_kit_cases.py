@@ -15,6 +15,7 @@ from graphgen.lowering.check.compiler_rules import legality, opcode_of, rules_by
 from graphgen.passes.legalize.legalization_rules import EVERYWHERE
 from graphgen.runtime.device_kit.build_kit import build_kit, wanted_by
 from graphgen.runtime.device_kit.hlo_text_cases import NOT_IN_THE_KIT, opcodes
+from graphgen.runtime.device_kit.kit_program import some_array
 from graphgen.runtime.device_kit.model_cases import MODELS, PHASES
 from graphgen.runtime.device_kit.op_cases import op_program, op_programs
 from graphgen.runtime.device_kit.rate_cases import rate_programs, rates
@@ -22,6 +23,7 @@ from graphgen.runtime.device_kit.rewrite_cases import rewrite_programs, rewrites
 from graphgen.runtime.kit_runner.kit_types import KitTensor
 from graphgen.runtime.kit_runner.numbers import compared
 from graphgen.targets import accelerator, find_target
+from graphgen.text.grammar import parse_type
 from tests.oracles import xla_hlo
 
 TARGETS = ("trn1", "trn2", "inf2")
@@ -84,6 +86,14 @@ def test_rates_are_of_programs_that_give_what_they_are_given():
         79.0,
         410.0,
     )
+
+
+def test_integers_of_inputs_are_small_of_either_sign_and_never_0():
+    small = {*range(1, 8)}
+    assert {*some_array("x", parse_type("u8[500]")).tolist()} == small
+    found = {*some_array("x", parse_type("s32[500]")).tolist()}
+    assert found == small | {-number for number in small}
+    assert {*some_array("x", parse_type("s32[500]"), 4).tolist()} == {*range(4)}
 
 
 def test_an_op_is_only_asked_for_types_that_it_takes():

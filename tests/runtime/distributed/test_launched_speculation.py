@@ -67,7 +67,7 @@ def launched(model: Path, logs: Path, tp: int, *more: str) -> list[list[int]]:
 @pytest.mark.slow
 def test_drawn_tokens_after_proposals_of_the_first_layers(model: Path, tmp_path: Path):
     drawn = ("--do-sample", "--top-k", "40", "--temperature", "2", "--seed", "3")
-    wanted = in_one_process(model, DRAWN, SpeculationOptions("", 2, 0, 4, str(model)))
+    wanted = in_one_process(model, DRAWN, SpeculationOptions(layers=2, model=str(model), length=4))
     flags = ("--draft-layers", "2", "--speculation-length", "4", *drawn)
     assert launched(model, tmp_path, 2, *flags) == wanted
 

@@ -108,9 +108,21 @@ def test_a_wrong_field_is_named(client: TestClient, path: str, name: str, value:
         ({"role": "assistant", "content": "a", "audio": {"id": "x"}}, "messages[0].audio"),
         ({"role": "user", "content": None}, "messages[0].content"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].type"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
         ({"role": "user", "content": "x", "tool_calls": []}, "messages[0].tool_calls"),
     ],
-    ids=["missing", "role", "result", "answer", "call", "audio", "null", "image", "unknown"],
+    ids=[
+        "missing",
+        "role",
+        "result",
+        "answer",
+        "call",
+        "audio",
+        "null",
+        "image",
+        "part",
+        "unknown",
+    ],
 )
 def test_the_place_in_a_conversation_is_named(
     client: TestClient, message: dict[str, object], param: str

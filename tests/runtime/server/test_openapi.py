@@ -55,6 +55,22 @@ def test_answers_match_their_schemas():
             jsonschema_rs.validator_for(schema).validate(client.post(path, json=body).json())
 
 
+def test_answers_are_strict_only_where_a_client_says_so():
+    """As OpenAI documents it, for a schema of either endpoint."""
+    schemas = document()["components"]["schemas"]
+    chat = inner(schemas["ChatRequest"], "response_format", "json_schema")
+    response = inner(schemas["ResponseRequest"], "text", "format")
+    for form in (chat, response):
+        assert form["properties"]["strict"]["default"] is False
+
+
+def inner(schema: Any, *fields: str) -> Any:
+    """The schema of an object in objects, each of which may be null."""
+    for field in fields:
+        schema, _ = schema["properties"][field]["anyOf"]
+    return schema
+
+
 def test_streamed_answers_match_their_schemas(server: Live):
     import schemathesis
     from schemathesis.specs.openapi import checks
