@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphgen.build import Builder
 from graphgen.build.range_check import in_range
 from graphgen.ir import TensorType, Value, tensor
-from graphgen.ir.dtype import pred
+from graphgen.ir.dtype import Kind, pred
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class StripedLayout:
     def striped(self, b: Builder, value: Value, dim: int) -> Value:
         """A value with a dimension of plain slots in the order of the stripes, filled up.
 
-        Slots that are added hold false, -1 or 0: masks exclude them.
+        Slots that are added hold false, -1 or, in floats and in bits of caches, 0: masks exclude
+        them.
         """
         slots = value.shape[dim]
         assert isinstance(slots, int)
@@ -77,7 +78,9 @@ class StripedLayout:
 
     def _filled(self, b: Builder, value: Value, dim: int, more: int) -> Value:
         kind, none = value.dtype, [0] * value.type.rank
-        zero = 0.0 if kind.is_float else False if kind is pred else -1
+        # Unsigned integers are the bits of a cache.
+        absent = 0.0 if kind.is_float else False if kind is pred else 0
+        zero = -1 if kind.kind is Kind.SIGNED else absent
         high = [more if at == dim else 0 for at in range(value.type.rank)]
         return b.pad(value, b.literal(zero, kind), none, high)
 

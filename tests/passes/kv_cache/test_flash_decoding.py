@@ -9,9 +9,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+from graphgen.build import Builder
 from graphgen.eval import MEANING, NATIVE, Array, evaluate
+from graphgen.eval.arithmetic import numpy_dtype
 from graphgen.exec.session import Runner, Workload
-from graphgen.ir import RANK, Function, Module, Op, Role
+from graphgen.ir import RANK, Function, Module, Op, Role, dtype, tensor
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dims import Shape
 from graphgen.lowering.cpu import compile_program
@@ -20,6 +22,7 @@ from graphgen.ops import Trait, has_trait
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.equiv.deviation import compare
 from graphgen.passes.gqa.slot_groups import grouped_map, slot_ranks
+from graphgen.passes.kv_cache.striped_layout import StripedLayout
 from graphgen.passes.workload.make_workload import make_workload
 from tests.oracles.gqa import grouped_model
 
@@ -162,3 +165,17 @@ def test_slots_are_dealt_out_one_by_one():
         head, stripe = rank // 2, rank % 2
         own = whole[:, stripe::2, head : head + 1]
         np.testing.assert_array_equal(part[:, : own.shape[1]], own)
+
+
+@pytest.mark.parametrize(("name", "absent"), [("f32", 0), ("s32", -1), ("u8", 0), ("pred", 0)])
+def test_slots_that_are_added_hold_what_masks_exclude(name: str, absent: int):
+    kind, layout = dtype(name), StripedLayout(2)
+    b = Builder(Function("f"))
+    x = b.argument(tensor(kind, (3, 5)), "x")
+    striped = layout.striped(b, x, 1)
+    b.function.outputs = [("striped", striped), ("plain", layout.plain(b, striped, 1, 5))]
+    given = np.arange(1, 16).reshape(3, 5).astype(numpy_dtype(kind))
+    found = evaluate(b.function, {"x": given})
+    filled = np.pad(given, [(0, 0), (0, 1)], constant_values=absent)
+    np.testing.assert_array_equal(found["striped"], filled[:, [0, 2, 4, 1, 3, 5]])
+    np.testing.assert_array_equal(found["plain"], given)
