@@ -11,6 +11,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS
 from graphgen.ir import VERIFY, VERIFY_TREE
+from graphgen.lowering.abi import clean_name
 from graphgen.models import register_family
 from graphgen.models.family import Family
 from graphgen.models.registry import forget_family
@@ -192,6 +193,11 @@ def own_sub_models(
     return [model for model in models if model.tag not in known]
 
 
+def program_of_tag(tag: str) -> str:
+    """The name of a sub-model's programs: its tag without dots, which separate their numbers."""
+    return clean_name(tag, "model").replace(".", "_")
+
+
 def check_wrappers(models: Sequence[ModelWrapper], config: NeuronConfig | None) -> None:
     """Refuse sub-models that would be left out, or compiled otherwise than they say (GG0904).
 
@@ -199,10 +205,17 @@ def check_wrappers(models: Sequence[ModelWrapper], config: NeuronConfig | None) 
         models: of an application, as a program has changed them.
         config: says which the family has; ``None`` for an application without a family.
     """
-    tags = [model.tag for model in models]
-    if twice := next((tag for tag in tags if tags.count(tag) > 1), None):
-        what = f"models: two sub-models are called '{twice}'"
-        raise GraphgenError("GG0904", what, help="give one of both another tag")
+    tags: dict[str, str] = {}
+    for model in models:
+        name = program_of_tag(model.tag)
+        if name in tags:
+            same = tags[name] == model.tag
+            both = (
+                f"'{name}'" if same else f"'{name}', by the tags '{tags[name]}' and '{model.tag}'"
+            )
+            what = f"models: two sub-models are called {both}"
+            raise GraphgenError("GG0904", what, help="give one of both another tag")
+        tags[name] = model.tag
     if config is None:
         return
     known = tags_of(config)

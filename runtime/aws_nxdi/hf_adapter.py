@@ -409,7 +409,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         self._check_sizes(prompts.lengths, input_ids, generation_config)
         params = cast("torch.Tensor | None", kwargs.get("sampling_params"))
         rows, processors = len(input_ids), cast("Sequence[ScoreProcessor]", logits_processor)
-        ignore_padding(processors, input_ids.shape[1] - prompts.lengths)
+        ignore_padding(processors, prompts.padding)
         device = self.neuron_config.value("on_device_sampling_config")
         if device is not None:
             gives = bool(self.neuron_config.value("output_logits"))
@@ -455,7 +455,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         prompts = self._prompts(input_ids, kwargs.get("attention_mask"))
         self._check_sizes(prompts.lengths, input_ids, generation_config)
         processors = cast("Sequence[ScoreProcessor]", logits_processor)
-        ignore_padding(processors, input_ids.shape[1] - prompts.lengths)
+        ignore_padding(processors, prompts.padding)
         hook = cast("Callable[..., None] | None", kwargs.get("input_capture_hook"))
         beams = BeamModel(self.neuron_model, prompts, self.config, kwargs.get("adapter_ids"), hook)
         with _one_torch_thread():

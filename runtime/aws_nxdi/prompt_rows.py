@@ -24,6 +24,7 @@ class PromptRows:
         mask: integers [B,L]; 1 for the tokens of ``right``.
         positions: integers [B,L], of the tokens of ``right``, 1 at padding.
         lengths: integers [B], tokens of each prompt.
+        padding: integers [B], places of :attr:`left` before the tokens.
     """
 
     given: torch.Tensor
@@ -32,6 +33,7 @@ class PromptRows:
     mask: torch.Tensor
     positions: torch.Tensor
     lengths: torch.Tensor
+    padding: torch.Tensor
 
     def restored(self, sequences: torch.Tensor) -> torch.Tensor:
         """Sequences [B,S+N] that start with :attr:`left`, with :attr:`given` in its place."""
@@ -48,7 +50,7 @@ class PromptRows:
             part[:, :most] for part in (self.right, self.mask, self.positions)
         )
         lengths = self.lengths.clamp(max=most)
-        return PromptRows(self.given, self.left, right, mask, positions, lengths)
+        return PromptRows(self.given, self.left, right, mask, positions, lengths, self.padding)
 
 
 def prompt_rows(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> PromptRows:
@@ -79,7 +81,8 @@ def prompt_rows(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) ->
     counted = torch.arange(longest)[None, :]
     mask = counted < lengths[:, None]
     positions = torch.where(mask, counted, 1)
-    return PromptRows(input_ids, left, right, mask.long(), positions, lengths)
+    padding = input_ids.shape[1] - lengths
+    return PromptRows(input_ids, left, right, mask.long(), positions, lengths, padding)
 
 
 def check_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:

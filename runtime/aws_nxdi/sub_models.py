@@ -24,7 +24,7 @@ from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import configure, join, put
 from graphgen.runtime.artifact import open_artifact, save_artifact
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
-from graphgen.runtime.aws_nxdi.base_model import ModelWrapper
+from graphgen.runtime.aws_nxdi.base_model import ModelWrapper, program_of_tag
 from graphgen.runtime.aws_nxdi.compiled_folder import SUB_MODELS, WriteFiles, compile_all
 from graphgen.runtime.aws_nxdi.state_dict import StateDictCheckpoint, with_buffers
 from graphgen.runtime.aws_nxdi.traced_family import keep_lines_of, refusal
@@ -43,7 +43,7 @@ class TracedSubModels:
     """The programs of sub-models.
 
     Attributes:
-        built: one program for each tuple of inputs, ``TAG.N``.
+        built: one program for each tuple of inputs, ``TAG.N``; dots of the tag are ``_``.
         buffers: values of buffers that are weights, by name, for checkpoints without them.
     """
 
@@ -85,7 +85,7 @@ def trace_sub_models(
     for model in models:
         examples, module = _examples(model), _module_of(model)
         for number, given in enumerate(examples):
-            name = f"{clean_name(model.tag, 'model')}.{number}"
+            name = f"{program_of_tag(model.tag)}.{number}"
             programs.append((name, _traced(model, name, module, given, buffers)))
         rules |= dict.fromkeys(layout_rules(module))
     _check_alike(programs)
@@ -290,7 +290,7 @@ class RunningSubModels:
     def _program(self, tag: str, arrays: Sequence[Array]) -> str:
         """The program of a tag for inputs of these sizes (GG0402)."""
         shapes = [tuple(array.shape) for array in arrays]
-        mark = f"{clean_name(tag, 'model')}."
+        mark = f"{program_of_tag(tag)}."
         known: list[list[tuple[int, ...]]] = []
         for function in self.module.programs():
             if not function.name.startswith(mark):

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, StoppingCriteria
+from transformers import (
+    GenerationConfig,
+    GenerationMixin,
+    LogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    StoppingCriteria,
+)
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
 from graphgen.errors import GraphgenError
@@ -355,3 +361,37 @@ def test_prompts_that_are_too_long_are_cut_where_that_is_allowed(
     assert "a prompt is cut" not in capsys.readouterr().err
     with pytest.raises(GraphgenError, match="GG0701"):
         open_application(tmp_path, **limits).forward(ids)
+
+
+class PenaltyOfWholePrompts(LogitsProcessor):
+    """The penalty of repetitions, of prompts as they were before they were cut."""
+
+    def __init__(self, prompts: torch.Tensor, kept: int, penalty: float):
+        self.prompts, self.kept = prompts, kept
+        self.penalty = RepetitionPenaltyLogitsProcessor(penalty)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> Any:
+        whole = torch.cat([self.prompts, input_ids[:, self.kept :]], 1)
+        return self.penalty(cast(Any, whole), cast(Any, scores))
+
+
+def test_penalties_count_all_tokens_of_prompts_that_are_cut(llama: Pair, tmp_path: Path):
+    _, reference = llama
+    reference.save_pretrained(tmp_path)
+    made = open_application(tmp_path, max_context_length=4, seq_len=32, allow_input_truncation=True)
+    # transformers tells penalties of padding where a row of the batch has some.
+    given = {name: part[:2] for name, part in prompts().items()}
+    ids = given["input_ids"]
+    options: dict[str, Any] = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": PAD}
+    adapter = HuggingFaceGenerationAdapter(made)
+    plain = adapter.generate(**given, **options)
+    # The token that follows is the first one that is cut.
+    ids[0, 4] = plain[0, 9]
+    got = adapter.generate(**given, repetition_penalty=9.0, **options)
+    wanted = reference.generate(
+        ids[:1, :4],
+        logits_processor=[PenaltyOfWholePrompts(ids[:1], 4, 9.0)],
+        attention_mask=torch.ones((1, 4), dtype=torch.long),
+        **options,
+    )
+    assert torch.equal(got[0, 9:], wanted[0, 4:])

@@ -171,6 +171,31 @@ def test_a_sub_model_computes_in_memory_and_keeps_its_state(tmp_path: Path):
         made(x)
 
 
+class Doubled(Counter):
+    """Twice the product, in another shape of inputs."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inner(x) * 2, x * 1
+
+
+class TwoRows(ModelWrapper):
+    """Two rows of three numbers."""
+
+    def input_generator(self) -> list[Any]:
+        return [(torch.zeros((2, 3)),)]
+
+
+def test_a_tag_that_continues_another_has_programs_of_its_own(tmp_path: Path):
+    made = counter(counter_checkpoint(tmp_path / "counter"))
+    made.models.append(TwoRows(made.config, Doubled, "counter.0"))
+    made.to_cpu()
+    x = torch.arange(6.0).view(2, 3)
+    wanted = 2 * (x @ torch.arange(6.0).view(2, 3).T + torch.tensor([1.0, -1.0]))
+    torch.testing.assert_close(made.models[1](x), (wanted, x))
+    with pytest.raises(GraphgenError, match="'counter' has no program for inputs of the sizes"):
+        made.models[0](x)
+
+
 def refusal(made: NeuronApplicationBase, tmp_path: Path) -> str:
     """What compiling refuses; nothing is written."""
     with pytest.raises(GraphgenError) as caught:
@@ -215,6 +240,9 @@ def test_what_sub_models_do_not_build_is_refused_by_name(tmp_path: Path):
     assert "is f32[2,3] in 'counter.0' and f32[5,3] in 'other.0'" in refusal(two, tmp_path)
     two.models[1].tag = "counter"
     assert "two sub-models are called 'counter'" in refusal(two, tmp_path)
+    two.models[0].tag, two.models[1].tag = "a b", "a.b"
+    found = refusal(two, tmp_path)
+    assert "two sub-models are called 'a_b', by the tags 'a b' and 'a.b'" in found
     assert "'counter' for trn2" in refusal(counter(folder, target="trn2"), tmp_path)
     assert "has no model" in refusal(NeuronApplicationBase(folder, two.config), tmp_path)
 
