@@ -105,6 +105,8 @@ def _module_of(model: ModelWrapper) -> Any:
     try:
         with torch.no_grad():
             made: Any = model.model_cls(model.config, **model.model_init_kwargs)
+    except GraphgenError:
+        raise
     except Exception as error:
         raise refusal(error, f"{name}(config)") from error
     if any(isinstance(part, NeuronAttentionBase) for part in made.modules()):

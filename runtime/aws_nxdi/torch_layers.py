@@ -8,14 +8,15 @@ allocated and not initialized: their values are those of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphgen.errors import GraphgenError
+from graphgen.errors import GraphgenError, did_you_mean
 
 # The attention of a layer over its cache: the meaning of its calls is given where they are traced.
 CACHED_ATTENTION = "graphgen.cached_attention.default"
@@ -36,6 +37,63 @@ def _empty(dtype: object, *shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape, dtype=element_type(dtype)), requires_grad=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """The arguments of a layer.
+
+    Attributes:
+        built: what it computes follows from these.
+        without_effect: about ranks, kernels and memory.
+        unbuilt: known with these values alone, which are those that nothing follows from.
+    """
+
+    built: tuple[str, ...]
+    without_effect: tuple[str, ...]
+    unbuilt: Mapping[str, tuple[object, ...]]
+
+
+_OF_RANKS = (
+    *("device", "init_method", "pad", "tensor_model_parallel_group", "rank_ordering", "tile_cc"),
+    *("sequence_parallel_enabled", "sequence_dimension"),
+)
+_OF_LINEAR = _Arguments(
+    ("input_size", "output_size", "bias", "dtype"),
+    (
+        *_OF_RANKS,
+        *("gather_output", "input_is_parallel", "reduce_output", "reduce_dtype", "stride"),
+        *("keep_master_weight", "pad_alignment_size_per_rank"),
+    ),
+    {"skip_bias_add": (False,), "keep_padded_output": (False,)},
+)
+_OF_EMBEDDING = _Arguments(
+    ("num_embeddings", "embedding_dim", "padding_idx", "dtype", "shard_across_embedding"),
+    (
+        *_OF_RANKS,
+        *("norm_type", "scale_grad_by_freq", "sparse", "use_spmd_rank", "collect_output"),
+    ),
+    {"max_norm": (None,)},
+)
+
+
+def _check_arguments(layer: str, given: Mapping[str, object], known: _Arguments) -> None:
+    """Refuse arguments that are unknown, or would change what is computed (GG0904)."""
+    names = (*known.built, *known.without_effect, *known.unbuilt)
+    for name, value in given.items():
+        if name not in names:
+            raise GraphgenError(
+                "GG0904",
+                f"{layer} has no argument {name}",
+                help=did_you_mean(name, names) or "leave it out, or compute it in the module",
+            )
+        # An enumeration's member counts by its name.
+        if name in known.unbuilt and getattr(value, "name", value) not in known.unbuilt[name]:
+            raise GraphgenError(
+                "GG0904",
+                f"{layer}: {name} = {value!r} is not built",
+                help="leave it out, or compute it in the module",
+            )
+
+
 class _ParallelLinear(nn.Module):
     """A linear layer with the arguments of NxD's.
 
@@ -50,6 +108,10 @@ class _ParallelLinear(nn.Module):
     Attributes:
         weight: [N,K].
         bias: [N], or ``None``.
+
+    Raises:
+        GraphgenError: GG0904 for an argument that is unknown, or changes what is computed and is
+            not built.
     """
 
     def __init__(
@@ -62,6 +124,7 @@ class _ParallelLinear(nn.Module):
         **others: object,
     ) -> None:
         super().__init__()
+        _check_arguments(type(self).__name__, others, _OF_LINEAR)
         self.input_size, self.output_size = input_size, output_size
         self.weight = _empty(dtype, output_size, input_size)
         self.bias = _empty(dtype, output_size) if bias else None
@@ -102,6 +165,7 @@ class ParallelEmbedding(nn.Module):
         **others: object,
     ) -> None:
         super().__init__()
+        _check_arguments(type(self).__name__, others, _OF_EMBEDDING)
         self.shard_across_embedding = shard_across_embedding
         self.weight = _empty(dtype, num_embeddings, embedding_dim)
 
@@ -241,10 +305,13 @@ class NeuronAttentionBase(nn.Module):
         rms_norm_eps: of that norm.
         sliding_window: positions that a query reads at most.
         clip_qkv: bound of the projections.
+        softmax_scale: of the scores; by default the root of 1 / D.
+        softcap: bound of the scores; 0 for none. AWS's class has no such argument.
         others: arguments about ranks and kernels; no effect.
 
     Raises:
-        GraphgenError: GG0904 for an argument that changes the mathematics and is not built.
+        GraphgenError: GG0904 for an argument that is unknown, or changes the mathematics and is
+            not built.
     """
 
     def __init__(self, config: object = None, **values: object) -> None:
@@ -261,10 +328,11 @@ class NeuronAttentionBase(nn.Module):
         self.clip_qkv: float | None = None
         self.qkv_bias = self.o_bias = self.use_qk_norm = False
         self.rms_norm_eps = 1e-6
+        self.softmax_scale: float | None = None
         self.softcap = 0.0
-        _refuse_unbuilt(values)
+        _check_arguments(NeuronAttentionBase.__name__, values, _OF_ATTENTION)
         for name, value in values.items():
-            if name in _SIZES and value is not None:
+            if name in _OF_ATTENTION.built and value is not None:
                 setattr(self, name, value)
         if "hidden_size" in values:
             self.init_gqa_properties()
@@ -352,7 +420,7 @@ class NeuronAttentionBase(nn.Module):
         out = cached_attention(
             *(x.transpose(1, 2).contiguous() for x in (q, k, v)),
             self.layer_path,
-            self.head_dim**-0.5,
+            self.head_dim**-0.5 if self.softmax_scale is None else self.softmax_scale,
             self.sliding_window or 0,
             self.softcap,
             None,
@@ -360,29 +428,28 @@ class NeuronAttentionBase(nn.Module):
         return self.o_proj(out), None, cos, sin
 
 
-# Arguments of NeuronAttentionBase that say what is computed.
-_SIZES = (
-    *("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rotary_emb"),
-    *("qkv_bias", "o_bias", "q_layernorm", "k_layernorm", "use_qk_norm", "rms_norm_eps"),
-    *("sliding_window", "clip_qkv"),
+_NOTHING: Final = (None, False, 0)
+_OF_ATTENTION = _Arguments(
+    (
+        *("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rotary_emb"),
+        *("qkv_bias", "o_bias", "q_layernorm", "k_layernorm", "use_qk_norm", "rms_norm_eps"),
+        *("sliding_window", "clip_qkv", "softmax_scale", "softcap"),
+    ),
+    (
+        # The angles are those of rotary_emb.
+        *("rope_theta", "num_cores_per_group", "sequence_parallel_enabled"),
+        *("tensor_model_parallel_group", "optimize_interleave_attn"),
+        *("is_pre_global_attn_layer", "is_post_global_attn_layer"),
+    ),
+    {
+        "attention_chunk_size": _NOTHING,
+        "learned_sinks_size": _NOTHING,
+        "use_scaled_rope": _NOTHING,
+        "post_transpose_layernorm": _NOTHING,
+        "qk_norm_placement": (None, "PRE_ROPE", 0),
+        "o_proj_layer_name": (None, "o_proj"),
+    },
 )
-_UNBUILT = (
-    "attention_chunk_size",
-    "learned_sinks_size",
-    "use_scaled_rope",
-    "post_transpose_layernorm",
-)
-
-
-def _refuse_unbuilt(values: dict[str, object]) -> None:
-    """Refuse arguments that would change the mathematics (GG0904)."""
-    for name in _UNBUILT:
-        if values.get(name):
-            raise GraphgenError(
-                "GG0904",
-                f"NeuronAttentionBase: {name} = {values[name]!r} is not built",
-                help="override prep_qkv_tensors or forward, or leave it out",
-            )
 
 
 def _modules(model: nn.Module) -> list[tuple[str, nn.Module]]:

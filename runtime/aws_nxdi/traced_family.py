@@ -130,6 +130,8 @@ class TracedFamily(Family[TracedConfig]):
         try:
             with torch.no_grad():
                 module = cast("nn.Module", self.cls(config))
+        except GraphgenError:
+            raise
         except Exception as error:
             raise refusal(error, f"{self.cls.__name__}(config)") from error
         wanted = element_type(_TORCH_NAMES.get(dtype.name, dtype.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -215,6 +216,52 @@ def test_what_attention_does_not_build_is_refused_by_name():
     assert caught.value.code == "GG0904"
 
 
+@pytest.mark.parametrize(
+    ("given", "what", "help_"),
+    [
+        ({"silding_window": 4}, "has no argument silding_window", "did you mean sliding_window?"),
+        ({"logits_soft_cap": 30.0}, "has no argument logits_soft_cap", ""),
+        ({"qk_scale": 1.0}, "has no argument qk_scale", ""),
+        ({"qk_norm_placement": 1}, "qk_norm_placement = 1 is not built", "leave it out"),
+        ({"o_proj_layer_name": "dense"}, "o_proj_layer_name = 'dense' is not built", ""),
+    ],
+)
+def test_arguments_of_attention_are_not_ignored(given: Any, what: str, help_: str):
+    with pytest.raises(GraphgenError, match=re.escape(what)) as caught:
+        NeuronAttentionBase(None, **given)
+    assert caught.value.code == "GG0904"
+    assert help_ in str(caught.value.help)
+
+
+def test_arguments_of_parallel_layers_are_not_ignored():
+    for kind, name in ((ColumnParallelLinear, "Column"), (RowParallelLinear, "Row")):
+        with pytest.raises(GraphgenError, match=f"{name}ParallelLinear has no argument baias"):
+            kind(4, 4, baias=False)
+        with pytest.raises(GraphgenError, match="skip_bias_add = True is not built"):
+            kind(4, 4, skip_bias_add=True)
+        kind(4, 4, skip_bias_add=False, stride=1, init_method=None)
+    with pytest.raises(GraphgenError, match="ParallelEmbedding: max_norm = 1.0 is not built"):
+        ParallelEmbedding(4, 4, max_norm=1.0)
+    ParallelEmbedding(4, 4, max_norm=None, sparse=False)
+
+
+def test_attention_bounds_and_scales_scores():
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 8)
+    own = NeuronAttentionBase(
+        None, hidden_size=8, num_attention_heads=2, softcap=0.5, softmax_scale=0.7, rope_theta=1e4
+    )
+    for value in own.parameters():
+        value.normal_()
+    q, k, v = (
+        own.get_submodule(f"{name}_proj")(x).view(1, 3, 2, 4).transpose(1, 2) for name in "qkv"
+    )
+    scores = 0.5 * torch.tanh(0.7 * (q @ k.transpose(-1, -2)) / 0.5)
+    scores = scores.masked_fill(torch.ones(3, 3).triu(1) != 0, float("-inf"))
+    wanted = own.get_submodule("o_proj")((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(own(x)[0], wanted)
+
+
 def application_of(model: type[NeuronBaseModel]) -> type[NeuronBaseForCausalLM]:
     """An application of a class."""
 
@@ -239,6 +286,16 @@ def refusal_of(model: type[NeuronBaseModel], path: Path) -> GraphgenError:
     with pytest.raises(GraphgenError) as caught:
         application_of(model)(path, configured(path, 1)).build()
     return caught.value
+
+
+def test_an_argument_of_a_layer_is_refused_by_name(llama: Checkpoint):
+    class Misspelt(Small):
+        def init_model(self, config: Any) -> None:
+            super().init_model(config)
+            self.lm_head = ColumnParallelLinear(8, config.vocab_size, baias=False)
+
+    found = refusal_of(Misspelt, llama.path)
+    assert (found.code, found.help) == ("GG0904", "did you mean bias?")
 
 
 def test_a_branch_on_values_is_refused_with_its_line(llama: Checkpoint):
