@@ -395,7 +395,14 @@ class _ExportedReader:
         return self.made[node][0]
 
     def _returned(self, node: Node, name: str) -> Value:
-        """A result of the program (GG0502 for a complex one)."""
+        """A result of the program (GG0502 for a complex one, or what is no tensor)."""
+        if not hasattr(node, "meta"):
+            raise GraphgenError(
+                "GG0502",
+                f"{name} is {node!r}, not a tensor",
+                where=self.name,
+                help="return a tensor that is computed of the inputs",
+            )
         made = self._value(node)
         if isinstance(made, ComplexValue):
             raise GraphgenError(

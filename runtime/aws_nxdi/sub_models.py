@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -120,16 +120,23 @@ def _module_of(model: ModelWrapper) -> Any:
 
 
 def _examples(model: ModelWrapper) -> Sequence[tuple[Any, ...]]:
-    """The tuples of inputs of a sub-model (GG0904 without any)."""
+    """The tuples of inputs of a sub-model (GG0904 without any, and for other kinds)."""
     own = type(model).input_generator is not ModelWrapper.input_generator
-    found = [tuple(given) for given in model.input_generator()] if own else []
+    found: Sequence[object] = list(model.input_generator() or ()) if own else []
+    for number, given in enumerate(found):
+        if not isinstance(given, tuple | list):
+            raise GraphgenError(
+                "GG0904",
+                f"models: input {number} of '{model.tag}' is a {type(given).__name__}",
+                help="let input_generator give a list of tuples of tensors",
+            )
     if not found:
         raise GraphgenError(
             "GG0904",
             f"models: '{model.tag}' is a sub-model beside those of the family without inputs",
             help="override input_generator of its ModelWrapper: a list of tuples of tensors",
         )
-    return found
+    return [tuple(given) for given in cast("Sequence[Sequence[Any]]", found)]
 
 
 def _traced(

@@ -9,6 +9,7 @@ have. Then norms, rope, activations and lookups are found in them, as in any imp
 from __future__ import annotations
 
 import json
+import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -386,9 +387,14 @@ def refusal(error: Exception, what: str) -> GraphgenError:
     import graphgen
 
     homes = {Path(str(each.__file__)).parent for each in (torch, graphgen)}
-    frames = traceback.extract_tb(error.__traceback__)
+    libraries = {Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib")}
+    # Code that was made from a string has no line to show.
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")
+    ]
     outside = [frame for frame in frames if homes.isdisjoint(Path(frame.filename).parents)]
-    last = (outside or list(frames))[-1]
+    own = [frame for frame in outside if libraries.isdisjoint(Path(frame.filename).parents)]
+    last = (own or outside or frames)[-1]
     reason = (str(error).strip().splitlines() or [""])[0]
     return GraphgenError(
         "GG0502",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -196,6 +197,20 @@ def test_a_tag_that_continues_another_has_programs_of_its_own(tmp_path: Path):
         made.models[0](x)
 
 
+class NoInputs(ModelWrapper):
+    """A generator that forgets to return its list."""
+
+    def input_generator(self) -> Any:
+        return None
+
+
+class LooseInputs(ModelWrapper):
+    """Tensors that are not in tuples."""
+
+    def input_generator(self) -> Any:
+        return [torch.zeros((4, 3))]
+
+
 def refusal(made: NeuronApplicationBase, tmp_path: Path) -> str:
     """What compiling refuses; nothing is written."""
     with pytest.raises(GraphgenError) as caught:
@@ -229,11 +244,18 @@ def test_what_sub_models_do_not_build_is_refused_by_name(tmp_path: Path):
         def forward(self, x: torch.Tensor) -> Any:
             raise ValueError("no such shape")
 
+    class Unpacking(Counter):
+        """Fails in a function of the standard library."""
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return inspect.signature(lambda a, b: a).bind(x)
+
     assert "the buffer calls of 'counter' changes" in refusal(counter(folder, Filled), tmp_path)
     assert "'counter' has NeuronAttentionBase" in refusal(counter(folder, Attending), tmp_path)
     found = refusal(counter(folder, Failing), tmp_path)
     assert "ValueError: no such shape" in found
     assert "test_sub_models.py:" in found
+    assert "test_sub_models.py:" in refusal(counter(folder, Unpacking), tmp_path)
     assert "inner.weight" in refusal(counter(folder, Larger), tmp_path)
     two = counter(folder)
     two.models.append(CounterWrapper(two.config, Larger, "other"))
@@ -243,6 +265,11 @@ def test_what_sub_models_do_not_build_is_refused_by_name(tmp_path: Path):
     two.models[0].tag, two.models[1].tag = "a b", "a.b"
     found = refusal(two, tmp_path)
     assert "two sub-models are called 'a_b', by the tags 'a b' and 'a.b'" in found
+    two.models[0].tag, two.models[1].tag = "counter", "other"
+    two.models[1] = NoInputs(two.config, Counter, "other")
+    assert "'other' is a sub-model beside those of the family without" in refusal(two, tmp_path)
+    two.models[1] = LooseInputs(two.config, Counter, "other")
+    assert "models: input 0 of 'other' is a Tensor" in refusal(two, tmp_path)
     assert "'counter' for trn2" in refusal(counter(folder, target="trn2"), tmp_path)
     assert "has no model" in refusal(NeuronApplicationBase(folder, two.config), tmp_path)
 

@@ -240,7 +240,7 @@ def test_arguments_of_parallel_layers_are_not_ignored():
         with pytest.raises(GraphgenError, match="skip_bias_add = True is not built"):
             kind(4, 4, skip_bias_add=True)
         kind(4, 4, skip_bias_add=False, stride=1, init_method=None)
-    with pytest.raises(GraphgenError, match="ParallelEmbedding: max_norm = 1.0 is not built"):
+    with pytest.raises(GraphgenError, match=r"ParallelEmbedding: max_norm = 1.0 is not built"):
         ParallelEmbedding(4, 4, max_norm=1.0)
     ParallelEmbedding(4, 4, max_norm=None, sparse=False)
 
@@ -296,6 +296,16 @@ def test_an_argument_of_a_layer_is_refused_by_name(llama: Checkpoint):
 
     found = refusal_of(Misspelt, llama.path)
     assert (found.code, found.help) == ("GG0904", "did you mean bias?")
+
+
+def test_a_model_that_gives_no_tensor_is_refused(llama: Checkpoint):
+    class Forgetful(Small):
+        def get_model_output(self, *args: Any, **kwargs: Any) -> Any:
+            super().get_model_output(*args, **kwargs)
+
+    found = refusal_of(Forgetful, llama.path)
+    assert found.code == "GG0502"
+    assert "None, not a tensor" in found.what
 
 
 def test_a_branch_on_values_is_refused_with_its_line(llama: Checkpoint):
