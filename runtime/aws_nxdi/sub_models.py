@@ -271,7 +271,8 @@ class RunningSubModels:
             A tensor, a tuple of them, or a mapping by the names that ``forward`` gives.
 
         Raises:
-            GraphgenError: GG0402 for inputs of other sizes.
+            GraphgenError: GG0402 for inputs of other sizes, and for elements of another kind or
+                integers that the program's type does not hold.
         """
         arrays = [as_numpy(value) for value in inputs]
         name = self._program(tag, arrays)
@@ -279,7 +280,8 @@ class RunningSubModels:
         ranks = self.module.ranks
         for row, array in zip(rows, arrays, strict=True):
             dtype = numpy_dtype(self.module.interface[row].physical.dtype)
-            self._values[row] = put([np.ascontiguousarray(array, dtype)] * ranks)
+            taken = _converted(f"'{tag}': {row.removeprefix(f'{name}.')}", array, dtype)
+            self._values[row] = put([taken] * ranks)
         made = self.programs.get(name).launch(self._values)
         for row in rows:
             del self._values[row]
@@ -314,6 +316,32 @@ class RunningSubModels:
             f"'{tag}' has no program for inputs of the sizes {_listed(shapes)}",
             help=f"it has {', '.join(map(_listed, known))}: pad, or add a tuple to input_generator",
         )
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """The kind of an element type; floats of ml_dtypes have none of NumPy's."""
+    return {"i": "integers", "u": "integers", "b": "booleans", "c": "complex"}.get(
+        dtype.kind, "floats"
+    )
+
+
+def _converted(what: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """An input in the element type of its program; floats are rounded, integers stay (GG0402)."""
+    wanted, given = _kind(dtype), _kind(array.dtype)
+    if wanted != given or array.dtype.kind in "OSU":
+        raise GraphgenError(
+            "GG0402",
+            f"{what} is {array.dtype}, and its program takes {wanted} of type {dtype}",
+            help="convert it, or give input_generator a tensor of this type",
+        )
+    made = np.ascontiguousarray(array, dtype)
+    if given == "integers" and not np.array_equal(made, array):
+        raise GraphgenError(
+            "GG0402",
+            f"{what} has an integer that is not of type {dtype}",
+            help="give input_generator a tensor of a wider type",
+        )
+    return made
 
 
 def _listed(shapes: Sequence[Sequence[int]]) -> str:

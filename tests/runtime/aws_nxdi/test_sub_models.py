@@ -197,6 +197,41 @@ def test_a_tag_that_continues_another_has_programs_of_its_own(tmp_path: Path):
         made.models[0](x)
 
 
+class Chosen(Counter):
+    """Rows of the weight, by their indices."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner.weight[x]
+
+
+class Indices(ModelWrapper):
+    """Two indices."""
+
+    def input_generator(self) -> list[Any]:
+        return [(torch.zeros(2, dtype=torch.int32),)]
+
+
+def test_inputs_of_another_kind_are_refused(tmp_path: Path):
+    made = counter(counter_checkpoint(tmp_path / "counter"))
+    made.models.append(Indices(made.config, Chosen, "chosen"))
+    made.to_cpu()
+    weight = torch.arange(6.0).view(2, 3)
+    wide: Any = made.models[1](torch.tensor([1, 0]))
+    assert torch.equal(wide, weight[[1, 0]])
+    for given, what in (
+        (torch.tensor([0.9, 1.9]), "'chosen': x is float32, and its program takes integers"),
+        (torch.tensor([True, False]), "'chosen': x is bool, and its program takes integers"),
+        (torch.tensor([1 << 32, 0]), "'chosen': x has an integer that is not of type int32"),
+    ):
+        with pytest.raises(GraphgenError, match=what) as caught:
+            made.models[1](given)
+        assert caught.value.code == "GG0402"
+    with pytest.raises(GraphgenError, match="x is int64, and its program takes floats"):
+        made.models[0](torch.zeros((4, 3), dtype=torch.int64))
+    rounded: Any = made.models[0](np.ones((4, 3)))
+    np.testing.assert_array_equal(rounded[0], torch.ones(4, 3) @ weight.T + torch.tensor([1, -1]))
+
+
 class NoInputs(ModelWrapper):
     """A generator that forgets to return its list."""
 
