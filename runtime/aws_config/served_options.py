@@ -159,9 +159,17 @@ def _blocks(
     """
     given = {"pa_block_size": override.block_size, "pa_num_blocks": override.num_blocks}
     _check_flags({name: value for name, value in given.items() if value is not None}, flags)
-    size = flags.compile.page_cache or override.block_size
-    blocks = flags.compile.cache_blocks or override.num_blocks
-    if size is not None and override.paged is False:
+    asked = flags.compile.asked
+    # 0 is a size: that of a cache without blocks.
+    size = cast("int | None", asked.get("page_cache", override.block_size))
+    blocks = cast("int | None", asked.get("cache_blocks", override.num_blocks))
+    if size == 0 and override.paged:
+        raise GraphgenError(
+            "GG0705",
+            "is_block_kv_layout = True, and blocks of 0 tokens, which are none",
+            help="leave one of them out",
+        )
+    if size and override.paged is False:
         raise GraphgenError(
             "GG0705",
             f"is_block_kv_layout = False, and blocks of {size} tokens",
@@ -170,8 +178,9 @@ def _blocks(
     if size is None and override.paged:
         compiled = None if base is None else base.page_cache or base.max_len
         size = compiled or length
-    if blocks is not None and not size and not (base is not None and base.page_cache):
-        name = "--num-gpu-blocks-override" if flags.compile.cache_blocks else "pa_num_blocks"
+    paged = base is not None and base.page_cache if size is None else size
+    if blocks is not None and not paged:
+        name = "--num-gpu-blocks-override" if "cache_blocks" in asked else "pa_num_blocks"
         raise GraphgenError(
             "GG0705",
             f"{name} {blocks} without blocks",

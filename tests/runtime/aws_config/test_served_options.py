@@ -52,6 +52,18 @@ def test_blocks_are_compiled_in(model: str):
         served_options(model, ServedFlags(compile=CompileConfig.of(cache_blocks=40)))
 
 
+def test_blocks_of_no_tokens_are_a_cache_without_blocks(model: str):
+    none = CompileConfig.of(page_cache=0)
+    for override in ("{}", '{"is_block_kv_layout": false}'):
+        options = served_options(model, ServedFlags(compile=none, override=override))
+        assert options.compile.asked["page_cache"] == 0
+    with pytest.raises(GraphgenError, match="is_block_kv_layout = True, and blocks of 0 tokens"):
+        served_options(model, ServedFlags(compile=none, override='{"is_block_kv_layout": true}'))
+    both = CompileConfig.of(page_cache=0, cache_blocks=40)
+    with pytest.raises(GraphgenError, match="--num-gpu-blocks-override 40 without blocks"):
+        served_options(model, ServedFlags(compile=both))
+
+
 def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
     def blocks(override: str, flags: ServedFlags | None = None) -> tuple[object, object]:
         given = served_options(
