@@ -13,12 +13,12 @@ from graphgen.cli.files import STANDARD
 from graphgen.cli.flags import (
     CACHE_FIELDS,
     NO_OPTIONS,
-    check_heads,
     with_compile_flags,
 )
 from graphgen.cli.module_file import write_module
 from graphgen.cli.shared_options import FirstLayers, check_outputs
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.rank_config import check_one_rank
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.targets import Target, find_target
@@ -100,7 +100,7 @@ def build(
       graphgen build gpt-oss-20b --target trn2 --tp 8 -o gpt_oss.gg
     """
     check_outputs(output, as_json, "-o FILE.gg")
-    check_heads(compile_options.asked.get("heads"), tp)
+    check_one_rank(compile_options.asked, tp)
     if mini and twin == "wide":
         raise typer.BadParameter("--mini is --twin mini: give one of them", param_hint="'--twin'")
     config = _config(model, small := "mini" if mini else twin, compile_options)

@@ -13,7 +13,7 @@ from typer.models import OptionInfo
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import TypedField, fields_of
 from graphgen.config.option_groups import QUANTIZATION
-from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS
+from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS, check_one_rank
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -247,14 +247,7 @@ def _collected(given: Mapping[str, object]) -> Mapping[str, object]:
         values["quantization"] = quantization_pass(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
     _check_cache_options(values)
     _check_parallelism(values)
-    if "heads" in values and "tp" in values:
-        check_heads(values["heads"], values["tp"])
-    if values.get("rpl_reduce_dtype") is not None and values.get("tp") == 1:
-        raise GraphgenError(
-            "GG0705",
-            f"--rpl-reduce-dtype {values['rpl_reduce_dtype']} has no effect on one rank",
-            help="give --tp N too, or leave it out",
-        )
+    check_one_rank(values, values.get("tp"))
     # A flag that is not given is at None or False: nothing is requested.
     return {name: value for name, value in values.items() if _is_given(value)}
 
@@ -277,24 +270,11 @@ def _check_cache_options(values: Mapping[str, object]) -> None:
 
 
 def _check_parallelism(values: Mapping[str, object]) -> None:
-    """Refuse --parallelism auto where it has no effect, and what it chooses itself (GG0705)."""
+    """Refuse what --parallelism auto chooses itself (GG0705)."""
     if values.get("parallelism") != AUTO:
         return
-    if values.get("tp") == 1:
-        what = "--parallelism auto has no effect on one rank"
-        raise GraphgenError("GG0705", what, help="give --tp N too, or leave it out")
     for name in CHOSEN_FIELDS:
         if _is_given(values.get(name)):
             option = f"--{name.replace('_', '-')}"
             what = f"{option} has no meaning with --parallelism auto, which chooses it"
             raise GraphgenError("GG0705", what, help="leave out one of them")
-
-
-def check_heads(strategy: object, tp: object) -> None:
-    """Refuse a strategy for heads on one rank, where it has no effect (GG0705)."""
-    if strategy is not None and tp == 1:
-        raise GraphgenError(
-            "GG0705",
-            f"--group-query-attention {strategy} has no effect on one rank",
-            help="give --tp N too, or leave it out",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, cast
 
@@ -154,3 +155,28 @@ class RankConfig:
         if self.tp * self.pp_degree > DEVICES.most:
             what = f"{self.tp} ranks in {self.pp_degree} stages; {DEVICES} are built"
             raise GraphgenError("GG0705", what, help="give fewer ranks")
+
+
+# Options without an effect on one rank: the flag of each field, and the value that asks nothing.
+_OF_RANKS = {
+    "parallelism": ("--parallelism", MANUAL),
+    "heads": ("--group-query-attention", HEAD_STRATEGIES[0]),
+    "rpl_reduce_dtype": ("--rpl-reduce-dtype", None),
+}
+
+
+def check_one_rank(given: Mapping[str, object], tp: object) -> None:
+    """Refuse options that have no effect on one rank, where ``tp`` is 1 (GG0705).
+
+    Args:
+        given: values by field; ``None`` for what is not given.
+        tp: ranks; ``None`` where they are not known.
+    """
+    for name, (flag, plain) in _OF_RANKS.items():
+        value = given.get(name)
+        if tp == 1 and value not in (None, plain):
+            raise GraphgenError(
+                "GG0705",
+                f"{flag} {value} has no effect on one rank",
+                help="give --tp N too, or leave it out",
+            )

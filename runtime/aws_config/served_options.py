@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import fields_of
+from graphgen.config.rank_config import check_one_rank
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import is_artifact, open_artifact
 from graphgen.runtime.aws_config.attribute import CompileSetting
@@ -93,7 +94,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     rows, slots = flags.max_num_seqs, flags.max_model_len
     if base is None:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
-    check_nodes(os.environ, of_all := _ranks(requested, base))
+    check_nodes(os.environ, of_all := _ranks(requested, base, flags))
     override.ranks.check(of_all, current_place())
     length = changes.get("slots", slots)
     requested |= _blocks(flags, override, base, length)
@@ -119,11 +120,15 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     )
 
 
-def _ranks(requested: Mapping[str, object], base: CompileConfig | None) -> int:
-    """Ranks of all stages, in a launch of those that AWS's variable asks for (GG0705)."""
+def _ranks(requested: Mapping[str, object], base: CompileConfig | None, flags: ServedFlags) -> int:
+    """Ranks of all stages, in a launch of those that AWS's variable asks for (GG0705).
+
+    Flags that have no effect on one rank are refused (GG0705).
+    """
     asked = (base or CompileConfig()).updated(
         {name: requested[name] for name in ("tp", "pp_degree") if requested.get(name) is not None}
     )
+    check_one_rank(flags.compile.asked, asked.tp)
     given, place = asked.pp_degree, current_place()
     return asked.tp * (given if place is None else stages_of_launch(given, os.environ))
 

@@ -223,6 +223,24 @@ def test_an_override_without_effect_is_an_error(model: str, override: str, code:
     assert what in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "flag"),
+    [
+        ({"heads": "CONVERT_TO_MHA"}, "--group-query-attention CONVERT_TO_MHA"),
+        ({"parallelism": "auto"}, "--parallelism auto"),
+        ({"rpl_reduce_dtype": "f32"}, "--rpl-reduce-dtype f32"),
+    ],
+)
+def test_flags_of_ranks_are_refused_on_one(model: str, given: dict[str, object], flag: str):
+    for tp in ({}, {"tp": 1}):
+        flags = ServedFlags(compile=CompileConfig().updated({**given, **tp}))
+        with pytest.raises(GraphgenError, match=f"{flag} has no effect on one rank") as caught:
+            served_options(model, flags)
+        assert caught.value.code == "GG0705"
+    two = ServedFlags(compile=CompileConfig().updated(given), override='{"tp_degree": 2}')
+    assert served_options(model, two).compile.tp == 2
+
+
 def test_stages_have_a_group_of_the_rows_each(model: str):
     def rows(
         stages: int | None,
