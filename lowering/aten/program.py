@@ -395,7 +395,7 @@ class _ExportedReader:
         return self.made[node][0]
 
     def _returned(self, node: Node, name: str) -> Value:
-        """A result of the program (GG0502 for a complex one, or what is no tensor)."""
+        """A result of the program (GG0502 for a complex one or another value)."""
         if not hasattr(node, "meta"):
             raise GraphgenError(
                 "GG0502",
