@@ -381,7 +381,10 @@ def keep_lines_of(model: nn.Module) -> None:
 
 
 def refusal(error: Exception, what: str) -> GraphgenError:
-    """The refusal of a module that fails, or that torch cannot trace, with the line at fault."""
+    """The refusal of a module that fails, or that torch cannot trace, with the line at fault.
+
+    Without one where no line of the model fails: a call of it does.
+    """
     import torch
 
     import graphgen
@@ -394,13 +397,14 @@ def refusal(error: Exception, what: str) -> GraphgenError:
     ]
     outside = [frame for frame in frames if homes.isdisjoint(Path(frame.filename).parents)]
     own = [frame for frame in outside if libraries.isdisjoint(Path(frame.filename).parents)]
-    last = (own or outside or frames)[-1]
+    # A model may be an installed package.
+    last = next(reversed(own or [f for f in outside if "site-packages" in f.filename]), None)
     reason = (str(error).strip().splitlines() or [""])[0]
     return GraphgenError(
         "GG0502",
         f"{what} cannot be traced: {type(error).__name__}: {reason}",
-        where=f"{Path(last.filename).name}:{last.lineno}",
-        note=(last.line or "").strip(),
+        where=f"{Path(last.filename).name}:{last.lineno}" if last else "",
+        note=((last.line if last else "") or "").strip(),
         help="a module is traced with torch.export: shapes may differ from call to call, values "
         "of tensors may not decide what is computed; masks and caches are those of "
         "NeuronAttentionBase",

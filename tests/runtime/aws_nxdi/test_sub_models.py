@@ -239,6 +239,13 @@ class NoInputs(ModelWrapper):
         return None
 
 
+class EmptyInputs(ModelWrapper):
+    """A tuple without the input of the module."""
+
+    def input_generator(self) -> Any:
+        return [()]
+
+
 class LooseInputs(ModelWrapper):
     """Tensors that are not in tuples."""
 
@@ -305,6 +312,10 @@ def test_what_sub_models_do_not_build_is_refused_by_name(tmp_path: Path):
     assert "'other' is a sub-model beside those of the family without" in refusal(two, tmp_path)
     two.models[1] = LooseInputs(two.config, Counter, "other")
     assert "models: input 0 of 'other' is a Tensor" in refusal(two, tmp_path)
+    two.models[1] = EmptyInputs(two.config, Counter, "other")
+    found = refusal(two, tmp_path)
+    assert "'other' cannot be traced: TypeError: missing a required argument: 'x'" in found
+    assert ".py:" not in found
     assert "'counter' for trn2" in refusal(counter(folder, target="trn2"), tmp_path)
     assert "has no model" in refusal(NeuronApplicationBase(folder, two.config), tmp_path)
 
