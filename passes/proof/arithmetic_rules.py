@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 
-from graphgen.ir import Dim, Op
+from graphgen.ir import Dim, DType, Op
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import f32, f64
@@ -190,14 +190,10 @@ def _convert(e: Elements, op: Op, index: Index) -> Term | None:
     value = e.at(op.operands[0], index)
     if source is target:
         return value
-    narrow = e.level is ProofLevel.REAL and target in e.terms.narrow
-    both_floats = source.is_float and target.is_float
-    if narrow and both_floats and not is_within(e.terms, value, target):
-        return _made(e, op, e.terms.node("fn", "convert", span(target), EMPTY, value))
     if target.is_float and e.is_payload(op.operands[0]):
-        return _made(e, op, narrowed(e.terms, as_number(e.terms, value), target, level=e.level))
-    if both_floats:
-        return _made(e, op, narrowed(e.terms, value, target, level=e.level))
+        return _made(e, op, _kept_or_narrowed(e, as_number(e.terms, value), target))
+    if source.is_float and target.is_float:
+        return _made(e, op, _kept_or_narrowed(e, value, target))
     if isinstance(value, bool | Node) and is_truth(source):
         return choose(e.terms, value, number(e.terms, target, 1), number(e.terms, target, 0))
     if isinstance(value, int | Poly) and is_truth(target):
@@ -209,13 +205,22 @@ def _convert(e: Elements, op: Op, index: Index) -> Term | None:
     return as_whole(e.terms, value, target) if target.is_integer else None
 
 
+def _kept_or_narrowed(e: Elements, term: Term, target: DType) -> Term:
+    """A float in another type: of one that is requested, itself where it is within the range."""
+    narrow = e.level is ProofLevel.REAL and target in e.terms.narrow
+    if narrow and not is_within(e.terms, term, target):
+        return e.terms.node("fn", "convert", span(target), EMPTY, term)
+    return narrowed(e.terms, term, target, level=e.level)
+
+
 def _made(e: Elements, op: Op, term: Term) -> Term:
     return e.made_by(term, op) if isinstance(term, Node) else term
 
 
 @element_rule("dot_general")
 def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
-    if not all(x.dtype.is_float or e.is_payload(x) for x in op.operands):
+    # An integer that does not hold the sum of payloads is no payload: it may overflow.
+    if not all(x.dtype.is_float or e.is_payload(x) for x in (*op.operands, *op.results)):
         return None
     sides = [("lhs", op.operands[0]), ("rhs", op.operands[1])]
     contracted = op.attrs.integers("lhs_contracting_dims")
@@ -248,7 +253,7 @@ def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
     if e.deep:
         return sum_of_products(e, op, ranges, product, to)
     made = e.made_by(e.terms.node("sum", "add", to, None, *sums, *sizes, product), op)
-    return narrowed(e.terms, made, result, level=e.level)
+    return _kept_or_narrowed(e, made, result)
 
 
 def sum_of_products(
@@ -258,7 +263,7 @@ def sum_of_products(
     made = _made(e, op, summed(e.terms, "add", to, _named_ranges(ranges), body))
     if not op.results[0].dtype.is_float:
         return made
-    return narrowed(e.terms, made, op.results[0].dtype, level=e.level)
+    return _kept_or_narrowed(e, made, op.results[0].dtype)
 
 
 def sum_of(

@@ -17,7 +17,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Dim, DType, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dims import Poly
-from graphgen.ir.dtype import Kind, f64
+from graphgen.ir.dtype import Kind, f64, highest, lowest
 from graphgen.ops import OPS
 from graphgen.ops.control import callees, renamed
 from graphgen.ops.traits import Trait
@@ -98,6 +98,10 @@ def payload_rule(*names: str) -> Callable[[Rule], Rule]:
         return rule
 
     return wrap
+
+
+# Bits of a type that sums over a dimension of any size are taken in.
+_ACCUMULATOR = 32
 
 
 # Rules that only deep elements use.
@@ -190,7 +194,9 @@ class Elements:
     )
     _heights: dict[Value, int] = field(default_factory=dict[Value, int])
     _bits: dict[Value, bool] = field(default_factory=dict[Value, bool])
-    _payloads: dict[Value, bool] = field(default_factory=dict[Value, bool])
+    _payloads: dict[Value, tuple[int, int] | None] = field(
+        default_factory=dict[Value, tuple[int, int] | None]
+    )
 
     def in_real_arithmetic(self) -> Elements:
         """The elements of the same values with rounding left out."""
@@ -235,8 +241,9 @@ class Elements:
             self._known.pop(value, None)
 
     def integer(self, value: Value, index: Index) -> Dim:
-        """The element of a value of an integer type."""
-        found = self.at(value, index)
+        """The element of a value of an integer type; of a payload, as the type rounds it."""
+        source = self.typed if self.typed is not None and self.is_payload(value) else self
+        found = source.at(value, index)
         assert isinstance(found, int | Poly), found
         return found
 
@@ -316,30 +323,66 @@ class Elements:
 
     def is_payload(self, value: Value) -> bool:
         """True for integers that are numbers kept in a narrow type, moved, added or multiplied."""
-        if self.typed is None or not self.terms.narrow or value.dtype.is_float:
-            return False
-        value = self._meaning(value)
-        found = self._payloads.get(value)
-        if found is None:
-            source = self.source_of(value)
-            found = self._payloads[value] = (
-                self.is_payload(source) if source is not None else self._makes_payload(value)
-            )
-        return found
+        return self._payload_ends(value) is not None
 
-    def _makes_payload(self, value: Value) -> bool:
+    def _payload_ends(self, value: Value) -> tuple[int, int] | None:
+        """The lowest and highest number of a payload; ``None`` for other values."""
+        if self.typed is None or not self.terms.narrow or value.dtype.is_float:
+            return None
+        value = self._meaning(value)
+        if value not in self._payloads:
+            source = self.source_of(value)
+            self._payloads[value] = (
+                self._payload_ends(source) if source is not None else self._ends_made(value)
+            )
+        return self._payloads[value]
+
+    def _ends_made(self, value: Value) -> tuple[int, int] | None:
         op = value.op
-        if op is None or is_truth(value.dtype):
-            return False
+        if op is None or not value.dtype.is_integer:
+            return None
+        whole = int(lowest(value.dtype)), int(highest(value.dtype))
         if op.name == "bitcast_convert":
-            return value.dtype in self.terms.narrow and self.is_bits(op.operands[0])
+            kept = value.dtype in self.terms.narrow and self.is_bits(op.operands[0])
+            return whole if kept else None
         if op.name == "convert" and op.operands[0].dtype.is_float:
-            return is_kept(value, self.terms.narrow)
+            return whole if is_kept(value, self.terms.narrow) else None
         if op.name in ("add", "multiply", "subtract", "negate", "dot_general", "convert"):
-            return all(map(self.is_payload, op.operands))
+            ends = [self._payload_ends(x) for x in op.operands]
+            parts = [x for x in ends if x is not None]
+            return self._computed_ends(op, parts, whole) if len(parts) == len(ends) else None
         moved = op.name == "select" or OPS[op.name].has(Trait.DATA_MOVEMENT)
-        same = [x for x in op.operands if x.dtype is value.dtype]
-        return moved and any(map(self.is_payload, same))
+        same = [self._payload_ends(x) for x in op.operands if x.dtype is value.dtype]
+        if not moved or not any(same):
+            return None
+        # What is moved beside a payload is any number of the type.
+        return (
+            min(low for low, _ in (x or whole for x in same)),
+            max(high for _, high in (x or whole for x in same)),
+        )
+
+    def _computed_ends(
+        self, op: Op, parts: Sequence[tuple[int, int]], whole: tuple[int, int]
+    ) -> tuple[int, int] | None:
+        """The ends of what is computed of payloads; ``None`` where the type does not hold it.
+
+        A sum over dimensions whose sizes have no known limit is assumed to be held by 32 bits.
+        """
+        low, high = ends_of(op.name, parts)
+        if op.name != "dot_general":
+            return (low, high) if whole[0] <= low and high <= whole[1] else None
+        count: Dim = 1
+        for axis in op.attrs.integers("lhs_contracting_dims"):
+            count = count * op.operands[0].shape[axis]
+        if isinstance(count, int):
+            low, high = min(low * count, 0), max(high * count, 0)
+            return (low, high) if whole[0] <= low and high <= whole[1] else None
+        held = self.terms.at_most(count * high, whole[1])
+        held = held and self.terms.at_least(count * low, whole[0])
+        if not held and op.results[0].dtype.bits >= _ACCUMULATOR:
+            self.terms.assumed.add(f"no sum of payloads in {op.results[0].dtype.name} overflows")
+            held = True
+        return whole if held else None
 
     def summed(self, op: Op, axis: int, size: Dim) -> Dim:
         """The variable of a sum over dimension ``axis`` of the op's sum."""
@@ -514,6 +557,23 @@ def place_of(op: Op) -> str:
     line = f"{op.loc.file}:{op.loc.line}" if op.loc.line else ""
     where = " ".join(part for part in (line, op.loc.scope) if part)
     return f"{op.name}{name}{', ' + where if where else ''}"
+
+
+def ends_of(name: str, parts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The lowest and highest result of a function of integers in ranges; of ``dot``, of a term."""
+    first, last = parts[0], parts[-1]
+    match name:
+        case "add":
+            return first[0] + last[0], first[1] + last[1]
+        case "subtract":
+            return first[0] - last[1], first[1] - last[0]
+        case "negate":
+            return -first[1], -first[0]
+        case "multiply" | "dot_general":
+            products = [a * b for a in first for b in last]
+            return min(products), max(products)
+        case _:
+            return first
 
 
 def is_truth(dtype: DType) -> bool:

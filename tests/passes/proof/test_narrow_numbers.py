@@ -65,6 +65,75 @@ FIXED = """
   %v = multiply(%f, %sd) : f32[6,8]
   %y = dot_general(%x, %v) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[4,6]"""
 MEASURED, STATIC = SCALE + WHOLE + SCALED, CLAMPED + WHOLE + FIXED
+# A payload of w and one of x, each with the scale of its rows.
+PAIR = """
+  %z = constant() value=f32[](127.0) : f32[]
+  %t = constant() value=f32[](1.1754944e-38) : f32[]
+  %zw = broadcast_in_dim(%z) shape=[6] : f32[6]
+  %tw = broadcast_in_dim(%t) shape=[6] : f32[6]
+  %wa = abs(%w) : f32[6,8]
+  %wm = reduce(%wa) dimensions=[1] kind=maximum : f32[6]
+  %wq = divide(%wm, %zw) : f32[6]
+  %ws = maximum(%wq, %tw) : f32[6]
+  %wb = broadcast_in_dim(%ws) shape=[6,8] dimensions=[0] : f32[6,8]
+  %wd = divide(%w, %wb) : f32[6,8]
+  %wr = round_nearest_even(%wd) : f32[6,8]
+  %wk = convert(%wr) dtype=s8 : s8[6,8]
+  %zx = broadcast_in_dim(%z) shape=[4] : f32[4]
+  %tx = broadcast_in_dim(%t) shape=[4] : f32[4]
+  %xa = abs(%x) : f32[4,8]
+  %xm = reduce(%xa) dimensions=[1] kind=maximum : f32[4]
+  %xq = divide(%xm, %zx) : f32[4]
+  %xs = maximum(%xq, %tx) : f32[4]
+  %xb = broadcast_in_dim(%xs) shape=[4,8] dimensions=[0] : f32[4,8]
+  %xd = divide(%x, %xb) : f32[4,8]
+  %xr = round_nearest_even(%xd) : f32[4,8]
+  %xk = convert(%xr) dtype=s8 : s8[4,8]"""
+SUM = """
+  %s = dot_general(%xk, %wk) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=ACC : ACC[4,6]
+  %h = convert(%s) dtype=TYPE : TYPE[4,6]
+  %f = convert(%h) dtype=f32 : f32[4,6]
+  %u = broadcast_in_dim(%ws) shape=[4,6] dimensions=[1] : f32[4,6]
+  %v = broadcast_in_dim(%xs) shape=[4,6] dimensions=[0] : f32[4,6]
+  %g = multiply(%f, %u) : f32[4,6]
+  %y = multiply(%g, %v) : f32[4,6]"""
+FIRST = """
+  %i = slice(%w) start_indices=[0,0] limit_indices=[4,8] : f32[4,8]
+  %y = NAME(%x, %i) : f32[4,8]"""
+PRODUCT = """
+  %i = slice(%wk) start_indices=[0,0] limit_indices=[4,8] : s8[4,8]
+  %xw = convert(%xk) dtype=TYPE : TYPE[4,8]
+  %ww = convert(%i) dtype=TYPE : TYPE[4,8]
+  %p = multiply(%xw, %ww) : TYPE[4,8]
+  %f = convert(%p) dtype=f32 : f32[4,8]
+  %o = slice(%wb) start_indices=[0,0] limit_indices=[4,8] : f32[4,8]
+  %g = multiply(%f, %xb) : f32[4,8]
+  %y = multiply(%g, %o) : f32[4,8]"""
+CONVERTED = """
+  %k = convert(%xk) dtype=TYPE : TYPE[4,8]
+  %f = convert(%k) dtype=f32 : f32[4,8]
+  %y = multiply(%f, %xb) : f32[4,8]"""
+ITSELF = """
+  %o = constant() value=f32[](1.0) : f32[]
+  %u = broadcast_in_dim(%o) shape=[4,8] : f32[4,8]
+  %y = multiply(%x, %u) : f32[4,8]"""
+PLACE = """
+  %n = constant() value=s32[](0) : s32[]
+  %a = slice(%x) start_indices=[0,0] limit_indices=[1,1] : f32[1,1]
+  %b = slice(%x) start_indices=[1,0] limit_indices=[2,1] : f32[1,1]LINES
+  %i = convert(%k) dtype=s32 : s32[1,1]
+  %j = reshape(%i) shape=[] : s32[]
+  %y = dynamic_slice(%w, %n, %j) slice_sizes=[6,1] : f32[6,1]"""
+ROUNDED_SUM = """
+  %e = add(%a, %b) : f32[1,1]
+  %r = round_nearest_even(%e) : f32[1,1]
+  %k = convert(%r) dtype=s8 : s8[1,1]"""
+SUM_OF_ROUNDED = """
+  %c = round_nearest_even(%a) : f32[1,1]
+  %d = round_nearest_even(%b) : f32[1,1]
+  %e = convert(%c) dtype=s8 : s8[1,1]
+  %f = convert(%d) dtype=s8 : s8[1,1]
+  %k = add(%e, %f) : s8[1,1]"""
 BYTES = """
   %n = bitcast_convert(%x) dtype=u8 : u8[4,8,4]
   %i = bitcast_convert(%w) dtype=u8 : u8[6,8,4]
@@ -83,9 +152,11 @@ def module(lines: str, **words: str) -> Module:
     return parse(f"module @m level=target {{\n}}\n\n{text}", "case")
 
 
-def verdict(lines: str, narrow: Sequence[DType], **words: str) -> tuple[Status, Sequence[str]]:
+def verdict(
+    lines: str, narrow: Sequence[DType], of: str = MODEL, **words: str
+) -> tuple[Status, Sequence[str]]:
     """The verdict on the output of a program, and what is assumed."""
-    found = prove_refinement(module(MODEL), module(lines, **words), narrow)
+    found = prove_refinement(module(of), module(lines, **words), narrow)
     (claim,) = found.claims
     return claim.status, found.assumptions
 
@@ -156,6 +227,47 @@ def test_wrong_scales_and_ranges_are_not_proved(
     lines: str, kind: DType, words: dict[str, str]
 ) -> None:
     assert verdict(lines, [kind], **words, TYPE=kind.name)[0] is Status.UNDECIDED
+
+
+@pytest.mark.parametrize(("acc", "held"), [("s32", True), ("f32", True), ("s8", False)])
+def test_a_type_holds_the_sum_of_payloads_or_it_is_not_proved(acc: str, held: bool) -> None:
+    status, assumed = verdict(PAIR + SUM, [s8], ACC=acc, TYPE="f32")
+    assert status is (Status.NARROW if held else Status.UNDECIDED)
+    assert not assumed
+
+
+@pytest.mark.parametrize(("kind", "held"), [("s32", True), ("s16", True), ("s8", False)])
+def test_a_type_holds_the_product_of_payloads_or_it_is_not_proved(kind: str, held: bool) -> None:
+    of = FIRST.replace("NAME", "multiply")
+    status, _ = verdict(PAIR + PRODUCT, [s8], of, TYPE=kind)
+    assert status is (Status.NARROW if held else Status.UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "held"),
+    [
+        *[(kind, False, True) for kind in ("s32", "s16", "bf16")],
+        *[(kind, True, True) for kind in ("f16", "f8e4m3")],
+        *[(kind, False, False) for kind in ("s4", "u8", "f8e3m4")],
+        *[(kind, True, False) for kind in ("s4", "f8e3m4")],
+    ],
+)
+def test_a_payload_is_converted_to_types_that_hold_it(kind: str, named: bool, held: bool) -> None:
+    narrow = [s8, dtype(kind)] if named else [s8]
+    status, _ = verdict(PAIR + CONVERTED, narrow, ITSELF, TYPE=kind)
+    assert status is (Status.NARROW if held else Status.UNDECIDED)
+
+
+@pytest.mark.parametrize("kind", ["s8", "s16", "f16"])
+def test_a_sum_of_payloads_is_not_narrowed_below_its_range(kind: str) -> None:
+    narrow = [s8, f16] if kind == "f16" else [s8]
+    assert verdict(PAIR + SUM, narrow, ACC="s32", TYPE=kind)[0] is Status.UNDECIDED
+
+
+def test_a_payload_that_is_an_index_is_rounded() -> None:
+    of = PLACE.replace("LINES", SUM_OF_ROUNDED)
+    assert verdict(PLACE, [s8], of, LINES=ROUNDED_SUM)[0] is Status.UNDECIDED
+    assert verdict(PLACE, [s8], of, LINES=SUM_OF_ROUNDED)[0] is Status.PROVED
 
 
 def test_numbers_that_are_stored_as_bytes_are_themselves() -> None:
