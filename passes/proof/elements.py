@@ -164,6 +164,7 @@ class Elements:
         result: number of the result of which a rule gives the element.
         bodies: text of each function that ops of the program may run.
         functions: these functions by name; without them such ops are compared by their texts.
+        returned: values that are read by more than the ops that use them, as outputs are.
         deep: whether elements are followed through gathers, writes, sorts and collectives, and sums
             have the normal form of ``sums``. Terms of many ops are too large for that, unless
             values on the way are variables, as they are in ``refinement``.
@@ -181,6 +182,7 @@ class Elements:
     bodies: Mapping[str, str] = field(default_factory=dict[str, str])
     deep: bool = False
     functions: Mapping[str, Function] = field(default_factory=dict[str, Function])
+    returned: set[Value] = field(default_factory=set[Value])
     _known: dict[Value, dict[tuple[Index, Dim], Term]] = field(
         default_factory=dict[Value, dict[tuple[Index, Dim], Term]]
     )
@@ -208,6 +210,7 @@ class Elements:
         out = Elements(*given, level, typed, self.ranks, bodies=self.bodies, deep=self.deep)
         out._bodies, out._inner, out._kept = self._bodies, self._inner, self._kept
         out.functions, out._instances = self.functions, self._instances
+        out.returned = self.returned
         return out
 
     def at(self, value: Value, index: Index) -> Term:
@@ -283,6 +286,7 @@ class Elements:
         key = op, name
         if key not in self._instances and name in self.functions:
             made = self._instances[key] = clone_function(self.functions[name])
+            self.returned.update(value for _, value in made.outputs)
             for arg, operand in zip(made.args, operands, strict=True):
                 self._inner[arg] = operand
         return self._instances.get(key)
@@ -410,6 +414,7 @@ class Elements:
         self._kept.append(body)
         for result, (_, made) in zip(op.results, body.outputs, strict=True):
             self._bodies[result] = made
+            self.returned.add(made)
         for arg, operand in zip(body.args, op.operands, strict=True):
             self._inner[arg] = operand
 

@@ -75,6 +75,7 @@ def side_of(
     names: dict[Value, str] = {}
     elements = Elements(terms, names, made, True, ranges, ranks=ranks, deep=True)
     elements.bodies, elements.functions = bodies, module.functions
+    elements.returned.update(value for _, value in function.outputs)
     side = ProgramSide(module, function, elements)
     known: dict[str, Value] = {}
     for name in _MAKERS:
@@ -87,6 +88,7 @@ def side_of(
             if not _relate_adapter(side, arg, name):
                 _relate(side, arg, known, names, made, promise)
         known |= dict(maker.outputs)
+        elements.returned.update(value for _, value in maker.outputs)
     for arg in function.args:
         _relate(side, arg, known, names, made, promise)
     return side

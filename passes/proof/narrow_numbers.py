@@ -17,7 +17,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, DType, Op, TensorType, Value
 from graphgen.ir.attrs import EMPTY, Attrs
 from graphgen.ir.dims import Poly, symbol, symbols
-from graphgen.ir.dtype import bf16, f16, f32
+from graphgen.ir.dtype import bf16, f16, f32, lowest
 from graphgen.ir.small_float import FORMATS
 from graphgen.passes.proof.choices import within_choice
 from graphgen.passes.proof.elements import ROUNDING, Elements, Index, payload_rule
@@ -44,13 +44,15 @@ def narrow_type(dtype: DType) -> DType:
     """The type, if numbers are kept in it to save room.
 
     Raises:
-        GraphgenError: GG0302 for a wide type, of which nothing has to be assumed.
+        GraphgenError: GG0302 for a wide type, of which nothing has to be assumed, and for one
+            without a sign, whose range is that of no number and its negative.
     """
     narrow = dtype.name in FORMATS or dtype in (bf16, f16)
-    if narrow or (dtype.is_integer and dtype.bits <= _WIDEST):
+    signed = dtype.is_number and lowest(dtype) < 0
+    if signed and (narrow or (dtype.is_integer and dtype.bits <= _WIDEST)):
         return dtype
     what = "is not a type that numbers are narrowed to"
-    types = "bf16, f16, a float of 8 bits or fewer, or an integer of 8 bits or fewer"
+    types = "bf16, f16, or a signed float or integer of 8 bits or fewer"
     raise GraphgenError("GG0302", f"{dtype.name} {what}", help=f"name {types}")
 
 
@@ -386,23 +388,36 @@ def unrounded(e: Elements, op: Op, index: Index) -> Term | None:
     operand = op.operands[1 if op.name == "clamp" else 0]
     if e.level is not ProofLevel.REAL or not operand.dtype.is_float:
         return None
-    kept = [dtype for dtype in _kept_types(op.results[0]) if dtype in e.terms.narrow]
+    kept = _kept_types(e, op.results[0])
+    if not kept:
+        return None
     if op.name == "clamp":
         ends = [e.at(x, index if x.type.rank else ()) for x in (op.operands[0], op.operands[2])]
-        kept = [dtype for dtype in kept if _is_range(ends, dtype)]
+        held = all(_is_range(ends, dtype) for dtype in kept)
     else:
-        kept = [dtype for dtype in kept if dtype.is_integer]
+        held = all(dtype.is_integer for dtype in kept)
+    if not held:
+        return None
     term = e.at(operand, index)
-    return term if kept and is_within(e.terms, term, kept[0]) else None
+    return term if all(is_within(e.terms, term, dtype) for dtype in kept) else None
 
 
-def _kept_types(value: Value) -> Iterator[DType]:
-    """The narrow types that a value is kept in."""
+def _kept_types(e: Elements, value: Value) -> list[DType]:
+    """The requested types that a value is kept in; none where anything else reads it."""
+    found: list[DType] = []
+    if value in e.returned or value in e.made.values() or value in e.ranks.sources.values():
+        return found
     for user in value.users:
-        if user.name == "convert":
-            yield user.results[0].dtype
-        elif user.name in (*ROUNDING, "clamp"):
-            yield from _kept_types(user.results[0])
+        rounds = user.name in ROUNDING or (user.name == "clamp" and user.operands[1] is value)
+        if rounds and user.operands.count(value) == 1:
+            kept = _kept_types(e, user.results[0])
+        else:
+            to = user.results[0].dtype
+            kept = [to] if user.name == "convert" and to in e.terms.narrow else []
+        if not kept:
+            return []
+        found += kept
+    return list(dict.fromkeys(found))
 
 
 def _is_range(ends: Sequence[Term], dtype: DType) -> bool:

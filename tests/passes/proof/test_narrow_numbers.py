@@ -270,6 +270,33 @@ def test_a_payload_that_is_an_index_is_rounded() -> None:
     assert verdict(PLACE, [s8], of, LINES=SUM_OF_ROUNDED)[0] is Status.PROVED
 
 
+KEPT = """
+  %lo = constant() value=f32[](-127.0) : f32[]
+  %hi = constant() value=f32[](127.0) : f32[]
+  %g = FIRST : f32[4,8]
+  %r = round_nearest_even(%g) : f32[4,8]
+  %k = convert(%r) dtype=s8 : s8[4,8]
+  %f = convert(%k) dtype=f32 : f32[4,8]
+  %o = constant() value=f32[](1.0) : f32[]
+  %u = broadcast_in_dim(%o) shape=[4,8] : f32[4,8]
+  %y = multiply(READ, %u) : f32[4,8]"""
+
+
+@pytest.mark.parametrize(("read", "narrow"), [("%f", True), ("%g", False), ("%r", False)])
+@pytest.mark.parametrize("first", ["clamp(%lo, %x, %hi)", "round_nearest_even(%x)"])
+def test_what_is_rounded_or_clamped_for_more_than_a_conversion_is_not_itself(
+    first: str, read: str, narrow: bool
+) -> None:
+    status, _ = verdict(KEPT, [s8], ITSELF, FIRST=first, READ=read)
+    assert status is (Status.NARROW if narrow else Status.UNDECIDED)
+
+
+@pytest.mark.parametrize("first", ["clamp(%lo, %x, %hi)", "round_nearest_even(%x)"])
+def test_an_output_that_is_rounded_or_clamped_is_not_itself(first: str) -> None:
+    lines = KEPT.replace("  %y = multiply(READ, %u) : f32[4,8]", "").replace("%g", "%y")
+    assert verdict(lines, [s8], ITSELF, FIRST=first)[0] is Status.UNDECIDED
+
+
 def test_numbers_that_are_stored_as_bytes_are_themselves() -> None:
     assert verdict(BYTES, [], LAST="%l")[0] is Status.PROVED
     turned = BYTES.replace("  %b =", "  %o = reverse(%l) dimensions=[2] : u8[6,8,4]\n  %b =")
@@ -280,11 +307,12 @@ def test_numbers_that_are_stored_as_bytes_are_themselves() -> None:
     )
 
 
-def test_a_wide_type_cannot_be_asked_for() -> None:
+@pytest.mark.parametrize("name", ["f32", "s16", "u8", "u4", "f8e8m0fnu", "pred"])
+def test_a_type_that_is_wide_or_has_no_sign_cannot_be_asked_for(name: str) -> None:
     with pytest.raises(
-        GraphgenError, match="f32 is not a type that numbers are narrowed to"
+        GraphgenError, match=f"{name} is not a type that numbers are narrowed to"
     ) as raised:
-        verdict(MODEL, [f32])
+        verdict(MODEL, [dtype(name)])
     assert raised.value.code == "GG0302"
 
 
