@@ -95,6 +95,12 @@ def range_text(dtype: DType) -> str:
     return f"{what} is beyond its range, times its scale if it has one: {-most:g} to {most:g}"
 
 
+def remainder_text(dtype: DType) -> str:
+    """The assumption on what rounding leaves over and is kept beside the number, in words."""
+    what = f"what rounding to whole numbers leaves over and is kept in {dtype.name}"
+    return f"{what} is added back with its own scale: it is taken for zero"
+
+
 def mask_text(dtype: DType) -> str:
     """The assumption that the lowest number of a type masks, in words."""
     return f"the lowest number of {dtype.name} is a mask: all others are far above it"

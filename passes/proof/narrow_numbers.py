@@ -21,7 +21,14 @@ from graphgen.ir.dtype import bf16, f16, f32, lowest
 from graphgen.ir.small_float import FORMATS
 from graphgen.passes.proof.choices import within_choice
 from graphgen.passes.proof.elements import ROUNDING, Elements, Index, payload_rule
-from graphgen.passes.proof.floats import ProofLevel, limit_of, range_text, span, whole_number
+from graphgen.passes.proof.floats import (
+    ProofLevel,
+    limit_of,
+    range_text,
+    remainder_text,
+    span,
+    whole_number,
+)
 from graphgen.passes.proof.rebuild import (
     NODE_RULES,
     cancelling,
@@ -402,22 +409,38 @@ def unrounded(e: Elements, op: Op, index: Index) -> Term | None:
     return term if all(is_within(e.terms, term, dtype) for dtype in kept) else None
 
 
-def _kept_types(e: Elements, value: Value) -> list[DType]:
-    """The requested types that a value is kept in; none where anything else reads it."""
+def _kept_types(e: Elements, value: Value, scaling: tuple[str, ...] = ()) -> list[DType]:
+    """The requested types that a value is kept in; none where anything else reads it.
+
+    What rounding to a whole number leaves over may be kept as well, scaled up: it is assumed to
+    add less than a step.
+    """
     found: list[DType] = []
     if value in e.returned or value in e.made.values() or value in e.ranks.sources.values():
         return found
     for user in value.users:
+        to = user.results[0].dtype
         rounds = user.name in ROUNDING or (user.name == "clamp" and user.operands[1] is value)
-        if rounds and user.operands.count(value) == 1:
+        scales = user.name in scaling and user.operands[0] is value
+        if (rounds or scales) and user.operands.count(value) == 1:
             kept = _kept_types(e, user.results[0])
+        elif _leaves_over(user, value):
+            kept = _kept_types(e, user.results[0], ("multiply", "divide"))
+            e.terms.assumed.update(remainder_text(dtype) for dtype in kept)
         else:
-            to = user.results[0].dtype
             kept = [to] if user.name == "convert" and to in e.terms.narrow else []
         if not kept:
             return []
         found += kept
     return list(dict.fromkeys(found))
+
+
+def _leaves_over(user: Op, value: Value) -> bool:
+    """True for a number less the nearest whole one, which is the value."""
+    made = value.op
+    if made is None or made.name not in ROUNDING or user.name != "subtract":
+        return False
+    return user.operands[0] is made.operands[0] and user.operands[1] is value
 
 
 def _is_range(ends: Sequence[Term], dtype: DType) -> bool:

@@ -297,6 +297,32 @@ def test_an_output_that_is_rounded_or_clamped_is_not_itself(first: str) -> None:
     assert verdict(lines, [s8], ITSELF, FIRST=first)[0] is Status.UNDECIDED
 
 
+LEFT_OVER = """
+  %r = round_nearest_even(%x) : f32[4,8]
+  %k = convert(%r) dtype=s8 : s8[4,8]
+  %f = convert(%k) dtype=f32 : f32[4,8]
+  %l = subtract(FROM, %r) : f32[4,8]
+  %c = constant() value=f32[](254.0) : f32[]
+  %cb = broadcast_in_dim(%c) shape=[4,8] : f32[4,8]
+  %m = multiply(%l, %cb) : f32[4,8]
+  %n = round_nearest_even(%m) : f32[4,8]
+  %o = convert(%n) dtype=s8 : s8[4,8]
+  %p = convert(%o) dtype=f32 : f32[4,8]
+  %i = constant() value=f32[](0.003937008) : f32[]
+  %ib = broadcast_in_dim(%i) shape=[4,8] : f32[4,8]
+  %q = multiply(READ, %ib) : f32[4,8]
+  %y = add(%f, %q) : f32[4,8]"""
+
+
+def test_what_rounding_leaves_over_is_kept_as_well_which_is_assumed() -> None:
+    status, assumed = verdict(LEFT_OVER, [s8], ITSELF, FROM="%x", READ="%p")
+    assert status is Status.NARROW
+    assert any("leaves over" in text for text in assumed)
+    # It is read by itself, or is that of another number.
+    assert verdict(LEFT_OVER, [s8], ITSELF, FROM="%x", READ="%m")[0] is Status.UNDECIDED
+    assert verdict(LEFT_OVER, [s8], ITSELF, FROM="%f", READ="%p")[0] is Status.UNDECIDED
+
+
 def test_numbers_that_are_stored_as_bytes_are_themselves() -> None:
     assert verdict(BYTES, [], LAST="%l")[0] is Status.PROVED
     turned = BYTES.replace("  %b =", "  %o = reverse(%l) dimensions=[2] : u8[6,8,4]\n  %b =")
