@@ -30,6 +30,8 @@ from graphgen.passes.proof.terms import Node, Term, Terms, size_name
 _LARGEST_TABLE = 1 << 16
 # A table of more parts is looked at as a whole.
 _MOST_RUNS = 4
+# Ops whose results are their operand's elements in other places, or in another type.
+_CARRYING = ("broadcast_in_dim", "convert", "pad", "reshape", "slice", "transpose")
 # Names of variables that stand for what padding holds where anything may be there.
 PADDING = "padding of "
 
@@ -55,11 +57,11 @@ def _constant(e: Elements, op: Op, index: Index) -> Term | None:
     small = prod(literal.shape) <= _LARGEST_TABLE
     read = literal.dtype.is_number or is_truth(literal.dtype)
     if read and (prod(literal.shape) == 1 or len(bytes(literal.data)) == literal.dtype.bytes):
-        return _scalar(e, literal.dtype, literal.values()[0])
+        return _scalar(e, op, literal.dtype, literal.values()[0])
     if read and small:
         values = literal.values()
         if len(set(map(repr, values))) == 1:
-            return _scalar(e, literal.dtype, values[0])
+            return _scalar(e, op, literal.dtype, values[0])
         place = _row_major(index, literal.shape)
         if isinstance(place, int):
             return number(e.terms, literal.dtype, values[place])
@@ -79,13 +81,23 @@ def _constant(e: Elements, op: Op, index: Index) -> Term | None:
     return e.of_type(node, literal.dtype)
 
 
-def _scalar(e: Elements, dtype: DType, value: bool | float) -> Term:
+def _scalar(e: Elements, op: Op, dtype: DType, value: bool | float) -> Term:
     """A number; where a narrow type is requested, its lowest one masks as that of f32 does."""
     narrow = e.level is ProofLevel.REAL and dtype in e.terms.narrow
-    if narrow and dtype.is_float and value == lowest(dtype):
+    if narrow and dtype.is_float and value == lowest(dtype) and _masks(e, op.results[0]):
         e.terms.assumed.add(mask_text(dtype))
         return number(e.terms, f32, float(lowest(f32)))
     return number(e.terms, dtype, value)
+
+
+def _masks(e: Elements, value: Value) -> bool:
+    """True for a number that is only chosen or not, beside others, wherever it is moved."""
+    if value in e.returned:
+        return False
+    return all(
+        _masks(e, user.results[0]) if user.name in _CARRYING else user.name in ("select", "maximum")
+        for user in value.users
+    )
 
 
 @lru_cache(64)

@@ -686,7 +686,7 @@ class _Program:
         a = ours.at(whole, index) if expected is None else theirs.at(expected, index)
         b = theirs.at(value, index)
         a, b = where(self.terms, a, kept), where(self.terms, b, kept)
-        if self._by_row(name):
+        if self._by_row(name) and index:
             return self._active(a, b, index[0])
         return a, b
 

@@ -323,6 +323,33 @@ def test_what_rounding_leaves_over_is_kept_as_well_which_is_assumed() -> None:
     assert verdict(LEFT_OVER, [s8], ITSELF, FROM="%f", READ="%p")[0] is Status.UNDECIDED
 
 
+MASK = """
+  %c = constant() value=TYPE[](LOWEST) : TYPE[]
+  %u = broadcast_in_dim(%c) shape=[4,8] : TYPE[4,8]
+  %h = convert(%x) dtype=TYPE : TYPE[4,8]
+  %i = abs(%x) : f32[4,8]
+  %p = compare(%x, %i) direction=EQ : pred[4,8]
+  %m = NAME(OPERANDS) : TYPE[4,8]
+  %y = convert(%m) dtype=f32 : f32[4,8]"""
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "masks"),
+    [
+        *[("select", "%p, %h, %u", True), ("maximum", "%h, %u", True)],
+        *[("add", "%h, %u", False), ("multiply", "%h, %u", False)],
+    ],
+)
+def test_the_lowest_number_of_a_type_masks_where_it_is_chosen_alone(
+    name: str, operands: str, masks: bool
+) -> None:
+    lines = MASK.replace("NAME", name).replace("OPERANDS", operands)
+    of = lines.replace("TYPE", "f32").replace("LOWEST", "-3.4028235e38")
+    status, assumed = verdict(lines, [f16], of, TYPE="f16", LOWEST="-65504.0")
+    assert status is (Status.NARROW if masks else Status.UNDECIDED)
+    assert any("is a mask" in text for text in assumed) is masks
+
+
 def test_numbers_that_are_stored_as_bytes_are_themselves() -> None:
     assert verdict(BYTES, [], LAST="%l")[0] is Status.PROVED
     turned = BYTES.replace("  %b =", "  %o = reverse(%l) dimensions=[2] : u8[6,8,4]\n  %b =")

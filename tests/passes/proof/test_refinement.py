@@ -20,6 +20,7 @@ from graphgen.passes.pipelines import parse
 from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_pass import prove_pass
 from graphgen.passes.proof.refinement import prove_refinement
+from graphgen.text import parse as parse_module
 from tests.matrix.axes import config_of
 from tests.planted.faults import Fault, given, planted
 
@@ -162,6 +163,24 @@ def test_a_program_that_is_missing_is_not_proved() -> None:
             del module.functions[function.name]
     found = prove_refinement(model("llama"), module)
     assert {claim.program for claim in found.open} == {"decode"}
+
+
+def test_an_output_without_rows_is_compared_as_it_is() -> None:
+    text = """module @m level=target {
+  input %x : f32[8]
+  output %y : f32[]
+}
+
+func @f phase=decode {
+  arg %x : f32[8]
+  %y = reduce(%x) dimensions=[0] kind=add : f32[]
+  return y = %y
+}
+"""
+    whole = parse_module(text, "case")
+    largest = parse_module(text.replace("kind=add", "kind=maximum"), "case")
+    verdicts = [prove_refinement(whole, module) for module in (clone_module(whole), largest)]
+    assert [x.claims[0].status for x in verdicts] == [Status.PROVED, Status.UNDECIDED]
 
 
 @pytest.mark.parametrize("item", ["specialize{batch=[2],context=[8],tokens=[8]}", "heads{tp=4}"])
