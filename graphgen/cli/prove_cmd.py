@@ -114,11 +114,11 @@ def _proved(
         after, relation = as_whole_program(before, after, layouts)
     elif layouts:
         raise typer.BadParameter("is for a program of another tool", param_hint="'--relate'")
-    found = prove_refinement(before, after, narrow_types(narrow))
+    kept = narrow_types(narrow)
+    found = prove_refinement(before, after, kept)
+    found = with_counterexamples(before, after, found, narrow=kept)
     assumed = (*found.assumptions, *[f"the elements of {text}" for text in domain])
-    found = replace(found, assumptions=assumed, relation=relation or found.relation)
-    # Numbers that are drawn may be beyond the ranges that are assumed of narrow types.
-    return found if narrow else with_counterexamples(before, after, found)
+    return replace(found, assumptions=assumed, relation=relation or found.relation)
 
 
 def _facts(found: RefinementProof) -> dict[str, Json]:

@@ -6,7 +6,7 @@ is not believed where the numbers are against it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,12 +14,13 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.eval.element_kinds import element_text
-from graphgen.ir import RANK, Module, Role
+from graphgen.ir import RANK, DType, Module, Role
 from graphgen.ir.dtype import s32
 from graphgen.ir.types import tensor
 from graphgen.passes.equiv.deviation import difference
 from graphgen.passes.equiv.equiv import equivalent, paired_calls
 from graphgen.passes.equiv.paired_run import CompareOptions
+from graphgen.passes.proof.floats import mask_text, range_text
 from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.refinement_result import Claim, RefinementProof
 
@@ -40,7 +41,12 @@ class _Found:
 
 
 def with_counterexamples(
-    before: Module, after: Module, proof: RefinementProof, seed: int = 0
+    before: Module,
+    after: Module,
+    proof: RefinementProof,
+    seed: int = 0,
+    *,
+    narrow: Sequence[DType] = (),
 ) -> RefinementProof:
     """A proof whose open claims are refuted where both modules compute other numbers.
 
@@ -49,12 +55,19 @@ def with_counterexamples(
         after: the module that was compared with it.
         proof: of both.
         seed: of the first inputs and weights that are tried.
+        narrow: types that numbers are kept in. Claims of equality but for these are tried as well,
+            as the numbers here are not rounded; where a range is assumed, what is drawn may be
+            beyond it, so that neither these claims nor open ones are judged.
     """
-    if not proof.open or _bytes(before) > MOST_BYTES:
+    texts = {text(dtype) for dtype in narrow for text in (range_text, mask_text)}
+    assumed = not texts.isdisjoint(proof.assumptions)
+    tried = not assumed and any(claim.status is Status.NARROW for claim in proof.claims)
+    if not (proof.open or tried) or _bytes(before) > MOST_BYTES:
         return proof
     after = _with_rank_given(after)
     found: dict[tuple[str, str], _Found] = {}
-    for number in range(seed, seed + _SEEDS):
+    # What is proved but for narrow numbers is tried once.
+    for number in range(seed, seed + (_SEEDS if proof.open else 1)):
         try:
             # Infinities and NaN are compared as well, without a warning.
             with np.errstate(all="ignore"):
@@ -67,7 +80,11 @@ def with_counterexamples(
     if not found:
         return proof
     blamed = _blamed(before, after, seed)
-    claims = [_judged(claim, found, blamed) for claim in proof.claims]
+    unjudged = (Status.NARROW, Status.UNDECIDED) if assumed else ()
+    claims = [
+        claim if claim.status in unjudged else _judged(claim, found, blamed)
+        for claim in proof.claims
+    ]
     return replace(proof, claims=claims)
 
 
@@ -86,10 +103,7 @@ def _judged(claim: Claim, found: Mapping[tuple[str, str], _Found], blamed: str) 
     if not own:
         return claim
     text = own[0].text
-    if claim.status is Status.NARROW:
-        # Numbers may differ: narrow ones are rounded, and beyond a range by more.
-        return claim
-    if claim.status in (Status.PROVED, Status.REAL):
+    if claim.status in (Status.PROVED, Status.REAL, Status.NARROW):
         why = "the numbers are against the proof: please report it"
         lost = replace(claim, status=Status.UNDECIDED, rounding=(), reason=why)
         return replace(lost, counterexample=text)

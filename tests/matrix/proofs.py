@@ -163,9 +163,9 @@ def proved(cell: Cell, *, refute: bool) -> Row:
         module = compiled(run)
         narrow = narrow_types(cell)
         found = prove_refinement(run.module, module, narrow)
-        # Numbers that are drawn may be beyond the ranges that narrow types are assumed to hold.
-        numbers = refute and not narrow
-        claims = (with_counterexamples(run.module, module, found) if numbers else found).claims
+        if refute:
+            found = with_counterexamples(run.module, module, found, narrow=narrow)
+        claims = found.claims
     except Exception as raised:  # any cell may find a defect; the others are run all the same
         error = f"{type(raised).__name__}: {str(raised).splitlines()[0] if str(raised) else ''}"
     counts = Counter(claim.status for claim in claims)

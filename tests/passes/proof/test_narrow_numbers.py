@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from graphgen.ir.attrs import EMPTY, attrs_of
 from graphgen.ir.dims import symbol
 from graphgen.ir.dtype import f8e4m3, f16, f32, s8
 from graphgen.ir.types import tensor
+from graphgen.passes.equiv.refute import with_counterexamples
 from graphgen.passes.proof.choices import cases_of, equal_in_cases, within_choice
+from graphgen.passes.proof.floats import range_text
 from graphgen.passes.proof.indexing_rules import written
 from graphgen.passes.proof.integers import choose
 from graphgen.passes.proof.narrow_numbers import bound_of, covers, is_nonzero
@@ -143,13 +146,16 @@ BYTES = """
   %y = dot_general(%x, %b) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[4,6]"""
 
 
-def module(lines: str, **words: str) -> Module:
+ROWS_OF_MODEL = "  input %x : f32[4,8]\n  input %w : f32[6,8]\n  output %y : f32[4,6]\n"
+
+
+def module(lines: str, interface: str = "", **words: str) -> Module:
     """A program with these lines, in which words are replaced."""
     for word, text in words.items():
         lines = lines.replace(word, text)
     args = "\n  arg %x : f32[4,8]\n  arg %w : f32[6,8]"
     text = f"func @f phase=decode {{{args}{lines}\n  return y = %y\n}}\n"
-    return parse(f"module @m level=target {{\n}}\n\n{text}", "case")
+    return parse(f"module @m level=target {{\n{interface}}}\n\n{text}", "case")
 
 
 def verdict(
@@ -348,6 +354,25 @@ def test_the_lowest_number_of_a_type_masks_where_it_is_chosen_alone(
     status, assumed = verdict(lines, [f16], of, TYPE="f16", LOWEST="-65504.0")
     assert status is (Status.NARROW if masks else Status.UNDECIDED)
     assert any("is a mask" in text for text in assumed) is masks
+
+
+def test_claims_on_narrow_numbers_are_tried_by_numbers_where_no_range_is_assumed() -> None:
+    words = {"TYPE": "s8", "MOST": "127.0"}
+    before, right = (module(x, ROWS_OF_MODEL, **words) for x in (MODEL, MEASURED))
+    other = MEASURED.replace("multiply(%z, %u)", "add(%z, %u)")
+    wrong = module(other, ROWS_OF_MODEL, **words)
+    proof = prove_refinement(before, right, [s8])
+    assert with_counterexamples(before, right, proof, narrow=[s8]) == proof
+    # A proof of another program is not believed; with an assumption it is.
+    (lost,) = with_counterexamples(before, wrong, proof, narrow=[s8]).claims
+    assert lost.status is Status.UNDECIDED
+    assert "against the proof" in lost.reason
+    given = replace(proof, assumptions=(range_text(s8),))
+    assert with_counterexamples(before, wrong, given, narrow=[s8]) == given
+    (refuted,) = with_counterexamples(
+        before, wrong, prove_refinement(before, wrong, [s8]), narrow=[s8]
+    ).claims
+    assert refuted.status is Status.REFUTED
 
 
 def test_numbers_that_are_stored_as_bytes_are_themselves() -> None:
