@@ -66,7 +66,7 @@ def with_counterexamples(
         return proof
     after = _with_rank_given(after)
     found: dict[tuple[str, str], _Found] = {}
-    # What is proved but for narrow numbers is tried once.
+    # One try suffices for claims that are proved but for narrow numbers.
     for number in range(seed, seed + (_SEEDS if proof.open else 1)):
         try:
             # Infinities and NaN are compared as well, without a warning.

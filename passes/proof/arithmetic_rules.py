@@ -219,7 +219,7 @@ def _made(e: Elements, op: Op, term: Term) -> Term:
 
 @element_rule("dot_general")
 def _dot_general(e: Elements, op: Op, index: Index) -> Term | None:
-    # An integer that does not hold the sum of payloads is no payload: it may overflow.
+    # An integer type that does not hold the sum of payloads may overflow.
     if not all(x.dtype.is_float or e.is_payload(x) for x in (*op.operands, *op.results)):
         return None
     sides = [("lhs", op.operands[0]), ("rhs", op.operands[1])]

@@ -359,7 +359,7 @@ class Elements:
         same = [self._payload_ends(x) for x in op.operands if x.dtype is value.dtype]
         if not moved or not any(same):
             return None
-        # What is moved beside a payload is any number of the type.
+        # An element that is moved beside a payload is any number of the type.
         return (
             min(low for low, _ in (x or whole for x in same)),
             max(high for _, high in (x or whole for x in same)),

@@ -412,7 +412,7 @@ def unrounded(e: Elements, op: Op, index: Index) -> Term | None:
 def _kept_types(e: Elements, value: Value, scaling: tuple[str, ...] = ()) -> list[DType]:
     """The requested types that a value is kept in; none where anything else reads it.
 
-    What rounding to a whole number leaves over may be kept as well, scaled up: it is assumed to
+    The remainder of rounding to a whole number may be kept as well, scaled up: it is assumed to
     add less than a step.
     """
     found: list[DType] = []
