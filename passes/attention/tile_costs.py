@@ -21,9 +21,11 @@ from graphgen.passes.attention.tile_sizes import TileSizes
 from graphgen.report.units import size
 from graphgen.targets import Target
 
-# Bytes of scores that an accelerator's program may have at once. Attention holds about five arrays
-# of this size: scores, their powers, masks and copies in other types.
-MOST_SCORES = 1 << 28
+# Bytes of scores and masks that an accelerator's program may have at once: 256 MiB and a sixteenth.
+# Attention holds about five arrays of scores: their powers, masks and copies in other types.
+MOST_SCORES = 17 << 24
+# Positions and the mask of a score, 5 bytes whatever the heads, as a part of one array of five.
+MASK_BYTES = 1
 # Tokens and slots of these tiles are multiples of the rows that a core's memory has.
 LANES = 128
 # Tiles of an attention that are written out, at most.
@@ -283,7 +285,7 @@ def _by_bytes(shape: AttentionShape) -> list[TileCost]:
         tokens = max(TOKENS, 1 << (shape.window - 1).bit_length())
         if shape.tiles(tokens, 2 * tokens).read:
             return [tile_cost(shape, _few(shape, tokens, 2 * tokens), None), whole]
-    if whole.bytes <= MOST_SCORES:
+    if _score_bytes(shape) * shape.tokens * shape.slots <= MOST_SCORES:
         return [whole]
     return [tile_cost(shape, _below_limit(shape), None), whole]
 
@@ -291,17 +293,20 @@ def _by_bytes(shape: AttentionShape) -> list[TileCost]:
 def _below_limit(shape: AttentionShape) -> TileSizes:
     """Blocks of tokens by all slots; by some where the scores of a few tokens pass the limit.
 
-    The scores of a tile are as many as the limit allows, so that they do not depend on the heads
-    that a rank has: with fewer ranks, or fewer slots, a program does not need more memory.
+    A tile has as many scores as the limit allows, whatever heads a rank has, so that with fewer
+    ranks, or fewer slots, a program does not need more memory. Blocks of one size each would miss
+    the limit by up to half.
     """
-    score = 4 * shape.rows * shape.heads
+    score = _score_bytes(shape)
     tokens = _multiple(MOST_SCORES // (score * shape.slots))
     if tokens:
-        blocks = -(-shape.tokens // tokens)
-        # Blocks of about one size.
-        even = _multiple(-(-shape.tokens // blocks) + LANES - 1)
-        return _few(shape, min(tokens, even), shape.slots)
+        return _few(shape, tokens, shape.slots)
     return _few(shape, LANES, max(_multiple(MOST_SCORES // (score * LANES)), LANES))
+
+
+def _score_bytes(shape: AttentionShape) -> int:
+    """Bytes of one score of all rows and heads, and of its mask."""
+    return shape.rows * (4 * shape.heads + MASK_BYTES)
 
 
 def _multiple(number: int) -> int:
