@@ -294,8 +294,11 @@ def _sum(
         to = None if chosen else e.rounding(op.results[0].dtype)
         return _made(e, op, summed(e.terms, kind, to, _named_ranges(ranges), body))
     types = tuple([x.dtype for x in op.operands])
-    order = (op.name, op.attrs, *[x.shape for x in op.operands], *types, index)
+    order = (op.name, op.attrs, *[x.shape for x in op.operands], *types)
     named = _named_ranges(ranges)
+    if index:
+        # A part of the body, so that variables in it are renamed with those of the body.
+        body = e.terms.node("fn", "place", None, EMPTY, body, *index)
     made = in_order(e.terms, kind, op.results[0].dtype, order, named, body)
     return _made(e, op, made)
 

@@ -341,7 +341,8 @@ class _Program:
             found = waiting.get(_origin(value), [])
             if not found or not _leaves(value, self.target):
                 continue
-            for model in found:
+            # One in another type is rounded otherwise.
+            for model in sorted(found, key=lambda x: x.dtype is not value.dtype):
                 if self._match(value, model):
                     found.remove(model)
                     break
@@ -805,7 +806,7 @@ def _leaves(value: Value, function: Function) -> bool:
 
 
 def shared_values(function: Function) -> Iterator[Value]:
-    """Float values of a program, but for those that are moved elements of others."""
+    """Float values of a program, but for those whose elements are elements of others."""
     for op in function.block:
         for value in op.results:
             if value.dtype.is_float and not _moves(op):
@@ -813,7 +814,7 @@ def shared_values(function: Function) -> Iterator[Value]:
 
 
 def _moves(op: Op) -> bool:
-    movement = OPS[op.name].has(Trait.DATA_MOVEMENT) or op.name == "convert"
+    movement = OPS[op.name].has(Trait.DATA_MOVEMENT) and op.name != "convert"
     return movement and not OPS[op.name].composite
 
 

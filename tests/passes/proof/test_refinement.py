@@ -66,6 +66,15 @@ def test_a_whole_compilation_is_proved(family: str, options: str) -> None:
     assert found.assumptions == ("row b of a call is row b of the caches, or idle",)
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt_oss", "deepseek_v2"])
+def test_a_model_is_its_own_refinement_with_the_same_rounding(family: str) -> None:
+    found = prove_refinement(model(family), clone_module(model(family)))
+    assert {claim.status for claim in found.claims} == {Status.PROVED}, [
+        *found.open,
+        *found.rounding_places(),
+    ]
+
+
 def changed(
     family: str, options: str, which: Callable[[Op], bool], change: Callable[[Op], None]
 ) -> Module:
