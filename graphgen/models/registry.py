@@ -180,6 +180,7 @@ def known_shape(name: str) -> Mapping[str, object]:
         raise GraphgenError(
             "GG0504",
             f"unknown model '{name}'",
-            help=did_you_mean(name.lower(), SHAPES) or f"known: {', '.join(SHAPES)}",
+            help=did_you_mean(name.lower(), SHAPES)
+            or f"graphgen models lists the known names, such as {next(iter(SHAPES))}",
         )
     return found
