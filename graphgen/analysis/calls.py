@@ -9,8 +9,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
-from graphgen.limits import OPS
-from graphgen.ops import Trait, has_trait
+from graphgen.limits import OPS as MOST_OPS
+from graphgen.ops import OPS, Trait, has_trait
 from graphgen.ops.control import CONTROL, branch_operands, callees, kernel_of
 from graphgen.ops.custom_calls import NKI
 from graphgen.ops.external import has_effect
@@ -57,7 +57,7 @@ def require_bounded_calls(module: Module) -> None:
         module: well formed, without recursion.
     """
     own = sum(function.block.size for function in module.functions.values())
-    most = max(OPS.most, 16 * own)
+    most = max(MOST_OPS.most, 16 * own)
     known: dict[str, int] = {}
     for name in module.functions:
         work = [name]
@@ -71,7 +71,7 @@ def require_bounded_calls(module: Module) -> None:
             known[work.pop()] = total = here.block.size + sum([known[each] for each in runs])
             if total > most:
                 what = f"@{here.name} has more than {most} ops with those of the functions it calls"
-                raise GraphgenError("GG1102", what, help=f"--limits {OPS.name}=N raises this")
+                raise GraphgenError("GG1102", what, help=f"--limits {MOST_OPS.name}=N raises this")
 
 
 def _is_inlined(op: Op, kernels: bool) -> bool:
@@ -166,22 +166,32 @@ def run_by_programs(module: Module) -> set[str]:
     return {item.name for program in module.programs() for item in called(module, program)}
 
 
-def holds_any(module: Module, op: Op, what: Callable[[Op], bool]) -> bool:
-    """True if ``what`` holds for an op, or for an op of a function that it runs."""
+def _holds(module: Module, op: Op, what: Callable[[Op], bool]) -> bool:
+    """True if ``what`` holds for an op that is not pure, or for one of a function that it runs."""
+    if Trait.PURE in OPS[op.name].traits:
+        return False
     if op.name not in CONTROL:
         return what(op)
     functions = [module.function(name) for name in callees(op)]
-    return any(holds_any(module, inner, what) for function in functions for inner in function.block)
+    return any(_holds(module, inner, what) for function in functions for inner in function.block)
+
+
+def _has_effect(op: Op) -> bool:
+    return has_effect(op.name, op.attrs)
+
+
+def _is_external(op: Op) -> bool:
+    return has_trait(op, Trait.EXTERNAL)
 
 
 def has_effects(module: Module, op: Op) -> bool:
     """True if an op, or an op of a function that it runs, has a side effect."""
-    return holds_any(module, op, lambda inner: has_effect(inner.name, inner.attrs))
+    return _holds(module, op, _has_effect)
 
 
 def is_opaque(module: Module, op: Op) -> bool:
     """True if an op, or an op of a function that it runs, is external."""
-    return holds_any(module, op, lambda inner: has_trait(inner, Trait.EXTERNAL))
+    return _holds(module, op, _is_external)
 
 
 def within(outer: Loc, inner: Loc) -> Loc:

@@ -470,7 +470,7 @@ class Builder(LayerMethods):
             what = f"@{self.function.name} sets the state {name} twice"
             raise GraphgenError("GG0107", what, where=repr(where))
         # Kept states stand where they were declared, set ones in the order in which they are set.
-        self.function.outputs = [pair for pair in self.function.outputs if pair[0] != name]
+        self.function.outputs.drop(name)
         self.function.outputs.append((name, value))
 
     def output(self, name: str, value: Value, logical: TensorType | None = None) -> None:

@@ -64,6 +64,16 @@ class Value:
             return {}
         return users if isinstance(users, dict) else {users: 1}
 
+    def is_read_by(self, op: Op) -> bool:
+        """True if ``op`` is one of :attr:`users`."""
+        users = self._users
+        return users is op or (isinstance(users, dict) and op in users)
+
+    @property
+    def is_read(self) -> bool:
+        """True if there are :attr:`users`."""
+        return bool(self._users)
+
     def add_use(self, op: Op) -> None:
         """Add one use by ``op``."""
         users = self._users
@@ -328,7 +338,8 @@ class Block:
 
     def erase(self, op: Op) -> None:
         """Remove ``op``; its results must have no uses."""
-        assert not any(result.users for result in op.results), f"{op!r} still has users"
+        for result in op.results:
+            assert not result.is_read, f"{op!r} still has users"
         op.set_operands(())
         self._take_out(op)
 

@@ -43,14 +43,16 @@ WHOLE_PROMPTS = "whole_prompts"
 
 
 class Outputs(Sequence[tuple[str, Value]]):
-    """The ``(name, value)`` pairs a function hands back; knows at once whether a value is one."""
+    """The ``(name, value)`` pairs a function hands back; finds one by name or value at once."""
 
-    __slots__ = ("_counts", "_pairs", "_places")
+    __slots__ = ("_next", "_pairs", "_places", "_readers")
 
     def __init__(self, pairs: Iterable[tuple[str, Value]] = ()) -> None:
-        self._pairs: list[tuple[str, Value]] = []
-        self._counts: dict[Value, int] = {}
+        # Pairs by number, in order: one that goes leaves the numbers of the others as they are.
+        self._pairs: dict[int, tuple[str, Value]] = {}
         self._places: dict[str, int] = {}
+        self._readers: dict[Value, list[int]] = {}
+        self._next = 0
         for pair in pairs:
             self.append(pair)
 
@@ -59,23 +61,24 @@ class Outputs(Sequence[tuple[str, Value]]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[tuple[str, Value]]: ...
     def __getitem__(self, index: int | slice) -> tuple[str, Value] | Sequence[tuple[str, Value]]:
-        return self._pairs[index]
+        return list(self._pairs.values())[index]
 
     def __len__(self) -> int:
         return len(self._pairs)
 
     def __iter__(self) -> Iterator[tuple[str, Value]]:
-        return iter(self._pairs)
+        return iter(list(self._pairs.values()))
 
     def append(self, pair: tuple[str, Value]) -> None:
         """Hand back one more value."""
-        self._places.setdefault(pair[0], len(self._pairs))
-        self._pairs.append(pair)
-        self._counts[pair[1]] = self._counts.get(pair[1], 0) + 1
+        number, self._next = self._next, self._next + 1
+        self._places.setdefault(pair[0], number)
+        self._pairs[number] = pair
+        self._readers.setdefault(pair[1], []).append(number)
 
     def returns(self, value: Value) -> bool:
         """True if the function returns ``value``."""
-        return value in self._counts
+        return value in self._readers
 
     def get(self, name: str) -> Value | None:
         """The output called ``name``, if there is one."""
@@ -85,19 +88,31 @@ class Outputs(Sequence[tuple[str, Value]]):
     def set(self, name: str, value: Value) -> None:
         """Hand back ``value`` as ``name`` from now on; there is an output of that name."""
         place = self._places[name]
-        old = self._pairs[place][1]
+        self._unread(place)
         self._pairs[place] = (name, value)
-        self._counts[old] -= 1
-        if not self._counts[old]:
-            del self._counts[old]
-        self._counts[value] = self._counts.get(value, 0) + 1
+        self._readers.setdefault(value, []).append(place)
+
+    def drop(self, name: str) -> None:
+        """Hand back nothing as ``name``, which one output at most is called."""
+        place = self._places.pop(name, None)
+        if place is not None:
+            self._unread(place)
+            del self._pairs[place]
+
+    def _unread(self, place: int) -> None:
+        value = self._pairs[place][1]
+        readers = self._readers[value]
+        readers.remove(place)
+        if not readers:
+            del self._readers[value]
 
     def replace(self, old: Value, new: Value) -> None:
         """Hand back ``new`` wherever ``old`` was."""
-        count = self._counts.pop(old, 0)
-        if count:
-            self._pairs = [(name, new if v is old else v) for name, v in self._pairs]
-            self._counts[new] = self._counts.get(new, 0) + count
+        places = self._readers.pop(old, [])
+        for place in places:
+            self._pairs[place] = (self._pairs[place][0], new)
+        if places:
+            self._readers.setdefault(new, []).extend(places)
 
 
 class Function:
@@ -180,10 +195,14 @@ class Function:
         """True if the function returns ``value``."""
         return self._outputs.returns(value)
 
+    def uses(self, op: Op) -> bool:
+        """True if a result of ``op`` is read or returned."""
+        return any(result.is_read or self._outputs.returns(result) for result in op.results)
+
     def erase_unread(self, name: str) -> None:
         """Erase the ops called ``name`` whose result nothing reads, the last first."""
         for op in reversed(self.block):
-            if op.name == name and not op.result.users and not self.returns(op.result):
+            if op.name == name and not self.uses(op):
                 self.block.erase(op)
 
     def replace_uses(self, old: Value, new: Value) -> None:

@@ -138,7 +138,7 @@ def _verify_ops(function: Function, scope: _Scope) -> list[Op]:
             control.append(op)
         types: list[object] = [op.name, op.attrs, len(op.operands)]
         for operand in op.operands:
-            if operand not in seen or op not in operand.users:
+            if operand not in seen or not operand.is_read_by(op):
                 raise _broken_use(op, function, operand, operand in seen)
             types.append(operand.type)
         for result in op.results:

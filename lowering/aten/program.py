@@ -450,7 +450,7 @@ class _ExportedReader:
     def _sweep(self) -> None:
         """Erase ops whose results are not used."""
         for op in reversed(list(self.function.block)):
-            if not any(value.users or self.function.returns(value) for value in op.results):
+            if not self.function.uses(op):
                 self.function.block.erase(op)
 
 

@@ -44,9 +44,7 @@ class DeadCodeElimination(Pass):
             for op in reversed(function.block):
                 if rewriter.exhausted:
                     return
-                if has_effects(module, op):
-                    continue
-                if any(result.users or function.returns(result) for result in op.results):
+                if function.uses(op) or has_effects(module, op):
                     continue
                 if not rewriter.declines(function, op, "erase"):
                     rewriter.erase(function, op)

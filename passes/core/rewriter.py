@@ -13,6 +13,7 @@ from graphgen.build import Builder
 from graphgen.build.source_location import source_name
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
+from graphgen.ir.attrs import EMPTY
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.core.journal import (
     Journal,
@@ -162,7 +163,7 @@ class Rewriter:
                     f"{self.pass_name}: {op.name} {old.type.text} cannot become {new.type.text}",
                     where=repr(op.loc),
                 )
-        if op.annotations:
+        if op.annotations is not EMPTY:
             self._lose(op, values, created)
         if self.journal is not None:
             pairs = tuple((old, new, relation) for old, new in zip(op.results, values, strict=True))
@@ -192,7 +193,7 @@ class Rewriter:
                 return
             if names and op.name not in names:
                 continue
-            if not any(result.users or function.returns(result) for result in op.results):
+            if not function.uses(op):
                 self.erase(function, op)
 
     def note(

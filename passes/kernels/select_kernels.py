@@ -228,6 +228,5 @@ def _replace(
     makers = dict.fromkeys([value.op for value in values if value.op is not None])
     rewriter.replace(function, ops[-1], values, kernel, created=tuple(makers))
     for op in reversed(ops[:-1]):
-        unread = not any(value.users or function.returns(value) for value in op.results)
-        if unread and op.block is not None:
+        if op.block is not None and not function.uses(op):
             function.block.erase(op)

@@ -143,13 +143,11 @@ def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) 
 
 def _store(function: Function, name: str, dtype: DType, rewriter: Rewriter) -> None:
     """Give the state as integers where another op than an update makes it."""
-    outputs: list[tuple[str, Value]] = []
-    for output, value in function.outputs:
-        if output == name and value.dtype is dtype and value.op is not None:
-            loc = value.op.loc.through(rewriter.pass_name)
-            value = Builder(function, loc=loc).bitcast_convert(value, _INTEGERS[dtype.bits])
-        outputs.append((output, value))
-    function.outputs = outputs
+    value = function.outputs.get(name)
+    if value is not None and value.dtype is dtype and value.op is not None:
+        loc = value.op.loc.through(rewriter.pass_name)
+        bits = Builder(function, loc=loc).bitcast_convert(value, _INTEGERS[dtype.bits])
+        function.outputs.set(name, bits)
 
 
 def _read(function: Function, op: Op, dtype: DType, rewriter: Rewriter) -> None:

@@ -126,8 +126,8 @@ class _Outliner:
             if not self.rewriter.exhausted and self._outline(layer, constants):
                 outlined.update(layer.ops)
         for op in reversed(self.function.block):
-            unread = not any(r.users or self.function.returns(r) for r in op.results)
-            if unread and (op in outlined or op.results[0] in constants):
+            moved = op in outlined or op.results[0] in constants
+            if moved and not self.function.uses(op):
                 self.function.block.erase(op)
 
     def _number(self) -> None:

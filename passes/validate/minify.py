@@ -77,7 +77,7 @@ def tidy(module: Module) -> None:
 
 def _sweep(function: Function) -> None:
     for op in reversed(function.block):
-        if not any(result.users or function.returns(result) for result in op.results):
+        if not function.uses(op):
             function.block.erase(op)
 
 

@@ -177,7 +177,7 @@ class _Lift:
         classes, keys = self._classify(function)
         before = self.rewriter.applications
         for op in reversed(function.block):
-            if op.results[0] in classes and _dead(function, op):
+            if op.results[0] in classes and not function.uses(op):
                 if self.rewriter.exhausted:
                     return
                 self.rewriter.erase(function, op)
@@ -198,9 +198,13 @@ class _Lift:
     def _clean(self, function: Function, classes: dict[Value, int], before: int) -> None:
         """Erase the ops that computed values that are parameters now, and unread weights."""
         for op in reversed(function.block):
-            if op.results[0] in classes and _dead(function, op):
+            if op.results[0] in classes and not function.uses(op):
                 function.block.erase(op)
-        kept = [v for v in function.args if _needed(function, v) or not self._prepared_away(v)]
+        kept = [
+            v
+            for v in function.args
+            if v.is_read or function.returns(v) or not self._prepared_away(v)
+        ]
         if len(kept) < len(function.args):
             if self.rewriter.applications == before:
                 if self.rewriter.exhausted:
@@ -369,14 +373,6 @@ def _prepares_slots(op: Op, classes: dict[Value, int]) -> bool:
         and all(classes[value] == _ADAPTER for value in joined)
         and all(classes[value] in (_CONSTANT, _RANK) for value in others)
     )
-
-
-def _dead(function: Function, op: Op) -> bool:
-    return not any(_needed(function, result) for result in op.results)
-
-
-def _needed(function: Function, value: Value) -> bool:
-    return bool(value.users) or function.returns(value)
 
 
 def joined(names: list[str]) -> str:

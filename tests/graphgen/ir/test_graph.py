@@ -179,6 +179,38 @@ def test_replace_uses_moves_readers_outputs_and_the_name():
     assert not function.returns(old.result)
 
 
+def test_outputs_are_set_dropped_and_found_by_name_and_value():
+    function = Function("f")
+    x, y = (function.block.add_arg(T, name) for name in "xy")
+    outputs = function.outputs
+    outputs.append(("a", x))
+    outputs.append(("b", x))
+    outputs.append(("c", y))
+    outputs.set("b", y)
+    assert (list(outputs), outputs.returns(x)) == ([("a", x), ("b", y), ("c", y)], True)
+    outputs.drop("a")
+    outputs.drop("none of them")
+    assert (list(outputs), outputs[-1], len(outputs)) == ([("b", y), ("c", y)], ("c", y), 2)
+    assert (outputs.get("a"), outputs.get("c"), outputs.returns(x)) == (None, y, False)
+    outputs.append(("a", x))
+    outputs.replace(y, x)
+    assert list(outputs) == [("b", x), ("c", x), ("a", x)]
+    assert not outputs.returns(y)
+
+
+def test_an_op_is_used_where_a_result_is_read_or_returned():
+    function = Function("f")
+    x = function.block.add_arg(T, "x")
+    read, reads = negate(function.block, x, "read"), Op("negate", (x,), (T,))
+    reads.set_operands((read.result,))
+    assert (function.uses(read), function.uses(reads)) == (True, False)
+    assert (read.result.is_read_by(reads), x.is_read_by(read), x.is_read_by(reads)) == (
+        *(True, True, False),
+    )
+    function.outputs = [("y", reads.result)]
+    assert function.uses(reads)
+
+
 def test_replace_uses_keeps_a_name_of_its_own():
     function = Function("f")
     x, y = function.block.add_arg(T, "x"), function.block.add_arg(T, "y")
