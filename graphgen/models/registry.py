@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from graphgen.errors import GraphgenError, did_you_mean
+from graphgen.gc_pause import paused_collector
 from graphgen.ir import DType, Module
 from graphgen.models.bloom import BLOOM
 from graphgen.models.dbrx import DBRX
@@ -128,6 +129,7 @@ def read_model_config(config: Mapping[str, object]) -> ModelConfig:
     return family_of(config).read(config)
 
 
+@paused_collector()
 def build(
     config: Mapping[str, object],
     dtype: DType,

@@ -9,6 +9,7 @@ the oldest readers know, without channels; no instruction is without metadata th
 
 from __future__ import annotations
 
+from graphgen.gc_pause import paused_collector
 from graphgen.ir import Function, Module, Value
 from graphgen.lowering.abi import donated
 from graphgen.lowering.hlo.computation_emitter import ModuleEmitter
@@ -38,6 +39,7 @@ def emit_hlo(module: Module, function: Function) -> bytes:
     return b"".join(hlo_chunks(module, function))
 
 
+@paused_collector()
 def hlo_chunks(module: Module, function: Function, *, metadata: bool = True) -> list[Chunk]:
     """Emit one program as an HloModuleProto in pieces, without a copy of its constants.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphgen.errors import GraphgenError
+from graphgen.gc_pause import paused_collector
 from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry, tensor
 from graphgen.ir.dtype import s32
 from graphgen.lowering.hlo.function_reader import HloFunctionReader, read_values
@@ -20,6 +21,7 @@ from graphgen.ops import OPS
 PHASE = "main"
 
 
+@paused_collector()
 def read_hlo(source: Source, name: str = "<bytes>") -> Module:
     """Read an HLO protobuf of any version of XLA.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from graphgen.errors import GraphgenError
+from graphgen.gc_pause import paused_collector
 from graphgen.lowering.hlo_proto import wire
 from graphgen.lowering.hlo_proto.fields import ModuleField
 from graphgen.lowering.hlo_proto.instruction import write_frontend_attributes
@@ -40,6 +41,7 @@ def looks_like_text(head: bytes) -> bool:
     return _HEADED.match(head) is not None or _HEADLESS.match(head) is not None
 
 
+@paused_collector()
 def parse_hlo_text(text: str, name: str = "<text>") -> bytes:
     """Parse HLO text as an HloModuleProto.
 

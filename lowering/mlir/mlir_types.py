@@ -115,7 +115,8 @@ def _number(value: bool | int | float, dtype: DType) -> str:
 
 def string(text: str) -> str:
     """Quote a text with MLIR's escapes."""
-    return string_of(text.encode())
+    plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+    return f'"{text}"' if plain else string_of(text.encode())
 
 
 def string_of(data: bytes) -> str:

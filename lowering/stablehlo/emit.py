@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from graphgen.analysis import called
 from graphgen.errors import GraphgenError
+from graphgen.gc_pause import paused_collector
 from graphgen.ir import Function, Loc, Module, Op, Value
 from graphgen.lowering.abi import donated, operation_name
 from graphgen.lowering.hlo.module_annotations import check_partitions
@@ -74,6 +75,7 @@ def plain_text(op: Op, text: str) -> str:
     return f"{out} = stablehlo.custom_call @{CONSTRAINT}({operand}) : {signature(op)}"
 
 
+@paused_collector()
 def emit_stablehlo(
     module: Module, function: Function, *, locs: bool = True, preserved: bool = True
 ) -> str:
